@@ -1,0 +1,1 @@
+//! Envoy, xDS and Istio wire types.

@@ -1,0 +1,131 @@
+//! Names that cross function borders, each a type of its own so that the compiler can part them.
+
+use std::borrow::Borrow;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Declares a cheap-to-clone name: `Arc<str>` inside, ordered and printed as its text.
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// Wraps text that was checked at the door.
+            #[must_use]
+            pub fn new(text: impl AsRef<str>) -> Self {
+                Self(Arc::from(text.as_ref()))
+            }
+
+            /// The wire form.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+
+            /// Whether the name is the empty text.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.0.is_empty()
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self(Arc::from(""))
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl PartialEq<str> for $name {
+            fn eq(&self, other: &str) -> bool {
+                &*self.0 == other
+            }
+        }
+
+        impl PartialEq<&str> for $name {
+            fn eq(&self, other: &&str) -> bool {
+                &*self.0 == *other
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer).map(Self::new)
+            }
+        }
+    };
+}
+
+name! {
+    /// A Kubernetes namespace. Empty for cluster-scoped objects.
+    Namespace
+}
+name! {
+    /// A host as Istio means it: a DNS name, `*`, or `*.` and a suffix.
+    Hostname
+}
+name! {
+    /// The id of a Kubernetes cluster, `Kubernetes` when nobody says otherwise.
+    ClusterId
+}
+name! {
+    /// The id of an L3 network in a multi-network mesh; empty when there is one network only.
+    NetworkId
+}
+name! {
+    /// A SPIFFE trust domain, such as `cluster.local`.
+    TrustDomain
+}
+name! {
+    /// The name of a Kubernetes ServiceAccount (not its SPIFFE id).
+    ServiceAccount
+}
+name! {
+    /// The name of one port of a service.
+    PortName
+}
+name! {
+    /// The name of an xDS resource, such as `outbound|80||reviews.shop.svc.cluster.local`.
+    ResourceName
+}
+
+impl Hostname {
+    /// Whether this is `*` or starts with `*`.
+    #[must_use]
+    pub fn is_wildcard(&self) -> bool {
+        self.0.starts_with('*')
+    }
+}

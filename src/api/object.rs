@@ -1,0 +1,207 @@
+//! What every object carries: its metadata, its kind and the name that finds it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::names::Namespace;
+
+/// The metadata that Navarch keeps of an object (`metav1.ObjectMeta`, less what nothing reads).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.namespace`; empty for cluster-scoped kinds.
+    pub namespace: Namespace,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// `metadata.annotations`.
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    /// `metadata.creationTimestamp`; `None` sorts before every moment.
+    pub created: Option<Timestamp>,
+    /// `metadata.resourceVersion`, or the content hash where a source has none. Opaque.
+    pub resource_version: Arc<str>,
+    /// `metadata.generation`, 0 where unknown.
+    pub generation: i64,
+    /// `metadata.uid`, empty where unknown.
+    pub uid: Arc<str>,
+    /// `metadata.ownerReferences` that are controllers: `(kind, name)`.
+    pub controller: Option<(Arc<str>, Arc<str>)>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+}
+
+/// An object of one kind: metadata and the typed rest.
+///
+/// `T` holds `spec` for Istio's kinds, and what Navarch reads of spec and status for Kubernetes kinds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object<T> {
+    /// The metadata.
+    pub meta: ObjectMeta,
+    /// The kind's own content.
+    pub spec: T,
+}
+
+/// Namespace and name of an object within one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespacedName {
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// Kind, namespace and name: what names an object in messages and provenance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// The kind.
+    pub kind: Kind,
+    /// Namespace and name.
+    pub name: NamespacedName,
+}
+
+/// The kinds of objects that Navarch reads. All API versions of a kind are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `v1/Namespace`.
+    Namespace,
+    /// `v1/Node`.
+    Node,
+    /// `v1/Service`.
+    Service,
+    /// `discovery.k8s.io/v1/EndpointSlice`.
+    EndpointSlice,
+    /// `v1/Pod`.
+    Pod,
+    /// `v1/Secret`.
+    Secret,
+    /// `v1/ConfigMap`.
+    ConfigMap,
+    /// `v1/ServiceAccount`.
+    ServiceAccount,
+    /// `networking.istio.io/VirtualService`.
+    VirtualService,
+    /// `networking.istio.io/DestinationRule`.
+    DestinationRule,
+    /// `networking.istio.io/Gateway`.
+    Gateway,
+    /// `networking.istio.io/ServiceEntry`.
+    ServiceEntry,
+    /// `networking.istio.io/WorkloadEntry`.
+    WorkloadEntry,
+    /// `networking.istio.io/Sidecar`.
+    Sidecar,
+    /// `security.istio.io/PeerAuthentication`.
+    PeerAuthentication,
+}
+
+impl Kind {
+    /// Every kind, in the order of the enum.
+    pub const ALL: [Self; 15] = [
+        Self::Namespace,
+        Self::Node,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Pod,
+        Self::Secret,
+        Self::ConfigMap,
+        Self::ServiceAccount,
+        Self::VirtualService,
+        Self::DestinationRule,
+        Self::Gateway,
+        Self::ServiceEntry,
+        Self::WorkloadEntry,
+        Self::Sidecar,
+        Self::PeerAuthentication,
+    ];
+
+    /// The kind as it stands in `kind:`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "Namespace",
+            Self::Node => "Node",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Pod => "Pod",
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::VirtualService => "VirtualService",
+            Self::DestinationRule => "DestinationRule",
+            Self::Gateway => "Gateway",
+            Self::ServiceEntry => "ServiceEntry",
+            Self::WorkloadEntry => "WorkloadEntry",
+            Self::Sidecar => "Sidecar",
+            Self::PeerAuthentication => "PeerAuthentication",
+        }
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Namespace
+            | Self::Node
+            | Self::Service
+            | Self::Pod
+            | Self::Secret
+            | Self::ConfigMap
+            | Self::ServiceAccount => "",
+            Self::EndpointSlice => "discovery.k8s.io",
+            Self::VirtualService
+            | Self::DestinationRule
+            | Self::Gateway
+            | Self::ServiceEntry
+            | Self::WorkloadEntry
+            | Self::Sidecar => "networking.istio.io",
+            Self::PeerAuthentication => "security.istio.io",
+        }
+    }
+
+    /// Whether objects of this kind live outside namespaces.
+    #[must_use]
+    pub fn is_cluster_scoped(self) -> bool {
+        matches!(self, Self::Namespace | Self::Node)
+    }
+}
+
+impl ObjectMeta {
+    /// Namespace and name of the object.
+    #[must_use]
+    pub fn key(&self) -> NamespacedName {
+        NamespacedName { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl NamespacedName {
+    /// From namespace and name.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: Namespace::new(namespace), name: Arc::from(name) }
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}

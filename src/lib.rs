@@ -1,0 +1,5 @@
+//! Navarch: a service-mesh control plane that speaks Istio's configuration and Envoy's xDS.
+//!
+//! The rooms and the way data walks through them are drawn in `ARCHITECTURE.md`.
+
+pub mod api;

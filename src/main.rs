@@ -1,0 +1,3 @@
+//! The `navarch` binary: a thin door into the library.
+
+fn main() {}
