@@ -2,5 +2,7 @@
 //!
 //! Knows nothing of stores, proxies or Envoy.
 
+pub mod duration;
+pub mod istio;
 pub mod names;
 pub mod object;

@@ -1,0 +1,82 @@
+//! Enums as protobuf's JSON writes them.
+
+/// Declares an enum whose wire form is a name, whose number is accepted too, and whose default is the first variant.
+///
+/// An unknown name or number is a decode error that lists the names that would have been right.
+macro_rules! wire_enum {
+    (
+        $(#[$doc:meta])*
+        $name:ident {
+            $(#[$first_doc:meta])*
+            $first:ident = $first_number:literal, $first_wire:literal;
+            $($(#[$variant_doc:meta])* $variant:ident = $number:literal, $wire:literal;)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name {
+            $(#[$first_doc])*
+            #[default]
+            $first,
+            $($(#[$variant_doc])* $variant,)*
+        }
+
+        impl $name {
+            /// The name on the wire.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    Self::$first => $first_wire,
+                    $(Self::$variant => $wire,)*
+                }
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl ::serde::Serialize for $name {
+            fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> ::serde::Deserialize<'de> for $name {
+            fn deserialize<D: ::serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                /// Takes a name or a number.
+                struct Visitor;
+
+                impl ::serde::de::Visitor<'_> for Visitor {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                        f.write_str(concat!("one of ", $first_wire $(, ", ", $wire)*))
+                    }
+
+                    fn visit_str<E: ::serde::de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                        match text {
+                            $first_wire => Ok($name::$first),
+                            $($wire => Ok($name::$variant),)*
+                            _ => Err(E::invalid_value(::serde::de::Unexpected::Str(text), &self)),
+                        }
+                    }
+
+                    fn visit_u64<E: ::serde::de::Error>(self, number: u64) -> Result<Self::Value, E> {
+                        match number {
+                            $first_number => Ok($name::$first),
+                            $($number => Ok($name::$variant),)*
+                            _ => Err(E::invalid_value(::serde::de::Unexpected::Unsigned(number), &self)),
+                        }
+                    }
+                }
+
+                deserializer.deserialize_any(Visitor)
+            }
+        }
+    };
+}
+
+pub(super) use wire_enum;

@@ -1,0 +1,25 @@
+//! WorkloadEntry: a workload that is no pod.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// `networking.istio.io/WorkloadEntry`, and an endpoint within a ServiceEntry.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct WorkloadEntry {
+    /// IP, `unix://` path, or DNS name; empty with a network means the network's gateway.
+    pub address: String,
+    /// Port of the workload by the name of the service's port.
+    pub ports: BTreeMap<String, u32>,
+    /// Labels of the workload.
+    pub labels: BTreeMap<String, String>,
+    /// The network it is in; empty is that of its client.
+    pub network: String,
+    /// Its locality as `region/zone/subzone`.
+    pub locality: String,
+    /// Share of traffic relative to the service's other endpoints; 0 is 1.
+    pub weight: u32,
+    /// The service account that it runs as.
+    pub service_account: String,
+}
