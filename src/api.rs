@@ -4,5 +4,7 @@
 
 pub mod duration;
 pub mod istio;
+pub mod field_error;
+pub mod kubernetes;
 pub mod names;
 pub mod object;

@@ -1,0 +1,51 @@
+//! What is wrong with one field of an object: the path a user can find and the reason.
+
+/// A field that cannot be accepted, with its path from the object's root and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path}: {reason}")]
+pub struct FieldError {
+    /// The field as users write it, such as `spec.ports[0].port`.
+    pub path: String,
+    /// Why it is refused, one clause without a full stop.
+    pub reason: String,
+}
+
+impl FieldError {
+    /// From a path and a reason.
+    #[must_use]
+    pub fn new(path: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { path: path.into(), reason: reason.into() }
+    }
+
+    /// The same error, seen from the message that holds this one as its field `parent`.
+    ///
+    /// Paths are put together only when something is wrong, so the good case costs nothing.
+    #[must_use]
+    pub fn under(self, parent: &str) -> Self {
+        let path = match self.path.as_str() {
+            "" => parent.to_owned(),
+            path if path.starts_with('[') => format!("{parent}{path}"),
+            path => format!("{parent}.{path}"),
+        };
+        Self { path, reason: self.reason }
+    }
+
+    /// The same error, seen from the list `parent` that holds this one at `index`.
+    #[must_use]
+    pub fn under_item(self, parent: &str, index: usize) -> Self {
+        self.under(&format!("{parent}[{index}]"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_grow_from_the_inside_out() {
+        let error = FieldError::new("port", "is 0").under_item("ports", 2).under("spec");
+        assert_eq!(error.to_string(), "spec.ports[2].port: is 0");
+        assert_eq!(FieldError::new("[1]", "x").under("a").under_item("b", 0).path, "b[0].a[1]");
+        assert_eq!(FieldError::new("", "x").under("a").path, "a");
+    }
+}
