@@ -3,6 +3,7 @@
 //! Knows nothing of stores, proxies or Envoy.
 
 pub mod duration;
+pub mod hostname;
 pub mod istio;
 pub mod field_error;
 pub mod kubernetes;

@@ -156,19 +156,27 @@ fn whole_nanos(digits: &str, scale: i128) -> i128 {
     if digits.is_empty() {
         return 0;
     }
-    digits.parse::<i64>().map_or(i128::from(i64::MAX) + 2, |whole| i128::from(whole) * scale)
+    digits.parse::<u64>().map_or(i128::from(u64::MAX), |whole| i128::from(whole).saturating_mul(scale))
 }
 
-/// The nanoseconds of a decimal fraction of a unit, cut off towards zero.
+/// The nanoseconds of a decimal fraction of a unit.
+///
+/// Goes by floating point, as Go does, so that `0.3333333333333333333h` is twenty minutes for both.
 fn fraction_nanos(digits: &str, scale: i128) -> i128 {
-    // 15 digits tell apart the nanoseconds of an hour; what follows cannot change the result.
-    let mut value: i128 = 0;
-    let mut divisor: i128 = 1;
-    for digit in digits.bytes().take(18) {
-        value = value * 10 + i128::from(digit - b'0');
-        divisor *= 10;
+    let mut value: u64 = 0;
+    let mut divisor = 1.0_f64;
+    for digit in digits.bytes().map(|digit| u64::from(digit.saturating_sub(b'0'))) {
+        let Some(next) = value.checked_mul(10).and_then(|value| value.checked_add(digit)) else { break };
+        value = next;
+        divisor *= 10.0;
     }
-    value * scale / divisor
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        reason = "the result is below one unit, and the loss below a nanosecond is Go's too"
+    )]
+    let nanos = (value as f64 * (scale as f64 / divisor)) as i128;
+    nanos
 }
 
 impl fmt::Display for Duration {
@@ -241,7 +249,7 @@ mod tests {
         assert_eq!(nanos("-0"), Some(0));
         assert_eq!(nanos("0.1h"), Some(360_000_000_000));
         assert_eq!(nanos("9223372036854775807ns"), Some(i64::MAX));
-        assert_eq!(nanos("-9223372036854775808ns"), None);
+        assert_eq!(nanos("-9223372036854775808ns"), Some(i64::MIN));
         assert_eq!(nanos("0.3333333333333333333h"), Some(1_200_000_000_000));
     }
 

@@ -15,8 +15,8 @@ pub struct PeerAuthentication {
     pub selector: Option<PolicyWorkloadSelector>,
     /// Mutual TLS on all ports; `None` inherits.
     pub mtls: Option<MutualTls>,
-    /// Mutual TLS by port of the workload; needs a selector.
-    pub port_level_mtls: BTreeMap<u32, MutualTls>,
+    /// Mutual TLS by port of the workload; needs a selector. Written but empty is refused, so it differs from unwritten.
+    pub port_level_mtls: Option<BTreeMap<u32, MutualTls>>,
 }
 
 wire_enum! {
@@ -39,4 +39,17 @@ wire_enum! {
 pub struct MutualTls {
     /// The mode.
     pub mode: MutualTlsMode,
+}
+
+impl PeerAuthentication {
+    /// The mode on all ports.
+    #[must_use]
+    pub fn mode(&self) -> MutualTlsMode {
+        self.mtls.as_ref().map(|mtls| mtls.mode).unwrap_or_default()
+    }
+
+    /// The modes of single ports, in the order of the ports.
+    pub fn port_modes(&self) -> impl Iterator<Item = (u32, MutualTlsMode)> {
+        self.port_level_mtls.iter().flatten().map(|(port, mtls)| (*port, mtls.mode))
+    }
 }
