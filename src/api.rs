@@ -6,6 +6,8 @@ pub mod duration;
 pub mod hostname;
 pub mod istio;
 pub mod field_error;
+pub mod istio;
 pub mod kubernetes;
+pub mod mesh;
 pub mod names;
 pub mod object;

@@ -19,7 +19,7 @@ mod selector;
 mod service_entry;
 mod sidecar;
 mod virtual_service;
-mod wire_enum;
+pub(in crate::api) mod wire_enum;
 mod workload_entry;
 
 pub use client_tls::{ClientTlsMode, ClientTlsSettings};

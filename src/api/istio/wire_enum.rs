@@ -79,4 +79,4 @@ macro_rules! wire_enum {
     };
 }
 
-pub(super) use wire_enum;
+pub(in crate::api) use wire_enum;

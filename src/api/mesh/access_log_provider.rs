@@ -1,0 +1,76 @@
+//! Places that take access logs.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Access logs to a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyFileAccessLogProvider {
+    /// The file, such as `/dev/stdout`.
+    pub path: String,
+    /// The format; `None` is Istio's own text.
+    pub log_format: Option<AccessLogFormat>,
+    /// Whether empty values are left out rather than written as `-`.
+    pub omit_empty_values: bool,
+}
+
+/// The format of log entries.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AccessLogFormat {
+    /// A line of text.
+    pub text: Option<String>,
+    /// A JSON object. A file takes one of the two; OpenTelemetry takes `text` as body and these as attributes.
+    pub labels: Option<BTreeMap<String, Value>>,
+}
+
+/// Access logs of requests to a gRPC service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyHttpGrpcV3LogProvider {
+    /// The service.
+    pub service: String,
+    /// Its port.
+    pub port: u32,
+    /// The name of the log; empty is `http_envoy_accesslog`.
+    pub log_name: String,
+    /// Filter state that is logged too.
+    pub filter_state_objects_to_log: Vec<String>,
+    /// Request headers that are logged too.
+    pub additional_request_headers_to_log: Vec<String>,
+    /// Response headers that are logged too.
+    pub additional_response_headers_to_log: Vec<String>,
+    /// Response trailers that are logged too.
+    pub additional_response_trailers_to_log: Vec<String>,
+}
+
+/// Access logs of connections to a gRPC service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyTcpGrpcV3LogProvider {
+    /// The service.
+    pub service: String,
+    /// Its port.
+    pub port: u32,
+    /// The name of the log; empty is `tcp_envoy_accesslog`.
+    pub log_name: String,
+    /// Filter state that is logged too.
+    pub filter_state_objects_to_log: Vec<String>,
+}
+
+/// Access logs to an OpenTelemetry collector.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnvoyOpenTelemetryLogProvider {
+    /// The service.
+    pub service: String,
+    /// Its port.
+    pub port: u32,
+    /// The name of the log; empty is `otel_envoy_accesslog`.
+    pub log_name: String,
+    /// The format; `None` is Istio's own text.
+    pub log_format: Option<AccessLogFormat>,
+}
