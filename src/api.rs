@@ -3,9 +3,8 @@
 //! Knows nothing of stores, proxies or Envoy.
 
 pub mod duration;
-pub mod hostname;
-pub mod istio;
 pub mod field_error;
+pub mod hostname;
 pub mod istio;
 pub mod kubernetes;
 pub mod mesh;
