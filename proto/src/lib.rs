@@ -5,9 +5,12 @@
 //! [`bytes::Bytes`]; the well-known types are those of [`prost_types`].
 
 pub mod any;
+mod canonical;
+pub mod json;
 pub mod raw;
 
 pub use generated::*;
+pub use prost_reflect;
 
 /// The descriptors of every message, as an encoded `google.protobuf.FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/wire.binpb"));
