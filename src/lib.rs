@@ -3,3 +3,5 @@
 //! The rooms and the way data walks through them are drawn in `ARCHITECTURE.md`.
 
 pub mod api;
+pub mod push;
+pub mod registry;

@@ -1,0 +1,21 @@
+//! The engine: one immutable snapshot, translators that read it through a recording view, a cache reused by trace replay,
+//! and the reverse index that tells whom a change reaches.
+//!
+//! ```text
+//! events ─▶ World (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
+//!                                                           │ re-verify, recompute, cut off
+//!                        Sink::publish(collection) ◀────────┘ one per group of proxies that read alike
+//! ```
+//!
+//! One thread owns all of it ([`worker`]); streams hold immutable collections. Knows no sockets and no Envoy types.
+
+pub mod attr;
+pub mod context;
+pub mod engine;
+pub mod fact;
+mod core;
+mod memo;
+pub mod proxy;
+pub mod query;
+pub mod resource;
+pub mod view;

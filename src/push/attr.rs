@@ -1,0 +1,93 @@
+//! Attributes: what a translator may ask of a proxy, each a recorded question with a comparable answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::proxy::{IpFamilies, Locality, Proxy, ProxyKind};
+use super::query::DerivedValue;
+use crate::api::names::Namespace;
+use crate::registry::model::Labels;
+
+/// A question about a proxy. The finer the question, the more proxies share the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Attr {
+    /// Sidecar, router, waypoint…
+    Kind,
+    /// The configuration namespace.
+    Namespace,
+    /// The configuration namespace if it is one of these (sorted), else nothing.
+    NamespaceAmong(Arc<[Namespace]>),
+    /// All addresses, first is primary.
+    Ips,
+    /// Which IP families it has.
+    Families,
+    /// `<pod>.<namespace>` of the node id.
+    Name,
+    /// The DNS domain of the node id.
+    DnsDomain,
+    /// One key of the node metadata, scalars as text, others as JSON text.
+    Meta(Arc<str>),
+    /// All labels in the node metadata (`LABELS`).
+    MetaLabels,
+    /// The whole node metadata as JSON text. Splits proxies finely: for EnvoyFilter's metadata match and debugging only.
+    AllMeta,
+    /// `node.locality` as sent.
+    Locality,
+    /// Whether it can run this extension.
+    Supports(Arc<str>),
+    /// The verified SPIFFE id of the stream, if any.
+    Identity,
+}
+
+/// The answer to an [`Attr`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AttrValue {
+    /// Not there.
+    Absent,
+    /// Yes or no.
+    Bool(bool),
+    /// A text.
+    Text(Arc<str>),
+    /// The proxy's kind.
+    Kind(ProxyKind),
+    /// Addresses.
+    Ips(Arc<[IpAddr]>),
+    /// IP families.
+    Families(IpFamilies),
+    /// Labels.
+    Labels(Arc<Labels>),
+    /// A locality.
+    Locality(Locality),
+    /// The value of a proxy query.
+    #[doc(hidden)]
+    Derived(AttrDerived),
+}
+
+/// The value of a proxy query as an attribute's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AttrDerived(pub(super) DerivedValue);
+
+impl Attr {
+    /// Answers the question for one proxy.
+    #[must_use]
+    pub fn of(&self, proxy: &Proxy) -> AttrValue {
+        match self {
+            Self::Kind => AttrValue::Kind(proxy.kind),
+            Self::Namespace => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
+            Self::NamespaceAmong(namespaces) => match namespaces.binary_search(&proxy.namespace) {
+                Ok(_) => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
+                Err(_) => AttrValue::Absent,
+            },
+            Self::Ips => AttrValue::Ips(proxy.ips.clone()),
+            Self::Families => AttrValue::Families(proxy.families()),
+            Self::Name => AttrValue::Text(proxy.name.clone()),
+            Self::DnsDomain => AttrValue::Text(proxy.dns_domain.clone()),
+            Self::Meta(key) => proxy.meta(key).map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
+            Self::MetaLabels => AttrValue::Labels(proxy.labels.clone()),
+            Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
+            Self::Locality => AttrValue::Locality(proxy.locality.clone()),
+            Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
+            Self::Identity => proxy.identity.clone().map_or(AttrValue::Absent, AttrValue::Text),
+        }
+    }
+}

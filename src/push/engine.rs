@@ -1,0 +1,475 @@
+//! The engine: proxies, what each is shown, and what a change makes of it.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::context::PushContext;
+use super::core::{Core, ProxyState, Shown};
+use super::fact::FactKey;
+use super::memo::{Dep, NodeId, QueryId};
+use super::proxy::Proxy;
+use super::query::Query;
+use super::resource::{Collection, Resource, ResourceType};
+use super::view::{Translator, View};
+use crate::api::names::ResourceName;
+
+/// Names a connected proxy within one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProxyId(u64);
+
+/// What a stream asks for of one type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Interest {
+    /// Everything that there is for the proxy.
+    pub wildcard: bool,
+    /// These names, whether or not they exist.
+    pub names: Arc<BTreeSet<ResourceName>>,
+}
+
+/// Why a push happened: shared by all that it sends.
+#[derive(Debug, Default)]
+pub struct PushCause {
+    /// Revision of the snapshot, counted from 1 at start.
+    pub revision: u64,
+    /// The facts that changed, empty for an answer to a request.
+    pub changed: Vec<FactKey>,
+}
+
+/// Where a proxy's collections go. Must not block: it is called from the engine's thread, once per change and proxy.
+pub trait Sink: Send + Sync {
+    /// Takes what the proxy shall have of one type from now on.
+    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
+}
+
+/// What one change did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Groups of subscriptions that the change may have reached.
+    pub groups: usize,
+    /// Collections handed to sinks.
+    pub published: usize,
+    /// Results computed anew.
+    pub computed: u64,
+}
+
+/// Sizes of the engine's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineSizes {
+    /// Kept results.
+    pub results: usize,
+    /// Facts that something has read.
+    pub facts: usize,
+    /// Connected proxies.
+    pub proxies: usize,
+}
+
+/// One resource whose translation panicked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faulty {
+    /// What was computed.
+    pub query: String,
+    /// What the panic said.
+    pub message: Arc<str>,
+    /// The facts behind it: the objects to blame are among them.
+    pub facts: Vec<FactKey>,
+}
+
+/// All resources of one type for one interest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct CollectionOf {
+    kind: ResourceType,
+    interest: Interest,
+}
+
+/// One resource by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ResourceOf {
+    kind: ResourceType,
+    name: ResourceName,
+}
+
+/// The names that a wildcard stands for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NamesOf {
+    kind: ResourceType,
+}
+
+/// The engine. One thread owns it.
+pub struct Engine {
+    core: RefCell<Core>,
+    context: Arc<PushContext>,
+    translator: Arc<dyn Translator>,
+    sinks: FxHashMap<u64, Arc<dyn Sink>>,
+    next_proxy: u64,
+}
+
+impl Query for NamesOf {
+    type Value = Vec<ResourceName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut names = view.translator().names(self.kind, view);
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+        Some(previous.cloned().unwrap_or_default())
+    }
+}
+
+impl Query for ResourceOf {
+    type Value = Option<Arc<Resource>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let body = view.translator().resource(self.kind, &self.name, view)?;
+        Some(Arc::new(Resource::new(self.kind, self.name.clone(), body)))
+    }
+
+    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+        Some(previous.cloned().flatten())
+    }
+}
+
+impl Query for CollectionOf {
+    type Value = Collection;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let kind = self.kind;
+        let all = self.interest.wildcard.then(|| view.get(&NamesOf { kind }));
+        let mut names: Vec<&ResourceName> = all.iter().flat_map(|all| all.iter()).chain(&*self.interest.names).collect();
+        if self.interest.wildcard && !self.interest.names.is_empty() {
+            names.sort_unstable();
+            names.dedup();
+        }
+        let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
+        Collection { kind, resources: names.into_iter().filter_map(one).collect() }
+    }
+}
+
+impl Engine {
+    /// An engine on a first snapshot.
+    #[must_use]
+    pub fn new(context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
+        let core = RefCell::new(Core { revision: 1, ..Core::default() });
+        Self { core, context, translator, sinks: FxHashMap::default(), next_proxy: 0 }
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn context(&self) -> &Arc<PushContext> {
+        &self.context
+    }
+
+    /// Adds a proxy. It costs nothing until it subscribes.
+    pub fn connect(&mut self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> ProxyId {
+        let id = self.next_proxy;
+        self.next_proxy += 1;
+        let state =
+            ProxyState { proxy, answers: FxHashMap::default(), derived: Vec::new(), shown: FxHashMap::default() };
+        self.core.get_mut().proxies.insert(id, state);
+        self.sinks.insert(id, sink);
+        ProxyId(id)
+    }
+
+    /// Forgets a proxy.
+    pub fn disconnect(&mut self, id: ProxyId) {
+        self.sinks.remove(&id.0);
+        let core = self.core.get_mut();
+        let Some(state) = core.proxies.remove(&id.0) else { return };
+        for (kind, shown) in state.shown {
+            Self::unlink(core, id.0, kind, shown.node);
+        }
+        for (_, node) in state.derived {
+            if let Some(node) = core.nodes.get_mut(&node) {
+                node.watchers.retain(|(proxy, _)| *proxy != id.0);
+            }
+        }
+        self.sweep_if_due();
+    }
+
+    /// Sets what a proxy wants of one type, and publishes it at once.
+    pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
+        let query = self.core.get_mut().query_id(&CollectionOf { kind, interest });
+        let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new() });
+        if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
+            Self::unlink(self.core.get_mut(), id.0, kind, old.node);
+        }
+        if let Some((node, collection)) = self.evaluate(id.0, query) {
+            self.show(id.0, kind, Shown { query, node, collection: collection.clone() });
+            if let Some(sink) = self.sinks.get(&id.0) {
+                sink.publish(kind, collection, &cause);
+            }
+        }
+        self.sweep_if_due();
+    }
+
+    /// Takes a type away from a proxy.
+    pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
+        let core = self.core.get_mut();
+        if let Some(old) = core.proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
+            Self::unlink(core, id.0, kind, old.node);
+        }
+    }
+
+    /// Puts a new snapshot in force. `changed` names every fact whose value differs from the last snapshot's; the cost is
+    /// that of what read them.
+    pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> Settled {
+        let core = self.core.get_mut();
+        core.revision += 1;
+        self.context = context;
+        let computed = core.computed;
+        for fact in &changed {
+            core.mark(fact);
+        }
+        let cause = Arc::new(PushCause { revision: core.revision, changed });
+        let mut settled = self.settle(&cause);
+        settled.computed = self.core.get_mut().computed - computed;
+        self.sweep_if_due();
+        settled
+    }
+
+    /// What a proxy is shown of a type right now.
+    #[must_use]
+    pub fn shown(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
+        self.core.borrow().proxies.get(&id.0)?.shown.get(&kind).map(|shown| shown.collection.clone())
+    }
+
+    /// The facts that a resource of a proxy was made from, sorted: the objects behind it are among them.
+    #[must_use]
+    pub fn provenance(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
+        let query = self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone() });
+        let view = self.view(id.0);
+        match view.node_of(query) {
+            Ok(node) => self.facts_below(node),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Resources whose translation panicked and that stand at their last good value.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Faulty> {
+        let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {
+            let core = self.core.borrow();
+            let faulty = core.nodes.iter().filter_map(|(id, node)| Some((*id, node.query, node.fault.clone()?)));
+            faulty.collect()
+        };
+        let mut faults: Vec<Faulty> = nodes
+            .into_iter()
+            .map(|(id, query, message)| {
+                let query = format!("{:?}", self.core.borrow().query(query));
+                Faulty { query, message, facts: self.facts_below(id) }
+            })
+            .collect();
+        faults.sort_by(|a, b| a.query.cmp(&b.query));
+        faults
+    }
+
+    /// Sizes for metrics and debugging.
+    #[must_use]
+    pub fn sizes(&self) -> EngineSizes {
+        let core = self.core.borrow();
+        EngineSizes { results: core.nodes.len(), facts: core.facts.len(), proxies: core.proxies.len() }
+    }
+
+    /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
+    pub fn ask<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
+        self.view(id.0).get(query)
+    }
+
+    fn view(&self, proxy: u64) -> View<'_> {
+        View { core: &self.core, context: &self.context, translator: &*self.translator, proxy }
+    }
+
+    fn facts_below(&self, node: NodeId) -> Vec<FactKey> {
+        let core = self.core.borrow();
+        let mut seen = FxHashSet::default();
+        let mut facts = BTreeSet::new();
+        let mut todo = vec![node];
+        while let Some(id) = todo.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            for dep in core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()) {
+                match dep {
+                    Dep::Node(child) => todo.push(*child),
+                    Dep::Fact(fact) => facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone())),
+                }
+            }
+        }
+        facts.into_iter().collect()
+    }
+
+    /// Brings a subscription's query up to date for a proxy.
+    fn evaluate(&self, proxy: u64, query: QueryId) -> Option<(NodeId, Arc<Collection>)> {
+        let node = self.view(proxy).node_of(query).ok()?;
+        let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone())?;
+        Some((node, value.downcast::<Collection>().ok()?))
+    }
+
+    fn show(&mut self, proxy: u64, kind: ResourceType, shown: Shown) {
+        let core = self.core.get_mut();
+        if let Some(node) = core.nodes.get_mut(&shown.node)
+            && !node.subscribers.contains(&(proxy, kind))
+        {
+            node.subscribers.push((proxy, kind));
+        }
+        if let Some(state) = core.proxies.get_mut(&proxy) {
+            state.shown.insert(kind, shown);
+        }
+    }
+
+    fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        if let Some(node) = core.nodes.get_mut(&node) {
+            node.subscribers.retain(|known| *known != (proxy, kind));
+        }
+    }
+
+    /// Re-verifies everything marked and publishes what came out different.
+    fn settle(&mut self, cause: &Arc<PushCause>) -> Settled {
+        let core = self.core.get_mut();
+        let watched = std::mem::take(&mut core.marked_watched);
+        let shown = std::mem::take(&mut core.marked_shown);
+        let watchers: Vec<u64> = watched
+            .iter()
+            .flat_map(|id| core.nodes.get(id).map(|node| node.watchers.clone()).unwrap_or_default())
+            .map(|(proxy, _)| proxy)
+            .collect();
+        // Subscribers are noted before anything is computed, since computing may replace nodes.
+        let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
+            .into_iter()
+            .map(|id| (id, core.nodes.get(&id).map(|node| node.subscribers.clone()).unwrap_or_default()))
+            .collect();
+        let mut settled = Settled { groups: groups.len(), ..Settled::default() };
+        let moved = self.rederive(&watchers);
+        for (node, subscribers) in groups {
+            self.settle_group(node, &subscribers, &moved, cause, &mut settled);
+        }
+        let mut moved: Vec<u64> = moved.into_iter().collect();
+        moved.sort_unstable();
+        for proxy in moved {
+            let kinds: Vec<ResourceType> = match self.core.get_mut().proxies.get(&proxy) {
+                Some(state) => state.shown.keys().copied().collect(),
+                None => Vec::new(),
+            };
+            for kind in ResourceType::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+                self.settle_one(proxy, kind, cause, &mut settled);
+            }
+        }
+        settled
+    }
+
+    /// Derives anew the attributes of proxies that watch a marked node; gives those with a different answer.
+    fn rederive(&mut self, proxies: &[u64]) -> FxHashSet<u64> {
+        let mut moved = FxHashSet::default();
+        let unique: BTreeSet<u64> = proxies.iter().copied().collect();
+        for proxy in unique {
+            let derived = match self.core.get_mut().proxies.get(&proxy) {
+                Some(state) => state.derived.clone(),
+                None => continue,
+            };
+            for (attr, _) in derived {
+                let before = self.core.get_mut().answer(proxy, attr);
+                let after = self.view(proxy).derive(attr).ok();
+                if before != after {
+                    moved.insert(proxy);
+                }
+            }
+        }
+        moved
+    }
+
+    /// Settles the subscribers of one marked node. All of them gave the same answers to what the node asked, so while the
+    /// questions stay the same, one evaluation serves all.
+    fn settle_group(
+        &mut self,
+        node: NodeId,
+        subscribers: &[(u64, ResourceType)],
+        moved: &FxHashSet<u64>,
+        cause: &Arc<PushCause>,
+        settled: &mut Settled,
+    ) {
+        let mut shared: Option<Arc<Collection>> = None;
+        for (proxy, kind) in subscribers.iter().filter(|(proxy, _)| !moved.contains(proxy)) {
+            match &shared {
+                Some(collection) => self.publish_if_new(*proxy, *kind, collection, cause, settled),
+                None => {
+                    let (now, collection) = match self.settle_one(*proxy, *kind, cause, settled) {
+                        Some(outcome) => outcome,
+                        None => continue,
+                    };
+                    if now == node {
+                        shared = Some(collection);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Evaluates one subscription by its own proxy and publishes what is new.
+    fn settle_one(
+        &mut self,
+        proxy: u64,
+        kind: ResourceType,
+        cause: &Arc<PushCause>,
+        settled: &mut Settled,
+    ) -> Option<(NodeId, Arc<Collection>)> {
+        let (query, old) = {
+            let shown = self.core.get_mut().proxies.get(&proxy)?.shown.get(&kind)?;
+            (shown.query, shown.node)
+        };
+        let (node, collection) = self.evaluate(proxy, query)?;
+        if node != old {
+            let core = self.core.get_mut();
+            Self::unlink(core, proxy, kind, old);
+            if let Some(shown) = core.proxies.get_mut(&proxy).and_then(|state| state.shown.get_mut(&kind)) {
+                shown.node = node;
+            }
+            if let Some(found) = core.nodes.get_mut(&node)
+                && !found.subscribers.contains(&(proxy, kind))
+            {
+                found.subscribers.push((proxy, kind));
+            }
+        }
+        self.publish_if_new(proxy, kind, &collection, cause, settled);
+        Some((node, collection))
+    }
+
+    fn publish_if_new(
+        &mut self,
+        proxy: u64,
+        kind: ResourceType,
+        collection: &Arc<Collection>,
+        cause: &Arc<PushCause>,
+        settled: &mut Settled,
+    ) {
+        let state = self.core.get_mut().proxies.get_mut(&proxy);
+        let Some(shown) = state.and_then(|state| state.shown.get_mut(&kind)) else { return };
+        if Arc::ptr_eq(&shown.collection, collection) {
+            return;
+        }
+        let equal = *shown.collection == **collection;
+        shown.collection = collection.clone();
+        if !equal && let Some(sink) = self.sinks.get(&proxy) {
+            sink.publish(kind, collection.clone(), cause);
+            settled.published += 1;
+        }
+    }
+
+    fn sweep_if_due(&mut self) {
+        let core = self.core.get_mut();
+        if core.wants_sweep() {
+            core.sweep();
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("sizes", &self.sizes()).finish_non_exhaustive()
+    }
+}

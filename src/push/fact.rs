@@ -1,0 +1,38 @@
+//! Facts: the typed keys under which a snapshot can be read, and by which a change is told.
+
+use std::net::IpAddr;
+
+use crate::api::names::{Hostname, Namespace};
+use crate::api::object::{Kind, NamespacedName, ObjectRef};
+use crate::registry::model::ServiceKey;
+
+/// One thing that can be read from a [`PushContext`](super::context::PushContext).
+///
+/// A fact changes when its *value* changes; whoever maintains it compares before telling.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FactKey {
+    /// The mesh config and the settings given at start.
+    Mesh,
+    /// The mesh networks, and the gateways that reach them.
+    Networks,
+    /// The service of this key (absent ones too).
+    Service(ServiceKey),
+    /// The services of this host in all namespaces.
+    ServicesOfHost(Hostname),
+    /// The list of all services with all their values, endpoints excepted.
+    AllServices,
+    /// The endpoints of one service.
+    Endpoints(ServiceKey),
+    /// The service ports that the workload at this address serves.
+    TargetsAt(IpAddr),
+    /// The workload (pod or WorkloadEntry) of this namespace and name.
+    Workload(NamespacedName),
+    /// The labels of a namespace.
+    Namespace(Namespace),
+    /// One configuration object.
+    Object(ObjectRef),
+    /// The configuration objects of a kind in one namespace, values included.
+    List(Kind, Namespace),
+    /// The configuration objects of a kind in all namespaces, values included.
+    ListAll(Kind),
+}

@@ -1,0 +1,239 @@
+//! The memo table: nodes (kept results), the facts below them, and the decision tree that finds a node for a proxy.
+//!
+//! A tree asks a proxy exactly the questions that computations asked, in their order; a leaf is reached exactly when the
+//! recorded answers are the proxy's answers. Changed facts mark leaves dirty through the parents lists, never by search.
+
+use std::any::{Any, TypeId};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::attr::{Attr, AttrValue};
+use super::fact::FactKey;
+use super::query::Query;
+use super::view::View;
+
+/// Names a kept result. Never used again after the node is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct NodeId(pub(super) u64);
+
+/// Names an interned query key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct QueryId(pub(super) usize);
+
+/// Names an interned fact key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct FactId(pub(super) usize);
+
+/// Names an interned question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct AttrId(pub(super) usize);
+
+/// Names an interned answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ValueId(pub(super) usize);
+
+/// A result of any type.
+pub(super) type Value = Arc<dyn Any + Send + Sync>;
+
+/// What a result was computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Dep {
+    /// A fact of the snapshot.
+    Fact(FactId),
+    /// Another result.
+    Node(NodeId),
+}
+
+/// A kept result with its trace.
+pub(super) struct Node {
+    /// The query that it answers.
+    pub(super) query: QueryId,
+    /// The result.
+    pub(super) value: Value,
+    /// What was read, in the order of reading.
+    pub(super) deps: Arc<[Dep]>,
+    /// What was asked of the proxy and answered, in the order of asking, children's included.
+    pub(super) attrs: Arc<[(AttrId, ValueId)]>,
+    /// Results that read this one. May name gone nodes and nodes that no longer read it.
+    pub(super) parents: Vec<NodeId>,
+    /// Subscriptions that show this result.
+    pub(super) subscribers: Vec<(u64, super::resource::ResourceType)>,
+    /// Proxies for which this result is an attribute.
+    pub(super) watchers: Vec<(u64, AttrId)>,
+    /// Revision at which the value last changed.
+    pub(super) changed_at: u64,
+    /// Revision at which the value was last known to be right.
+    pub(super) verified_at: u64,
+    /// Something below may have changed since.
+    pub(super) dirty: bool,
+    /// Message of the panic that this value stands in for.
+    pub(super) fault: Option<Arc<str>>,
+}
+
+/// A fact that something has read.
+pub(super) struct Fact {
+    /// Its key.
+    pub(super) key: FactKey,
+    /// Revision at which it last changed, 0 if not since it was first read.
+    pub(super) changed_at: u64,
+    /// Results that read it; as [`Node::parents`].
+    pub(super) parents: Vec<NodeId>,
+}
+
+/// A question: plain, or the value of a proxy query.
+#[derive(Clone)]
+pub(super) enum AttrDef {
+    /// Answered by the proxy itself.
+    Plain(Attr),
+    /// Answered by this query's value.
+    Derived {
+        /// The query.
+        query: QueryId,
+        /// Turns the query's result into an answer.
+        answer: fn(&Value) -> AttrValue,
+    },
+}
+
+/// Finds the node for a proxy.
+pub(super) enum Tree {
+    /// All questions answered.
+    Leaf(NodeId),
+    /// The next question.
+    Branch {
+        /// What is asked.
+        attr: AttrId,
+        /// Where each answer leads.
+        children: FxHashMap<ValueId, Tree>,
+    },
+}
+
+/// The trace being recorded for one computation.
+#[derive(Default)]
+pub(super) struct Frame {
+    /// Reads in order.
+    pub(super) deps: Vec<Dep>,
+    /// The same as a set.
+    pub(super) seen: FxHashSet<Dep>,
+    /// Questions in order.
+    pub(super) attrs: Vec<(AttrId, ValueId)>,
+}
+
+/// A query without its type.
+pub(super) trait AnyQuery: Debug + Send + Sync {
+    /// Computes the value.
+    fn compute(&self, view: &View<'_>) -> Value;
+    /// Whether two values are equal.
+    fn same(&self, a: &Value, b: &Value) -> bool;
+    /// The stand-in after a panic.
+    fn rescue(&self, previous: Option<&Value>) -> Option<Value>;
+    /// Removes the key from the interning tables.
+    fn forget(&self, tables: &mut FxHashMap<TypeId, Box<dyn Any + Send>>);
+}
+
+impl<Q: Query> AnyQuery for Q {
+    fn compute(&self, view: &View<'_>) -> Value {
+        Arc::new(Query::compute(self, view))
+    }
+
+    fn same(&self, a: &Value, b: &Value) -> bool {
+        matches!((a.downcast_ref::<Q::Value>(), b.downcast_ref::<Q::Value>()), (Some(a), Some(b)) if a == b)
+    }
+
+    fn rescue(&self, previous: Option<&Value>) -> Option<Value> {
+        let previous = previous.and_then(|value| value.downcast_ref::<Q::Value>());
+        Query::rescue(self, previous).map(|value| Arc::new(value) as Value)
+    }
+
+    fn forget(&self, tables: &mut FxHashMap<TypeId, Box<dyn Any + Send>>) {
+        if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<FxHashMap<Q, QueryId>>()) {
+            table.remove(self);
+        }
+    }
+}
+
+impl Frame {
+    /// Notes a read.
+    pub(super) fn read(&mut self, dep: Dep) {
+        if self.seen.insert(dep) {
+            self.deps.push(dep);
+        }
+    }
+
+    /// Notes a question and its answer. Traces ask few questions: a linear look costs less than a set.
+    pub(super) fn ask(&mut self, attr: AttrId, value: ValueId) {
+        if !self.attrs.iter().any(|(asked, _)| *asked == attr) {
+            self.attrs.push((attr, value));
+        }
+    }
+
+    /// Takes over all of another trace, as when its computation failed inside this one.
+    pub(super) fn absorb(&mut self, other: Self) {
+        for dep in other.deps {
+            self.read(dep);
+        }
+        for (attr, value) in other.attrs {
+            self.ask(attr, value);
+        }
+    }
+}
+
+impl Tree {
+    /// A path that leads through all `attrs` to `node`.
+    fn path(attrs: &[(AttrId, ValueId)], node: NodeId) -> Self {
+        attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| Self::Branch {
+            attr: *attr,
+            children: FxHashMap::from_iter([(*value, below)]),
+        })
+    }
+
+    /// Puts `node` where `attrs` lead. What stood there under other questions is out of date and comes back in `dropped`.
+    pub(super) fn insert(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId, dropped: &mut Vec<NodeId>) {
+        let Some(tree) = slot else {
+            *slot = Some(Self::path(attrs, node));
+            return;
+        };
+        match (tree, attrs) {
+            (Self::Branch { attr, children }, [(asked, value), rest @ ..]) if attr == asked => {
+                let mut child = children.remove(value);
+                Self::insert(&mut child, rest, node, dropped);
+                if let Some(child) = child {
+                    children.insert(*value, child);
+                }
+            }
+            (stale, _) => {
+                stale.leaves(dropped);
+                dropped.retain(|id| *id != node);
+                *stale = Self::path(attrs, node);
+            }
+        }
+    }
+
+    /// Takes the leaf `node` away from where `attrs` lead.
+    pub(super) fn remove(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId) {
+        let empty = match (slot.as_mut(), attrs) {
+            (Some(Self::Leaf(id)), []) => *id == node,
+            (Some(Self::Branch { attr, children }), [(asked, value), rest @ ..]) if attr == asked => {
+                let mut child = children.remove(value);
+                Self::remove(&mut child, rest, node);
+                if let Some(child) = child {
+                    children.insert(*value, child);
+                }
+                children.is_empty()
+            }
+            _ => false,
+        };
+        if empty {
+            *slot = None;
+        }
+    }
+
+    /// All leaves below.
+    fn leaves(&self, into: &mut Vec<NodeId>) {
+        match self {
+            Self::Leaf(id) => into.push(*id),
+            Self::Branch { children, .. } => children.values().for_each(|child| child.leaves(into)),
+        }
+    }
+}

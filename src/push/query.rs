@@ -1,0 +1,83 @@
+//! Queries: pure functions of (view, proxy) whose results are kept with the trace of what they read.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::view::View;
+
+/// A derived fact or a resource: computed through a recording view, memoised, cut off when its value stays equal.
+///
+/// The key (`self`) holds nothing of the proxy: what a computation needs of the proxy it reads through the view, which
+/// records it. Computation must be pure: same facts and same attributes give the same value.
+pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
+    /// The result. Equal results cut off what depends on them.
+    type Value: PartialEq + Send + Sync + 'static;
+
+    /// Computes the value, reading only through `view`.
+    fn compute(&self, view: &View<'_>) -> Self::Value;
+
+    /// The value that stands in when `compute` panicked: `previous` is the last good one. `None` lets the panic go on to the
+    /// query that asked.
+    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+        let _ = previous;
+        None
+    }
+}
+
+/// A query whose *value* is an attribute of the proxy: readers are split by the value, not by what was read to find it.
+///
+/// Use it where many proxies with different raw attributes (addresses, names) come to the same value (the services they
+/// serve): those proxies then share all that is built on it.
+pub trait ProxyQuery: Query<Value: Eq + Hash + Debug> {}
+
+/// A value of a [`ProxyQuery`], comparable without knowing its type.
+pub(super) trait AnyValue: Any + Send + Sync {
+    fn same(&self, other: &dyn AnyValue) -> bool;
+    fn feed(&self, state: &mut dyn Hasher);
+    fn as_any(&self) -> &dyn Any;
+    fn describe(&self) -> String;
+}
+
+impl<T: Eq + Hash + Debug + Send + Sync + 'static> AnyValue for T {
+    fn same(&self, other: &dyn AnyValue) -> bool {
+        other.as_any().downcast_ref::<T>() == Some(self)
+    }
+
+    fn feed(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn describe(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// A [`ProxyQuery`]'s value behind a pointer, for use as a key.
+#[derive(Clone)]
+pub(super) struct DerivedValue(pub(super) Arc<dyn AnyValue>);
+
+impl PartialEq for DerivedValue {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.same(&*other.0)
+    }
+}
+
+impl Eq for DerivedValue {}
+
+impl Hash for DerivedValue {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.feed(state);
+    }
+}
+
+impl Debug for DerivedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.describe())
+    }
+}

@@ -1,0 +1,6 @@
+//! Services, endpoints and workloads: one model, whatever object they come from.
+//!
+//! Knows the objects users write (`api`) and where they are kept (`store`), never Envoy.
+
+pub mod model;
+pub mod protocol;
