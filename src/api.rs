@@ -10,3 +10,4 @@ pub mod kubernetes;
 pub mod mesh;
 pub mod names;
 pub mod object;
+pub mod settings;

@@ -5,3 +5,4 @@
 pub mod api;
 pub mod push;
 pub mod registry;
+pub mod store;

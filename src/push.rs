@@ -9,6 +9,7 @@
 //!
 //! One thread owns all of it ([`worker`]); streams hold immutable collections. Knows no sockets and no Envoy types.
 
+pub mod ask;
 pub mod attr;
 pub mod context;
 pub mod engine;
@@ -17,5 +18,6 @@ mod core;
 mod memo;
 pub mod proxy;
 pub mod query;
+mod read;
 pub mod resource;
 pub mod view;

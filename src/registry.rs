@@ -2,5 +2,6 @@
 //!
 //! Knows the objects users write (`api`) and where they are kept (`store`), never Envoy.
 
+pub mod directory;
 pub mod model;
 pub mod protocol;

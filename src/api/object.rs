@@ -201,3 +201,19 @@ impl fmt::Display for ObjectRef {
         write!(f, "{} {}", self.kind, self.name)
     }
 }
+
+impl<T: PartialEq> Object<T> {
+    /// Whether two versions of an object say the same: versions, generation and uid aside.
+    #[must_use]
+    pub fn same_content(&self, other: &Self) -> bool {
+        let (a, b) = (&self.meta, &other.meta);
+        a.name == b.name
+            && a.namespace == b.namespace
+            && a.labels == b.labels
+            && a.annotations == b.annotations
+            && a.created == b.created
+            && a.controller == b.controller
+            && a.deleting == b.deleting
+            && self.spec == other.spec
+    }
+}

@@ -26,7 +26,7 @@ pub struct ServiceKey {
 }
 
 /// A service: a host with ports, however it is declared.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Service {
     /// Host and namespace.
     pub key: ServiceKey,
@@ -73,7 +73,7 @@ pub struct Service {
 }
 
 /// What only a Kubernetes Service says.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KubernetesAttributes {
     /// `spec.type`.
     pub service_type: Arc<str>,
@@ -247,7 +247,7 @@ pub enum Discoverability {
 }
 
 /// A service port that a workload serves: what inbound listeners and clusters are made from (Istio's `ServiceTarget`).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServiceTarget {
     /// The service.
     pub service: Arc<Service>,

@@ -1,0 +1,245 @@
+//! What translators ask of the proxy: each question is recorded, so ask no more than is needed.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::attr::{Attr, AttrValue};
+use super::proxy::{IpFamilies, Locality, ProxyKind};
+use super::query::{ProxyQuery, Query};
+use super::view::View;
+use crate::api::names::{ClusterId, Namespace, NetworkId};
+use crate::api::object::NamespacedName;
+use crate::registry::model::{Labels, ServiceTarget};
+
+/// The view's proxy, as far as it is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct ProxyView<'a>(&'a View<'a>);
+
+/// The labels that count for the proxy: those of its workload in the registry, else those that it sent (`LABELS`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EffectiveLabels;
+
+/// Whether a label selector selects the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectedBy(Arc<Labels>);
+
+/// The service ports that the proxy's workload serves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TargetsOfProxy;
+
+/// The locality that counts for the proxy: its workload's, else what it sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EffectiveLocality;
+
+impl View<'_> {
+    /// The proxy that this view is for.
+    #[must_use]
+    pub fn proxy(&self) -> ProxyView<'_> {
+        ProxyView(self)
+    }
+}
+
+impl ProxyView<'_> {
+    /// Sidecar, router, waypoint…
+    #[must_use]
+    pub fn kind(self) -> ProxyKind {
+        match self.0.ask(&Attr::Kind) {
+            AttrValue::Kind(kind) => kind,
+            _ => ProxyKind::Sidecar,
+        }
+    }
+
+    /// The configuration namespace. Splits by namespace: prefer [`ProxyView::namespace_among`] where few matter.
+    #[must_use]
+    pub fn namespace(self) -> Namespace {
+        Namespace::new(self.text(&Attr::Namespace).unwrap_or_default())
+    }
+
+    /// The configuration namespace if it is one of `namespaces`.
+    #[must_use]
+    pub fn namespace_among(self, namespaces: impl IntoIterator<Item = Namespace>) -> Option<Namespace> {
+        let mut namespaces: Vec<Namespace> = namespaces.into_iter().collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        self.text(&Attr::NamespaceAmong(namespaces.into())).map(Namespace::new)
+    }
+
+    /// All addresses. Splits by proxy.
+    #[must_use]
+    pub fn ips(self) -> Arc<[IpAddr]> {
+        match self.0.ask(&Attr::Ips) {
+            AttrValue::Ips(ips) => ips,
+            _ => Arc::from([]),
+        }
+    }
+
+    /// Which IP families it has.
+    #[must_use]
+    pub fn families(self) -> IpFamilies {
+        match self.0.ask(&Attr::Families) {
+            AttrValue::Families(families) => families,
+            _ => IpFamilies::V4,
+        }
+    }
+
+    /// `<pod>.<namespace>`. Splits by proxy.
+    #[must_use]
+    pub fn name(self) -> Arc<str> {
+        self.text(&Attr::Name).unwrap_or_else(|| Arc::from(""))
+    }
+
+    /// The DNS domain of the node id, such as `shop.svc.cluster.local`.
+    #[must_use]
+    pub fn dns_domain(self) -> Arc<str> {
+        self.text(&Attr::DnsDomain).unwrap_or_else(|| Arc::from(""))
+    }
+
+    /// A metadata key: scalars as text, others as JSON text.
+    #[must_use]
+    pub fn meta(self, key: &str) -> Option<Arc<str>> {
+        self.text(&Attr::Meta(Arc::from(key)))
+    }
+
+    /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` count, too).
+    #[must_use]
+    pub fn meta_bool(self, key: &str) -> bool {
+        self.meta(key).is_some_and(|text| matches!(&*text, "true" | "True" | "TRUE" | "t" | "T" | "1"))
+    }
+
+    /// The whole metadata as JSON text. Splits finely.
+    #[must_use]
+    pub fn all_meta(self) -> Arc<str> {
+        self.text(&Attr::AllMeta).unwrap_or_else(|| Arc::from("{}"))
+    }
+
+    /// The cluster that the proxy says it runs in.
+    #[must_use]
+    pub fn cluster_id(self) -> ClusterId {
+        ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default())
+    }
+
+    /// The network that the proxy says it is in.
+    #[must_use]
+    pub fn network(self) -> NetworkId {
+        NetworkId::new(self.meta("NETWORK").unwrap_or_default())
+    }
+
+    /// The labels that count. Splits by label set: prefer [`ProxyView::selected_by`] and [`ProxyView::label`].
+    #[must_use]
+    pub fn labels(self) -> Arc<Labels> {
+        self.0.derived(&EffectiveLabels)
+    }
+
+    /// The labels as the proxy sent them.
+    #[must_use]
+    pub fn sent_labels(self) -> Arc<Labels> {
+        match self.0.ask(&Attr::MetaLabels) {
+            AttrValue::Labels(labels) => labels,
+            _ => Arc::default(),
+        }
+    }
+
+    /// Whether a selector selects the proxy; an empty one does.
+    #[must_use]
+    pub fn selected_by(self, selector: &Labels) -> bool {
+        selector.is_empty() || *self.0.derived(&SelectedBy(Arc::new(selector.clone())))
+    }
+
+    /// The service ports that the proxy's workload serves, in Istio's order.
+    #[must_use]
+    pub fn targets(self) -> Arc<Vec<ServiceTarget>> {
+        self.0.derived(&TargetsOfProxy)
+    }
+
+    /// The locality that counts.
+    #[must_use]
+    pub fn locality(self) -> Locality {
+        (*self.0.derived(&EffectiveLocality)).clone()
+    }
+
+    /// Whether the proxy can run this extension. Proxies that list none are taken to be Istio's, which has all.
+    #[must_use]
+    pub fn supports(self, extension: &str) -> bool {
+        self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
+    }
+
+    /// The verified SPIFFE id of the stream. Splits by identity.
+    #[must_use]
+    pub fn identity(self) -> Option<Arc<str>> {
+        self.text(&Attr::Identity)
+    }
+
+    fn text(self, attr: &Attr) -> Option<Arc<str>> {
+        match self.0.ask(attr) {
+            AttrValue::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Namespace and name of its pod or WorkloadEntry.
+    fn workload_name(self) -> NamespacedName {
+        let name = self.name();
+        let (pod, namespace) = name.rsplit_once('.').unwrap_or((&name, ""));
+        NamespacedName::new(namespace, pod)
+    }
+}
+
+impl Query for EffectiveLabels {
+    type Value = Labels;
+
+    fn compute(&self, view: &View<'_>) -> Labels {
+        let proxy = view.proxy();
+        match view.workload(&proxy.workload_name()) {
+            Some(workload) => workload.labels.clone(),
+            None => (*proxy.sent_labels()).clone(),
+        }
+    }
+}
+
+impl ProxyQuery for EffectiveLabels {}
+
+impl Query for SelectedBy {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let labels = view.proxy().labels();
+        self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+impl ProxyQuery for SelectedBy {}
+
+impl Query for TargetsOfProxy {
+    type Value = Vec<ServiceTarget>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut targets: Vec<ServiceTarget> = Vec::new();
+        for ip in view.proxy().ips().iter() {
+            for target in view.targets_at(*ip) {
+                if !targets.contains(target) {
+                    targets.push(target.clone());
+                }
+            }
+        }
+        targets
+    }
+}
+
+impl ProxyQuery for TargetsOfProxy {}
+
+impl Query for EffectiveLocality {
+    type Value = Locality;
+
+    fn compute(&self, view: &View<'_>) -> Locality {
+        let proxy = view.proxy();
+        match view.workload(&proxy.workload_name()) {
+            Some(workload) if !workload.locality.is_empty() => Locality::parse(&workload.locality),
+            Some(_) | None => match view.ask(&Attr::Locality) {
+                AttrValue::Locality(locality) => locality,
+                _ => Locality::default(),
+            },
+        }
+    }
+}
+
+impl ProxyQuery for EffectiveLocality {}

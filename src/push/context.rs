@@ -1,0 +1,66 @@
+//! The snapshot that one push works on.
+
+use std::sync::Arc;
+
+use super::fact::FactKey;
+use crate::api::mesh::{MeshConfig, MeshNetworks};
+use crate::api::object::{Kind, ObjectRef};
+use crate::api::settings::Settings;
+use crate::registry::directory::{Directory, DirectoryChange};
+use crate::store::Objects;
+
+/// Everything that translators may read, frozen. The next one shares all parts that did not change.
+#[derive(Clone, Debug, Default)]
+pub struct PushContext {
+    /// Mesh config and settings.
+    pub mesh: Arc<Mesh>,
+    /// Mesh networks.
+    pub networks: Arc<MeshNetworks>,
+    /// Services, endpoints, workloads.
+    pub directory: Directory,
+    /// All objects.
+    pub objects: Objects,
+}
+
+/// The mesh-wide configuration as one fact.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mesh {
+    /// Mesh config with defaults filled in.
+    pub config: MeshConfig,
+    /// What was given at start.
+    pub settings: Settings,
+}
+
+/// The facts that a directory change stands for.
+#[must_use]
+pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
+    let mut facts: Vec<FactKey> = Vec::new();
+    for key in &change.services {
+        facts.push(FactKey::Service(key.clone()));
+        facts.push(FactKey::ServicesOfHost(key.hostname.clone()));
+    }
+    if !change.services.is_empty() {
+        facts.push(FactKey::AllServices);
+    }
+    facts.extend(change.endpoints.iter().cloned().map(FactKey::Endpoints));
+    facts.extend(change.targets.iter().copied().map(FactKey::TargetsAt));
+    facts.extend(change.workloads.iter().cloned().map(FactKey::Workload));
+    if change.network_gateways {
+        facts.push(FactKey::Networks);
+    }
+    facts
+}
+
+/// The facts that a changed object stands for, what the registry makes of it aside.
+#[must_use]
+pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
+    let mut facts = vec![
+        FactKey::Object(object.clone()),
+        FactKey::List(object.kind, object.name.namespace.clone()),
+        FactKey::ListAll(object.kind),
+    ];
+    if object.kind == Kind::Namespace {
+        facts.push(FactKey::Namespace(crate::api::names::Namespace::new(&object.name.name)));
+    }
+    facts
+}

@@ -1,0 +1,98 @@
+//! Typed reads of the snapshot through a view. Each notes exactly what it read, absent things included.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::context::Mesh;
+use super::fact::FactKey;
+use super::view::View;
+use crate::api::mesh::MeshNetworks;
+use crate::api::names::{Hostname, Namespace, NetworkId};
+use crate::api::object::{NamespacedName, Object, ObjectRef};
+use crate::registry::directory::NetworkGateway;
+use crate::registry::model::{Labels, Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
+use crate::store::Stored;
+
+impl View<'_> {
+    /// Mesh config and settings.
+    #[must_use]
+    pub fn mesh(&self) -> &Mesh {
+        &self.read(FactKey::Mesh).mesh
+    }
+
+    /// Mesh networks as configured.
+    #[must_use]
+    pub fn networks(&self) -> &MeshNetworks {
+        &self.read(FactKey::Networks).networks
+    }
+
+    /// The gateways that reach a network, from mesh networks and labelled services.
+    #[must_use]
+    pub fn network_gateways(&self, network: &NetworkId) -> &[NetworkGateway] {
+        let gateways = self.read(FactKey::Networks).directory.network_gateways.get(network);
+        gateways.map_or(&[], |gateways| gateways)
+    }
+
+    /// The service of this key; where several objects declare it, the one that wins.
+    #[must_use]
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
+        self.read(FactKey::Service(key.clone())).directory.services.get(key)?.first()
+    }
+
+    /// The namespaces that declare this host, sorted.
+    #[must_use]
+    pub fn namespaces_of_host(&self, host: &Hostname) -> Option<&BTreeSet<Namespace>> {
+        self.read(FactKey::ServicesOfHost(host.clone())).directory.namespaces_of_host.get(host).map(|found| &**found)
+    }
+
+    /// All services, by namespace and host, duplicates of one key included. Any service's change re-runs the reader: keep
+    /// what is made of it small and let it cut off.
+    pub fn all_services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.read(FactKey::AllServices).directory.services.values().flat_map(|services| services.iter())
+    }
+
+    /// The endpoints of a service, `None` when there is no such service or it has none.
+    #[must_use]
+    pub fn endpoints(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
+        self.read(FactKey::Endpoints(key.clone())).directory.endpoints.get(key)
+    }
+
+    /// What the workload at this address serves.
+    #[must_use]
+    pub fn targets_at(&self, address: IpAddr) -> &[ServiceTarget] {
+        self.read(FactKey::TargetsAt(address)).directory.targets.get(&address).map_or(&[], |targets| targets)
+    }
+
+    /// The workload (pod or WorkloadEntry) of this name.
+    #[must_use]
+    pub fn workload(&self, name: &NamespacedName) -> Option<&Arc<Workload>> {
+        self.read(FactKey::Workload(name.clone())).directory.workloads.get(name)
+    }
+
+    /// The labels of a namespace.
+    #[must_use]
+    pub fn namespace_labels(&self, namespace: &Namespace) -> Option<&Labels> {
+        let key = NamespacedName { namespace: Namespace::default(), name: Arc::from(namespace.as_str()) };
+        let context = self.read(FactKey::Namespace(namespace.clone()));
+        context.objects.namespaces.get(&key).map(|object| &object.meta.labels)
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
+        let fact = FactKey::Object(ObjectRef { kind: T::KIND, name: name.clone() });
+        T::table(&self.read(fact).objects).get(name)
+    }
+
+    /// The objects of a kind in one namespace, by name.
+    pub fn list<T: Stored>(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<Object<T>>> {
+        let fact = FactKey::List(T::KIND, namespace.clone());
+        T::table(&self.read(fact).objects).in_namespace(namespace)
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub fn list_all<T: Stored>(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
+        T::table(&self.read(FactKey::ListAll(T::KIND)).objects).iter()
+    }
+}

@@ -1,0 +1,114 @@
+//! The current objects by kind, namespace and name, immutable per version.
+//!
+//! Copies share all that did not change (persistent maps), so a snapshot costs a few reference counts. Knows what objects
+//! are called, not where they come from.
+
+mod table;
+
+use std::sync::Arc;
+
+pub use table::Table;
+
+use crate::api::istio::{
+    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+};
+use crate::api::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use crate::api::object::{Kind, NamespacedName, Object};
+
+/// A kind that the store keeps.
+pub trait Stored: Sized + PartialEq + 'static {
+    /// Which kind it is.
+    const KIND: Kind;
+
+    /// Its table.
+    fn table(objects: &Objects) -> &Table<Self>;
+
+    /// Its table, to be changed.
+    fn table_mut(objects: &mut Objects) -> &mut Table<Self>;
+}
+
+/// Declares the tables, and that each kind has its own.
+macro_rules! tables {
+    ($($(#[$doc:meta])* $field:ident: $kind:ident),* $(,)?) => {
+        /// All objects. Cheap to clone.
+        #[derive(Clone, Debug, Default)]
+        pub struct Objects {
+            $($(#[$doc])* pub $field: Table<$kind>,)*
+        }
+
+        $(impl Stored for $kind {
+            const KIND: Kind = Kind::$kind;
+
+            fn table(objects: &Objects) -> &Table<Self> {
+                &objects.$field
+            }
+
+            fn table_mut(objects: &mut Objects) -> &mut Table<Self> {
+                &mut objects.$field
+            }
+        })*
+
+        impl Objects {
+            /// Takes an object away by its kind and name. Says whether it was there.
+            pub fn remove_ref(&mut self, kind: Kind, key: &NamespacedName) -> bool {
+                match kind {
+                    $(Kind::$kind => self.$field.remove(key).is_some(),)*
+                }
+            }
+
+            /// How many objects there are of a kind.
+            #[must_use]
+            pub fn count(&self, kind: Kind) -> usize {
+                match kind {
+                    $(Kind::$kind => self.$field.len(),)*
+                }
+            }
+        }
+    };
+}
+
+tables! {
+    /// Namespaces.
+    namespaces: Namespace,
+    /// Nodes.
+    nodes: Node,
+    /// Kubernetes Services.
+    services: Service,
+    /// EndpointSlices.
+    endpoint_slices: EndpointSlice,
+    /// Pods.
+    pods: Pod,
+    /// Secrets.
+    secrets: Secret,
+    /// ConfigMaps.
+    config_maps: ConfigMap,
+    /// ServiceAccounts.
+    service_accounts: ServiceAccount,
+    /// VirtualServices.
+    virtual_services: VirtualService,
+    /// DestinationRules.
+    destination_rules: DestinationRule,
+    /// Istio Gateways.
+    gateways: Gateway,
+    /// ServiceEntries.
+    service_entries: ServiceEntry,
+    /// WorkloadEntries.
+    workload_entries: WorkloadEntry,
+    /// Sidecars.
+    sidecars: Sidecar,
+    /// PeerAuthentications.
+    peer_authentications: PeerAuthentication,
+}
+
+impl Objects {
+    /// The object of this kind and name.
+    #[must_use]
+    pub fn get<T: Stored>(&self, key: &NamespacedName) -> Option<&Arc<Object<T>>> {
+        T::table(self).get(key)
+    }
+
+    /// Puts an object in place of the one of its name. Says whether its content differs from what was there.
+    pub fn put<T: Stored>(&mut self, object: Arc<Object<T>>) -> bool {
+        T::table_mut(self).put(object)
+    }
+}
