@@ -3,6 +3,7 @@
 //! The rooms and the way data walks through them are drawn in `ARCHITECTURE.md`.
 
 pub mod api;
+pub mod envoy;
 pub mod push;
 pub mod registry;
 pub mod store;

@@ -12,9 +12,9 @@
 pub mod ask;
 pub mod attr;
 pub mod context;
+mod core;
 pub mod engine;
 pub mod fact;
-mod core;
 mod memo;
 pub mod proxy;
 pub mod query;

@@ -79,6 +79,11 @@ pub(super) enum Found {
 }
 
 impl Core {
+    /// Empty tables, at the first revision.
+    pub(super) fn new() -> Self {
+        Self { revision: 1, ..Self::default() }
+    }
+
     /// Interns a query key.
     pub(super) fn query_id<Q: Query>(&mut self, query: &Q) -> QueryId {
         let table = self

@@ -141,7 +141,8 @@ impl Query for CollectionOf {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let kind = self.kind;
         let all = self.interest.wildcard.then(|| view.get(&NamesOf { kind }));
-        let mut names: Vec<&ResourceName> = all.iter().flat_map(|all| all.iter()).chain(&*self.interest.names).collect();
+        let mut names: Vec<&ResourceName> =
+            all.iter().flat_map(|all| all.iter()).chain(&*self.interest.names).collect();
         if self.interest.wildcard && !self.interest.names.is_empty() {
             names.sort_unstable();
             names.dedup();
@@ -155,7 +156,7 @@ impl Engine {
     /// An engine on a first snapshot.
     #[must_use]
     pub fn new(context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
-        let core = RefCell::new(Core { revision: 1, ..Core::default() });
+        let core = RefCell::new(Core::new());
         Self { core, context, translator, sinks: FxHashMap::default(), next_proxy: 0 }
     }
 
@@ -473,3 +474,6 @@ impl fmt::Debug for Engine {
         f.debug_struct("Engine").field("sizes", &self.sizes()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

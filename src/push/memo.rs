@@ -147,7 +147,8 @@ impl<Q: Query> AnyQuery for Q {
     }
 
     fn forget(&self, tables: &mut FxHashMap<TypeId, Box<dyn Any + Send>>) {
-        if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<FxHashMap<Q, QueryId>>()) {
+        if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<FxHashMap<Q, QueryId>>())
+        {
             table.remove(self);
         }
     }
@@ -189,7 +190,12 @@ impl Tree {
     }
 
     /// Puts `node` where `attrs` lead. What stood there under other questions is out of date and comes back in `dropped`.
-    pub(super) fn insert(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId, dropped: &mut Vec<NodeId>) {
+    pub(super) fn insert(
+        slot: &mut Option<Self>,
+        attrs: &[(AttrId, ValueId)],
+        node: NodeId,
+        dropped: &mut Vec<NodeId>,
+    ) {
         let Some(tree) = slot else {
             *slot = Some(Self::path(attrs, node));
             return;

@@ -80,7 +80,9 @@ pub enum NodeError {
     #[error("node id {0:?} must be <type>~<ip>~<name>.<namespace>~<domain>")]
     Shape(String),
     /// The first part is no known type.
-    #[error("node id {0:?} starts with an unknown proxy type; known are sidecar, router, waypoint, ztunnel, agentgateway")]
+    #[error(
+        "node id {0:?} starts with an unknown proxy type; known are sidecar, router, waypoint, ztunnel, agentgateway"
+    )]
     Kind(String),
     /// Neither metadata nor id hold a valid address.
     #[error("node {0:?} has no valid IP address in INSTANCE_IPS or its id")]
@@ -119,12 +121,13 @@ impl Proxy {
             namespace => namespace,
         };
         let namespace = Namespace::new(namespace);
-        let labels = metadata.get("LABELS").and_then(serde_json::Value::as_object).map_or_else(BTreeMap::new, |labels| {
-            labels
-                .iter()
-                .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
-                .collect()
-        });
+        let labels =
+            metadata.get("LABELS").and_then(serde_json::Value::as_object).map_or_else(BTreeMap::new, |labels| {
+                labels
+                    .iter()
+                    .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
+                    .collect()
+            });
         Ok(Self {
             node_id: Arc::from(node_id),
             kind,

@@ -80,9 +80,10 @@ impl View<'_> {
         if let Some(frame) = core.frames.last_mut() {
             frame.ask(attr, value);
         }
-        let node = core.proxies.get(&self.proxy).and_then(|state| {
-            state.derived.iter().find(|(derived, _)| *derived == attr).map(|(_, node)| *node)
-        });
+        let node = core
+            .proxies
+            .get(&self.proxy)
+            .and_then(|state| state.derived.iter().find(|(derived, _)| *derived == attr).map(|(_, node)| *node));
         drop(core);
         self.typed::<Q>(node.expect("an answered derived question has its node"))
     }

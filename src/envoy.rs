@@ -1,0 +1,47 @@
+//! How a view becomes Envoy's resources: pure functions, one file per Envoy concept.
+//!
+//! Everything is read through [`View`](crate::push::view::View), which records it. Knows no tasks, locks, sockets or clocks.
+//! Queries shared by several resources live beside the concept that they compute.
+
+pub mod build;
+mod clusters;
+mod endpoints;
+mod listeners;
+mod name_table;
+pub mod names;
+mod routes;
+pub mod scope;
+
+use bytes::Bytes;
+
+use crate::api::names::ResourceName;
+use crate::push::resource::ResourceType;
+use crate::push::view::{Translator, View};
+
+/// Translates for Envoy, and for the agents beside it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EnvoyTranslator;
+
+impl Translator for EnvoyTranslator {
+    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        match kind {
+            ResourceType::Cluster => clusters::names(view),
+            ResourceType::Listener => listeners::names(view),
+            ResourceType::NameTable => name_table::names(view),
+            ResourceType::Endpoint | ResourceType::Route | ResourceType::Secret | ResourceType::ExtensionConfig => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+        match kind {
+            ResourceType::Cluster => clusters::resource(name, view),
+            ResourceType::Endpoint => endpoints::resource(name, view),
+            ResourceType::Listener => listeners::resource(name, view),
+            ResourceType::Route => routes::resource(name, view),
+            ResourceType::NameTable => name_table::resource(name, view),
+            ResourceType::Secret | ResourceType::ExtensionConfig => None,
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Small builders of wire messages that every translator uses.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::core::v3::{
+    Address, AggregatedConfigSource, ApiVersion, ConfigSource, SocketAddress, address, config_source, socket_address,
+};
+use prost::Message;
+
+/// The bytes of a message.
+#[must_use]
+pub fn encode(message: &impl Message) -> Bytes {
+    Bytes::from(message.encode_to_vec())
+}
+
+/// A duration on the wire.
+#[must_use]
+pub fn duration(duration: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    let nanos = i32::try_from(duration.subsec_nanos()).unwrap_or_default();
+    prost_types::Duration { seconds, nanos }
+}
+
+/// A TCP address and port.
+#[must_use]
+pub fn socket_address(ip: &str, port: u32) -> Address {
+    Address {
+        address: Some(address::Address::SocketAddress(SocketAddress {
+            address: ip.to_owned(),
+            port_specifier: Some(socket_address::PortSpecifier::PortValue(port)),
+            ..SocketAddress::default()
+        })),
+    }
+}
+
+/// "Ask the ADS stream for it", waiting without limit as Istio has Envoy do.
+#[must_use]
+pub fn ads_source() -> ConfigSource {
+    ConfigSource {
+        config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+        initial_fetch_timeout: Some(prost_types::Duration::default()),
+        resource_api_version: ApiVersion::V3.into(),
+        ..ConfigSource::default()
+    }
+}
