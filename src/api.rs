@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of stores, proxies or Envoy.
 
+pub mod any_object;
 pub mod duration;
 pub mod field_error;
 pub mod hostname;

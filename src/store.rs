@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 pub use table::Table;
 
+use crate::api::any_object::AnyObject;
 use crate::api::istio::{
     DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
@@ -53,6 +54,13 @@ macro_rules! tables {
             pub fn remove_ref(&mut self, kind: Kind, key: &NamespacedName) -> bool {
                 match kind {
                     $(Kind::$kind => self.$field.remove(key).is_some(),)*
+                }
+            }
+
+            /// Puts an object of any kind in place of the one of its name. Says whether its content differs from what was there.
+            pub fn put_any(&mut self, object: AnyObject) -> bool {
+                match object {
+                    $(AnyObject::$kind(object) => self.$field.put(object),)*
                 }
             }
 

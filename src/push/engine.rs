@@ -166,6 +166,12 @@ impl Engine {
         &self.context
     }
 
+    /// The revision of the snapshot in force.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.core.borrow().revision
+    }
+
     /// Adds a proxy. It costs nothing until it subscribes.
     pub fn connect(&mut self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> ProxyId {
         let id = self.next_proxy;

@@ -1,0 +1,69 @@
+//! An object of any kind, as it travels from a source to the store.
+
+use std::sync::Arc;
+
+use super::istio::{
+    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+};
+use super::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use super::object::{Kind, Object, ObjectMeta, ObjectRef};
+
+/// Declares one variant per kind.
+macro_rules! kinds {
+    ($($kind:ident),* $(,)?) => {
+        /// An object with its kind known at run time. Cheap to clone.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum AnyObject {
+            $(
+                #[doc = concat!("A ", stringify!($kind), ".")]
+                $kind(Arc<Object<$kind>>),
+            )*
+        }
+
+        impl AnyObject {
+            /// Its kind.
+            #[must_use]
+            pub fn kind(&self) -> Kind {
+                match self {
+                    $(Self::$kind(_) => Kind::$kind,)*
+                }
+            }
+
+            /// Its metadata.
+            #[must_use]
+            pub fn meta(&self) -> &ObjectMeta {
+                match self {
+                    $(Self::$kind(object) => &object.meta,)*
+                }
+            }
+
+            /// Whether two versions say the same ([`Object::same_content`]); objects of two kinds never do.
+            #[must_use]
+            pub fn same_content(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$kind(a), Self::$kind(b)) => a.same_content(b),)*
+                    _ => false,
+                }
+            }
+        }
+
+        $(impl From<Object<$kind>> for AnyObject {
+            fn from(object: Object<$kind>) -> Self {
+                Self::$kind(Arc::new(object))
+            }
+        })*
+    };
+}
+
+kinds! {
+    Namespace, Node, Service, EndpointSlice, Pod, Secret, ConfigMap, ServiceAccount, VirtualService, DestinationRule,
+    Gateway, ServiceEntry, WorkloadEntry, Sidecar, PeerAuthentication,
+}
+
+impl AnyObject {
+    /// Kind, namespace and name.
+    #[must_use]
+    pub fn object_ref(&self) -> ObjectRef {
+        ObjectRef { kind: self.kind(), name: self.meta().key() }
+    }
+}
