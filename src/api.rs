@@ -11,4 +11,8 @@ pub mod kubernetes;
 pub mod mesh;
 pub mod names;
 pub mod object;
+pub mod proto_json;
 pub mod settings;
+pub mod text_error;
+pub mod typed;
+pub mod yaml;

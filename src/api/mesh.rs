@@ -10,6 +10,7 @@
 //! member. Two messages that applying always fills stand without `Option`: `default_config` and `default_providers`.
 
 mod access_log_provider;
+mod apply;
 mod config;
 mod connection_settings;
 mod defaults;

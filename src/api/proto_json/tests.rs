@@ -1,0 +1,81 @@
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::*;
+
+#[derive(Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Message {
+    some_number: u32,
+    signed: i64,
+    share: f64,
+    is_on: Option<bool>,
+    text: String,
+    inner: Option<Box<Message>>,
+    list: Vec<String>,
+    messages: Vec<Message>,
+    my_map: BTreeMap<String, String>,
+    free: Option<Value>,
+}
+
+fn read(value: Value) -> Result<Message, Error> {
+    Message::deserialize(ProtoJson(&value))
+}
+
+#[test]
+fn names_of_the_proto_and_of_json_are_the_same() {
+    let expected = Message { some_number: 7, is_on: Some(true), ..Default::default() };
+    assert_eq!(read(json!({ "some_number": 7, "is_on": true })).unwrap(), expected);
+    assert_eq!(read(json!({ "someNumber": 7, "isOn": true })).unwrap(), expected);
+    assert_eq!(camel_case("mesh_mTLS"), "meshMTLS");
+    assert_eq!(camel_case("enable_64bit_trace_id"), "enable64bitTraceId");
+}
+
+#[test]
+fn keys_of_maps_stay_as_they_are() {
+    let message = read(json!({ "my_map": { "some_number": "x" }, "free": { "is_on": null } })).unwrap();
+    assert_eq!(message.my_map, BTreeMap::from([("some_number".into(), "x".into())]));
+    assert_eq!(message.free, Some(json!({ "is_on": null })));
+}
+
+#[test]
+fn null_is_absence() {
+    let message = json!({
+        "someNumber": null, "text": null, "inner": null, "list": null, "isOn": null, "myMap": { "a": null },
+        "messages": [null],
+    });
+    let expected = Message {
+        my_map: BTreeMap::from([("a".into(), String::new())]),
+        messages: vec![Message::default()],
+        ..Default::default()
+    };
+    assert_eq!(read(message).unwrap(), expected);
+}
+
+#[test]
+fn numbers_may_stand_in_quotes_or_have_no_fraction() {
+    let expected = Message { some_number: 80, signed: -3, share: 0.5, ..Default::default() };
+    assert_eq!(read(json!({ "someNumber": "80", "signed": "-3", "share": "0.5" })).unwrap(), expected);
+    assert_eq!(read(json!({ "someNumber": 80.0, "signed": -3.0, "share": 0.5 })).unwrap(), expected);
+    for wrong in [json!(1.5), json!("x"), json!(""), json!(-1), json!(5_000_000_000_u64), json!(true), json!([])] {
+        read(json!({ "someNumber": wrong })).unwrap_err();
+    }
+}
+
+#[test]
+fn other_types_are_not_bent_to_fit() {
+    for wrong in [
+        json!({ "text": 1 }),
+        json!({ "text": true }),
+        json!({ "isOn": "true" }),
+        json!({ "inner": [] }),
+        json!({ "inner": "x" }),
+        json!({ "list": "x" }),
+        json!({ "myMap": [] }),
+        json!([1]),
+    ] {
+        assert!(read(wrong.clone()).is_err(), "{wrong}");
+    }
+}

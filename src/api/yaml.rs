@@ -1,0 +1,85 @@
+//! YAML as text that users write, and values with the lines on which they stand.
+//!
+//! Scalars are read as Kubernetes' own tools read them (YAML 1.1: `on` and `yes` are booleans, `0644` is octal), a key
+//! that stands twice is refused, and what one document may cost is bounded, so that a hostile file cannot blow up.
+
+mod documents;
+mod locate;
+#[cfg(test)]
+mod tests;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter, budget, options};
+
+pub use documents::{Document, documents};
+pub use locate::line_of;
+
+/// The longest text of one document that is read, in bytes. Kubernetes stores no object above 3 MiB; a list of
+/// objects may be longer.
+const MAX_DOCUMENT_BYTES: usize = 64 << 20;
+
+/// The deepest nesting that is read. The deepest kinds nest some twenty levels.
+const MAX_DEPTH: usize = 64;
+
+/// The most scalars, lists and maps of one document that are read.
+const MAX_NODES: usize = 4_000_000;
+
+/// The most nodes that aliases may stand for in one document. Users who write anchors by hand need a few hundred.
+const MAX_REPLAYED: usize = 100_000;
+
+/// Why a text cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {reason}")]
+pub struct SyntaxError {
+    /// The line, from 1 and from the start of the text.
+    pub line: usize,
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// Reads one document.
+///
+/// # Errors
+/// When it is not YAML, or costs more than a document may.
+pub fn parse(text: &str) -> Result<Value, SyntaxError> {
+    deserialize(text)
+}
+
+/// Reads one document into any type.
+fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, SyntaxError> {
+    if text.len() > MAX_DOCUMENT_BYTES {
+        let reason = format!("the document has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", text.len());
+        return Err(SyntaxError { line: 1, reason });
+    }
+    serde_saphyr::from_str_with_options(text, reader_options()).map_err(|error| {
+        let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
+        let reason = UserMessageFormatter.format_message(error.without_snippet()).into_owned();
+        SyntaxError { line: line.unwrap_or(1), reason }
+    })
+}
+
+/// How documents are read and what they may cost.
+fn reader_options() -> Options {
+    options! {
+        budget: budget! {
+            max_depth: MAX_DEPTH,
+            flow_nesting_limit: MAX_DEPTH,
+            max_nodes: MAX_NODES,
+            max_events: MAX_NODES.saturating_mul(2),
+            max_total_scalar_bytes: MAX_DOCUMENT_BYTES,
+            max_documents: 1,
+            enforce_alias_anchor_ratio: false,
+            max_anchors: 1_000,
+            max_aliases: 10_000,
+            max_recorded_anchor_events: MAX_REPLAYED,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_REPLAYED,
+            max_replay_stack_depth: 16,
+        },
+        emit_comments: false,
+        legacy_octal_numbers: true,
+        with_snippet: false,
+    }
+}

@@ -1,0 +1,144 @@
+//! Finding the line of a field, for messages.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::Spanned;
+
+/// A node with its line.
+struct Node {
+    /// The line on which it starts, from 1.
+    line: usize,
+    /// What is inside.
+    children: Children,
+}
+
+/// What is inside a node.
+enum Children {
+    /// Nothing: a scalar.
+    None,
+    /// The items of a list.
+    Items(Vec<Node>),
+    /// The members of a map, in their order.
+    Members(Vec<(Key, Node)>),
+}
+
+/// A key with its line.
+struct Key {
+    /// The line on which it stands, from 1.
+    line: usize,
+    /// The key.
+    name: String,
+}
+
+/// The line, from 1, of the field at `path` (such as `spec.http[0].route`), or of the last field on the way to it that
+/// is there. `None` where the text cannot be read.
+///
+/// Costs a second reading of the text: for errors only.
+#[must_use]
+pub fn line_of(text: &str, path: &str) -> Option<usize> {
+    let mut node: &Node = &super::deserialize::<Node>(text).ok()?;
+    let mut line = node.line;
+    let mut rest = path;
+    while !rest.is_empty() {
+        let Some((found, child, after)) = step(node, rest) else { break };
+        (line, node, rest) = (found, child, after);
+    }
+    Some(line)
+}
+
+/// One step along a path: the line found, the node there, and the rest of the path.
+fn step<'a, 'p>(node: &'a Node, path: &'p str) -> Option<(usize, &'a Node, &'p str)> {
+    match &node.children {
+        Children::None => None,
+        Children::Items(items) => {
+            let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+            let item = items.get(index.parse::<usize>().ok()?)?;
+            Some((item.line, item, rest.strip_prefix('.').unwrap_or(rest)))
+        }
+        Children::Members(members) => {
+            // Keys may hold dots (labels do), so the longest key that fits is the one that is meant.
+            let fits = |(key, _): &&(Key, Node)| after_key(path, &key.name).is_some();
+            let (key, child) = members.iter().filter(fits).max_by_key(|(key, _)| key.name.len())?;
+            Some((key.line, child, after_key(path, &key.name)?))
+        }
+    }
+}
+
+/// What is left of the path behind a key, where the path starts with it.
+fn after_key<'p>(path: &'p str, key: &str) -> Option<&'p str> {
+    let rest = path.strip_prefix(key)?;
+    match rest.strip_prefix('.') {
+        Some(rest) => Some(rest),
+        None => (rest.is_empty() || rest.starts_with('[')).then_some(rest),
+    }
+}
+
+/// The line that a spanned value starts on.
+fn line<T>(spanned: &Spanned<T>) -> usize {
+    usize::try_from(spanned.referenced.line()).unwrap_or_default()
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Children>::deserialize(deserializer)?;
+        Ok(Self { line: line(&spanned), children: spanned.value })
+    }
+}
+
+impl<'de> Deserialize<'de> for Children {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ChildrenVisitor)
+    }
+}
+
+/// Takes whatever there is.
+struct ChildrenVisitor;
+
+impl<'de> Visitor<'de> for ChildrenVisitor {
+    type Value = Children;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_unit<E>(self) -> Result<Children, E> {
+        Ok(Children::None)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Children, E> {
+        Ok(Children::None)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Children, E> {
+        Ok(Children::None)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Children, E> {
+        Ok(Children::None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Children, E> {
+        Ok(Children::None)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Children, E> {
+        Ok(Children::None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Children, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(node) = items.next_element()? {
+            nodes.push(node);
+        }
+        Ok(Children::Items(nodes))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Children, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(key) = members.next_key::<Spanned<String>>()? {
+            nodes.push((Key { line: line(&key), name: key.value }, members.next_value()?));
+        }
+        Ok(Children::Members(nodes))
+    }
+}

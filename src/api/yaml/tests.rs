@@ -1,0 +1,83 @@
+use serde_json::json;
+
+use super::*;
+
+/// The documents of a stream with the lines before them.
+fn split(stream: &str) -> Vec<(usize, &str)> {
+    documents(stream).map(|document| (document.lines_before, document.text)).collect()
+}
+
+#[test]
+fn scalars_are_read_as_kubernetes_tools_read_them() {
+    let text = "a: on\nb: 'on'\nc: 0644\nd: 2026-01-01T00:00:00Z\ne: ~\nf: 1.5\ng: 10.0.0.1\nh: 1_0\n";
+    let expected = json!({
+        "a": true, "b": "on", "c": 420, "d": "2026-01-01T00:00:00Z", "e": null, "f": 1.5, "g": "10.0.0.1", "h": 10,
+    });
+    assert_eq!(parse(text).unwrap(), expected);
+}
+
+#[test]
+fn a_key_that_stands_twice_is_refused_with_its_line() {
+    let error = parse("a: 1\nb: 2\na: 3\n").unwrap_err();
+    assert_eq!(error.line, 3, "{error}");
+}
+
+#[test]
+fn streams_are_split_at_markers_alone() {
+    let stream = "a: 1\n---\nb: |\n  ---\n  x\n--- # two\nc: 3\n----\n...\n\n# nothing\n---\r\nd: 4";
+    assert_eq!(
+        split(stream),
+        [(0, "a: 1\n"), (1, "\nb: |\n  ---\n  x\n"), (5, " # two\nc: 3\n----\n"), (11, "\r\nd: 4")]
+    );
+    assert_eq!(split("---\n---\n# x\n---\n"), []);
+    assert_eq!(split("%YAML 1.1\n---\na: 1"), [(1, "\na: 1")]);
+    assert_eq!(split("\u{feff}a: 1"), [(0, "a: 1")]);
+    assert_eq!(split("--- {a: 1}"), [(0, " {a: 1}")]);
+}
+
+#[test]
+fn lines_before_a_document_and_lines_in_it_add_up() {
+    let stream = "a: 1\n---\n\nb: [\n---\nc: 1\nd: x: y\n";
+    let lines: Vec<_> = documents(stream)
+        .map(|document| parse(document.text).map_err(|error| document.lines_before + error.line))
+        .collect();
+    assert_eq!(lines[0], Ok(json!({ "a": 1 })));
+    assert!(matches!(lines[1], Err(4 | 5)), "{lines:?}");
+    assert_eq!(lines[2], Err(7));
+}
+
+#[test]
+fn what_a_document_may_cost_is_bounded() {
+    let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+    assert!(parse(&deep).is_err());
+    let block: String = (0..2000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
+    assert!(parse(&block).is_err());
+    let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
+    for level in 0..12_u8 {
+        let (name, of) = (char::from(b'b' + level), char::from(b'a' + level));
+        let items = vec![format!("*{of}"); 10].join(",");
+        bomb.push_str(&format!("{name}: &{name} [{items}]\n"));
+    }
+    assert!(parse(&bomb).is_err());
+}
+
+#[test]
+fn anchors_and_merges_are_followed() {
+    let text = "base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n";
+    assert_eq!(parse(text).unwrap()["more"], json!({ "a": 1, "b": 3 }));
+}
+
+#[test]
+fn the_line_of_a_field_is_found() {
+    let text = "metadata:\n  labels:\n    a.b/c: x\n    a: y\nspec:\n  http:\n  - name: one\n  - name: two\n    route:\n    - x\n";
+    let line = |path| line_of(text, path).unwrap();
+    assert_eq!(line("metadata.labels.a.b/c"), 3);
+    assert_eq!(line("metadata.labels.a"), 4);
+    assert_eq!(line("spec.http[1].name"), 8);
+    assert_eq!(line("spec.http[1].route[0]"), 10);
+    assert_eq!(line("spec.http[1].rewrite.uri"), 8);
+    assert_eq!(line("spec.http[7]"), 6);
+    assert_eq!(line("status"), 1);
+    assert_eq!(line_of("a: [", "a"), None);
+    assert_eq!(line_of("{\"a\": {\n\"b\": 1}}", "a.b"), Some(2));
+}
