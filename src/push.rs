@@ -21,3 +21,5 @@ pub mod query;
 mod read;
 pub mod resource;
 pub mod view;
+pub mod worker;
+pub mod world;

@@ -4,4 +4,6 @@
 
 pub mod directory;
 pub mod model;
+mod placeholder;
+pub use placeholder::Registry;
 pub mod protocol;

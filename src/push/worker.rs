@@ -1,0 +1,320 @@
+//! The push thread: owns world and engine, takes requests before changes, gathers changes while it works.
+//!
+//! The first change after quiet is pushed at once; what arrives during a push goes out together as the next. With
+//! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
+use super::fact::FactKey;
+use super::proxy::Proxy;
+use super::resource::ResourceType;
+use super::view::Translator;
+use super::world::{Change, World};
+use crate::api::settings::Settings;
+
+/// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
+const QUEUE: usize = 16_384;
+/// Commands taken in before gathered changes are pushed, however many more wait.
+const ROUND: usize = 4_096;
+/// Pushes that are remembered.
+const REMEMBERED: usize = 128;
+
+/// How changes are gathered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Debounce {
+    /// `PILOT_DEBOUNCE_AFTER`: quiet to wait for. Default zero: push at once.
+    pub after: Duration,
+    /// `PILOT_DEBOUNCE_MAX`: the longest wait. Default 10 s.
+    pub max: Duration,
+}
+
+/// A look at the push thread's state, from that thread.
+#[derive(Debug)]
+pub struct Inspect<'a> {
+    /// The engine with the snapshot in force.
+    pub engine: &'a Engine,
+    /// The last pushes, oldest first.
+    pub pushes: &'a VecDeque<PushRecord>,
+}
+
+/// One push: what caused it and what it did.
+#[derive(Clone, Debug)]
+pub struct PushRecord {
+    /// Revision of the snapshot.
+    pub revision: u64,
+    /// The facts that changed.
+    pub changed: Vec<FactKey>,
+    /// What it did.
+    pub settled: Settled,
+    /// How long the thread worked on it, from taking the changes in to the last collection handed over.
+    pub took: Duration,
+}
+
+/// A look, boxed.
+type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
+
+/// What the thread is told.
+enum Command {
+    Connect(Box<Proxy>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
+    Disconnect(ProxyId),
+    Subscribe(ProxyId, ResourceType, Interest),
+    Unsubscribe(ProxyId, ResourceType),
+    Changes(Vec<Change>),
+    Synced,
+    Look(Look),
+}
+
+/// Speaks to the push thread. The thread ends when the last handle is gone.
+#[derive(Clone)]
+pub struct PushHandle {
+    commands: mpsc::Sender<Command>,
+    synced: watch::Receiver<bool>,
+}
+
+/// The push thread is gone: the process is going down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the push thread has ended")]
+pub struct Ended;
+
+/// State of the thread.
+struct Worker {
+    world: World,
+    engine: Engine,
+    debounce: Debounce,
+    pending: Vec<Change>,
+    since: Option<(Instant, Instant)>,
+    synced: watch::Sender<bool>,
+    /// Subscriptions that came before the first full reading: answered after it.
+    early: Vec<(ProxyId, ResourceType, Interest)>,
+    pushes: VecDeque<PushRecord>,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn start(
+    settings: Settings,
+    debounce: Debounce,
+    translator: Arc<dyn Translator>,
+) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
+    let (commands, inbox) = mpsc::channel(QUEUE);
+    let (sender, synced) = watch::channel(false);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
+        let world = World::new(settings);
+        let engine = Engine::new(world.context(), translator);
+        let worker = Worker {
+            world,
+            engine,
+            debounce,
+            pending: Vec::new(),
+            since: None,
+            synced: sender,
+            early: Vec::new(),
+            pushes: VecDeque::new(),
+        };
+        runtime.block_on(worker.run(inbox));
+    })?;
+    Ok((PushHandle { commands, synced }, thread))
+}
+
+impl PushHandle {
+    /// Adds a proxy whose collections go to `sink`.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn connect(&self, proxy: Proxy, sink: Arc<dyn Sink>) -> Result<ProxyId, Ended> {
+        let (answer, id) = oneshot::channel();
+        self.send(Command::Connect(Box::new(proxy), sink, answer)).await?;
+        id.await.map_err(|_| Ended)
+    }
+
+    /// Forgets a proxy. Never waits: when the queue is full, a task of its own waits in its place.
+    pub fn disconnect(&self, id: ProxyId) {
+        if let Err(mpsc::error::TrySendError::Full(command)) = self.commands.try_send(Command::Disconnect(id)) {
+            let commands = self.commands.clone();
+            // Called from destructors of streams, which cannot wait.
+            drop(std::thread::spawn(move || commands.blocking_send(command)));
+        }
+    }
+
+    /// Sets what a proxy wants of one type. Exactly one publish answers it.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn subscribe(&self, id: ProxyId, kind: ResourceType, interest: Interest) -> Result<(), Ended> {
+        self.send(Command::Subscribe(id, kind, interest)).await
+    }
+
+    /// Takes a type away from a proxy.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn unsubscribe(&self, id: ProxyId, kind: ResourceType) -> Result<(), Ended> {
+        self.send(Command::Unsubscribe(id, kind)).await
+    }
+
+    /// Hands changes over, in order.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn change(&self, changes: Vec<Change>) -> Result<(), Ended> {
+        self.send(Command::Changes(changes)).await
+    }
+
+    /// Tells that the first reading of all sources is in: from now on proxies are answered.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn full_sync(&self) -> Result<(), Ended> {
+        self.send(Command::Synced).await
+    }
+
+    /// Whether the first reading is in and pushed.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Waits until the first reading is in and pushed.
+    ///
+    /// # Errors
+    /// When the thread ends before.
+    pub async fn wait_synced(&self) -> Result<(), Ended> {
+        let mut synced = self.synced.clone();
+        synced.wait_for(|synced| *synced).await.map(|_| ()).map_err(|_| Ended)
+    }
+
+    /// Runs `look` on the push thread between pushes: keep it short.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn inspect<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Inspect<'_>) -> T + Send + 'static,
+    ) -> Result<T, Ended> {
+        let (answer, result) = oneshot::channel();
+        let look: Look = Box::new(move |inspect| {
+            // Nobody waiting any more is no fault.
+            let _ = answer.send(look(inspect));
+        });
+        self.send(Command::Look(look)).await?;
+        result.await.map_err(|_| Ended)
+    }
+
+    async fn send(&self, command: Command) -> Result<(), Ended> {
+        self.commands.send(command).await.map_err(|_| Ended)
+    }
+}
+
+impl std::fmt::Debug for PushHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PushHandle").field("synced", &self.is_synced()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+        loop {
+            let command = match self.deadline() {
+                None => match inbox.recv().await {
+                    Some(command) => Some(command),
+                    None => return,
+                },
+                Some(deadline) => match tokio::time::timeout_at(deadline, inbox.recv()).await {
+                    Ok(Some(command)) => Some(command),
+                    Ok(None) => return,
+                    Err(_) => None,
+                },
+            };
+            if let Some(command) = command {
+                self.take(command);
+                for _ in 0..ROUND {
+                    match inbox.try_recv() {
+                        Ok(command) => self.take(command),
+                        Err(_) => break,
+                    }
+                }
+            }
+            if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+                self.push();
+            }
+        }
+    }
+
+    /// When the gathered changes are due, if there are any.
+    fn deadline(&self) -> Option<Instant> {
+        let (first, last) = self.since?;
+        Some((last + self.debounce.after).min(first + self.debounce.max))
+    }
+
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Connect(proxy, sink, answer) => {
+                let id = self.engine.connect(Arc::new(*proxy), sink);
+                if let Err(id) = answer.send(id) {
+                    self.engine.disconnect(id);
+                }
+            }
+            Command::Disconnect(id) => {
+                self.early.retain(|(early, _, _)| *early != id);
+                self.engine.disconnect(id);
+            }
+            Command::Subscribe(id, kind, interest) => {
+                if self.is_synced() {
+                    self.engine.subscribe(id, kind, interest);
+                } else {
+                    self.early.retain(|(proxy, early, _)| (*proxy, *early) != (id, kind));
+                    self.early.push((id, kind, interest));
+                }
+            }
+            Command::Unsubscribe(id, kind) => {
+                self.early.retain(|(proxy, early, _)| (*proxy, *early) != (id, kind));
+                self.engine.unsubscribe(id, kind);
+            }
+            Command::Changes(changes) => {
+                let now = Instant::now();
+                self.pending.extend(changes);
+                self.since = Some((self.since.map_or(now, |(first, _)| first), now));
+            }
+            Command::Synced => {
+                self.push();
+                self.synced.send_replace(true);
+                for (id, kind, interest) in std::mem::take(&mut self.early) {
+                    self.engine.subscribe(id, kind, interest);
+                }
+            }
+            Command::Look(look) => look(&Inspect { engine: &self.engine, pushes: &self.pushes }),
+        }
+    }
+
+    fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Takes the gathered changes in and publishes what they reach.
+    #[tracing::instrument(skip_all, level = "debug")]
+    fn push(&mut self) {
+        self.since = None;
+        let started = Instant::now();
+        let changed = self.world.apply(std::mem::take(&mut self.pending));
+        if changed.is_empty() {
+            return;
+        }
+        let settled = self.engine.apply(self.world.context(), changed.clone());
+        let took = started.elapsed();
+        tracing::debug!(facts = changed.len(), published = settled.published, ?took, "pushed");
+        if self.pushes.len() >= REMEMBERED {
+            self.pushes.pop_front();
+        }
+        self.pushes.push_back(PushRecord { revision: self.engine.revision(), changed, settled, took });
+    }
+}

@@ -1,0 +1,114 @@
+//! The world: all that is known, brought from change to change, and the snapshot of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::context::{Mesh, PushContext, directory_facts, object_facts};
+use super::fact::FactKey;
+use crate::api::any_object::AnyObject;
+use crate::api::mesh::{MeshConfig, MeshNetworks};
+use crate::api::object::ObjectRef;
+use crate::api::settings::Settings;
+use crate::registry::Registry;
+use crate::registry::directory::DirectoryChange;
+use crate::store::Objects;
+
+/// One change of the input.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// An object was added or replaced.
+    Put(AnyObject),
+    /// An object is gone.
+    Removed(ObjectRef),
+    /// Mesh config was read anew.
+    Mesh(Arc<MeshConfig>),
+    /// Mesh networks were read anew.
+    Networks(Arc<MeshNetworks>),
+}
+
+/// Store, registry and mesh-wide configuration. The push thread owns it.
+#[derive(Debug)]
+pub struct World {
+    objects: Objects,
+    registry: Registry,
+    mesh: Arc<Mesh>,
+    networks: Arc<MeshNetworks>,
+}
+
+impl World {
+    /// An empty world with default mesh config.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let mesh = Arc::new(Mesh { config: MeshConfig::istio_defaults(), settings: settings.clone() });
+        let networks = Arc::new(MeshNetworks::default());
+        let mut registry = Registry::new(settings);
+        registry.set_mesh(&mesh.config, &networks, &Objects::default());
+        Self { objects: Objects::default(), registry, mesh, networks }
+    }
+
+    /// The world as it is now, frozen. Costs a few reference counts.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        Arc::new(PushContext {
+            mesh: self.mesh.clone(),
+            networks: self.networks.clone(),
+            directory: self.registry.directory().clone(),
+            objects: self.objects.clone(),
+        })
+    }
+
+    /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for
+    /// changes of the same object.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
+        let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
+        let mut facts: BTreeSet<FactKey> = BTreeSet::new();
+        let (mut mesh, mut networks) = (None, None);
+        for change in changes {
+            match change {
+                Change::Put(object) => {
+                    let name = object.object_ref();
+                    if self.objects.put_any(object) {
+                        objects.insert(name);
+                    }
+                }
+                Change::Removed(name) => {
+                    if self.objects.remove_ref(name.kind, &name.name) {
+                        objects.insert(name);
+                    }
+                }
+                Change::Mesh(config) => mesh = Some(config),
+                Change::Networks(config) => networks = Some(config),
+            }
+        }
+        if mesh.is_some() || networks.is_some() {
+            let changed = self.set_mesh(mesh, networks, &mut facts);
+            facts.extend(directory_facts(&changed));
+        }
+        if !objects.is_empty() {
+            let changed = self.registry.apply(&self.objects, &objects);
+            facts.extend(directory_facts(&changed));
+            facts.extend(objects.iter().flat_map(object_facts));
+        }
+        facts.into_iter().collect()
+    }
+
+    fn set_mesh(
+        &mut self,
+        mesh: Option<Arc<MeshConfig>>,
+        networks: Option<Arc<MeshNetworks>>,
+        facts: &mut BTreeSet<FactKey>,
+    ) -> DirectoryChange {
+        if let Some(config) = mesh.filter(|config| **config != self.mesh.config) {
+            self.mesh = Arc::new(Mesh { config: (*config).clone(), settings: self.mesh.settings.clone() });
+            facts.insert(FactKey::Mesh);
+        }
+        if let Some(networks) = networks.filter(|networks| *networks != self.networks) {
+            self.networks = networks;
+            facts.insert(FactKey::Networks);
+        }
+        if facts.is_empty() {
+            return DirectoryChange::default();
+        }
+        self.registry.set_mesh(&self.mesh.config, &self.networks, &self.objects)
+    }
+}
