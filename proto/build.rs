@@ -4,6 +4,8 @@
 //! hash order, which would change the encoded bytes from run to run. Istio's, and the few that the crate lacks, are under
 //! `proto/`.
 
+#![expect(clippy::disallowed_methods, reason = "cargo speaks to a build script by environment alone")]
+
 use std::env;
 use std::error::Error;
 use std::fs;

@@ -12,7 +12,7 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessag
 const ANY: &str = "google.protobuf.Any";
 
 /// Encodes `message`; equal messages give equal bytes.
-pub fn encode(message: &DynamicMessage) -> Vec<u8> {
+pub(crate) fn encode(message: &DynamicMessage) -> Vec<u8> {
     let mut out = Vec::new();
     put_message(message, &mut out);
     out
@@ -41,32 +41,23 @@ fn position(field: &FieldDescriptor) -> u32 {
 
 /// Appends one field, which is set.
 fn put_field(message: &DynamicMessage, field: &FieldDescriptor, value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Message(inner) => put_nested(field.number(), inner, out),
-        Value::List(items) if matches!(field.kind(), Kind::Message(_)) => {
-            for inner in items.iter().filter_map(Value::as_message) {
-                put_nested(field.number(), inner, out);
-            }
+    if let Some(entries) = value.as_map() {
+        let mut entries: Vec<_> = entries.iter().collect();
+        entries.sort_by(|(a, _), (b, _)| compare_keys(a, b));
+        for (key, value) in entries {
+            put_entry(field, key, value, out);
         }
-        Value::Map(entries) => {
-            let mut entries: Vec<_> = entries.iter().collect();
-            entries.sort_by(|(a, _), (b, _)| compare_keys(a, b));
-            for (key, value) in entries {
-                put_entry(field, key, value, out);
-            }
+    } else if field.kind().as_message().is_some() {
+        let items = value.as_list().unwrap_or(std::slice::from_ref(value));
+        for inner in items.iter().filter_map(Value::as_message) {
+            put_bytes(field.number(), &encode(inner), out);
         }
+    } else {
         // Numbers, texts and lists of them have one encoding.
-        plain => {
-            let mut alone = DynamicMessage::new(message.descriptor());
-            alone.set_field(field, plain.clone());
-            alone.encode_raw(out);
-        }
+        let mut alone = DynamicMessage::new(message.descriptor());
+        alone.set_field(field, value.clone());
+        alone.encode_raw(out);
     }
-}
-
-/// Appends a message as the field `number`.
-fn put_nested(number: u32, inner: &DynamicMessage, out: &mut Vec<u8>) {
-    put_bytes(number, &encode(inner), out);
 }
 
 /// Appends already encoded content as the field `number`.
@@ -79,26 +70,23 @@ fn put_bytes(number: u32, content: &[u8], out: &mut Vec<u8>) {
 /// Appends one entry of the map `field`. Like the generated types, it leaves out a key or value that is the default.
 fn put_entry(field: &FieldDescriptor, key: &MapKey, value: &Value, out: &mut Vec<u8>) {
     let Kind::Message(entry) = field.kind() else { return };
-    let key_field = entry.map_entry_key_field();
-    let value_field = entry.map_entry_value_field();
-    let mut key_alone = DynamicMessage::new(entry.clone());
+    let (key_field, value_field) = (entry.map_entry_key_field(), entry.map_entry_value_field());
+    let mut alone = DynamicMessage::new(entry);
     if !key.is_default(&key_field.kind()) {
-        key_alone.set_field(&key_field, key.clone().into());
+        alone.set_field(&key_field, key.clone().into());
     }
-    let mut content = key_alone.encode_to_vec();
-    match value {
-        Value::Message(inner) => {
-            let inner = encode(inner);
-            if !inner.is_empty() {
-                put_bytes(value_field.number(), &inner, &mut content);
-            }
+    let mut content = Vec::new();
+    if let Some(inner) = value.as_message() {
+        alone.encode_raw(&mut content);
+        let inner = encode(inner);
+        if !inner.is_empty() {
+            put_bytes(value_field.number(), &inner, &mut content);
         }
-        plain if plain.is_default(&value_field.kind()) => {}
-        plain => {
-            let mut alone = DynamicMessage::new(entry);
-            alone.set_field(&value_field, plain.clone());
-            alone.encode_raw(&mut content);
+    } else {
+        if !value.is_default(&value_field.kind()) {
+            alone.set_field(&value_field, value.clone());
         }
+        alone.encode_raw(&mut content);
     }
     put_bytes(field.number(), &content, out);
 }

@@ -81,11 +81,10 @@ fn object(
 
 /// Whether `null` is a value of the field, rather than its absence.
 fn takes_null(field: &FieldDescriptor) -> bool {
-    match field.kind() {
-        Kind::Message(message) => !field.is_map() && message.full_name() == "google.protobuf.Value",
-        Kind::Enum(choices) => choices.full_name() == "google.protobuf.NullValue",
-        _ => false,
-    }
+    let kind = field.kind();
+    let message = kind.as_message().is_some_and(|message| message.full_name() == "google.protobuf.Value");
+    let choice = kind.as_enum().is_some_and(|choices| choices.full_name() == "google.protobuf.NullValue");
+    message || choice
 }
 
 /// A field that is set and excludes this one.
@@ -97,17 +96,17 @@ fn other_choice(message: &DynamicMessage, field: &FieldDescriptor) -> Option<Str
 
 /// The value of a field.
 fn field(field: &FieldDescriptor, json: &Value, unknown: UnknownFields) -> Result<Field, JsonError> {
-    match field.kind() {
-        Kind::Message(entry) if field.is_map() => map(&entry, json, unknown),
-        Kind::Message(item) if field.is_list() => {
-            let items = json.as_array().ok_or_else(|| JsonError::here("must be a list"))?;
-            let read = |(i, json)| message(&item, json, unknown).map_err(|error| error.under(&format!("[{i}]")));
-            let items: Result<Vec<_>, _> = items.iter().enumerate().map(read).collect();
-            Ok(Field::List(items?.into_iter().map(Field::Message).collect()))
-        }
-        Kind::Message(inner) => Ok(Field::Message(message(&inner, json, unknown)?)),
-        _ => plain(field, json, unknown),
+    let Kind::Message(inner) = field.kind() else { return plain(field, json, unknown) };
+    if field.is_map() {
+        return map(&inner, json, unknown);
     }
+    if !field.is_list() {
+        return Ok(Field::Message(message(&inner, json, unknown)?));
+    }
+    let items = json.as_array().ok_or_else(|| JsonError::here("must be a list"))?;
+    let read = |(i, json)| message(&inner, json, unknown).map_err(|error| error.under(&format!("[{i}]")));
+    let items: Result<Vec<_>, _> = items.iter().enumerate().map(read).collect();
+    Ok(Field::List(items?.into_iter().map(Field::Message).collect()))
 }
 
 /// The value of a field of map entries.
@@ -131,7 +130,7 @@ fn key(kind: &Kind, text: &str) -> Result<MapKey, JsonError> {
         Kind::Int64 | Kind::Sint64 | Kind::Sfixed64 => text.parse().ok().map(MapKey::I64),
         Kind::Uint32 | Kind::Fixed32 => text.parse().ok().map(MapKey::U32),
         Kind::Uint64 | Kind::Fixed64 => text.parse().ok().map(MapKey::U64),
-        _ => None,
+        Kind::Double | Kind::Float | Kind::Bytes | Kind::Message(_) | Kind::Enum(_) => None,
     };
     key.ok_or_else(|| JsonError::here("is not a key that the map can have"))
 }
