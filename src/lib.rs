@@ -2,6 +2,8 @@
 //!
 //! The rooms and the way data walks through them are drawn in `ARCHITECTURE.md`.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
 pub mod api;
 pub mod envoy;
 pub mod push;

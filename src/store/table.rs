@@ -11,6 +11,7 @@ use crate::api::object::{NamespacedName, Object};
 /// Objects of one kind by namespace and name, in that order. Cheap to clone.
 #[derive(Debug)]
 pub struct Table<T> {
+    /// Shared with the tables that it was cloned from, as far as they are equal.
     objects: OrdMap<NamespacedName, Arc<Object<T>>>,
 }
 
