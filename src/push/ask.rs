@@ -43,10 +43,7 @@ impl ProxyView<'_> {
     /// Sidecar, router, waypoint…
     #[must_use]
     pub fn kind(self) -> ProxyKind {
-        match self.0.ask(&Attr::Kind) {
-            AttrValue::Kind(kind) => kind,
-            _ => ProxyKind::Sidecar,
-        }
+        if let AttrValue::Kind(kind) = self.0.ask(&Attr::Kind) { kind } else { ProxyKind::Sidecar }
     }
 
     /// The configuration namespace. Splits by namespace: prefer [`ProxyView::namespace_among`] where few matter.
@@ -67,19 +64,13 @@ impl ProxyView<'_> {
     /// All addresses. Splits by proxy.
     #[must_use]
     pub fn ips(self) -> Arc<[IpAddr]> {
-        match self.0.ask(&Attr::Ips) {
-            AttrValue::Ips(ips) => ips,
-            _ => Arc::from([]),
-        }
+        if let AttrValue::Ips(ips) = self.0.ask(&Attr::Ips) { ips } else { Arc::from([]) }
     }
 
     /// Which IP families it has.
     #[must_use]
     pub fn families(self) -> IpFamilies {
-        match self.0.ask(&Attr::Families) {
-            AttrValue::Families(families) => families,
-            _ => IpFamilies::V4,
-        }
+        if let AttrValue::Families(families) = self.0.ask(&Attr::Families) { families } else { IpFamilies::V4 }
     }
 
     /// `<pod>.<namespace>`. Splits by proxy.
@@ -133,10 +124,7 @@ impl ProxyView<'_> {
     /// The labels as the proxy sent them.
     #[must_use]
     pub fn sent_labels(self) -> Arc<Labels> {
-        match self.0.ask(&Attr::MetaLabels) {
-            AttrValue::Labels(labels) => labels,
-            _ => Arc::default(),
-        }
+        if let AttrValue::Labels(labels) = self.0.ask(&Attr::MetaLabels) { labels } else { Arc::default() }
     }
 
     /// Whether a selector selects the proxy; an empty one does.
@@ -169,11 +157,9 @@ impl ProxyView<'_> {
         self.text(&Attr::Identity)
     }
 
+    /// A textual answer.
     fn text(self, attr: &Attr) -> Option<Arc<str>> {
-        match self.0.ask(attr) {
-            AttrValue::Text(text) => Some(text),
-            _ => None,
-        }
+        if let AttrValue::Text(text) = self.0.ask(attr) { Some(text) } else { None }
     }
 
     /// Namespace and name of its pod or WorkloadEntry.
@@ -234,10 +220,13 @@ impl Query for EffectiveLocality {
         let proxy = view.proxy();
         match view.workload(&proxy.workload_name()) {
             Some(workload) if !workload.locality.is_empty() => Locality::parse(&workload.locality),
-            Some(_) | None => match view.ask(&Attr::Locality) {
-                AttrValue::Locality(locality) => locality,
-                _ => Locality::default(),
-            },
+            Some(_) | None => {
+                if let AttrValue::Locality(locality) = view.ask(&Attr::Locality) {
+                    locality
+                } else {
+                    Locality::default()
+                }
+            }
         }
     }
 }

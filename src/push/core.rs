@@ -39,21 +39,29 @@ pub(super) struct Shown {
 pub(super) struct Core {
     /// Revision of the snapshot in force.
     pub(super) revision: u64,
+    /// The next node's name.
     next_node: u64,
     /// Kept results.
     pub(super) nodes: FxHashMap<NodeId, Node>,
     /// Facts read so far.
     pub(super) facts: Vec<Fact>,
+    /// Names of the facts.
     fact_ids: FxHashMap<FactKey, FactId>,
     /// Interned queries; `None` where one was forgotten.
     queries: Vec<Option<Arc<dyn AnyQuery>>>,
+    /// Names of forgotten queries, to be given again.
     free_queries: Vec<QueryId>,
+    /// By query type: names of its keys.
     tables: FxHashMap<TypeId, Box<dyn Any + Send>>,
     /// The tree of each query.
     pub(super) trees: Vec<Option<Tree>>,
+    /// Questions asked so far.
     attrs: Vec<AttrDef>,
+    /// Names of the plain ones.
     plain_ids: FxHashMap<super::attr::Attr, AttrId>,
+    /// Names of the derived ones.
     derived_ids: FxHashMap<QueryId, AttrId>,
+    /// Names of the answers.
     value_ids: FxHashMap<AttrValue, ValueId>,
     /// Traces being recorded, innermost last.
     pub(super) frames: Vec<Frame>,
@@ -65,6 +73,7 @@ pub(super) struct Core {
     pub(super) marked_watched: Vec<NodeId>,
     /// How many results were computed since the start.
     pub(super) computed: u64,
+    /// Results left by the last sweep.
     live_after_sweep: usize,
 }
 

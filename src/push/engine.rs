@@ -7,15 +7,18 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use self::collect::{CollectionOf, ResourceOf};
 use super::context::PushContext;
 use super::core::{Core, ProxyState, Shown};
 use super::fact::FactKey;
 use super::memo::{Dep, NodeId, QueryId};
 use super::proxy::Proxy;
 use super::query::Query;
-use super::resource::{Collection, Resource, ResourceType};
+use super::resource::{Collection, ResourceType};
 use super::view::{Translator, View};
 use crate::api::names::ResourceName;
+
+mod collect;
 
 /// Names a connected proxy within one engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,78 +81,18 @@ pub struct Faulty {
     pub facts: Vec<FactKey>,
 }
 
-/// All resources of one type for one interest.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct CollectionOf {
-    kind: ResourceType,
-    interest: Interest,
-}
-
-/// One resource by name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ResourceOf {
-    kind: ResourceType,
-    name: ResourceName,
-}
-
-/// The names that a wildcard stands for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct NamesOf {
-    kind: ResourceType,
-}
-
 /// The engine. One thread owns it.
 pub struct Engine {
+    /// Kept results, proxies, subscriptions.
     core: RefCell<Core>,
+    /// The snapshot in force.
     context: Arc<PushContext>,
+    /// Who makes resources.
     translator: Arc<dyn Translator>,
+    /// Where each proxy's collections go.
     sinks: FxHashMap<u64, Arc<dyn Sink>>,
+    /// The next proxy's name.
     next_proxy: u64,
-}
-
-impl Query for NamesOf {
-    type Value = Vec<ResourceName>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut names = view.translator().names(self.kind, view);
-        names.sort_unstable();
-        names.dedup();
-        names
-    }
-
-    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
-        Some(previous.cloned().unwrap_or_default())
-    }
-}
-
-impl Query for ResourceOf {
-    type Value = Option<Arc<Resource>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let body = view.translator().resource(self.kind, &self.name, view)?;
-        Some(Arc::new(Resource::new(self.kind, self.name.clone(), body)))
-    }
-
-    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
-        Some(previous.cloned().flatten())
-    }
-}
-
-impl Query for CollectionOf {
-    type Value = Collection;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let kind = self.kind;
-        let all = self.interest.wildcard.then(|| view.get(&NamesOf { kind }));
-        let mut names: Vec<&ResourceName> =
-            all.iter().flat_map(|all| all.iter()).chain(&*self.interest.names).collect();
-        if self.interest.wildcard && !self.interest.names.is_empty() {
-            names.sort_unstable();
-            names.dedup();
-        }
-        let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
-        Collection { kind, resources: names.into_iter().filter_map(one).collect() }
-    }
 }
 
 impl Engine {
@@ -288,10 +231,12 @@ impl Engine {
         self.view(id.0).get(query)
     }
 
+    /// The snapshot as seen for a proxy.
     fn view(&self, proxy: u64) -> View<'_> {
         View { core: &self.core, context: &self.context, translator: &*self.translator, proxy }
     }
 
+    /// All facts under a node, sorted.
     fn facts_below(&self, node: NodeId) -> Vec<FactKey> {
         let core = self.core.borrow();
         let mut seen = FxHashSet::default();
@@ -318,6 +263,7 @@ impl Engine {
         Some((node, value.downcast::<Collection>().ok()?))
     }
 
+    /// Links a subscription to the node that it shows.
     fn show(&mut self, proxy: u64, kind: ResourceType, shown: Shown) {
         let core = self.core.get_mut();
         if let Some(node) = core.nodes.get_mut(&shown.node)
@@ -330,6 +276,7 @@ impl Engine {
         }
     }
 
+    /// Unlinks a subscription from a node.
     fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         if let Some(node) = core.nodes.get_mut(&node) {
             node.subscribers.retain(|known| *known != (proxy, kind));
@@ -405,10 +352,7 @@ impl Engine {
             match &shared {
                 Some(collection) => self.publish_if_new(*proxy, *kind, collection, cause, settled),
                 None => {
-                    let (now, collection) = match self.settle_one(*proxy, *kind, cause, settled) {
-                        Some(outcome) => outcome,
-                        None => continue,
-                    };
+                    let Some((now, collection)) = self.settle_one(*proxy, *kind, cause, settled) else { continue };
                     if now == node {
                         shared = Some(collection);
                     }
@@ -446,6 +390,7 @@ impl Engine {
         Some((node, collection))
     }
 
+    /// Hands a collection to the proxy's sink unless it has an equal one.
     fn publish_if_new(
         &mut self,
         proxy: u64,
@@ -467,6 +412,7 @@ impl Engine {
         }
     }
 
+    /// Frees what nothing rests on, now and then.
     fn sweep_if_due(&mut self) {
         let core = self.core.get_mut();
         if core.wants_sweep() {

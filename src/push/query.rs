@@ -34,13 +34,18 @@ pub trait ProxyQuery: Query<Value: Eq + Hash + Debug> {}
 
 /// A value of a [`ProxyQuery`], comparable without knowing its type.
 pub(super) trait AnyValue: Any + Send + Sync {
+    /// Whether both are of one type and equal.
     fn same(&self, other: &dyn AnyValue) -> bool;
+    /// Hashes the value.
     fn feed(&self, state: &mut dyn Hasher);
+    /// The value without its type.
     fn as_any(&self) -> &dyn Any;
+    /// The value's debug form.
     fn describe(&self) -> String;
 }
 
 impl<T: Eq + Hash + Debug + Send + Sync + 'static> AnyValue for T {
+    /// Whether both are of one type and equal.
     fn same(&self, other: &dyn AnyValue) -> bool {
         other.as_any().downcast_ref::<T>() == Some(self)
     }

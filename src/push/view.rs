@@ -24,9 +24,13 @@ pub trait Translator: Send + Sync {
 
 /// One snapshot as seen for one proxy. Every read is recorded in the trace of the computation under way.
 pub struct View<'a> {
+    /// The tables that record.
     pub(super) core: &'a RefCell<Core>,
+    /// What is read.
     pub(super) context: &'a PushContext,
+    /// Who makes resources of it.
     pub(super) translator: &'a dyn Translator,
+    /// Whom it is for.
     pub(super) proxy: u64,
 }
 
@@ -114,11 +118,13 @@ impl View<'_> {
         self.translator
     }
 
+    /// The value of a node, of its query's type.
     fn typed<Q: Query>(&self, node: NodeId) -> Arc<Q::Value> {
         let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone());
         value.and_then(|value| value.downcast::<Q::Value>().ok()).expect("a query's nodes hold values of its type")
     }
 
+    /// Notes in the trace under way that a node was read.
     fn record_node(&self, id: NodeId) {
         let mut core = self.core.borrow_mut();
         let Some(attrs) = core.nodes.get(&id).map(|node| node.attrs.clone()) else { return };

@@ -62,19 +62,28 @@ type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 
 /// What the thread is told.
 enum Command {
+    /// A stream began.
     Connect(Box<Proxy>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
+    /// A stream ended.
     Disconnect(ProxyId),
+    /// What a stream wants of a type.
     Subscribe(ProxyId, ResourceType, Interest),
+    /// A stream wants nothing more of a type.
     Unsubscribe(ProxyId, ResourceType),
+    /// Input changed.
     Changes(Vec<Change>),
+    /// The first reading is in.
     Synced,
+    /// Somebody wants a look.
     Look(Look),
 }
 
 /// Speaks to the push thread. The thread ends when the last handle is gone.
 #[derive(Clone)]
 pub struct PushHandle {
+    /// To the thread.
     commands: mpsc::Sender<Command>,
+    /// Whether the first reading is in and pushed.
     synced: watch::Receiver<bool>,
 }
 
@@ -85,14 +94,21 @@ pub struct Ended;
 
 /// State of the thread.
 struct Worker {
+    /// What is known.
     world: World,
+    /// What is made of it.
     engine: Engine,
+    /// How changes are gathered.
     debounce: Debounce,
+    /// Gathered changes.
     pending: Vec<Change>,
+    /// When the first and the last of them came.
     since: Option<(Instant, Instant)>,
+    /// Tells that the first reading is in and pushed.
     synced: watch::Sender<bool>,
     /// Subscriptions that came before the first full reading: answered after it.
     early: Vec<(ProxyId, ResourceType, Interest)>,
+    /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
 }
 
@@ -210,6 +226,7 @@ impl PushHandle {
         result.await.map_err(|_| Ended)
     }
 
+    /// Queues a command, waiting while the queue is full.
     async fn send(&self, command: Command) -> Result<(), Ended> {
         self.commands.send(command).await.map_err(|_| Ended)
     }
@@ -222,6 +239,7 @@ impl std::fmt::Debug for PushHandle {
 }
 
 impl Worker {
+    /// Works until the last handle is gone.
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
         loop {
             let command = match self.deadline() {
@@ -256,6 +274,7 @@ impl Worker {
         Some((last + self.debounce.after).min(first + self.debounce.max))
     }
 
+    /// Carries one command out; changes are gathered only.
     fn take(&mut self, command: Command) {
         match command {
             Command::Connect(proxy, sink, answer) => {
@@ -296,6 +315,7 @@ impl Worker {
         }
     }
 
+    /// Whether proxies are answered yet.
     fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }

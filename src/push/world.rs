@@ -29,9 +29,13 @@ pub enum Change {
 /// Store, registry and mesh-wide configuration. The push thread owns it.
 #[derive(Debug)]
 pub struct World {
+    /// All objects.
     objects: Objects,
+    /// What they say of services.
     registry: Registry,
+    /// Mesh config and settings.
     mesh: Arc<Mesh>,
+    /// Mesh networks.
     networks: Arc<MeshNetworks>,
 }
 
@@ -92,6 +96,7 @@ impl World {
         facts.into_iter().collect()
     }
 
+    /// Takes mesh-wide configuration in and notes what differs.
     fn set_mesh(
         &mut self,
         mesh: Option<Arc<MeshConfig>>,
