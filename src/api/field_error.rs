@@ -1,10 +1,11 @@
 //! What is wrong with one field of an object: the path a user can find and the reason.
 
+use std::fmt;
+
 /// A field that cannot be accepted, with its path from the object's root and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{path}: {reason}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// The field as users write it, such as `spec.ports[0].port`.
+    /// The field as users write it, such as `spec.ports[0].port`; empty where the whole is at fault.
     pub path: String,
     /// Why it is refused, one clause without a full stop.
     pub reason: String,
@@ -36,6 +37,14 @@ impl FieldError {
         self.under(&format!("{parent}[{index}]"))
     }
 }
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() { f.write_str(&self.reason) } else { write!(f, "{}: {}", self.path, self.reason) }
+    }
+}
+
+impl std::error::Error for FieldError {}
 
 #[cfg(test)]
 mod tests {

@@ -36,11 +36,7 @@ impl From<SyntaxError> for TextError {
 
 impl fmt::Display for TextError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.field.path.is_empty() {
-            write!(f, "line {}: {}", self.line, self.field.reason)
-        } else {
-            write!(f, "line {}: {}", self.line, self.field)
-        }
+        write!(f, "line {}: {}", self.line, self.field)
     }
 }
 

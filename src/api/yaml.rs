@@ -1,7 +1,6 @@
 //! YAML as text that users write, and values with the lines on which they stand.
 //!
-//! Scalars are read as Kubernetes' own tools read them (YAML 1.1: `on` and `yes` are booleans, `0644` is octal), a key
-//! that stands twice is refused, and what one document may cost is bounded, so that a hostile file cannot blow up.
+//! A key that stands twice is refused, and what one document may cost is bounded, so that a hostile file cannot blow up.
 
 mod documents;
 mod locate;
@@ -28,6 +27,15 @@ const MAX_NODES: usize = 4_000_000;
 /// The most nodes that aliases may stand for in one document. Users who write anchors by hand need a few hundred.
 const MAX_REPLAYED: usize = 100_000;
 
+/// What plain scalars mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Schema {
+    /// As Kubernetes' own tools read them: `on`, `yes` and `y` are booleans, `0644` is octal.
+    V1_1,
+    /// As YAML has it since 2009: `true` and `false` alone are booleans.
+    V1_2,
+}
+
 /// Why a text cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {reason}")]
@@ -42,17 +50,17 @@ pub struct SyntaxError {
 ///
 /// # Errors
 /// When it is not YAML, or costs more than a document may.
-pub fn parse(text: &str) -> Result<Value, SyntaxError> {
-    deserialize(text)
+pub fn parse(text: &str, schema: Schema) -> Result<Value, SyntaxError> {
+    deserialize(text, schema)
 }
 
 /// Reads one document into any type.
-fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, SyntaxError> {
+fn deserialize<T: DeserializeOwned>(text: &str, schema: Schema) -> Result<T, SyntaxError> {
     if text.len() > MAX_DOCUMENT_BYTES {
         let reason = format!("the document has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", text.len());
         return Err(SyntaxError { line: 1, reason });
     }
-    serde_saphyr::from_str_with_options(text, reader_options()).map_err(|error| {
+    serde_saphyr::from_str_with_options(text, reader_options(schema)).map_err(|error| {
         let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
         let reason = UserMessageFormatter.format_message(error.without_snippet()).into_owned();
         SyntaxError { line: line.unwrap_or(1), reason }
@@ -60,7 +68,7 @@ fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, SyntaxError> {
 }
 
 /// How documents are read and what they may cost.
-fn reader_options() -> Options {
+fn reader_options(schema: Schema) -> Options {
     options! {
         budget: budget! {
             max_depth: MAX_DEPTH,
@@ -79,7 +87,8 @@ fn reader_options() -> Options {
             max_replay_stack_depth: 16,
         },
         emit_comments: false,
-        legacy_octal_numbers: true,
+        legacy_octal_numbers: schema == Schema::V1_1,
+        strict_booleans: schema == Schema::V1_2,
         with_snippet: false,
     }
 }

@@ -18,7 +18,7 @@ use crate::api::field_error::FieldError;
 use crate::api::proto_json::camel_case;
 use crate::api::text_error::TextError;
 use crate::api::typed::Typed;
-use crate::api::yaml;
+use crate::api::yaml::{self, Schema};
 
 /// The members of the oneof that names a proxy's service: setting one unsets the other.
 const CLUSTER_NAME: [&str; 2] = ["serviceCluster", "tracingServiceName"];
@@ -74,7 +74,7 @@ impl MeshNetworks {
 
 /// Reads a text that holds the fields of a message; an empty one holds none.
 fn fields(text: &str) -> Result<Value, TextError> {
-    match yaml::parse(text)? {
+    match yaml::parse(text, Schema::V1_1)? {
         Value::Null => Ok(Value::Object(Fields::new())),
         Value::Object(fields) => Ok(Value::Object(fields)),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {

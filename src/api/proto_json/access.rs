@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use serde::de::value::{CowStrDeserializer, Error};
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess};
+use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Map, Value, map};
 
 use super::{ProtoJson, camel_case};
@@ -72,6 +73,46 @@ fn take_value<'de, V: DeserializeSeed<'de>>(value: &mut Option<&'de Value>, seed
     }
 }
 
+/// A key of a map. JSON knows text alone, so maps by number have their numbers in it.
+struct Key<'de>(&'de str);
+
+/// Keys that are integers of any width; the visitor checks the range.
+macro_rules! integer_keys {
+    ($($method:ident)*) => {
+        $(
+            fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+                match (self.0.parse(), self.0.parse()) {
+                    (Ok(number), _) => visitor.visit_u64(number),
+                    (_, Ok(number)) => visitor.visit_i64(number),
+                    (Err(_), Err(_)) => visitor.visit_borrowed_str(self.0),
+                }
+            }
+        )*
+    };
+}
+
+impl<'de> Deserializer<'de> for Key<'de> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_borrowed_str(self.0)
+    }
+
+    integer_keys! {
+        deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64
+        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i128 u128 f32 f64 char str string bytes byte_buf option unit unit_struct seq tuple tuple_struct map struct
+        enum identifier ignored_any
+    }
+}
+
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Error;
 
@@ -90,7 +131,7 @@ impl<'de> MapAccess<'de> for Keys<'de> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
         let Some((key, value)) = self.rest.as_mut().and_then(Iterator::next) else { return Ok(None) };
         self.value = Some(value);
-        seed.deserialize(CowStrDeserializer::new(Cow::Borrowed(key))).map(Some)
+        seed.deserialize(Key(key)).map(Some)
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Error> {

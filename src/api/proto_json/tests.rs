@@ -41,6 +41,14 @@ fn keys_of_maps_stay_as_they_are() {
 }
 
 #[test]
+fn maps_by_number_have_their_numbers_in_text() {
+    let read = |value: Value| BTreeMap::<u32, bool>::deserialize(ProtoJson(&value));
+    assert_eq!(read(json!({ "80": true })).unwrap(), BTreeMap::from([(80, true)]));
+    assert!(read(json!({ "x": true })).is_err());
+    assert!(read(json!({ "-1": true })).is_err());
+}
+
+#[test]
 fn null_is_absence() {
     let message = json!({
         "someNumber": null, "text": null, "inner": null, "list": null, "isOn": null, "myMap": { "a": null },

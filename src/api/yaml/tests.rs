@@ -13,12 +13,16 @@ fn scalars_are_read_as_kubernetes_tools_read_them() {
     let expected = json!({
         "a": true, "b": "on", "c": 420, "d": "2026-01-01T00:00:00Z", "e": null, "f": 1.5, "g": "10.0.0.1", "h": 10,
     });
-    assert_eq!(parse(text).unwrap(), expected);
+    assert_eq!(parse(text, Schema::V1_1).unwrap(), expected);
+    assert_eq!(
+        parse("a: on\nb: n\nc: true\nd: 0o7\n", Schema::V1_2).unwrap(),
+        json!({ "a": "on", "b": "n", "c": true, "d": 7 })
+    );
 }
 
 #[test]
 fn a_key_that_stands_twice_is_refused_with_its_line() {
-    let error = parse("a: 1\nb: 2\na: 3\n").unwrap_err();
+    let error = parse("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap_err();
     assert_eq!(error.line, 3, "{error}");
 }
 
@@ -39,7 +43,7 @@ fn streams_are_split_at_markers_alone() {
 fn lines_before_a_document_and_lines_in_it_add_up() {
     let stream = "a: 1\n---\n\nb: [\n---\nc: 1\nd: x: y\n";
     let lines: Vec<_> = documents(stream)
-        .map(|document| parse(document.text).map_err(|error| document.lines_before + error.line))
+        .map(|document| parse(document.text, Schema::V1_1).map_err(|error| document.lines_before + error.line))
         .collect();
     assert_eq!(lines[0], Ok(json!({ "a": 1 })));
     assert!(matches!(lines[1], Err(4 | 5)), "{lines:?}");
@@ -49,22 +53,22 @@ fn lines_before_a_document_and_lines_in_it_add_up() {
 #[test]
 fn what_a_document_may_cost_is_bounded() {
     let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
-    assert!(parse(&deep).is_err());
+    assert!(parse(&deep, Schema::V1_1).is_err());
     let block: String = (0..2000).map(|depth| format!("{}a:\n", " ".repeat(depth))).collect();
-    assert!(parse(&block).is_err());
+    assert!(parse(&block, Schema::V1_1).is_err());
     let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n".to_owned();
     for level in 0..12_u8 {
         let (name, of) = (char::from(b'b' + level), char::from(b'a' + level));
         let items = vec![format!("*{of}"); 10].join(",");
         bomb.push_str(&format!("{name}: &{name} [{items}]\n"));
     }
-    assert!(parse(&bomb).is_err());
+    assert!(parse(&bomb, Schema::V1_1).is_err());
 }
 
 #[test]
 fn anchors_and_merges_are_followed() {
     let text = "base: &base {a: 1, b: 2}\nmore: {<<: *base, b: 3}\n";
-    assert_eq!(parse(text).unwrap()["more"], json!({ "a": 1, "b": 3 }));
+    assert_eq!(parse(text, Schema::V1_1).unwrap()["more"], json!({ "a": 1, "b": 3 }));
 }
 
 #[test]

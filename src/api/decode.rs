@@ -1,0 +1,216 @@
+//! From text or JSON to typed objects: the door through which everything that users write comes in.
+//!
+//! ```text
+//! text ─▶ documents ─▶ JSON value ─▶ list items ─▶ envelope ─▶ typed object, unknown fields
+//!              └──────────┴──────────────┴─────────────┴──────▶ rejected: line, object, field, reason
+//! ```
+//!
+//! A document that is at fault is told of and loses none of the others. Kinds that nothing here knows are told apart from
+//! faults. Objects come out as an API server would have stored them: in the namespace `default` when they name none, with
+//! the defaults of their kind (Istio's definitions have none), and with names that it would have taken.
+
+mod envelope;
+mod header;
+mod object;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::any_object::AnyObject;
+use super::field_error::FieldError;
+use super::yaml::{self, Schema};
+
+pub use envelope::Subject;
+use object::{Version, decode_object};
+
+/// How a text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A stream of YAML documents.
+    Yaml,
+    /// JSON values one after the other.
+    Json,
+}
+
+/// What became of one object of a text.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The line, from 1, of what is at fault; of the document where nothing is.
+    pub line: usize,
+    /// The object that the document speaks of, as far as it can be told.
+    pub subject: Subject,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// What becomes of an object at the door.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It was read.
+    Read {
+        /// The object.
+        object: AnyObject,
+        /// Paths of the fields that its kind does not know, such as `spec.hots`; they count for nothing.
+        unknown_fields: Vec<String>,
+    },
+    /// Its kind is none that is read here.
+    Ignored,
+    /// It cannot be read.
+    Rejected(FieldError),
+}
+
+/// Reads all objects of a text, in their order. Lists (`kind: List` and the like) become their items.
+///
+/// The version of an object is the hash of its content, whatever version the text gives it: users edit objects that
+/// they once took from a server, and leave the old version in.
+#[must_use]
+pub fn decode_documents(text: &str, format: Format) -> Vec<Decoded> {
+    match format {
+        Format::Yaml => decode_yaml(text),
+        Format::Json => decode_json(text),
+    }
+}
+
+/// Reads one object that a server sent. Its version stays as it is.
+#[must_use]
+pub fn decode_value(value: &Value) -> (Subject, Outcome) {
+    decode_object(value, Version::Written)
+}
+
+/// Reads a stream of YAML documents.
+fn decode_yaml(stream: &str) -> Vec<Decoded> {
+    let mut decoded = Vec::new();
+    for document in yaml::documents(stream) {
+        let before = document.lines_before;
+        match yaml::parse(document.text, Schema::V1_1) {
+            Ok(value) => {
+                let mut items = decode_items(&value, document.text, before);
+                read_again(&mut items, document.text, before);
+                decoded.append(&mut items);
+            }
+            Err(error) => decoded.push(Decoded {
+                line: before + error.line,
+                subject: header::subject(document.text),
+                outcome: Outcome::Rejected(FieldError::new("", error.reason)),
+            }),
+        }
+    }
+    decoded
+}
+
+/// Reads by YAML 1.2 what could not be read by YAML 1.1.
+///
+/// Kubernetes' tools refuse `name: n`, for `n` is a boolean to them. Where that is all that is wrong, the text is meant.
+fn read_again(items: &mut [Decoded], text: &str, lines_before: usize) {
+    if !items.iter().any(|item| matches!(item.outcome, Outcome::Rejected(_))) {
+        return;
+    }
+    let Ok(value) = yaml::parse(text, Schema::V1_2) else { return };
+    for (item, again) in items.iter_mut().zip(decode_each(&value)) {
+        if let (Outcome::Rejected(_), (subject, Outcome::Read { .. })) = (&item.outcome, &again) {
+            *item = Decoded { line: lines_before + first_line(text), subject: subject.clone(), outcome: again.1 };
+        }
+    }
+}
+
+/// Reads JSON values one after the other; what follows a broken one cannot be told from it and is lost with it.
+fn decode_json(text: &str) -> Vec<Decoded> {
+    let mut decoded = Vec::new();
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    let mut start = 0;
+    let mut before = 0;
+    while let Some(result) = values.next() {
+        let end = values.byte_offset();
+        match result {
+            Ok(value) => {
+                let text = text.get(start..end).unwrap_or_default();
+                decoded.append(&mut decode_items(&value, text, before));
+                before += text.matches('\n').count();
+            }
+            Err(error) => decoded.push(Decoded {
+                line: error.line(),
+                subject: Subject::default(),
+                outcome: Outcome::Rejected(FieldError::new("", error.to_string())),
+            }),
+        }
+        start = end;
+    }
+    decoded
+}
+
+/// Reads the object of a document, or the objects of a list, and says where they are.
+fn decode_items(value: &Value, text: &str, lines_before: usize) -> Vec<Decoded> {
+    let is_list = envelope::items(value).is_some();
+    let place_item = |(index, item): (usize, (Subject, Outcome))| {
+        let path = if is_list { format!("items[{index}]") } else { String::new() };
+        place(item, &path, text, lines_before)
+    };
+    decode_each(value).into_iter().enumerate().map(place_item).collect()
+}
+
+/// Reads the object of a document, or the objects of a list.
+fn decode_each(value: &Value) -> Vec<(Subject, Outcome)> {
+    match envelope::items(value) {
+        Some(items) => items.map(|item| decode_object(&item, Version::Hash)).collect(),
+        None => vec![decode_object(value, Version::Hash)],
+    }
+}
+
+/// Says on which line of the text an object, or the fault in it, is. `path` leads to it from the document's root.
+fn place((subject, outcome): (Subject, Outcome), path: &str, text: &str, lines_before: usize) -> Decoded {
+    let (line, outcome) = match outcome {
+        Outcome::Rejected(error) => {
+            let from_root = if path.is_empty() { error.clone() } else { error.clone().under(path) };
+            (yaml::line_of(text, &from_root.path), Outcome::Rejected(error))
+        }
+        Outcome::Read { .. } | Outcome::Ignored => (None, outcome),
+    };
+    let line = line.unwrap_or_else(|| first_line(text));
+    Decoded { line: lines_before + line, subject, outcome }
+}
+
+/// The first line, from 1, that holds more than blank and comment.
+fn first_line(text: &str) -> usize {
+    let is_empty = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    1 + text.lines().take_while(|line| is_empty(line)).count()
+}
+
+/// The hash of a value, in hex: equal for equal values, in whichever order their fields were written.
+fn content_hash(value: &Value) -> String {
+    let mut hasher = Sha256::new();
+    hash_value(value, &mut hasher);
+    format!("{:x}", hasher.finalize())
+}
+
+/// Feeds a value to a hash, its fields in the order of their names.
+fn hash_value(value: &Value, hasher: &mut Sha256) {
+    match value {
+        Value::Null => hasher.update(b"n"),
+        Value::Bool(value) => hasher.update(if *value { b"t" } else { b"f" }),
+        Value::Number(number) => hash_text(b'd', &number.to_string(), hasher),
+        Value::String(text) => hash_text(b's', text, hasher),
+        Value::Array(items) => {
+            hash_text(b'[', &items.len().to_string(), hasher);
+            items.iter().for_each(|item| hash_value(item, hasher));
+        }
+        Value::Object(members) => {
+            hash_text(b'{', &members.len().to_string(), hasher);
+            let mut members: Vec<_> = members.iter().collect();
+            members.sort_unstable_by_key(|(key, _)| key.as_str());
+            for (key, value) in members {
+                hash_text(b'k', key, hasher);
+                hash_value(value, hasher);
+            }
+        }
+    }
+}
+
+/// Feeds a text to a hash with its kind and its length, so that no two values feed the same bytes.
+fn hash_text(tag: u8, text: &str, hasher: &mut Sha256) {
+    hasher.update([tag]);
+    hasher.update(text.len().to_string());
+    hasher.update(b":");
+    hasher.update(text);
+}

@@ -1,0 +1,178 @@
+//! One value of JSON to one object of its kind.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::envelope::{DEFAULT_NAMESPACE, Subject, group_and_version, served_versions};
+use super::{Outcome, content_hash};
+use crate::api::any_object::AnyObject;
+use crate::api::field_error::FieldError;
+use crate::api::istio::{
+    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+};
+use crate::api::kubernetes;
+use crate::api::kubernetes::{ConfigMap, EndpointSlice, Node, Pod, Secret, Service, ServiceAccount};
+use crate::api::names::Namespace;
+use crate::api::object::{Kind, Object, ObjectMeta};
+use crate::api::typed::Typed;
+
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// The longest name of a namespace.
+const MAX_LABEL: usize = 63;
+
+/// The members of an object of Istio's that mean something.
+const MEMBERS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// Where the version of an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// From `metadata.resourceVersion`.
+    Written,
+    /// From the hash of the object.
+    Hash,
+}
+
+/// Reads one object.
+pub(super) fn decode_object(value: &Value, version: Version) -> (Subject, Outcome) {
+    let subject = Subject::of(value);
+    let outcome = match known_kind(value, &subject) {
+        Ok(None) => Outcome::Ignored,
+        Ok(Some(kind)) => match decode_kind(&Wire { kind, value, version }) {
+            Ok(Typed { value: object, unknown_fields }) => Outcome::Read { object, unknown_fields },
+            Err(error) => Outcome::Rejected(error),
+        },
+        Err(error) => Outcome::Rejected(error),
+    };
+    (subject, outcome)
+}
+
+/// The kind of an object; `None` where it is none that is read here.
+fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldError> {
+    if !value.is_object() {
+        return Err(FieldError::new("", "is not an object with apiVersion, kind and metadata"));
+    }
+    for (field, text) in [("apiVersion", &subject.api_version), ("kind", &subject.kind)] {
+        if text.is_empty() {
+            return Err(FieldError::new(field, "is required, and is text"));
+        }
+    }
+    let Some(kind) = subject.known_kind() else { return Ok(None) };
+    let (_, version) = group_and_version(&subject.api_version);
+    let served = served_versions(kind);
+    if served.contains(&version) {
+        return Ok(Some(kind));
+    }
+    let reason = format!("{version:?} is no version of {kind} that is read, those are {}", served.join(", "));
+    Err(FieldError::new("apiVersion", reason))
+}
+
+/// An object as it came, with its kind known.
+struct Wire<'a> {
+    /// Its kind.
+    kind: Kind,
+    /// All of it.
+    value: &'a Value,
+    /// Where its version comes from.
+    version: Version,
+}
+
+/// Reads an object of any kind.
+fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
+    match wire.kind {
+        Kind::Namespace => kubernetes::<core::Namespace, kubernetes::Namespace>(wire),
+        Kind::Node => kubernetes::<core::Node, Node>(wire),
+        Kind::Service => kubernetes::<core::Service, Service>(wire),
+        Kind::EndpointSlice => kubernetes::<discovery::EndpointSlice, EndpointSlice>(wire),
+        Kind::Pod => kubernetes::<core::Pod, Pod>(wire),
+        Kind::Secret => kubernetes::<core::Secret, Secret>(wire),
+        Kind::ConfigMap => kubernetes::<core::ConfigMap, ConfigMap>(wire),
+        Kind::ServiceAccount => kubernetes::<core::ServiceAccount, ServiceAccount>(wire),
+        Kind::VirtualService => istio::<VirtualService>(wire),
+        Kind::DestinationRule => istio::<DestinationRule>(wire),
+        Kind::Gateway => istio::<Gateway>(wire),
+        Kind::ServiceEntry => istio::<ServiceEntry>(wire),
+        Kind::WorkloadEntry => istio::<WorkloadEntry>(wire),
+        Kind::Sidecar => istio::<Sidecar>(wire),
+        Kind::PeerAuthentication => istio::<PeerAuthentication>(wire),
+    }
+}
+
+/// Reads an object of one of Kubernetes' own kinds, by way of its full form `W`.
+fn kubernetes<W, T>(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError>
+where
+    W: DeserializeOwned,
+    Object<T>: TryFrom<W, Error = FieldError>,
+    AnyObject: From<Object<T>>,
+{
+    let full = Typed::<W>::from_json(wire.value)?;
+    let mut object = Object::<T>::try_from(full.value)?;
+    settle(&mut object.meta, wire)?;
+    Ok(Typed { value: object.into(), unknown_fields: full.unknown_fields })
+}
+
+/// Reads an object of one of Istio's kinds.
+fn istio<T>(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError>
+where
+    T: DeserializeOwned,
+    AnyObject: From<Object<T>>,
+{
+    let absent = Value::Null;
+    let metadata = wire.value.get("metadata").unwrap_or(&absent);
+    let metadata = Typed::<Option<meta::ObjectMeta>>::from_json(metadata).map_err(|error| error.under("metadata"))?;
+    let mut meta = ObjectMeta::try_from(metadata.value.unwrap_or_default())?;
+    settle(&mut meta, wire)?;
+    let spec = wire.value.get("spec").unwrap_or(&absent);
+    let spec = Typed::<T>::from_proto_json(spec).map_err(|error| error.under("spec"))?;
+    let members = wire.value.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+    let mut unknown_fields: Vec<_> = members.filter(|key| !MEMBERS.contains(key)).map(str::to_owned).collect();
+    unknown_fields.extend(metadata.unknown_fields.iter().map(|path| format!("metadata.{path}")));
+    unknown_fields.extend(spec.unknown_fields.iter().map(|path| format!("spec.{path}")));
+    Ok(Typed { value: Object { meta, spec: spec.value }.into(), unknown_fields })
+}
+
+/// Does to metadata what an API server does: names are checked, the namespace is what the kind demands.
+fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
+    check_name(&meta.name).map_err(|reason| FieldError::new("metadata.name", reason))?;
+    if wire.kind.is_cluster_scoped() {
+        meta.namespace = Namespace::default();
+    } else if meta.namespace.is_empty() {
+        meta.namespace = Namespace::new(DEFAULT_NAMESPACE);
+    } else {
+        check_label(meta.namespace.as_str()).map_err(|reason| FieldError::new("metadata.namespace", reason))?;
+    }
+    if wire.version == Version::Hash {
+        meta.resource_version = Arc::from(content_hash(wire.value));
+    }
+    Ok(())
+}
+
+/// Checks the name of an object: labels of DNS between dots.
+fn check_name(name: &str) -> Result<(), String> {
+    if name.len() > MAX_NAME {
+        return Err(format!("has {} letters, at most {MAX_NAME} are allowed", name.len()));
+    }
+    name.split('.').try_for_each(check_letters).map_err(|reason| format!("{name:?} is no name: {reason}"))
+}
+
+/// Checks a label of DNS, in lower case.
+fn check_label(label: &str) -> Result<(), String> {
+    if label.len() > MAX_LABEL {
+        return Err(format!("has {} letters, at most {MAX_LABEL} are allowed", label.len()));
+    }
+    check_letters(label)
+}
+
+/// Checks the letters of a label of DNS, in lower case.
+fn check_letters(label: &str) -> Result<(), String> {
+    let is_good = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if label.is_empty() || label.starts_with('-') || label.ends_with('-') || !label.chars().all(is_good) {
+        return Err(format!("{label:?} is not made of a-z, 0-9 and, in between, -"));
+    }
+    Ok(())
+}
