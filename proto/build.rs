@@ -11,6 +11,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use prost_types::DescriptorProto;
 use tonic_prost_build::{Config, manual};
 
 /// The published crate whose `.proto` files are compiled.
@@ -92,7 +93,8 @@ fn gather(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>>
 /// Generates the messages and services, `wire.rs` that includes them all, and the descriptor set `wire.binpb`.
 fn compile_messages(files: &[PathBuf], roots: &[PathBuf], out: &Path) -> Result<(), Box<dyn Error>> {
     let services = tonic_prost_build::configure().build_client(true).build_server(true);
-    Config::new()
+    let mut config = Config::new();
+    config
         .protoc_executable(protoc_bin_vendored::protoc_bin_path()?)
         .out_dir(out)
         .include_file("wire.rs")
@@ -102,9 +104,22 @@ fn compile_messages(files: &[PathBuf], roots: &[PathBuf], out: &Path) -> Result<
         .btree_map(["."])
         .bytes(["."])
         .enable_type_names()
-        .service_generator(services.service_generator())
-        .compile_protos(files, roots)?;
+        .service_generator(services.service_generator());
+    let mut descriptors = config.load_fds(files, roots)?;
+    for file in descriptors.file.iter_mut().filter(|file| file.syntax() == "proto3") {
+        file.message_type.iter_mut().for_each(say_packed);
+    }
+    config.compile_fds(descriptors)?;
     Ok(())
+}
+
+/// Says of the numbers of a proto3 message that lists of them are packed, which is the default. prost-build 0.14 takes a
+/// field with any option at all, as Envoy's have for validation, for one that says otherwise.
+fn say_packed(message: &mut DescriptorProto) {
+    for options in message.field.iter_mut().filter_map(|field| field.options.as_mut()) {
+        options.packed.get_or_insert(true);
+    }
+    message.nested_type.iter_mut().for_each(say_packed);
 }
 
 /// Generates the aggregated discovery service once more, with the responses of `src/raw.rs`.

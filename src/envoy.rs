@@ -1,6 +1,6 @@
 //! How a view becomes Envoy's resources: pure functions, one file per Envoy concept.
 //!
-//! Everything is read through [`View`](crate::push::view::View), which records it. Knows no tasks, locks, sockets or clocks.
+//! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks.
 //! Queries shared by several resources live beside the concept that they compute.
 
 pub mod build;

@@ -138,7 +138,7 @@ fn put_unknown(message: &DynamicMessage, out: &mut Vec<u8>) {
 mod tests {
     use super::encode;
     use crate::any::{pack, type_url};
-    use crate::envoy::config::core::v3::Metadata;
+    use crate::envoy::config::core::v3::{HealthStatus, HealthStatusSet, Metadata};
     use crate::envoy::config::listener::v3::{Filter, filter::ConfigType};
     use crate::istio::networking::nds::v1::{NameTable, name_table::NameInfo};
     use crate::json::Codec;
@@ -170,6 +170,14 @@ mod tests {
         let table = NameTable { table: (0..40).map(|i| (format!("host-{i}"), NameInfo::default())).collect() };
         let filter = Filter { name: "nested".to_owned(), config_type: Some(ConfigType::TypedConfig(pack(&table))) };
         assert_eq!(recoded(&filter), filter.encode_to_vec());
+    }
+
+    #[test]
+    fn lists_of_numbers_are_packed_by_both() {
+        let statuses = vec![HealthStatus::Healthy.into(), HealthStatus::Unknown.into()];
+        let set = HealthStatusSet { statuses };
+        assert_eq!(set.encode_to_vec(), [0x0a, 2, 1, 0]);
+        assert_eq!(recoded(&set), set.encode_to_vec());
     }
 
     #[test]

@@ -6,7 +6,10 @@ use super::names::{ClusterId, Namespace};
 
 /// What flags and environment say. Field docs name Istio's variable or flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "switches that do not depend on each other, as the environment has them")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that do not depend on each other, as the environment has them"
+)]
 pub struct Settings {
     /// `CLUSTER_ID`: the cluster that Navarch itself runs in. Default `Kubernetes`.
     pub cluster_id: ClusterId,
