@@ -11,6 +11,7 @@ mod name_table;
 pub mod names;
 mod routes;
 pub mod scope;
+pub mod virtual_service;
 
 use bytes::Bytes;
 

@@ -40,6 +40,12 @@ impl View<'_> {
         self.read(FactKey::Service(key.clone())).directory.services.get(key)?.first()
     }
 
+    /// All services of this key, the one that wins first: more than one where several objects declare the host in a namespace.
+    #[must_use]
+    pub fn services_of(&self, key: &ServiceKey) -> &[Arc<Service>] {
+        self.read(FactKey::Service(key.clone())).directory.services.get(key).map_or(&[], |services| services)
+    }
+
     /// The namespaces that declare this host, sorted.
     #[must_use]
     pub fn namespaces_of_host(&self, host: &Hostname) -> Option<&BTreeSet<Namespace>> {
