@@ -46,6 +46,10 @@ pub struct PushCause {
 pub trait Sink: Send + Sync {
     /// Takes what the proxy shall have of one type from now on.
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
+
+    /// Tells that all of a change was published; not called after an answer to a subscription, nor where nothing was
+    /// published. What is sent in an order across types can wait for it.
+    fn settled(&self) {}
 }
 
 /// What one change did.
@@ -93,6 +97,8 @@ pub struct Engine {
     sinks: FxHashMap<u64, Arc<dyn Sink>>,
     /// The next proxy's name.
     next_proxy: u64,
+    /// Proxies that the change under way was published to.
+    told: BTreeSet<u64>,
 }
 
 impl Engine {
@@ -100,7 +106,7 @@ impl Engine {
     #[must_use]
     pub fn new(context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
         let core = RefCell::new(Core::new());
-        Self { core, context, translator, sinks: FxHashMap::default(), next_proxy: 0 }
+        Self { core, context, translator, sinks: FxHashMap::default(), next_proxy: 0, told: BTreeSet::new() }
     }
 
     /// The snapshot in force.
@@ -178,6 +184,9 @@ impl Engine {
         }
         let cause = Arc::new(PushCause { revision: core.revision, changed });
         let mut settled = self.settle(&cause);
+        for sink in std::mem::take(&mut self.told).iter().filter_map(|proxy| self.sinks.get(proxy)) {
+            sink.settled();
+        }
         settled.computed = self.core.get_mut().computed - computed;
         self.sweep_if_due();
         settled
@@ -408,6 +417,7 @@ impl Engine {
         shown.collection = collection.clone();
         if !equal && let Some(sink) = self.sinks.get(&proxy) {
             sink.publish(kind, collection.clone(), cause);
+            self.told.insert(proxy);
             settled.published += 1;
         }
     }
