@@ -5,12 +5,15 @@
 
 pub mod build;
 mod clusters;
+pub mod destination_rule;
 mod endpoints;
 mod listeners;
+pub mod mtls;
 mod name_table;
 pub mod names;
 mod routes;
 pub mod scope;
+pub mod sds;
 pub mod virtual_service;
 
 use bytes::Bytes;

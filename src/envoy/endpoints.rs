@@ -1,5 +1,7 @@
 //! EDS: the endpoints of a cluster.
 
+pub(super) mod service_port;
+
 use bytes::Bytes;
 
 use crate::api::names::ResourceName;

@@ -1,0 +1,152 @@
+//! The policy of one port: port-level settings, subsets and the mesh's defaults laid over each other.
+
+use crate::api::istio::{PortTrafficPolicy, TrafficPolicy};
+use crate::api::mesh::MeshConfig;
+
+/// The policy of a port. Settings for the port replace the whole policy; what they leave out is not inherited.
+#[must_use]
+pub fn port_policy(policy: Option<&TrafficPolicy>, port: u16) -> Option<TrafficPolicy> {
+    let policy = policy?;
+    Some(match for_port(policy, port) {
+        Some(own) => of_port(own),
+        None => without_ports(policy),
+    })
+}
+
+/// The policy of a port of a subset: what the subset says, then what `host` (already that of the port) says.
+#[must_use]
+pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>, port: u16) -> Option<TrafficPolicy> {
+    let Some(subset) = subset else { return host.cloned() };
+    let own = for_port(subset, port);
+    let Some(host) = host else { return port_policy(Some(subset), port) };
+    let mut merged = without_ports(host);
+    match own {
+        Some(own) => {
+            merged.connection_pool.clone_from(&own.connection_pool);
+            merged.outlier_detection.clone_from(&own.outlier_detection);
+            merged.load_balancer.clone_from(&own.load_balancer);
+            merged.tls.clone_from(&own.tls);
+        }
+        None => {
+            replace_if_set(&mut merged.connection_pool, &subset.connection_pool);
+            replace_if_set(&mut merged.outlier_detection, &subset.outlier_detection);
+            replace_if_set(&mut merged.load_balancer, &subset.load_balancer);
+            replace_if_set(&mut merged.tls, &subset.tls);
+            replace_if_set(&mut merged.tunnel, &subset.tunnel);
+            replace_if_set(&mut merged.proxy_protocol, &subset.proxy_protocol);
+            replace_if_set(&mut merged.retry_budget, &subset.retry_budget);
+        }
+    }
+    Some(merged)
+}
+
+/// The policy with what it leaves out filled from the mesh's `defaultTrafficPolicy`.
+#[must_use]
+pub fn with_mesh_defaults(policy: Option<TrafficPolicy>, mesh: &MeshConfig) -> Option<TrafficPolicy> {
+    let Some(defaults) = &mesh.default_traffic_policy else { return policy };
+    if defaults.connection_pool.is_none() && defaults.outlier_detection.is_none() {
+        return policy;
+    }
+    let mut policy = policy.unwrap_or_default();
+    if policy.connection_pool.is_none() {
+        policy.connection_pool.clone_from(&defaults.connection_pool);
+    }
+    if policy.outlier_detection.is_none() {
+        policy.outlier_detection.clone_from(&defaults.outlier_detection);
+    }
+    Some(policy)
+}
+
+/// The settings for a port, if there are any.
+fn for_port(policy: &TrafficPolicy, port: u16) -> Option<&PortTrafficPolicy> {
+    let speaks_of =
+        |own: &&PortTrafficPolicy| own.port.as_ref().is_some_and(|selector| selector.number == u32::from(port));
+    policy.port_level_settings.iter().find(speaks_of)
+}
+
+/// Settings for a port as a policy of their own.
+fn of_port(own: &PortTrafficPolicy) -> TrafficPolicy {
+    TrafficPolicy {
+        load_balancer: own.load_balancer.clone(),
+        connection_pool: own.connection_pool.clone(),
+        outlier_detection: own.outlier_detection.clone(),
+        tls: own.tls.clone(),
+        ..TrafficPolicy::default()
+    }
+}
+
+/// The policy less its settings for single ports.
+fn without_ports(policy: &TrafficPolicy) -> TrafficPolicy {
+    TrafficPolicy {
+        load_balancer: policy.load_balancer.clone(),
+        connection_pool: policy.connection_pool.clone(),
+        outlier_detection: policy.outlier_detection.clone(),
+        tls: policy.tls.clone(),
+        port_level_settings: Vec::new(),
+        tunnel: policy.tunnel.clone(),
+        proxy_protocol: policy.proxy_protocol.clone(),
+        retry_budget: policy.retry_budget.clone(),
+    }
+}
+
+/// Takes a setting over where it is made.
+fn replace_if_set<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
+    if source.is_some() {
+        target.clone_from(source);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::istio::{ClientTlsSettings, ConnectionPoolSettings, OutlierDetection, PortSelector, ProxyProtocol};
+    use crate::api::mesh::DefaultTrafficPolicy;
+
+    /// A policy with outlier detection for the host and TLS for port 80.
+    fn policy() -> TrafficPolicy {
+        TrafficPolicy {
+            outlier_detection: Some(OutlierDetection::default()),
+            proxy_protocol: Some(ProxyProtocol::default()),
+            port_level_settings: vec![PortTrafficPolicy {
+                port: Some(PortSelector { number: 80 }),
+                tls: Some(ClientTlsSettings::default()),
+                ..PortTrafficPolicy::default()
+            }],
+            ..TrafficPolicy::default()
+        }
+    }
+
+    #[test]
+    fn settings_of_a_port_inherit_nothing() {
+        let own = port_policy(Some(&policy()), 80).unwrap();
+        assert!(own.tls.is_some() && own.outlier_detection.is_none() && own.proxy_protocol.is_none());
+        let other = port_policy(Some(&policy()), 81).unwrap();
+        assert!(other.tls.is_none() && other.outlier_detection.is_some() && other.proxy_protocol.is_some());
+    }
+
+    #[test]
+    fn a_subset_replaces_block_by_block_but_its_ports_replace_all() {
+        let host =
+            TrafficPolicy { connection_pool: Some(ConnectionPoolSettings::default()), ..TrafficPolicy::default() };
+        let merged = subset_policy(Some(&host), Some(&policy()), 81).unwrap();
+        assert!(merged.connection_pool.is_some() && merged.outlier_detection.is_some());
+        let merged = subset_policy(Some(&host), Some(&policy()), 80).unwrap();
+        assert!(merged.connection_pool.is_none() && merged.tls.is_some());
+    }
+
+    #[test]
+    fn mesh_defaults_fill_only_what_is_missing() {
+        let mesh = MeshConfig {
+            default_traffic_policy: Some(DefaultTrafficPolicy {
+                connection_pool: Some(ConnectionPoolSettings::default()),
+                outlier_detection: Some(OutlierDetection { consecutive_errors: 3, ..OutlierDetection::default() }),
+            }),
+            ..MeshConfig::default()
+        };
+        let filled = with_mesh_defaults(Some(policy()), &mesh).unwrap();
+        assert_eq!(filled.outlier_detection, Some(OutlierDetection::default()));
+        assert!(filled.connection_pool.is_some());
+        assert!(with_mesh_defaults(None, &mesh).is_some());
+        assert!(with_mesh_defaults(None, &MeshConfig::default()).is_none());
+    }
+}
