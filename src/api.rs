@@ -16,4 +16,5 @@ pub mod proto_json;
 pub mod settings;
 pub mod text_error;
 pub mod typed;
+pub mod validation;
 pub mod yaml;

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::names::Hostname;
 
@@ -13,6 +13,15 @@ use super::names::Hostname;
 #[must_use]
 pub fn is_wildcard(host: &str) -> bool {
     host.starts_with('*')
+}
+
+/// Whether the host is an IP address; an IPv6 address may name its zone.
+#[must_use]
+pub fn is_ip_address(host: &str) -> bool {
+    match host.split_once('%') {
+        None => host.parse::<IpAddr>().is_ok(),
+        Some((address, zone)) => !zone.is_empty() && address.parse::<Ipv6Addr>().is_ok(),
+    }
 }
 
 /// What a wildcard stands before; `None` when the host is no wildcard.
@@ -70,7 +79,7 @@ pub fn intersection<'a>(left: &[&'a str], right: &[&'a str]) -> Vec<&'a str> {
 /// stand for themselves. An empty namespace or domain suffix is left out.
 #[must_use]
 pub fn resolve_short_name<'a>(host: &'a str, namespace: &str, domain_suffix: &str) -> Cow<'a, str> {
-    if host.is_empty() || host == "*" || host.contains('.') || host.parse::<IpAddr>().is_ok() {
+    if host.is_empty() || host == "*" || host.contains('.') || is_ip_address(host) {
         return Cow::Borrowed(host);
     }
     let mut full = host.to_owned();

@@ -1,0 +1,130 @@
+//! What makes an object valid: istiod's rules, each fault with its field and a message that says what would be right.
+//!
+//! The rules are those of Istio's `pkg/config/validation`; where a oneof has two members set, which istiod's schema
+//! refuses before its validation sees it, the refusal is here. An object is valid when its verdict holds no errors;
+//! warnings never refuse.
+
+mod client_tls;
+mod connection_pool;
+mod destination_rule;
+mod fault;
+mod gateway;
+mod header;
+mod http_action;
+mod http_match;
+mod http_route;
+mod l4_route;
+mod load_balancer;
+mod locality;
+mod name;
+mod path;
+mod peer_authentication;
+mod port_protocol;
+mod re2;
+mod scope;
+mod server_tls;
+mod service_entry;
+mod sidecar;
+mod unreachable;
+mod virtual_service;
+mod workload_entry;
+
+use std::fmt;
+
+use self::path::Path;
+use super::object::{Object, ObjectMeta};
+
+/// One thing that is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// The field from the object's root, such as `spec.http[0].route[1].destination.host`.
+    pub field: String,
+    /// What is wrong and what would be right.
+    pub message: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+/// What validation says of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Why the object is refused; empty when it is valid.
+    pub errors: Vec<Problem>,
+    /// What is probably not meant, though it is valid.
+    pub warnings: Vec<Problem>,
+}
+
+impl Verdict {
+    /// Whether the object is valid.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.errors.is_empty()
+    }
+
+    /// Takes over the findings of another verdict.
+    pub fn extend(&mut self, other: Self) {
+        self.errors.extend(other.errors);
+        self.warnings.extend(other.warnings);
+    }
+
+    /// Takes over the errors of another verdict; istiod leaves the warnings of some inner parts unsaid.
+    fn extend_errors(&mut self, other: Self) {
+        self.errors.extend(other.errors);
+    }
+
+    /// Notes an error.
+    fn error(&mut self, at: &Path<'_>, message: impl Into<String>) {
+        self.errors.push(Problem { field: at.to_string(), message: message.into() });
+    }
+
+    /// Notes a warning.
+    fn warn(&mut self, at: &Path<'_>, message: impl Into<String>) {
+        self.warnings.push(Problem { field: at.to_string(), message: message.into() });
+    }
+
+    /// Notes the error that a check found, if it found one.
+    fn check(&mut self, at: &Path<'_>, outcome: Result<(), String>) {
+        if let Err(message) = outcome {
+            self.error(at, message);
+        }
+    }
+}
+
+/// A spec that can tell whether it is valid.
+pub trait Validate {
+    /// Judges the spec; name and namespace matter to some rules.
+    fn validate(&self, meta: &ObjectMeta) -> Verdict;
+}
+
+/// Judges an object: what holds for all kinds, then the rules of its own kind.
+#[must_use]
+pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
+    let mut verdict = annotations(&object.meta);
+    verdict.extend(object.spec.validate(&object.meta));
+    verdict
+}
+
+/// Annotations that users may not set on the kinds judged here.
+const REFUSED_ANNOTATIONS: [(&str, &str); 4] = [
+    ("istio.io/dry-run", "only AuthorizationPolicy can be tried in a dry run; remove the annotation"),
+    ("internal.istio.io/webhook-always-reject", "objects with this annotation are always refused; remove it"),
+    ("internal.istio.io/parent-namespace", "is for generated objects only; remove the annotation"),
+    ("internal.istio.io/parents", "is for generated objects only; remove the annotation"),
+];
+
+/// Judges the annotations.
+fn annotations(meta: &ObjectMeta) -> Verdict {
+    let mut verdict = Verdict::default();
+    let metadata = Path::root("metadata");
+    let all = metadata.field("annotations");
+    for (name, message) in REFUSED_ANNOTATIONS {
+        if meta.annotations.contains_key(name) {
+            verdict.error(&all.key(name), message);
+        }
+    }
+    verdict
+}

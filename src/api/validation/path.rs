@@ -1,0 +1,76 @@
+//! Where in an object validation stands.
+
+use std::fmt;
+
+/// A place in an object, chained through the callers' frames so that only a finding pays for text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Path<'a> {
+    /// The place that holds this one; `None` at the root.
+    parent: Option<&'a Path<'a>>,
+    /// The last step.
+    step: Step<'a>,
+}
+
+/// One step into an object.
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    /// Into a field.
+    Field(&'a str),
+    /// Into a list.
+    Item(usize),
+    /// Into a map.
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// A field of the object itself.
+    pub(super) const fn root(name: &'a str) -> Self {
+        Self { parent: None, step: Step::Field(name) }
+    }
+
+    /// A field of what stands here.
+    pub(super) const fn field(&'a self, name: &'a str) -> Self {
+        Self { parent: Some(self), step: Step::Field(name) }
+    }
+
+    /// An element of the list that stands here.
+    pub(super) const fn item(&'a self, index: usize) -> Self {
+        Self { parent: Some(self), step: Step::Item(index) }
+    }
+
+    /// A value of the map that stands here.
+    pub(super) const fn key(&'a self, key: &'a str) -> Self {
+        Self { parent: Some(self), step: Step::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            fmt::Display::fmt(parent, f)?;
+        }
+        match self.step {
+            Step::Field(name) if self.parent.is_none() => f.write_str(name),
+            Step::Field(name) => write!(f, ".{name}"),
+            Step::Item(index) => write!(f, "[{index}]"),
+            Step::Key(key) => write!(f, "[{key:?}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_reads_from_the_root() {
+        let spec = Path::root("spec");
+        let http = spec.field("http");
+        let route = http.item(2);
+        let labels = route.field("labels");
+        assert_eq!(
+            labels.key("app.kubernetes.io/name").to_string(),
+            r#"spec.http[2].labels["app.kubernetes.io/name"]"#
+        );
+    }
+}

@@ -1,0 +1,68 @@
+//! What the `protocol` of a port stands for, as far as validation asks.
+
+/// The families of protocols that ports of Istio's kinds declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PortProtocol {
+    /// `HTTP`.
+    Http,
+    /// `HTTP2`.
+    Http2,
+    /// `GRPC`.
+    Grpc,
+    /// HTTP in a form of its own: `GRPC-WEB`, `HTTP_PROXY`.
+    OtherHttp,
+    /// `TLS`.
+    Tls,
+    /// `HTTPS`.
+    Https,
+    /// Bytes without TLS: `TCP`, `MONGO`, `REDIS`, `MYSQL`.
+    Tcp,
+    /// `UDP`.
+    Udp,
+}
+
+impl PortProtocol {
+    /// The names, for messages.
+    pub(super) const NAMES: &str = "HTTP, HTTP2, GRPC, GRPC-WEB, HTTPS, TLS, TCP, MONGO, REDIS or MYSQL";
+
+    /// Reads a name, ignoring case.
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Some(match name.to_ascii_lowercase().as_str() {
+            "http" => Self::Http,
+            "http2" => Self::Http2,
+            "grpc" => Self::Grpc,
+            "grpc-web" | "http_proxy" => Self::OtherHttp,
+            "tls" => Self::Tls,
+            "https" => Self::Https,
+            "tcp" | "mongo" | "redis" | "mysql" => Self::Tcp,
+            "udp" => Self::Udp,
+            _ => return None,
+        })
+    }
+
+    /// Whether it is HTTP without TLS.
+    pub(super) fn is_http(self) -> bool {
+        match self {
+            Self::Http | Self::Http2 | Self::Grpc | Self::OtherHttp => true,
+            Self::Tls | Self::Https | Self::Tcp | Self::Udp => false,
+        }
+    }
+
+    /// Whether it starts with TLS.
+    pub(super) fn is_tls(self) -> bool {
+        matches!(self, Self::Tls | Self::Https)
+    }
+
+    /// Whether it is bytes on TCP, with TLS or without, and not HTTP in clear.
+    pub(super) fn is_tcp(self) -> bool {
+        matches!(self, Self::Tls | Self::Https | Self::Tcp)
+    }
+}
+
+/// A protocol that may be left to detection.
+pub(super) fn optional_protocol(name: &str) -> Result<(), String> {
+    if name.is_empty() || PortProtocol::parse(name).is_some() {
+        return Ok(());
+    }
+    Err(format!("{name:?} is not a protocol; write {}, or leave it out for detection", PortProtocol::NAMES))
+}
