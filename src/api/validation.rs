@@ -123,7 +123,7 @@ fn annotations(meta: &ObjectMeta) -> Verdict {
     let all = metadata.field("annotations");
     for (name, message) in REFUSED_ANNOTATIONS {
         if meta.annotations.contains_key(name) {
-            verdict.error(&all.key(name), message);
+            verdict.error(&all.field(name), message);
         }
     }
     verdict

@@ -63,7 +63,7 @@ fn operations(verdict: &mut Verdict, at: &Path<'_>, operations: &HeaderOperation
     for (field, changes) in [("set", set), ("add", add)] {
         let map = at.field(field);
         for (name, text) in changes {
-            let at = &map.key(name);
+            let at = &map.field(name);
             if !settable(name) {
                 verdict.check(at, changeable(name));
             }

@@ -46,7 +46,7 @@ pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMat
     }
     let parameters = at.field("queryParams");
     for (name, value) in query_params {
-        string_match(verdict, &parameters.key(name), value);
+        string_match(verdict, &parameters.field(name), value);
     }
     if *port != 0 {
         verdict.check(&at.field("port"), port_number(*port));
@@ -68,7 +68,7 @@ fn header_matches(
     unchecked: fn(&StringMatch) -> bool,
 ) {
     for (name, value) in headers {
-        let at = &at.key(name);
+        let at = &at.field(name);
         verdict.check(at, match_name(name));
         if !unchecked(value) {
             string_match(verdict, at, value);

@@ -87,7 +87,7 @@ fn one_authority(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
         for (name, value) in changes.iter().filter(|(name, _)| is_authority(name)) {
             if !current.is_empty() {
                 verdict.error(
-                    &map.key(name),
+                    &map.field(name),
                     format!("sets the authority to {value:?}, but it is already set to {current:?}; set it once"),
                 );
                 return;

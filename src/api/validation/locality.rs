@@ -99,7 +99,7 @@ fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute])
         let shares = item.field("to");
         for (locality, share) in to {
             if !(1..=100).contains(share) {
-                verdict.error(&shares.key(locality), format!("{share} is not a share; write 1 to 100"));
+                verdict.error(&shares.field(locality), format!("{share} is not a share; write 1 to 100"));
                 return false;
             }
         }
@@ -113,7 +113,7 @@ fn distribution(verdict: &mut Verdict, at: &Path<'_>, distribute: &[Distribute])
         if let Some((locality, reason)) =
             to.keys().find_map(|locality| targets.add(locality).err().map(|reason| (locality, reason)))
         {
-            verdict.error(&shares.key(locality), reason);
+            verdict.error(&shares.field(locality), reason);
         }
         if !sources.broken
             && let Err(reason) = sources.add(from)

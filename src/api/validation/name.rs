@@ -204,10 +204,10 @@ pub(super) fn percent(percent: i32) -> Result<(), String> {
 /// Labels, as Kubernetes allows them.
 pub(super) fn labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<String, String>) {
     for (key, value) in labels {
-        verdict.check(&at.key(key), label_key(key));
+        verdict.check(&at.field(key), label_key(key));
         if !value.is_empty() && !is_qualified_name(value) {
             verdict.error(
-                &at.key(key),
+                &at.field(key),
                 format!("{value:?} is not a label value; write letters, digits and inner \"-\", \"_\" and \".\""),
             );
         }

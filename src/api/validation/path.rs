@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// A place in an object, chained through the callers' frames so that only a finding pays for text.
+///
+/// Written as `spec.http[0].route`; keys of maps stand as they are, dots and all.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Path<'a> {
     /// The place that holds this one; `None` at the root.
@@ -14,12 +16,10 @@ pub(super) struct Path<'a> {
 /// One step into an object.
 #[derive(Clone, Copy, Debug)]
 enum Step<'a> {
-    /// Into a field.
+    /// Into a field, or to a value of a map.
     Field(&'a str),
     /// Into a list.
     Item(usize),
-    /// Into a map.
-    Key(&'a str),
 }
 
 impl<'a> Path<'a> {
@@ -28,7 +28,7 @@ impl<'a> Path<'a> {
         Self { parent: None, step: Step::Field(name) }
     }
 
-    /// A field of what stands here.
+    /// A field of what stands here, or a value of the map that does.
     pub(super) const fn field(&'a self, name: &'a str) -> Self {
         Self { parent: Some(self), step: Step::Field(name) }
     }
@@ -36,11 +36,6 @@ impl<'a> Path<'a> {
     /// An element of the list that stands here.
     pub(super) const fn item(&'a self, index: usize) -> Self {
         Self { parent: Some(self), step: Step::Item(index) }
-    }
-
-    /// A value of the map that stands here.
-    pub(super) const fn key(&'a self, key: &'a str) -> Self {
-        Self { parent: Some(self), step: Step::Key(key) }
     }
 }
 
@@ -53,7 +48,6 @@ impl fmt::Display for Path<'_> {
             Step::Field(name) if self.parent.is_none() => f.write_str(name),
             Step::Field(name) => write!(f, ".{name}"),
             Step::Item(index) => write!(f, "[{index}]"),
-            Step::Key(key) => write!(f, "[{key:?}]"),
         }
     }
 }
@@ -68,9 +62,6 @@ mod tests {
         let http = spec.field("http");
         let route = http.item(2);
         let labels = route.field("labels");
-        assert_eq!(
-            labels.key("app.kubernetes.io/name").to_string(),
-            r#"spec.http[2].labels["app.kubernetes.io/name"]"#
-        );
+        assert_eq!(labels.field("app.kubernetes.io/name").to_string(), "spec.http[2].labels.app.kubernetes.io/name");
     }
 }

@@ -26,7 +26,7 @@ impl Validate for PeerAuthentication {
             );
         }
         for port in ports.keys() {
-            verdict.check(&at.key(&port.to_string()), port_number(*port));
+            verdict.check(&at.field(&port.to_string()), port_number(*port));
         }
         verdict
     }

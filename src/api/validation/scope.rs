@@ -29,11 +29,11 @@ fn selector_labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<Strin
     }
     for (key, value) in labels {
         if key.is_empty() {
-            verdict.error(&at.key(key), "has an empty key; write the name of a label");
+            verdict.error(&at.field(key), "has an empty key; write the name of a label");
         }
         if key.contains('*') || value.contains('*') {
             verdict.error(
-                &at.key(key),
+                &at.field(key),
                 format!(
                     "\"{key}={value}\" has a wildcard; labels are matched as they stand, so write key and value in full"
                 ),

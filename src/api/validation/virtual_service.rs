@@ -113,7 +113,7 @@ fn no_claims(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
                 for name in headers.keys().filter(|name| is_claim(name)) {
                     let map = at.field(field);
                     verdict.error(
-                        &map.key(name),
+                        &map.field(name),
                         "routes by a claim, which gateways alone can do; name gateways, without \"mesh\"",
                     );
                 }

@@ -65,7 +65,7 @@ pub(super) fn endpoint_ports(
     service_ports: Option<&BTreeSet<&str>>,
 ) {
     for (name, port) in ports {
-        let at = &at.key(name);
+        let at = &at.field(name);
         if service_ports.is_some_and(|known| !known.contains(name.as_str())) {
             verdict.error(at, format!("port {name:?} is not a port of the service; use the name of one of spec.ports"));
         }
