@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 pub mod api;
+pub mod cli;
 pub mod envoy;
 pub mod push;
 pub mod registry;

@@ -1,0 +1,3 @@
+//! The command line: one file per subcommand, and the environment.
+
+pub mod environment;

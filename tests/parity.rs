@@ -1,0 +1,157 @@
+//! Parity: for the same input, what Navarch sends equals what istiod sent, but for what the ratchet file lists.
+//!
+//! `PARITY=<text>` runs the cases whose name contains the text and prints their differences. `NAVARCH_PARITY_CASES=<dir>`
+//! runs those under a folder instead, without the ratchet; `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON.
+//! `PARITY_UPDATE=1` writes the ratchet file anew.
+
+#[path = "parity/canon.rs"]
+mod canon;
+#[path = "parity/case.rs"]
+mod case;
+#[path = "parity/input.rs"]
+mod input;
+#[path = "parity/run.rs"]
+mod run;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use case::Case;
+use navarch_proto::json::Codec;
+use serde_json::{Value, json};
+
+/// By case, proxy and type: the differences. A case that could not run has its reason instead.
+type Outcome = BTreeMap<String, Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String>>;
+
+#[test]
+fn answers_equal_istiods() {
+    let foreign = std::env::var_os("NAVARCH_PARITY_CASES").map(PathBuf::from);
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
+    let root = foreign.clone().unwrap_or_else(|| here.join("cases"));
+    let filter = std::env::var("PARITY").ok();
+    let chosen = |case: &Case| filter.as_ref().is_none_or(|filter| case.name.contains(filter.as_str()));
+    let codec = Codec::new();
+    let outcome: Outcome = Case::all(&root)
+        .iter()
+        .filter(|case| chosen(case))
+        .map(|case| (case.name.clone(), compare(case, &codec)))
+        .collect();
+    print_table(&outcome);
+    if let Some(file) = std::env::var_os("NAVARCH_PARITY_REPORT") {
+        std::fs::write(file, serde_json::to_vec_pretty(&report(&outcome)).expect("JSON"))
+            .expect("the report is written");
+    }
+    let different = lines(&outcome);
+    if filter.is_some() {
+        print_differences(&outcome);
+    } else if foreign.is_none() {
+        hold_ratchet(&here.join("ratchet.txt"), &different);
+    }
+}
+
+fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {
+    let answers = run::run(case, codec)?;
+    let mut by_proxy = BTreeMap::new();
+    for proxy in &case.proxies {
+        let got = answers.get(&proxy.name).ok_or("no answers")?;
+        let by_type = case.expected(proxy).into_iter().map(|(kind, expected)| {
+            let actual = got.get(&kind).map_or(&[][..], Vec::as_slice);
+            let differences = canon::diff(&expected, actual);
+            (kind, differences)
+        });
+        by_proxy.insert(proxy.name.clone(), by_type.collect());
+    }
+    Ok(by_proxy)
+}
+
+/// One line per difference that the ratchet may list: `<case> <proxy> <type>`, or `<case> error`.
+fn lines(outcome: &Outcome) -> BTreeSet<String> {
+    let mut lines = BTreeSet::new();
+    for (case, result) in outcome {
+        match result {
+            Err(_) => _ = lines.insert(format!("{case} error")),
+            Ok(proxies) => {
+                for (proxy, types) in proxies {
+                    let different = types.iter().filter(|(_, differences)| !differences.is_empty());
+                    lines.extend(different.map(|(kind, _)| format!("{case} {proxy} {kind}")));
+                }
+            }
+        }
+    }
+    lines
+}
+
+fn hold_ratchet(file: &Path, different: &BTreeSet<String>) {
+    if std::env::var_os("PARITY_UPDATE").is_some() {
+        let text: String = different.iter().map(|line| format!("{line}\n")).collect();
+        std::fs::write(file, text).expect("the ratchet file is written");
+        return;
+    }
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let listed: BTreeSet<String> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(str::to_owned)
+        .collect();
+    let worse: Vec<&String> = different.difference(&listed).collect();
+    let better: Vec<&String> = listed.difference(different).collect();
+    assert!(worse.is_empty(), "differs from istiod and is not listed in {}: {worse:#?}", file.display());
+    assert!(better.is_empty(), "equal now, take it out of {}: {better:#?}", file.display());
+}
+
+fn print_table(outcome: &Outcome) {
+    let mut by_area: BTreeMap<&str, (usize, usize, BTreeMap<&str, (usize, usize)>)> = BTreeMap::new();
+    for (case, result) in outcome {
+        let area = case.split('/').next().unwrap_or_default();
+        let row = by_area.entry(area).or_default();
+        row.1 += 1;
+        let Ok(proxies) = result else { continue };
+        row.0 += usize::from(proxies.values().flat_map(BTreeMap::values).all(Vec::is_empty));
+        for (kind, differences) in proxies.values().flatten() {
+            let cell = row.2.entry(kind).or_default();
+            cell.0 += usize::from(differences.is_empty());
+            cell.1 += 1;
+        }
+    }
+    println!("{:<16} {:>9}   equal of all, by type", "area", "cases");
+    for (area, (equal, all, types)) in by_area {
+        let cells: Vec<String> = types.iter().map(|(kind, (equal, all))| format!("{kind} {equal}/{all}")).collect();
+        println!("{area:<16} {:>9}   {}", format!("{equal}/{all}"), cells.join("  "));
+    }
+}
+
+fn print_differences(outcome: &Outcome) {
+    for (case, result) in outcome {
+        match result {
+            Err(error) => println!("{case}: cannot run: {error}"),
+            Ok(proxies) => {
+                for (proxy, types) in proxies {
+                    for (kind, differences) in types.iter().filter(|(_, differences)| !differences.is_empty()) {
+                        println!("{case} {proxy} {kind}:\n  {}", differences.join("\n  "));
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn report(outcome: &Outcome) -> Value {
+    let cases = outcome.iter().map(|(case, result)| {
+        let value = match result {
+            Err(error) => json!({ "error": error }),
+            Ok(proxies) => {
+                Value::Object(proxies.iter().map(|(proxy, types)| (proxy.clone(), report_types(types))).collect())
+            }
+        };
+        (case.clone(), value)
+    });
+    Value::Object(cases.collect())
+}
+
+fn report_types(types: &BTreeMap<String, Vec<String>>) -> Value {
+    let types = types.iter().map(|(kind, differences)| {
+        (kind.clone(), json!({ "equal": differences.is_empty(), "differences": differences }))
+    });
+    Value::Object(types.collect())
+}

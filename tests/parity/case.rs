@@ -1,0 +1,132 @@
+//! A parity case on disk: its world, its proxies and what istiod answered.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// One case.
+pub(crate) struct Case {
+    /// `<area>/<case>`.
+    pub(crate) name: String,
+    /// Its folder.
+    pub(crate) folder: PathBuf,
+    /// The proxies that connect.
+    pub(crate) proxies: Vec<CaseProxy>,
+}
+
+/// One row of `proxies.yaml`.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct CaseProxy {
+    /// Name in `expect/`.
+    pub(crate) name: String,
+    #[serde(rename = "type")]
+    kind: String,
+    ip: String,
+    pod: String,
+    namespace: String,
+    #[serde(default)]
+    metadata: serde_json::Map<String, Value>,
+    #[serde(default)]
+    locality: String,
+}
+
+impl Case {
+    /// All cases under a folder of areas, sorted.
+    pub(crate) fn all(root: &Path) -> Vec<Self> {
+        let mut cases = Vec::new();
+        for area in folders(root) {
+            for folder in folders(&area) {
+                let name = format!("{}/{}", file_name(&area), file_name(&folder));
+                let text = fs::read_to_string(folder.join("proxies.yaml")).expect("every case has proxies.yaml");
+                let proxies = serde_saphyr::from_str(&text).expect("proxies.yaml is a list of proxies");
+                cases.push(Self { name, folder, proxies });
+            }
+        }
+        cases
+    }
+
+    /// A file of the case, if it has it.
+    pub(crate) fn file(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.folder.join(name)).ok()
+    }
+
+    /// The environment that the case sets.
+    pub(crate) fn env(&self) -> BTreeMap<String, String> {
+        let text = self.file("env").unwrap_or_default();
+        let pairs = text.lines().filter_map(|line| line.split_once('='));
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    /// What istiod sent to a proxy, by type; types that were not recorded are absent.
+    pub(crate) fn expected(&self, proxy: &CaseProxy) -> BTreeMap<String, Vec<Value>> {
+        let folder = self.folder.join("expect").join(&proxy.name);
+        let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+        let json = files.filter(|path| path.extension().is_some_and(|ext| ext == "json"));
+        json.map(|path| {
+            let text = fs::read_to_string(&path).expect("a listed file can be read");
+            let kind = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+            (kind, serde_json::from_str(&text).expect("expectations are lists of resources"))
+        })
+        .collect()
+    }
+}
+
+impl CaseProxy {
+    /// The node id with which it connects.
+    pub(crate) fn node_id(&self) -> String {
+        let Self { kind, ip, pod, namespace, .. } = self;
+        format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local")
+    }
+
+    /// The metadata with which it connects: the defaults of the cases' README, overlaid by its own.
+    pub(crate) fn metadata(&self) -> Value {
+        let mut metadata = json!({
+            "NAMESPACE": self.namespace,
+            "CLUSTER_ID": "Kubernetes",
+            "ISTIO_VERSION": "1.32.0",
+            "MESH_ID": "cluster.local",
+            "SERVICE_ACCOUNT": "default",
+            "INSTANCE_IPS": self.ip,
+            "INTERCEPTION_MODE": "REDIRECT",
+            "NAME": self.pod,
+        });
+        if let Some(map) = metadata.as_object_mut() {
+            map.extend(self.metadata.clone());
+        }
+        metadata
+    }
+
+    /// `region/zone/subzone`.
+    pub(crate) fn locality(&self) -> &str {
+        &self.locality
+    }
+
+    /// Whether it asks for the DNS table.
+    pub(crate) fn captures_dns(&self) -> bool {
+        self.metadata.get("DNS_CAPTURE").is_some_and(|value| value == "true")
+    }
+
+    /// The SPIFFE id with which it connects.
+    pub(crate) fn identity(&self) -> String {
+        let account = self.metadata.get("SERVICE_ACCOUNT").and_then(Value::as_str).unwrap_or("default");
+        format!("spiffe://cluster.local/ns/{}/sa/{account}", self.namespace)
+    }
+}
+
+fn folders(root: &Path) -> Vec<PathBuf> {
+    let mut folders: Vec<PathBuf> = fs::read_dir(root)
+        .unwrap_or_else(|error| panic!("{}: {error}", root.display()))
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    folders
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+}

@@ -1,0 +1,36 @@
+//! The input of a case as changes of the world.
+
+use std::sync::Arc;
+
+use navarch::api::decode::{Format, Outcome, decode_documents};
+use navarch::api::mesh::{MeshConfig, MeshNetworks};
+use navarch::api::settings::Settings;
+use navarch::cli::environment;
+use navarch::push::world::Change;
+
+use super::case::Case;
+
+/// Settings and changes of a case, or what of it cannot be read.
+pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
+    let env = case.env();
+    let settings = environment::settings(|name| env.get(name).cloned()).map_err(|error| error.to_string())?;
+    let mesh = MeshConfig::istio_defaults();
+    let mesh = match case.file("mesh.yaml") {
+        Some(text) => mesh.apply(&text).map_err(|error| format!("mesh.yaml: {error}"))?.value,
+        None => mesh,
+    };
+    let mut changes = vec![Change::Mesh(Arc::new(mesh))];
+    if let Some(text) = case.file("networks.yaml") {
+        let networks = MeshNetworks::parse(&text).map_err(|error| format!("networks.yaml: {error}"))?.value;
+        changes.push(Change::Networks(Arc::new(networks)));
+    }
+    let text = case.file("input.yaml").ok_or("the case has no input.yaml")?;
+    for decoded in decode_documents(&text, Format::Yaml) {
+        match decoded.outcome {
+            Outcome::Read { object, .. } => changes.push(Change::Put(object)),
+            Outcome::Ignored => {}
+            Outcome::Rejected(error) => return Err(format!("input.yaml:{}: {error}", decoded.line)),
+        }
+    }
+    Ok((settings, changes))
+}
