@@ -4,9 +4,11 @@
 //! Queries shared by several resources live beside the concept that they compute.
 
 pub mod build;
+pub mod cidr;
 mod clusters;
 pub mod destination_rule;
 mod endpoints;
+pub mod filters;
 mod listeners;
 pub mod mtls;
 mod name_table;

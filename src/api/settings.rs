@@ -2,11 +2,15 @@
 //!
 //! One table: field, Istio's environment variable, default. They do not change while the process lives.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
 use super::duration::Duration;
 use super::names::{ClusterId, Namespace};
 
 /// What flags and environment say. Field docs name Istio's variable or flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that do not depend on each other, as the environment has them"
@@ -73,6 +77,66 @@ pub struct Settings {
     /// `ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS`: proxies with IPv6 alone use IPv4 towards the outside, too.
     /// Default false.
     pub ipv4_for_ipv6_only: bool,
+    /// `PILOT_ENABLE_SENDING_HBONE`. Default false; true with `PILOT_ENABLE_AMBIENT`.
+    pub sending_hbone: bool,
+    /// `PILOT_ENABLE_SIDECAR_LISTENING_HBONE`. Default false; true with `PILOT_ENABLE_AMBIENT`.
+    pub sidecar_listening_hbone: bool,
+    /// `PILOT_HTTP10`: every HTTP listener takes HTTP/1.0. Default false.
+    pub http10: bool,
+    /// `PILOT_SIDECAR_USE_REMOTE_ADDRESS`: outbound listeners of sidecars trust the peer's address. Default false.
+    pub sidecar_use_remote_address: bool,
+    /// `ENABLE_100_CONTINUE_HEADERS`: `100 Continue` is passed on. Default true.
+    pub proxy_100_continue: bool,
+    /// `ENABLE_HCM_INTERNAL_NETWORKS`: addresses of the mesh networks count as internal. Default false.
+    pub hcm_internal_networks: bool,
+    /// `PILOT_ENABLE_ALPN_FILTER`: the ALPN of upstream connections follows the request's protocol. Default true.
+    pub alpn_filter: bool,
+    /// `PILOT_ENABLE_PERSISTENT_SESSION_FILTER`: sessions can stick to an endpoint. Default false.
+    pub persistent_session_filter: bool,
+    /// `PILOT_ENABLE_MONGO_FILTER`. Default true.
+    pub mongo_filter: bool,
+    /// `PILOT_ENABLE_MYSQL_FILTER`. Default false.
+    pub mysql_filter: bool,
+    /// `PILOT_TRACE_SAMPLING`: percent of requests traced where nothing else is said. Default 1.
+    pub trace_sampling: f64,
+    /// `MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP`; 0 is without limit. Default 1.
+    pub max_connections_per_socket_event: u32,
+    /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`: how long a TLS handshake may take; zero is without limit. Default 15s.
+    pub transport_socket_connect_timeout: Duration,
+    /// `PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER`: one listener for all pods of a headless TCP port. Default false.
+    pub headless_filter_chain_listener: bool,
+    /// `ENABLE_TLS_ON_SIDECAR_INGRESS`: the TLS settings of Sidecar ingress listeners count. Default false.
+    pub tls_on_sidecar_ingress: bool,
+    /// `PILOT_SKIP_VALIDATE_TRUST_DOMAIN`: any trust domain of a trusted root will do. Default false.
+    pub skip_validate_trust_domain: bool,
+    /// `ENABLE_MULTICLUSTER_HEADLESS`: names of headless services hold endpoints of other clusters, too. Default true.
+    pub multicluster_headless: bool,
+    /// The environment of the process, for headers of tracing providers that name a variable (`envName`).
+    pub environment: Environment,
+}
+
+/// Variables of the environment. They can hold secrets, so it prints none.
+#[derive(Clone, Default, PartialEq)]
+pub struct Environment(Arc<BTreeMap<String, String>>);
+
+impl Environment {
+    /// From names and values.
+    #[must_use]
+    pub fn new(variables: BTreeMap<String, String>) -> Self {
+        Self(Arc::new(variables))
+    }
+
+    /// The value of a variable.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} variables", self.0.len())
+    }
 }
 
 impl Default for Settings {
@@ -106,6 +170,24 @@ impl Default for Settings {
             dynamic_dns_max_hosts: 1024,
             merge_sidecar_ingress: false,
             ipv4_for_ipv6_only: false,
+            sending_hbone: false,
+            sidecar_listening_hbone: false,
+            http10: false,
+            sidecar_use_remote_address: false,
+            proxy_100_continue: true,
+            hcm_internal_networks: false,
+            alpn_filter: true,
+            persistent_session_filter: false,
+            mongo_filter: true,
+            mysql_filter: false,
+            trace_sampling: 1.0,
+            max_connections_per_socket_event: 1,
+            transport_socket_connect_timeout: Duration::from_secs(15),
+            headless_filter_chain_listener: false,
+            tls_on_sidecar_ingress: false,
+            skip_validate_trust_domain: false,
+            multicluster_headless: true,
+            environment: Environment::default(),
         }
     }
 }

@@ -85,6 +85,12 @@ impl ProxyView<'_> {
         self.text(&Attr::DnsDomain).unwrap_or_else(|| Arc::from(""))
     }
 
+    /// `node.cluster`: the name of the proxy's service, as its bootstrap has it.
+    #[must_use]
+    pub fn service_cluster(self) -> Arc<str> {
+        self.text(&Attr::ServiceCluster).unwrap_or_else(|| Arc::from(""))
+    }
+
     /// A metadata key: scalars as text, others as JSON text.
     #[must_use]
     pub fn meta(self, key: &str) -> Option<Arc<str>> {

@@ -25,6 +25,8 @@ pub enum Attr {
     Name,
     /// The DNS domain of the node id.
     DnsDomain,
+    /// `node.cluster`.
+    ServiceCluster,
     /// One key of the node metadata, scalars as text, others as JSON text.
     Meta(Arc<str>),
     /// All labels in the node metadata (`LABELS`).
@@ -82,6 +84,7 @@ impl Attr {
             Self::Families => AttrValue::Families(proxy.families()),
             Self::Name => AttrValue::Text(proxy.name.clone()),
             Self::DnsDomain => AttrValue::Text(proxy.dns_domain.clone()),
+            Self::ServiceCluster => AttrValue::Text(proxy.service_cluster.clone()),
             Self::Meta(key) => proxy.meta(key).map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
             Self::MetaLabels => AttrValue::Labels(proxy.labels.clone()),
             Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),

@@ -61,6 +61,8 @@ pub struct Proxy {
     pub namespace: Namespace,
     /// The DNS domain of the node id.
     pub dns_domain: Arc<str>,
+    /// `node.cluster`: the name of the proxy's service, as its bootstrap has it.
+    pub service_cluster: Arc<str>,
     /// Node metadata as JSON object.
     pub metadata: Arc<serde_json::Value>,
     /// `LABELS` of the metadata.
@@ -135,6 +137,7 @@ impl Proxy {
             name: Arc::from(name),
             namespace,
             dns_domain: Arc::from(domain),
+            service_cluster: Arc::from(""),
             labels: Arc::new(labels),
             metadata: Arc::new(metadata),
             locality,
