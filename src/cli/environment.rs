@@ -1,5 +1,6 @@
 //! Istio's environment variables as settings: one table, read once at start.
 
+use crate::api::duration::Duration;
 use crate::api::names::{ClusterId, Namespace};
 use crate::api::settings::Settings;
 
@@ -20,23 +21,125 @@ pub struct VariableError {
 /// # Errors
 /// At the first variable whose value cannot be read.
 pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, VariableError> {
-    let text = |name: &str| variable(name).filter(|value| !value.is_empty());
-    let flag = |name: &'static str, default: bool| match text(name) {
-        None => Ok(default),
-        Some(value) => go_bool(&value).ok_or(VariableError { name, value, expected: "truth value (true or false)" }),
-    };
-    let default = Settings::default();
-    Ok(Settings {
-        cluster_id: text("CLUSTER_ID").map_or(default.cluster_id, ClusterId::new),
-        domain_suffix: default.domain_suffix,
-        system_namespace: text("POD_NAMESPACE").map_or(default.system_namespace, Namespace::new),
-        dual_stack: flag("ISTIO_DUAL_STACK", default.dual_stack)?,
-        ip_autoallocate: flag("PILOT_ENABLE_IP_AUTOALLOCATE", default.ip_autoallocate)?,
-        send_unhealthy_endpoints: flag("PILOT_SEND_UNHEALTHY_ENDPOINTS", default.send_unhealthy_endpoints)?,
-        persistent_session_label: text("PILOT_PERSISTENT_SESSION_LABEL").unwrap_or(default.persistent_session_label),
-        persistent_session_header_label: text("PILOT_PERSISTENT_SESSION_HEADER_LABEL")
-            .unwrap_or(default.persistent_session_header_label),
-        ambient: flag("PILOT_ENABLE_AMBIENT", default.ambient)?,
+    let read = Reader(&variable);
+    let mut settings = Settings::default();
+    read_registry(&read, &mut settings)?;
+    read_clusters(&read, &mut settings)?;
+    read_listeners(&read, &mut settings)?;
+    Ok(settings)
+}
+
+/// Variables by their types.
+struct Reader<'a>(&'a dyn Fn(&str) -> Option<String>);
+
+impl Reader<'_> {
+    /// The value, if it is there and not empty.
+    fn text(&self, name: &str) -> Option<String> {
+        (self.0)(name).filter(|value| !value.is_empty())
+    }
+
+    /// Puts the value in place of the default.
+    fn set<T>(
+        &self,
+        name: &'static str,
+        field: &mut T,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<(), VariableError> {
+        if let Some(value) = self.text(name) {
+            *field = parse(&value).ok_or(VariableError { name, value, expected })?;
+        }
+        Ok(())
+    }
+
+    /// A switch.
+    fn flag(&self, name: &'static str, field: &mut bool) -> Result<(), VariableError> {
+        self.set(name, field, "truth value (true or false)", go_bool)
+    }
+
+    /// A number that is not negative.
+    fn number(&self, name: &'static str, field: &mut u32) -> Result<(), VariableError> {
+        self.set(name, field, "whole number", |text| text.parse().ok())
+    }
+
+    /// A span of time.
+    fn duration(&self, name: &'static str, field: &mut Duration) -> Result<(), VariableError> {
+        self.set(name, field, "duration such as 15s", |text| Duration::parse(text).ok())
+    }
+
+    /// A text.
+    fn words(&self, name: &str, field: &mut String) {
+        if let Some(value) = self.text(name) {
+            *field = value;
+        }
+    }
+}
+
+/// What concerns services, endpoints and their addresses.
+fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    if let Some(id) = read.text("CLUSTER_ID") {
+        settings.cluster_id = ClusterId::new(id);
+    }
+    if let Some(namespace) = read.text("POD_NAMESPACE") {
+        settings.system_namespace = Namespace::new(namespace);
+    }
+    read.flag("ISTIO_DUAL_STACK", &mut settings.dual_stack)?;
+    read.flag("PILOT_ENABLE_IP_AUTOALLOCATE", &mut settings.ip_autoallocate)?;
+    read.flag("PILOT_SEND_UNHEALTHY_ENDPOINTS", &mut settings.send_unhealthy_endpoints)?;
+    read.flag("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS", &mut settings.auto_send_unhealthy_endpoints)?;
+    read.words("PILOT_PERSISTENT_SESSION_LABEL", &mut settings.persistent_session_label);
+    read.words("PILOT_PERSISTENT_SESSION_HEADER_LABEL", &mut settings.persistent_session_header_label);
+    read.words("PILOT_DRAINING_LABEL", &mut settings.draining_label);
+    read.flag("ENABLE_MULTICLUSTER_HEADLESS", &mut settings.multicluster_headless)?;
+    read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
+    settings.sending_hbone = settings.ambient;
+    settings.sidecar_listening_hbone = settings.ambient;
+    read.flag("PILOT_ENABLE_SENDING_HBONE", &mut settings.sending_hbone)?;
+    read.flag("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", &mut settings.sidecar_listening_hbone)
+}
+
+/// What concerns clusters and endpoints as Envoy gets them.
+fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    read.flag("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", &mut settings.enhanced_destination_rule_merge)?;
+    read.flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", &mut settings.eds_for_headless)?;
+    read.flag("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG", &mut settings.locality_weighted_lb)?;
+    read.flag("PILOT_ENABLE_TELEMETRY_LABEL", &mut settings.telemetry_label)?;
+    read.flag("PILOT_ENDPOINT_TELEMETRY_LABEL", &mut settings.endpoint_telemetry_label)?;
+    read.number("PILOT_DNS_CARES_UDP_MAX_QUERIES", &mut settings.dns_udp_max_queries)?;
+    read.duration("PILOT_DNS_JITTER_DURATION", &mut settings.dns_jitter)?;
+    read.flag(
+        "LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES",
+        &mut settings.label_external_canonical_services,
+    )?;
+    read.flag("PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES", &mut settings.prefer_rule_tls_for_external)?;
+    read.flag("DISABLE_TRACK_REMAINING_CB_METRICS", &mut settings.disable_track_remaining)?;
+    read.number("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS", &mut settings.dynamic_dns_max_hosts)
+}
+
+/// What concerns listeners and their filters.
+fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    read.flag("PILOT_ENABLE_METADATA_EXCHANGE", &mut settings.metadata_exchange)?;
+    read.flag("PILOT_DISABLE_MX_ALPN", &mut settings.disable_metadata_exchange_alpn)?;
+    read.words("PILOT_MX_ADDITIONAL_LABELS", &mut settings.metadata_exchange_labels);
+    read.flag("PILOT_ENABLE_ALPN_FILTER", &mut settings.alpn_filter)?;
+    read.flag("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", &mut settings.persistent_session_filter)?;
+    read.flag("PILOT_ENABLE_MONGO_FILTER", &mut settings.mongo_filter)?;
+    read.flag("PILOT_ENABLE_REDIS_FILTER", &mut settings.redis_filter)?;
+    read.flag("PILOT_ENABLE_MYSQL_FILTER", &mut settings.mysql_filter)?;
+    read.flag("PILOT_HTTP10", &mut settings.http10)?;
+    read.flag("PILOT_SIDECAR_USE_REMOTE_ADDRESS", &mut settings.sidecar_use_remote_address)?;
+    read.flag("ENABLE_100_CONTINUE_HEADERS", &mut settings.proxy_100_continue)?;
+    read.flag("ENABLE_HCM_INTERNAL_NETWORKS", &mut settings.hcm_internal_networks)?;
+    read.number("MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP", &mut settings.max_connections_per_socket_event)?;
+    read.duration("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT", &mut settings.transport_socket_connect_timeout)?;
+    read.flag("PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER", &mut settings.headless_filter_chain_listener)?;
+    read.flag("ENABLE_TLS_ON_SIDECAR_INGRESS", &mut settings.tls_on_sidecar_ingress)?;
+    read.flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN", &mut settings.skip_validate_trust_domain)?;
+    read.flag("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", &mut settings.merge_sidecar_ingress)?;
+    read.flag("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", &mut settings.ipv4_for_ipv6_only)?;
+    // A percentage that cannot be counts as 1, as istiod has it.
+    read.set("PILOT_TRACE_SAMPLING", &mut settings.trace_sampling, "percentage", |text| {
+        text.parse().ok().map(|percent| if (0.0..=100.0).contains(&percent) { percent } else { 1.0 })
     })
 }
 
