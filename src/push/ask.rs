@@ -121,7 +121,7 @@ impl ProxyView<'_> {
         NetworkId::new(self.meta("NETWORK").unwrap_or_default())
     }
 
-    /// The labels that count. Splits by label set: prefer [`ProxyView::selected_by`] and [`ProxyView::label`].
+    /// The labels that count. Splits by label set: prefer [`ProxyView::selected_by`].
     #[must_use]
     pub fn labels(self) -> Arc<Labels> {
         self.0.derived(&EffectiveLabels)

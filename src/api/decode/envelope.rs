@@ -101,13 +101,12 @@ pub(super) fn items(value: &Value) -> Option<impl Iterator<Item = Cow<'_, Value>
     let item_kind = value.get("kind")?.as_str()?.strip_suffix("List")?;
     let api_version = value.get("apiVersion")?;
     let items = value.get("items")?.as_array()?;
-    Some(items.iter().map(move |item| match item {
-        Value::Object(members) if !item_kind.is_empty() && !members.contains_key("kind") => {
-            let mut members = members.clone();
-            members.insert("kind".to_owned(), Value::from(item_kind));
-            members.insert("apiVersion".to_owned(), api_version.clone());
-            Cow::Owned(Value::Object(members))
-        }
-        _ => Cow::Borrowed(item),
+    Some(items.iter().map(move |item| {
+        let nameless = item.as_object().filter(|members| !item_kind.is_empty() && !members.contains_key("kind"));
+        let Some(members) = nameless else { return Cow::Borrowed(item) };
+        let mut members = members.clone();
+        members.insert("kind".to_owned(), Value::from(item_kind));
+        members.insert("apiVersion".to_owned(), api_version.clone());
+        Cow::Owned(Value::Object(members))
     }))
 }

@@ -55,7 +55,11 @@ impl Translator for Toy {
                 let app = view.proxy().labels().get("app").cloned().unwrap_or_else(|| Arc::from("-"));
                 format!("{name}={} for {app}", accounts.len())
             }
-            _ => format!("{name} in {}", view.proxy().namespace()),
+            ResourceType::Cluster
+            | ResourceType::Listener
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable => format!("{name} in {}", view.proxy().namespace()),
         };
         Some(Bytes::from(text))
     }
