@@ -1,9 +1,45 @@
 //! Services, endpoints and workloads: one model, whatever object they come from.
 //!
 //! Knows the objects users write (`api`) and where they are kept (`store`), never Envoy.
+//!
+//! ```text
+//! Objects + names of what changed ─▶ Registry (indexes, conversions) ─▶ Directory + DirectoryChange (by value)
+//! ```
+//!
+//! [`Registry`] owns what is kept between changes; conversions are pure functions, one file per kind; the
+//! [`Directory`] is an immutable picture that snapshots share.
 
+mod aliases;
+mod auto_allocation;
+pub mod cidr;
 pub mod directory;
+mod entry_index;
+mod export_to;
+pub mod identity;
+mod instance;
+mod kubernetes_service;
+mod live;
+mod locality;
 pub mod model;
-mod placeholder;
-pub use placeholder::Registry;
+mod multimap;
+mod network_gateways;
+mod networks;
+mod pod_index;
+mod pod_workload;
+mod port_protocol;
 pub mod protocol;
+mod selector_index;
+mod service_entry;
+mod service_entry_endpoints;
+mod slice_endpoints;
+mod slice_index;
+mod targets;
+mod traffic_distribution;
+mod workload_entry;
+mod workload_labels;
+mod workload_name;
+mod world;
+
+pub use directory::{Directory, DirectoryChange};
+pub use live::Registry;
+pub use targets::target_order;

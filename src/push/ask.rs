@@ -10,6 +10,7 @@ use super::view::View;
 use crate::api::names::{ClusterId, Namespace, NetworkId};
 use crate::api::object::NamespacedName;
 use crate::registry::model::{Labels, ServiceTarget};
+use crate::registry::target_order;
 
 /// The view's proxy, as far as it is asked.
 #[derive(Clone, Copy, Debug)]
@@ -205,19 +206,33 @@ impl Query for TargetsOfProxy {
     type Value = Vec<ServiceTarget>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut targets: Vec<ServiceTarget> = Vec::new();
-        for ip in view.proxy().ips().iter() {
-            for target in view.targets_at(*ip) {
-                if !targets.contains(target) {
-                    targets.push(target.clone());
-                }
-            }
+        let proxy = view.proxy();
+        let ips = proxy.ips();
+        let mut targets = targets_by_kubernetes(view, ips.first().copied());
+        for at in ips.iter().filter_map(|ip| view.targets_at(*ip)) {
+            let namespaces = at.by_service_entry.iter().map(|target| target.service.key.namespace.clone());
+            let own = proxy.namespace_among(namespaces);
+            let here = |target: &&ServiceTarget| Some(&target.service.key.namespace) == own.as_ref();
+            targets.extend(at.by_service_entry.iter().filter(here).cloned());
         }
+        targets.sort_by(target_order);
         targets
     }
 }
 
 impl ProxyQuery for TargetsOfProxy {}
+
+/// What the proxy serves by Kubernetes Services: as a WorkloadEntry where there is one at its main address, else as a pod.
+fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
+    let name = view.proxy().workload_name();
+    let entries = ip.and_then(|ip| view.targets_at(ip)).map_or(&[][..], |at| &at.entries);
+    let same_namespace = || entries.iter().find(|entry| entry.entry.namespace == name.namespace);
+    let entry = entries.iter().find(|entry| entry.entry == name).or_else(same_namespace).or_else(|| entries.first());
+    match entry {
+        Some(entry) => entry.targets.clone(),
+        None => view.targets_of_pod(&name).to_vec(),
+    }
+}
 
 impl Query for EffectiveLocality {
     type Value = Locality;

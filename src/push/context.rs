@@ -43,6 +43,7 @@ pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
         facts.push(FactKey::AllServices);
     }
     facts.extend(change.endpoints.iter().cloned().map(FactKey::Endpoints));
+    facts.extend(change.pod_targets.iter().cloned().map(FactKey::TargetsOf));
     facts.extend(change.targets.iter().copied().map(FactKey::TargetsAt));
     facts.extend(change.workloads.iter().cloned().map(FactKey::Workload));
     if change.network_gateways {

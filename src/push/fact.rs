@@ -23,7 +23,9 @@ pub enum FactKey {
     AllServices,
     /// The endpoints of one service.
     Endpoints(ServiceKey),
-    /// The service ports that the workload at this address serves.
+    /// The service ports that this pod serves.
+    TargetsOf(NamespacedName),
+    /// The service ports that workloads at this address serve, but for those of pods.
     TargetsAt(IpAddr),
     /// The workload (pod or WorkloadEntry) of this namespace and name.
     Workload(NamespacedName),

@@ -10,7 +10,7 @@ use super::view::View;
 use crate::api::mesh::MeshNetworks;
 use crate::api::names::{Hostname, Namespace, NetworkId};
 use crate::api::object::{NamespacedName, Object, ObjectRef};
-use crate::registry::directory::NetworkGateway;
+use crate::registry::directory::{NetworkGateway, TargetsAt};
 use crate::registry::model::{Labels, Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
 use crate::store::Stored;
 
@@ -64,10 +64,17 @@ impl View<'_> {
         self.read(FactKey::Endpoints(key.clone())).directory.endpoints.get(key)
     }
 
-    /// What the workload at this address serves.
+    /// What this pod serves by Kubernetes Services.
     #[must_use]
-    pub fn targets_at(&self, address: IpAddr) -> &[ServiceTarget] {
-        self.read(FactKey::TargetsAt(address)).directory.targets.get(&address).map_or(&[], |targets| targets)
+    pub fn targets_of_pod(&self, pod: &NamespacedName) -> &[ServiceTarget] {
+        let targets = self.read(FactKey::TargetsOf(pod.clone())).directory.pod_targets.get(pod);
+        targets.map_or(&[], |targets| targets)
+    }
+
+    /// What workloads at this address serve, but for pods by Kubernetes Services.
+    #[must_use]
+    pub fn targets_at(&self, address: IpAddr) -> Option<&Arc<TargetsAt>> {
+        self.read(FactKey::TargetsAt(address)).directory.targets.get(&address)
     }
 
     /// The workload (pod or WorkloadEntry) of this name.

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 
 use super::model::{Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
 use crate::api::names::{Hostname, Namespace, NetworkId};
@@ -20,12 +21,33 @@ pub struct Directory {
     pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
     /// Namespaces that declare a host.
     pub namespaces_of_host: OrdMap<Hostname, Arc<BTreeSet<Namespace>>>,
-    /// What the workload at an address serves, ordered as Istio orders service targets.
-    pub targets: OrdMap<IpAddr, Arc<[ServiceTarget]>>,
+    /// What pods serve by Kubernetes Services, by pod.
+    pub pod_targets: OrdMap<NamespacedName, Arc<[ServiceTarget]>>,
+    /// What workloads at an address serve otherwise.
+    pub targets: OrdMap<IpAddr, Arc<TargetsAt>>,
     /// Workloads (pods, WorkloadEntries) by namespace and name.
     pub workloads: OrdMap<NamespacedName, Arc<Workload>>,
     /// Gateways that reach each network, sorted.
     pub network_gateways: OrdMap<NetworkId, Arc<[NetworkGateway]>>,
+}
+
+/// What workloads at one address serve, but for pods by Kubernetes Services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetsAt {
+    /// WorkloadEntries at the address, by name, and what each serves by Kubernetes Services. Where there are any, one of
+    /// them is the proxy at this address, and no pod is.
+    pub entries: Vec<EntryTargets>,
+    /// What workloads at the address serve by ServiceEntries, in all namespaces.
+    pub by_service_entry: Vec<ServiceTarget>,
+}
+
+/// What a WorkloadEntry serves by Kubernetes Services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryTargets {
+    /// The WorkloadEntry.
+    pub entry: NamespacedName,
+    /// What it serves.
+    pub targets: Vec<ServiceTarget>,
 }
 
 /// An address through which workloads of another network are reached.
@@ -50,10 +72,36 @@ pub struct DirectoryChange {
     pub services: BTreeSet<ServiceKey>,
     /// Services whose endpoints changed.
     pub endpoints: BTreeSet<ServiceKey>,
+    /// Pods whose service targets changed.
+    pub pod_targets: BTreeSet<NamespacedName>,
     /// Addresses whose service targets changed.
     pub targets: BTreeSet<IpAddr>,
     /// Workloads added, changed or removed.
     pub workloads: BTreeSet<NamespacedName>,
     /// Whether the gateways of any network changed.
     pub network_gateways: bool,
+}
+
+impl Directory {
+    /// What must change for this directory to become `other`. Costs what differs where both share their parts, all where
+    /// they do not.
+    #[must_use]
+    pub fn change_to(&self, other: &Self) -> DirectoryChange {
+        DirectoryChange {
+            services: changed_keys(&self.services, &other.services),
+            endpoints: changed_keys(&self.endpoints, &other.endpoints),
+            pod_targets: changed_keys(&self.pod_targets, &other.pod_targets),
+            targets: changed_keys(&self.targets, &other.targets),
+            workloads: changed_keys(&self.workloads, &other.workloads),
+            network_gateways: self.network_gateways != other.network_gateways,
+        }
+    }
+}
+
+/// The keys that have another value, or one in one of the maps only.
+fn changed_keys<K: Ord + Clone, V: PartialEq>(old: &OrdMap<K, V>, new: &OrdMap<K, V>) -> BTreeSet<K> {
+    let key = |item: DiffItem<'_, '_, K, V>| match item {
+        DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => key.clone(),
+    };
+    old.diff(new).map(key).collect()
 }

@@ -223,8 +223,10 @@ pub enum TlsMode {
 /// Health of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
-    /// Ready.
+    /// Nobody said (ServiceEntries and WorkloadEntries): it gets traffic, and no health is written.
     #[default]
+    Unknown,
+    /// Ready.
     Healthy,
     /// Not ready.
     Unhealthy,

@@ -54,6 +54,9 @@ pub struct ServiceEntry {
     pub export_to: Vec<String>,
     /// Names of which the server's certificate must hold one.
     pub subject_alt_names: Vec<String>,
+    /// `status.addresses`: the addresses allocated to hosts that have none. Not part of the spec, so never read with it.
+    #[serde(skip)]
+    pub allocated: Vec<ServiceEntryAddress>,
 }
 
 /// A port of the service.

@@ -1,0 +1,174 @@
+//! The registry at work: what it keeps between changes, and the order in which a change walks through it.
+//!
+//! ```text
+//! changed objects ─▶ pods, WorkloadEntries ─▶ services ─▶ slices, ServiceEntries' endpoints
+//!                                                 └─▶ slots, endpoints by service ─▶ targets, gateways ─▶ Directory
+//! ```
+//!
+//! Each step takes the work that earlier ones left, makes values anew, compares them with what was there, and leaves
+//! work for later steps only where they differ. So a pod costs its slices and its services' endpoints, nothing else.
+
+mod endpoints;
+mod gateways;
+mod names;
+mod services;
+mod slices;
+mod targets;
+mod work;
+mod workloads;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use self::names::Names;
+use self::work::Work;
+use super::directory::{Directory, DirectoryChange, NetworkGateway};
+use super::entry_index::EntryIndex;
+use super::model::{Service, ServiceKey};
+use super::multimap::Multimap;
+use super::pod_index::PodIndex;
+use super::selector_index::SelectorIndex;
+use super::service_entry_endpoints::EntryEndpoints;
+use super::slice_endpoints::SliceRules;
+use super::slice_index::SliceIndex;
+use super::world::World;
+use crate::api::istio::ServiceEntry;
+use crate::api::kubernetes::Service as Declared;
+use crate::api::mesh::{MeshConfig, MeshNetworks};
+use crate::api::object::{Kind, NamespacedName, Object, ObjectRef};
+use crate::api::settings::Settings;
+use crate::store::Objects;
+
+/// Services, endpoints and workloads, kept up to date with the objects.
+///
+/// After any sequence of changes the directory equals that of a fresh registry on the same objects.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    world: World,
+    directory: Directory,
+    pods: PodIndex,
+    entries: EntryIndex,
+    slices: SliceIndex,
+    /// Kubernetes Services.
+    services: FxHashMap<NamespacedName, ServiceState>,
+    /// Their selectors.
+    service_selectors: SelectorIndex,
+    /// ServiceEntries.
+    service_entries: FxHashMap<NamespacedName, ServiceEntryState>,
+    /// Their selectors.
+    entry_selectors: SelectorIndex,
+    /// ServiceEntries by the addresses of their endpoints.
+    entry_addresses: Multimap<IpAddr, NamespacedName>,
+    /// Who declares which host.
+    names: Names,
+    /// Gateways between networks, by the Kubernetes Service that they are.
+    gateways: FxHashMap<NamespacedName, BTreeSet<NetworkGateway>>,
+}
+
+/// A Kubernetes Service and what was made of it.
+#[derive(Clone, Debug)]
+struct ServiceState {
+    object: Arc<Object<Declared>>,
+    service: Arc<Service>,
+    rules: SliceRules,
+}
+
+/// A ServiceEntry and what was made of it.
+#[derive(Clone, Debug)]
+struct ServiceEntryState {
+    object: Arc<Object<ServiceEntry>>,
+    /// One for each host and address.
+    services: Vec<Arc<Service>>,
+    endpoints: EntryEndpoints,
+}
+
+impl Registry {
+    /// An empty registry: no objects, mesh config as it comes.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let objects = Objects::default();
+        Self::of_world(World::new(settings, &MeshConfig::default(), &MeshNetworks::default(), &objects))
+    }
+
+    /// An empty registry in this world.
+    fn of_world(world: World) -> Self {
+        Self {
+            world,
+            directory: Directory::default(),
+            pods: PodIndex::default(),
+            entries: EntryIndex::default(),
+            slices: SliceIndex::default(),
+            services: FxHashMap::default(),
+            service_selectors: SelectorIndex::default(),
+            service_entries: FxHashMap::default(),
+            entry_selectors: SelectorIndex::default(),
+            entry_addresses: Multimap::default(),
+            names: Names::default(),
+            gateways: FxHashMap::default(),
+        }
+    }
+
+    /// All services, endpoints and workloads.
+    #[must_use]
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Takes new mesh config and networks. Costs a fresh build where they reach services or endpoints, else nothing.
+    pub fn set_mesh(&mut self, mesh: &MeshConfig, networks: &MeshNetworks, objects: &Objects) -> DirectoryChange {
+        let world = World::new(self.world.settings.clone(), mesh, networks, objects);
+        if world == self.world { DirectoryChange::default() } else { self.rebuild(world, objects) }
+    }
+
+    /// Takes changes of objects, several at once. `objects` hold the new state, `changed` names what was added, changed
+    /// or removed; it may name more.
+    pub fn apply(&mut self, objects: &Objects, changed: &BTreeSet<ObjectRef>) -> DirectoryChange {
+        // The network label of the system namespace reaches every endpoint.
+        let system = &self.world.settings.system_namespace;
+        if changed.iter().any(|object| object.kind == Kind::Namespace && *object.name.name == *system.as_str()) {
+            let world = self.world.moved_to(objects);
+            if world != self.world {
+                return self.rebuild(world, objects);
+            }
+        }
+        self.run(objects, Work::sort(changed))
+    }
+
+    /// Walks through all steps.
+    fn run(&mut self, objects: &Objects, mut work: Work) -> DirectoryChange {
+        let mut change = DirectoryChange::default();
+        self.spread(objects, &mut work);
+        self.update_pods(objects, &mut work);
+        self.update_entries(objects, &mut work);
+        self.update_services(objects, &mut work);
+        self.update_service_entries(objects, &mut work);
+        self.update_slices(objects, &mut work);
+        self.update_entry_endpoints(&mut work);
+        self.update_slots(&mut work, &mut change);
+        self.update_endpoints(&work, &mut change);
+        self.update_targets(&work, &mut change);
+        self.update_workloads(&work, &mut change);
+        self.update_gateways(objects, &work, &mut change);
+        change
+    }
+
+    /// Starts afresh in another world, and tells what that changed.
+    fn rebuild(&mut self, world: World, objects: &Objects) -> DirectoryChange {
+        let mut fresh = Self::of_world(world);
+        fresh.run(objects, Work::everything(objects));
+        let change = self.directory.change_to(&fresh.directory);
+        *self = fresh;
+        change
+    }
+
+    /// The key of a Kubernetes Service.
+    fn key_of(&self, service: &NamespacedName) -> ServiceKey {
+        ServiceKey { namespace: service.namespace.clone(), hostname: self.world.host_of(service) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

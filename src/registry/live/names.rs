@@ -1,0 +1,157 @@
+//! Who declares which host, and which services are other names for a host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::Registry;
+use super::work::Work;
+use crate::api::names::{Hostname, Namespace};
+use crate::api::object::{Kind, ObjectRef};
+use crate::registry::aliases::resolve_aliases;
+use crate::registry::auto_allocation::{AllocatedIps, allocate};
+use crate::registry::directory::DirectoryChange;
+use crate::registry::model::{Resolution, Service, ServiceKey};
+
+/// Who declares which host, and what is known of hosts beyond their own declarations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    /// The objects that declare a service of each key, Kubernetes Services first.
+    declared: FxHashMap<ServiceKey, BTreeSet<ObjectRef>>,
+    /// Services that are other names for a host, by that host.
+    aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
+    /// Addresses allocated here, where no controller does it.
+    allocated: BTreeMap<ServiceKey, AllocatedIps>,
+}
+
+impl Names {
+    /// Notes whether an object declares a service of this key.
+    pub(super) fn declare(&mut self, key: &ServiceKey, by: ObjectRef, declares: bool) {
+        let declared = self.declared.entry(key.clone()).or_default();
+        if declares {
+            declared.insert(by);
+        } else {
+            declared.remove(&by);
+        }
+        if declared.is_empty() {
+            self.declared.remove(key);
+        }
+    }
+
+    /// The objects that declare a service of this key, Kubernetes Services first, then by name.
+    pub(super) fn declared(&self, key: &ServiceKey) -> impl Iterator<Item = &ObjectRef> {
+        self.declared.get(key).into_iter().flatten()
+    }
+}
+
+impl Registry {
+    /// Fills the slots of the directory.
+    pub(super) fn update_slots(&mut self, work: &mut Work, change: &mut DirectoryChange) {
+        if work.aliases {
+            self.update_aliases(work);
+        }
+        if !self.world.settings.ip_autoallocate && !work.keys.is_empty() {
+            self.update_allocation(work);
+        }
+        for key in std::mem::take(&mut work.keys) {
+            let slot = self.slot(&key);
+            let old = self.directory.services.get(&key);
+            if old.map_or(&[][..], |old| &**old) == slot.as_slice() {
+                continue;
+            }
+            if old.is_none() || slot.is_empty() {
+                self.show_host(&key, !slot.is_empty());
+            }
+            if slot.is_empty() {
+                self.directory.services.remove(&key);
+            } else {
+                self.directory.services.insert(key.clone(), Arc::from(slot));
+            }
+            change.services.insert(key);
+        }
+    }
+
+    /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
+    fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
+        let mut services: Vec<&Arc<Service>> = Vec::new();
+        for origin in self.names.declared(key) {
+            match origin.kind {
+                Kind::Service => services.extend(self.services.get(&origin.name).map(|state| &state.service)),
+                _ => {
+                    let declared = self.service_entries.get(&origin.name).into_iter().flat_map(|state| &state.services);
+                    services.extend(declared.filter(|service| service.key == *key));
+                }
+            }
+        }
+        services.sort_by_key(|service| (service.registry, service.created));
+        services.into_iter().map(|service| self.dress(service)).collect()
+    }
+
+    /// A service with its other names and the address that was allocated here.
+    fn dress(&self, service: &Arc<Service>) -> Arc<Service> {
+        let aliases = self.names.aliases.get(&service.key.hostname);
+        let allocated = self.names.allocated.get(&service.key).filter(|_| service.wants_address());
+        if aliases.is_none() && allocated.is_none() {
+            return service.clone();
+        }
+        let mut dressed = Service::clone(service);
+        if let Some(aliases) = aliases {
+            dressed.aliases.clone_from(aliases);
+        }
+        if let Some(allocated) = allocated {
+            dressed.auto_ipv4 = Some(allocated.ipv4);
+            dressed.auto_ipv6 = Some(allocated.ipv6);
+        }
+        Arc::new(dressed)
+    }
+
+    /// Notes that a namespace declares a host, or no longer does.
+    fn show_host(&mut self, key: &ServiceKey, declared: bool) {
+        let hosts = &mut self.directory.namespaces_of_host;
+        let mut namespaces: BTreeSet<Namespace> =
+            hosts.get(&key.hostname).map(|set| (**set).clone()).unwrap_or_default();
+        if declared {
+            namespaces.insert(key.namespace.clone());
+        } else {
+            namespaces.remove(&key.namespace);
+        }
+        if namespaces.is_empty() {
+            hosts.remove(&key.hostname);
+        } else {
+            hosts.insert(key.hostname.clone(), Arc::new(namespaces));
+        }
+    }
+
+    /// Finds again which services are other names for which hosts; hosts with other names than before are work.
+    fn update_aliases(&mut self, work: &mut Work) {
+        let services = self.services.values().map(|state| &state.service);
+        let aliases = services.filter(|service| service.resolution == Resolution::Alias);
+        let new = resolve_aliases(
+            aliases.map(|service| (service.key.clone(), Hostname::new(&service.kubernetes.external_name))),
+        );
+        let old = std::mem::replace(&mut self.names.aliases, new);
+        let hosts: BTreeSet<&Hostname> = old.keys().chain(self.names.aliases.keys()).collect();
+        for host in hosts {
+            if old.get(host) != self.names.aliases.get(host) {
+                let namespaces = self.directory.namespaces_of_host.get(host).into_iter().flat_map(|set| set.iter());
+                let key = |namespace: &Namespace| ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
+                work.keys.extend(namespaces.map(key));
+            }
+        }
+    }
+
+    /// Allocates addresses again; services with other ones than before are work.
+    fn update_allocation(&mut self, work: &mut Work) {
+        let services = self.service_entries.values().flat_map(|state| &state.services);
+        let keys: BTreeSet<&ServiceKey> =
+            services.filter(|service| service.wants_address()).map(|service| &service.key).collect();
+        let new = allocate(keys);
+        let old = std::mem::replace(&mut self.names.allocated, new);
+        for key in old.keys().chain(self.names.allocated.keys()) {
+            if old.get(key) != self.names.allocated.get(key) {
+                work.keys.insert(key.clone());
+            }
+        }
+    }
+}

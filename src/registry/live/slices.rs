@@ -1,0 +1,87 @@
+//! EndpointSlices and the endpoints of ServiceEntries are made.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::work::Work;
+use super::{Registry, ServiceEntryState};
+use crate::registry::instance::Instance;
+use crate::registry::service_entry_endpoints::{EntryEndpoints, declared_endpoints, selected_endpoints};
+use crate::registry::slice_endpoints::endpoints_of_slice;
+use crate::registry::slice_index::{SliceState, service_of_slice};
+use crate::store::Objects;
+
+impl EntryEndpoints {
+    /// The addresses at which there are endpoints.
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        let first = self.listed().iter().filter_map(|endpoint| endpoint.addresses.first());
+        first.filter_map(|address| address.parse().ok()).collect()
+    }
+}
+
+impl Registry {
+    /// Makes the endpoints of slices.
+    pub(super) fn update_slices(&mut self, objects: &Objects, work: &mut Work) {
+        for name in std::mem::take(&mut work.slices) {
+            let slice = objects.endpoint_slices.get(&name);
+            let new = slice.and_then(|slice| {
+                let service = service_of_slice(slice)?;
+                let rules = self.services.get(&service).map(|state| state.rules).unwrap_or_default();
+                let endpoints = endpoints_of_slice(slice, rules, &self.pods, &self.world);
+                Some(SliceState::new(service, &slice.spec, endpoints))
+            });
+            let old = self.slices.put(&name, new);
+            let new = self.slices.get(&name);
+            let same_service = old.as_ref().map(|state| &state.service) == new.map(|state| &state.service);
+            if same_service && old.as_ref().map(|state| &state.endpoints) == new.map(|state| &state.endpoints) {
+                continue;
+            }
+            for state in old.iter().chain(new) {
+                work.endpoints.insert(self.key_of(&state.service));
+                for address in &state.addresses {
+                    work.pod_targets.extend(self.pods.at(*address).cloned());
+                }
+            }
+        }
+    }
+
+    /// Makes the endpoints of ServiceEntries.
+    pub(super) fn update_entry_endpoints(&mut self, work: &mut Work) {
+        for name in std::mem::take(&mut work.entry_endpoints) {
+            let Some(state) = self.service_entries.get(&name) else { continue };
+            let new = self.endpoints_of_entry(state);
+            if state.endpoints == new {
+                continue;
+            }
+            let (before, after) = (state.endpoints.addresses(), new.addresses());
+            for address in before.difference(&after) {
+                self.entry_addresses.remove(address, &name);
+            }
+            for address in after.difference(&before) {
+                self.entry_addresses.insert(*address, name.clone());
+            }
+            work.addresses.extend(before.into_iter().chain(after));
+            work.endpoints.extend(state.services.iter().map(|service| service.key.clone()));
+            if let Some(state) = self.service_entries.get_mut(&name) {
+                state.endpoints = new;
+            }
+        }
+    }
+
+    /// The endpoints that a ServiceEntry lists or selects.
+    fn endpoints_of_entry(&self, state: &ServiceEntryState) -> EntryEndpoints {
+        let object = &state.object;
+        let Some(selector) = &object.spec.workload_selector else {
+            return declared_endpoints(object, &self.world);
+        };
+        let selector =
+            selector.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect();
+        let namespace = &object.meta.namespace;
+        let pods = self.pods.selected_by_workload(namespace, &selector);
+        let pods = pods.into_iter().filter_map(|pod| pod.instance(&self.world)).map(Arc::new);
+        let entries = self.entries.selected(namespace, &selector).cloned();
+        let instances: Vec<Arc<Instance>> = pods.chain(entries).collect();
+        selected_endpoints(&object.spec, instances)
+    }
+}

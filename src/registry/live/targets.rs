@@ -1,0 +1,111 @@
+//! What workloads serve is found.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Registry;
+use super::work::Work;
+use crate::api::object::NamespacedName;
+use crate::registry::directory::{DirectoryChange, EntryTargets, TargetsAt};
+use crate::registry::model::ServiceTarget;
+use crate::registry::pod_workload::PodState;
+use crate::registry::targets::{target_order, targets_of_entry, targets_of_pod};
+
+impl Registry {
+    /// Finds the targets of pods and at addresses.
+    pub(super) fn update_targets(&mut self, work: &Work, change: &mut DirectoryChange) {
+        for name in &work.pod_targets {
+            let new = self.pods.named(name).map(|pod| self.pod_targets(name, pod)).unwrap_or_default();
+            let old = self.directory.pod_targets.get(name);
+            if old.map_or(&[][..], |old| &**old) == new.as_slice() {
+                continue;
+            }
+            if new.is_empty() {
+                self.directory.pod_targets.remove(name);
+            } else {
+                self.directory.pod_targets.insert(name.clone(), Arc::from(new));
+            }
+            change.pod_targets.insert(name.clone());
+        }
+        for address in &work.addresses {
+            let new = self.targets_at(*address);
+            let old = self.directory.targets.get(address).map(|old| &**old);
+            if old.unwrap_or(&TargetsAt::default()) == &new {
+                continue;
+            }
+            if new == TargetsAt::default() {
+                self.directory.targets.remove(address);
+            } else {
+                self.directory.targets.insert(*address, Arc::new(new));
+            }
+            change.targets.insert(*address);
+        }
+    }
+
+    /// What a pod serves by Kubernetes Services: those that select it, else those whose slices list its address.
+    fn pod_targets(&self, name: &NamespacedName, pod: &PodState) -> Vec<ServiceTarget> {
+        let selecting = self.service_selectors.selecting(&name.namespace, pod.labels());
+        let mut targets: Vec<ServiceTarget> = if selecting.is_empty() {
+            pod.ip().map(|ip| self.listed_targets(name, ip)).unwrap_or_default()
+        } else {
+            let states = selecting.iter().filter_map(|service| self.services.get(service));
+            states.flat_map(|state| targets_of_pod(&state.service, &state.object.spec, pod)).collect()
+        };
+        targets.sort_by(target_order);
+        targets
+    }
+
+    /// The service ports that slices of a pod's namespace say are served at its address.
+    fn listed_targets(&self, pod: &NamespacedName, ip: IpAddr) -> Vec<ServiceTarget> {
+        let text = ip.to_string();
+        let mut targets: Vec<ServiceTarget> = Vec::new();
+        for slice in self.slices.at(ip).filter(|slice| slice.service.namespace == pod.namespace) {
+            let Some(state) = self.services.get(&slice.service) else { continue };
+            let endpoints =
+                slice.endpoints.iter().filter(|endpoint| endpoint.addresses.first().is_some_and(|a| **a == *text));
+            for endpoint in endpoints {
+                let Some(port) = state.service.port_named(endpoint.port_name.as_str()) else { continue };
+                let service = state.service.clone();
+                let target = ServiceTarget { service, port: port.clone(), target_port: endpoint.port };
+                if !targets.contains(&target) {
+                    targets.push(target);
+                }
+            }
+        }
+        targets
+    }
+
+    /// What WorkloadEntries and endpoints of ServiceEntries at an address serve.
+    fn targets_at(&self, address: IpAddr) -> TargetsAt {
+        let mut entries = Vec::new();
+        for entry in self.entries.at(address) {
+            let selecting = self.service_selectors.selecting(&entry.name.namespace, &entry.workload.labels);
+            let states = selecting.iter().filter_map(|service| self.services.get(service));
+            let mut targets: Vec<ServiceTarget> =
+                states.flat_map(|state| targets_of_entry(&state.service, &state.object.spec, entry)).collect();
+            targets.sort_by(target_order);
+            entries.push(EntryTargets { entry: entry.name.clone(), targets });
+        }
+        TargetsAt { entries, by_service_entry: self.targets_by_service_entry(address) }
+    }
+
+    /// What endpoints of ServiceEntries at an address serve.
+    fn targets_by_service_entry(&self, address: IpAddr) -> Vec<ServiceTarget> {
+        let text = address.to_string();
+        let mut targets = Vec::new();
+        for name in self.entry_addresses.get(&address) {
+            let Some(state) = self.service_entries.get(name) else { continue };
+            let here = |addresses: &[Arc<str>]| addresses.first().is_some_and(|first| **first == *text);
+            let endpoints = state.endpoints.listed().iter().filter(|endpoint| here(&endpoint.addresses));
+            for endpoint in endpoints {
+                for service in &state.services {
+                    let Some(port) = service.port(endpoint.legacy_port_key) else { continue };
+                    let service = service.clone();
+                    targets.push(ServiceTarget { service, port: port.clone(), target_port: endpoint.port });
+                }
+            }
+        }
+        targets.sort_by(target_order);
+        targets
+    }
+}

@@ -1,0 +1,99 @@
+//! The first steps: namespaces and nodes reach what depends on them; pods and WorkloadEntries are taken in.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Registry;
+use super::work::Work;
+use crate::api::names::Namespace;
+use crate::api::object::NamespacedName;
+use crate::registry::directory::DirectoryChange;
+use crate::registry::instance::Instance;
+use crate::registry::pod_workload::PodState;
+use crate::registry::workload_entry::instance_of_entry;
+use crate::store::Objects;
+
+impl Registry {
+    /// Namespaces reach their services, nodes their pods and the gateways that stand behind nodes.
+    pub(super) fn spread(&self, objects: &Objects, work: &mut Work) {
+        for name in &work.namespaces {
+            let namespace = Namespace::new(&name.name);
+            work.services.extend(objects.services.in_namespace(&namespace).map(|object| object.meta.key()));
+            work.service_entries
+                .extend(objects.service_entries.in_namespace(&namespace).map(|object| object.meta.key()));
+        }
+        for node in &work.nodes {
+            work.pods.extend(self.pods.on_node(&node.name).cloned());
+        }
+        if !work.nodes.is_empty() {
+            work.gateways.extend(self.gateways.keys().cloned());
+        }
+    }
+
+    /// Takes pods in.
+    pub(super) fn update_pods(&mut self, objects: &Objects, work: &mut Work) {
+        for name in std::mem::take(&mut work.pods) {
+            let new = objects.pods.get(&name).and_then(|object| {
+                let node = object.spec.node.as_ref();
+                let node = node.and_then(|node| objects.nodes.get(&NamespacedName::new("", node)));
+                PodState::new(object, node.map(|node| &**node), &self.world)
+            });
+            let same = match (self.pods.named(&name), &new) {
+                (Some(old), Some(new)) => old.same(new),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if same {
+                continue;
+            }
+            let old = self.pods.put(&name, new);
+            let states: Vec<&PodState> = old.iter().chain(self.pods.named(&name)).collect();
+            let addresses: Vec<IpAddr> = states.iter().filter_map(|state| state.ip()).collect();
+            work.slices.extend(self.slices.touching(&name, addresses));
+            for state in states.into_iter().filter(|state| state.is_ready()) {
+                let labels = &state.workload.labels;
+                work.entry_endpoints.extend(self.entry_selectors.selecting(&name.namespace, labels));
+            }
+            work.pod_targets.insert(name.clone());
+            work.workloads.insert(name);
+        }
+    }
+
+    /// Takes WorkloadEntries in.
+    pub(super) fn update_entries(&mut self, objects: &Objects, work: &mut Work) {
+        for name in std::mem::take(&mut work.entries) {
+            let object = objects.workload_entries.get(&name);
+            let new = object.map(|object| Arc::new(instance_of_entry(object, &self.world)));
+            if self.entries.named(&name) == new.as_ref() {
+                continue;
+            }
+            let old = self.entries.put(&name, new.clone());
+            for entry in old.iter().chain(&new) {
+                let labels = &entry.workload.labels;
+                work.entry_endpoints.extend(self.entry_selectors.selecting(&name.namespace, labels));
+                for service in self.service_selectors.selecting(&name.namespace, labels) {
+                    work.endpoints.insert(self.key_of(&service));
+                }
+                work.addresses.extend(entry.ip());
+            }
+            work.workloads.insert(name);
+        }
+    }
+
+    /// Shows workloads: pods, and WorkloadEntries that no pod shares the name with.
+    pub(super) fn update_workloads(&mut self, work: &Work, change: &mut DirectoryChange) {
+        for name in &work.workloads {
+            let pod = self.pods.named(name).map(|pod| &pod.workload);
+            let new = pod.or_else(|| self.entries.named(name).map(|entry: &Arc<Instance>| &entry.workload));
+            let old = self.directory.workloads.get(name);
+            if old == new {
+                continue;
+            }
+            match new.cloned() {
+                Some(workload) => self.directory.workloads.insert(name.clone(), workload),
+                None => self.directory.workloads.remove(name),
+            };
+            change.workloads.insert(name.clone());
+        }
+    }
+}

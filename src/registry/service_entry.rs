@@ -1,0 +1,163 @@
+//! The services that a ServiceEntry declares (Istio's `serviceregistry/serviceentry/conversion.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::cidr::Cidr;
+use super::export_to::visibility_in;
+use super::kubernetes_service::UNSPECIFIED;
+use super::model::{ExportTo, KubernetesAttributes, Labels, Registry, Resolution, Service, ServiceKey, ServicePort};
+use super::protocol::Protocol;
+use super::traffic_distribution::traffic_distribution;
+use super::world::World;
+use crate::api::istio::{Location, Resolution as DeclaredResolution, ServiceEntry};
+use crate::api::names::{Hostname, PortName};
+use crate::api::object::{Kind, Object, ObjectMeta, ObjectRef};
+
+/// The label by which a ServiceEntry keeps from getting addresses.
+const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
+
+/// A port of a ServiceEntry with valid numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct EntryPort {
+    /// The port of the service.
+    pub port: ServicePort,
+    /// The port of the endpoints, where it is another.
+    pub target: Option<u16>,
+}
+
+/// The services of a ServiceEntry, one for each host and address, in that order.
+#[must_use]
+pub(super) fn convert_service_entry(
+    object: &Object<ServiceEntry>,
+    namespace: Option<&ObjectMeta>,
+    world: &World,
+) -> Vec<Service> {
+    let template = template(object, namespace, world);
+    let mut services = Vec::new();
+    let mut seen = BTreeSet::new();
+    for host in &object.spec.hosts {
+        for address in addresses(&object.spec) {
+            if !seen.insert((host, address.clone())) {
+                continue;
+            }
+            let hostname = Hostname::new(host);
+            let (auto_ipv4, auto_ipv6) = allocated(object, host, world);
+            services.push(Service {
+                name: Arc::from(host.as_str()),
+                key: ServiceKey { namespace: object.meta.namespace.clone(), hostname },
+                default_address: address,
+                auto_ipv4,
+                auto_ipv6,
+                ..template.clone()
+            });
+        }
+    }
+    services
+}
+
+/// What all services of a ServiceEntry share.
+fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world: &World) -> Service {
+    let (meta, spec) = (&object.meta, &object.spec);
+    let ports = entry_ports(spec);
+    let resolution = resolution_of(spec.resolution);
+    let renamed = ports.iter().filter_map(|port| Some((port.port.port, port.target?)));
+    let no_labels = Labels::new();
+    let visibility = visibility_in(world.visibility.as_ref(), namespace.map_or(&no_labels, |meta| &meta.labels));
+    let export_to = ExportTo::parse(spec.export_to.iter().map(String::as_str), &meta.namespace);
+    let mut accounts: Vec<Arc<str>> = spec.subject_alt_names.iter().map(|name| Arc::from(name.as_str())).collect();
+    accounts.sort_unstable();
+    accounts.dedup();
+    let selector = spec.workload_selector.iter().flat_map(|selector| &selector.labels);
+    Service {
+        key: ServiceKey { namespace: meta.namespace.clone(), hostname: Hostname::default() },
+        origin: ObjectRef { kind: Kind::ServiceEntry, name: meta.key() },
+        name: Arc::default(),
+        registry: Registry::External,
+        created: meta.created,
+        labels: meta.labels.clone(),
+        passthrough_target_ports: match resolution {
+            Resolution::Passthrough => renamed.collect(),
+            Resolution::ClientSideLb
+            | Resolution::DnsLb
+            | Resolution::DnsRoundRobinLb
+            | Resolution::Alias
+            | Resolution::DynamicDns => BTreeMap::new(),
+        },
+        ports: ports.into_iter().map(|port| port.port).collect(),
+        resolution,
+        mesh_external: spec.location == Location::MeshExternal,
+        export_to: export_to.capped(visibility, &meta.namespace, &world.default_export),
+        default_address: Arc::default(),
+        cluster_vips: BTreeMap::new(),
+        auto_ipv4: None,
+        auto_ipv6: None,
+        selector: selector.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
+        service_accounts: accounts,
+        aliases: Vec::new(),
+        external_addresses: BTreeMap::new(),
+        external_ports: BTreeMap::new(),
+        kubernetes: KubernetesAttributes {
+            traffic_distribution: traffic_distribution(None, meta, namespace),
+            ..KubernetesAttributes::default()
+        },
+    }
+}
+
+/// The ports; one with a number that is none is left out (validation refuses it).
+#[must_use]
+pub(super) fn entry_ports(spec: &ServiceEntry) -> Vec<EntryPort> {
+    let number = |number: u32| u16::try_from(number).ok().filter(|number| *number != 0);
+    let ports = spec.ports.iter().filter_map(|port| {
+        let protocol = Protocol::parse(&port.protocol);
+        let service = ServicePort { name: PortName::new(&port.name), port: number(port.number)?, protocol };
+        Some(EntryPort { port: service, target: number(port.target_port) })
+    });
+    ports.collect()
+}
+
+/// How endpoints are found.
+fn resolution_of(declared: DeclaredResolution) -> Resolution {
+    match declared {
+        DeclaredResolution::None => Resolution::Passthrough,
+        DeclaredResolution::Static => Resolution::ClientSideLb,
+        DeclaredResolution::Dns => Resolution::DnsLb,
+        DeclaredResolution::DnsRoundRobin => Resolution::DnsRoundRobinLb,
+        DeclaredResolution::DynamicDns => Resolution::DynamicDns,
+    }
+}
+
+/// The addresses for each of which there is a service: `0.0.0.0` where none is written, valid ones else.
+fn addresses(spec: &ServiceEntry) -> Vec<Arc<str>> {
+    if spec.addresses.is_empty() {
+        return vec![Arc::from(UNSPECIFIED)];
+    }
+    let address = |text: &String| {
+        if text.parse::<IpAddr>().is_ok() {
+            return Some(Arc::from(text.as_str()));
+        }
+        let range = Cidr::parse(text)?;
+        // A range of one address is that address.
+        Some(if range.is_single() { Arc::from(range.address.to_string()) } else { Arc::from(text.as_str()) })
+    };
+    spec.addresses.iter().filter_map(address).collect()
+}
+
+/// The addresses that were allocated to a host, IPv4 and IPv6.
+fn allocated(object: &Object<ServiceEntry>, host: &str, world: &World) -> (Option<IpAddr>, Option<IpAddr>) {
+    let spec = &object.spec;
+    let opted_out =
+        object.meta.labels.get(AUTO_ALLOCATE_LABEL).is_some_and(|value| value.eq_ignore_ascii_case("false"));
+    let allowed = world.settings.ip_autoallocate
+        && spec.resolution != DeclaredResolution::None
+        && spec.addresses.is_empty()
+        && !opted_out;
+    if !allowed {
+        return (None, None);
+    }
+    let found = spec.allocated.iter().filter(|address| address.host == host);
+    let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) =
+        found.filter_map(|address| address.value.parse().ok()).partition(IpAddr::is_ipv4);
+    (v4.last().copied(), v6.last().copied())
+}

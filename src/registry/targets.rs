@@ -1,0 +1,63 @@
+//! Which service ports a workload serves (Istio's `GetProxyServiceTargets`).
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::instance::Instance;
+use super::model::{Resolution, Service, ServicePort, ServiceTarget};
+use super::pod_workload::PodState;
+use super::protocol::Protocol;
+use crate::api::kubernetes::{Service as Declared, TargetPort};
+
+/// Orders targets as Istio does: by age of the service, then by host. Stable for equals.
+#[must_use]
+pub fn target_order(a: &ServiceTarget, b: &ServiceTarget) -> Ordering {
+    (a.service.created, &a.service.key.hostname).cmp(&(b.service.created, &b.service.key.hostname))
+}
+
+/// What a pod serves of a Kubernetes Service that selects it, in the order of the Service's ports. Of ports that lead to
+/// one port by one protocol, the first counts.
+#[must_use]
+pub(super) fn targets_of_pod(service: &Arc<Service>, declared: &Declared, pod: &PodState) -> Vec<ServiceTarget> {
+    let mut seen = BTreeSet::new();
+    let mut targets = Vec::new();
+    for declared in &declared.ports {
+        let target = match &declared.target {
+            TargetPort::Number(number) => Some(*number),
+            TargetPort::Name(name) => pod.object.spec.port_named(name, declared.protocol),
+        };
+        let (Some(port), Some(target_port)) = (service.port_named(declared.name.as_str()), target) else { continue };
+        if seen.insert((target_port, port.protocol)) {
+            targets.push(ServiceTarget { service: service.clone(), port: port.clone(), target_port });
+        }
+    }
+    targets
+}
+
+/// What a WorkloadEntry serves of a Kubernetes Service that selects it.
+#[must_use]
+pub(super) fn targets_of_entry(service: &Arc<Service>, declared: &Declared, entry: &Instance) -> Vec<ServiceTarget> {
+    if service.resolution != Resolution::ClientSideLb {
+        return Vec::new();
+    }
+    let ports = service.ports.iter().filter(|port| port.protocol != Protocol::Udp);
+    let target = |port: &ServicePort| {
+        let target_port = port_on_entry(port, declared, entry)?;
+        Some(ServiceTarget { service: service.clone(), port: port.clone(), target_port })
+    };
+    ports.filter_map(target).collect()
+}
+
+/// The port of a WorkloadEntry that serves a port of a Kubernetes Service: the one that it has under the name of the
+/// target port (or, where that is a number, of the service port), else the number.
+#[must_use]
+pub(super) fn port_on_entry(port: &ServicePort, declared: &Declared, entry: &Instance) -> Option<u16> {
+    let named = |name: &str| entry.ports.get(name).copied().filter(|number| *number != 0);
+    let declared = declared.ports.iter().find(|other| other.name == port.name || other.port == port.port);
+    match declared.map(|declared| (&declared.target, &declared.name)) {
+        Some((TargetPort::Number(number), name)) => Some(named(name.as_str()).unwrap_or(*number)),
+        Some((TargetPort::Name(name), _)) => named(name.as_str()),
+        None => Some(port.port),
+    }
+}

@@ -1,0 +1,80 @@
+//! The labels of a workload as configuration sees them: its own and those of the place where it runs.
+
+use super::locality::{REGION_LABELS, SUBZONE_LABEL, ZONE_LABELS, split_locality};
+use super::model::Labels;
+use super::networks::NETWORK_LABEL;
+use crate::api::names::{ClusterId, NetworkId};
+
+/// The label that names the cluster.
+const CLUSTER_LABEL: &str = "topology.istio.io/cluster";
+/// The label that names the node.
+const NODE_LABEL: &str = "kubernetes.io/hostname";
+
+/// Whether a label may be set or overridden by the place where a workload runs.
+#[must_use]
+pub(super) fn is_of_place(label: &str) -> bool {
+    let places = [SUBZONE_LABEL, CLUSTER_LABEL, NODE_LABEL, NETWORK_LABEL];
+    places.contains(&label) || REGION_LABELS.contains(&label) || ZONE_LABELS.contains(&label)
+}
+
+/// Where a workload runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// The cluster.
+    pub cluster: &'a ClusterId,
+    /// `region/zone/subzone`, empty if unknown.
+    pub locality: &'a str,
+    /// The node, empty if unknown.
+    pub node: &'a str,
+    /// The network, empty if unknown.
+    pub network: &'a NetworkId,
+}
+
+impl Place<'_> {
+    /// The labels of a workload that runs here. A network that the workload names itself stays.
+    #[must_use]
+    pub(super) fn label(&self, own: &Labels) -> Labels {
+        let mut labels = own.clone();
+        let [region, zone, subzone] = split_locality(self.locality);
+        let [region_label, _] = REGION_LABELS;
+        let [zone_label, _] = ZONE_LABELS;
+        let here = [
+            (region_label, region),
+            (zone_label, zone),
+            (SUBZONE_LABEL, subzone),
+            (CLUSTER_LABEL, self.cluster.as_str()),
+            (NODE_LABEL, self.node),
+        ];
+        for (label, value) in here.into_iter().filter(|(_, value)| !value.is_empty()) {
+            labels.insert(label.into(), value.into());
+        }
+        if !self.network.is_empty() && labels.get(NETWORK_LABEL).is_none_or(|network| network.is_empty()) {
+            labels.insert(NETWORK_LABEL.into(), self.network.as_str().into());
+        }
+        labels
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_is_added_and_an_own_network_stays() {
+        let (cluster, network) = (ClusterId::new("c"), NetworkId::new("n"));
+        let place = Place { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
+        let own = Labels::from([("app".into(), "web".into()), (NETWORK_LABEL.into(), "own".into())]);
+        let labels: Vec<_> = place.label(&own).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
+        assert_eq!(
+            labels,
+            [
+                "app=web",
+                "kubernetes.io/hostname=node-1",
+                "topology.istio.io/cluster=c",
+                "topology.istio.io/network=own",
+                "topology.kubernetes.io/region=r",
+                "topology.kubernetes.io/zone=z",
+            ]
+        );
+    }
+}
