@@ -10,3 +10,4 @@ pub mod envoy;
 pub mod push;
 pub mod registry;
 pub mod store;
+pub mod xds;

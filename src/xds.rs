@@ -1,0 +1,32 @@
+//! The xDS server: streams of both ADS protocols over one core.
+//!
+//! ```text
+//! push thread ──Sink──▶ Mailbox (newest collection per type) ──▶ Session (pure: what to send next) ──▶ frames ──▶ wire
+//!                                                                  ▲ requests: subscriptions, ACK, NACK
+//! ```
+//!
+//! Delta is the native protocol: an answer is the difference between what the client has and what it shall have.
+//! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the same
+//! step ([`frames`]); a stream adds only a small head with its nonce.
+//!
+//! A stream's task owns its [`session`] and moves bytes; everything it decides is decided there, without I/O or clock. Knows
+//! collections, names and proxies; never what is in a resource, but for which endpoints a cluster waits for.
+
+mod admission;
+mod body;
+mod changes;
+pub mod connections;
+mod frames;
+mod mailbox;
+pub mod metrics;
+mod node;
+mod order;
+mod request;
+pub mod server;
+mod session;
+mod stream;
+mod watch;
+
+pub use node::Caller;
+pub use request::{Protocol, Rejection};
+pub use server::{Ads, Limits};

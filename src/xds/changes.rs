@@ -1,0 +1,247 @@
+//! The difference between what a client has and what it shall have.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse, RawResource};
+use prost::Message;
+
+use crate::api::names::ResourceName;
+use crate::push::resource::{Collection, Resource, ResourceType, Version};
+
+/// A set of names that several streams share.
+pub(super) type Names = Arc<BTreeSet<ResourceName>>;
+
+/// What a client has of one type, as far as the server knows.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Base {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What was sent on this stream.
+    Sent(Arc<Collection>),
+    /// What it brought from an earlier stream (`initial_resource_versions`).
+    Brought(Arc<Brought>),
+}
+
+/// Names and versions that a client brought, sorted by name. A version that is not of our making is `None`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Brought(Vec<(ResourceName, Option<Version>)>);
+
+/// A name that a client has and shall lose, with the resource if it was sent on this stream.
+pub(super) type Leaving = (ResourceName, Option<Arc<Resource>>);
+
+/// One step from a [`Base`] to a collection.
+#[derive(Debug)]
+pub(super) struct Changes {
+    /// Resources that are new or another version, and those that were asked for by name; sorted by name.
+    pub(super) resources: Vec<Arc<Resource>>,
+    /// What the client has that is no more; sorted by name.
+    pub(super) removed: Vec<Leaving>,
+    /// The endpoint sets that the clusters among `resources` wait for.
+    pub(super) warming: Names,
+    /// `resources` as a delta response has them, encoded at first use.
+    delta: OnceLock<Bytes>,
+    /// `resources` as a state-of-the-world response has them.
+    state: OnceLock<Bytes>,
+    /// Everything there is and what is leaving, as a state-of-the-world response has it.
+    keeping: OnceLock<Bytes>,
+}
+
+/// The part of a cluster that tells which endpoint set it waits for. All else is skipped.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ClusterGlance {
+    /// `type`.
+    #[prost(int32, optional, tag = "2")]
+    discovery: Option<i32>,
+    /// `eds_cluster_config`.
+    #[prost(message, optional, tag = "3")]
+    eds: Option<EdsGlance>,
+}
+
+/// `Cluster.EdsClusterConfig`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct EdsGlance {
+    /// `service_name`; the cluster's name if empty.
+    #[prost(string, tag = "2")]
+    service_name: String,
+}
+
+/// `Cluster.DiscoveryType.EDS`.
+const DISCOVERY_EDS: i32 = 3;
+
+impl Brought {
+    /// From what a request carries, sorted by name.
+    pub(super) fn new(versions: impl IntoIterator<Item = (ResourceName, String)>) -> Self {
+        let mut versions: Vec<(ResourceName, Option<Version>)> =
+            versions.into_iter().map(|(name, version)| (name, Version::parse(&version))).collect();
+        versions.sort_unstable();
+        versions.dedup_by(|a, b| a.0 == b.0);
+        Self(versions)
+    }
+
+    /// The names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.0.iter().map(|(name, _)| name)
+    }
+
+    /// Whether the client brought nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the client brought this one.
+    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+        self.0.binary_search_by(|(known, _)| known.cmp(name)).is_ok()
+    }
+}
+
+impl Base {
+    /// Whether the client has something of this name.
+    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Sent(collection) => find(collection, name).is_some(),
+            Self::Brought(brought) => brought.contains(name),
+        }
+    }
+
+    /// Whether it is exactly this collection, by identity.
+    pub(super) fn is(&self, collection: &Arc<Collection>) -> bool {
+        match self {
+            Self::Sent(sent) => Arc::ptr_eq(sent, collection),
+            Self::Nothing | Self::Brought(_) => false,
+        }
+    }
+}
+
+/// The resource of this name.
+pub(super) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
+    let at = collection.resources.binary_search_by(|resource| resource.name.cmp(name)).ok()?;
+    collection.resources.get(at)
+}
+
+impl Changes {
+    /// Compares. `forced` are sent whether or not they changed. Costs a walk over both sides.
+    pub(super) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
+        let is_forced = |resource: &Resource| forced.is_some_and(|names| names.contains(&resource.name));
+        let mut resources = Vec::new();
+        let mut removed = Vec::new();
+        let latest_by_name = latest.resources.iter();
+        match base {
+            Base::Nothing => resources.clone_from(&latest.resources),
+            Base::Sent(sent) => walk(
+                sent.resources.iter().map(|old| (&old.name, old)),
+                latest_by_name,
+                |new, old| {
+                    let same = old.is_some_and(|old| Arc::ptr_eq(old, new) || old.version == new.version);
+                    if !same || is_forced(new) {
+                        resources.push(new.clone());
+                    }
+                },
+                |name, old| removed.push((name.clone(), Some(old.clone()))),
+            ),
+            Base::Brought(brought) => walk(
+                brought.0.iter().map(|(name, version)| (name, version)),
+                latest_by_name,
+                |new, version| {
+                    if version != Some(&Some(new.version)) || is_forced(new) {
+                        resources.push(new.clone());
+                    }
+                },
+                |name, _| removed.push((name.clone(), None)),
+            ),
+        }
+        let warming = Arc::new(resources.iter().filter_map(|resource| warms_with(resource)).collect());
+        let (delta, state, keeping) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { resources, removed, warming, delta, state, keeping }
+    }
+
+    /// Bytes of the resources' bodies.
+    pub(super) fn size(&self) -> usize {
+        self.resources.iter().map(|resource| resource.body.len()).sum()
+    }
+
+    /// The changed resources as the `resources` of a delta response.
+    pub(super) fn delta(&self) -> Bytes {
+        self.delta.get_or_init(|| encode_delta(&self.resources)).clone()
+    }
+
+    /// The changed resources as the `resources` of a state-of-the-world response.
+    pub(super) fn state(&self) -> Bytes {
+        self.state.get_or_init(|| encode_state(&self.resources)).clone()
+    }
+
+    /// All of `latest`, to which this step leads, and what it removes, as the `resources` of a state-of-the-world response.
+    pub(super) fn keeping(&self, latest: &Collection) -> Bytes {
+        self.keeping.get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone()))).clone()
+    }
+}
+
+/// Walks old and new side by side, both sorted by name: calls `each` for every new one with its old one, `gone` for every old
+/// one without a new one.
+fn walk<'a, T>(
+    old: impl Iterator<Item = (&'a ResourceName, T)>,
+    new: impl Iterator<Item = &'a Arc<Resource>>,
+    mut each: impl FnMut(&Arc<Resource>, Option<T>),
+    mut gone: impl FnMut(&ResourceName, T),
+) {
+    let mut old = old.peekable();
+    for resource in new {
+        while let Some((name, value)) = old.next_if(|(name, _)| **name < resource.name) {
+            gone(name, value);
+        }
+        let before = old.next_if(|(name, _)| **name == resource.name).map(|(_, value)| value);
+        each(resource, before);
+    }
+    for (name, value) in old {
+        gone(name, value);
+    }
+}
+
+/// The endpoint set that a resource waits for before it can be used, if it is a cluster with endpoints from EDS.
+fn warms_with(resource: &Resource) -> Option<ResourceName> {
+    if resource.kind != ResourceType::Cluster {
+        return None;
+    }
+    let glance = ClusterGlance::decode(resource.body.clone()).ok()?;
+    if glance.discovery != Some(DISCOVERY_EDS) {
+        return None;
+    }
+    match glance.eds {
+        Some(eds) if !eds.service_name.is_empty() => Some(ResourceName::new(eds.service_name)),
+        Some(_) | None => Some(resource.name.clone()),
+    }
+}
+
+/// The `resources` field of a delta response.
+fn encode_delta(resources: &[Arc<Resource>]) -> Bytes {
+    let resources = resources
+        .iter()
+        .map(|resource| RawResource {
+            version: resource.version.to_string(),
+            resource: Some(any(resource)),
+            name: resource.name.as_str().to_owned(),
+            aliases: Vec::new(),
+        })
+        .collect();
+    RawDeltaDiscoveryResponse { resources, ..RawDeltaDiscoveryResponse::default() }.encode_to_vec().into()
+}
+
+/// The `resources` field of a state-of-the-world response.
+fn encode_state(resources: &[Arc<Resource>]) -> Bytes {
+    let resources = resources.iter().map(|resource| any(resource)).collect();
+    RawDiscoveryResponse { resources, ..RawDiscoveryResponse::default() }.encode_to_vec().into()
+}
+
+/// The `resources` field of a state-of-the-world response with all of `latest` and what is `leaving`.
+pub(super) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Bytes {
+    let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    encode_state(&all)
+}
+
+fn any(resource: &Resource) -> RawAny {
+    RawAny { type_url: resource.kind.type_url().to_owned(), value: resource.body.clone() }
+}

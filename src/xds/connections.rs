@@ -1,0 +1,162 @@
+//! The streams that are open, for people to look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::request::{Protocol, Rejection};
+use super::session::Session;
+use super::watch::Told;
+use crate::api::names::ResourceName;
+use crate::push::engine::ProxyId;
+use crate::push::proxy::Proxy;
+use crate::push::resource::{Collection, ResourceType};
+
+/// All open streams.
+#[derive(Debug, Default)]
+pub struct Connections {
+    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+}
+
+/// One open stream.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// `<pod>.<namespace>-<number>`, as in Istio's debug output.
+    pub(super) id: Arc<str>,
+    /// Unique within the process.
+    pub(super) number: u64,
+    /// Where the client is.
+    pub(super) peer: Option<SocketAddr>,
+    /// When it came.
+    pub(super) since: Timestamp,
+    /// Which protocol it speaks.
+    pub(super) protocol: Protocol,
+    /// Who it is.
+    pub(super) proxy: Arc<Proxy>,
+    /// Its name in the engine.
+    pub(super) proxy_id: ProxyId,
+    /// The state. Its task takes the lock for one step at a time; others only to read.
+    pub(super) session: Mutex<Session>,
+    /// Ends the stream.
+    pub(super) kick: CancellationToken,
+}
+
+/// A look at one stream.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// `<pod>.<namespace>-<number>`.
+    pub id: Arc<str>,
+    /// Where the client is, if the transport says so.
+    pub peer: Option<SocketAddr>,
+    /// When it came.
+    pub connected_at: Timestamp,
+    /// Which protocol it speaks.
+    pub protocol: Protocol,
+    /// Who it is.
+    pub proxy: Arc<Proxy>,
+    /// Its name in the engine.
+    pub proxy_id: ProxyId,
+    /// What it watches, in push order.
+    pub types: Vec<TypeInfo>,
+}
+
+/// A look at one type of one stream.
+#[derive(Clone, Debug)]
+pub struct TypeInfo {
+    /// The type.
+    pub kind: ResourceType,
+    /// Whether it watches everything.
+    pub wildcard: bool,
+    /// What it watches by name.
+    pub names: Arc<BTreeSet<ResourceName>>,
+    /// The last response.
+    pub sent: Option<Mark>,
+    /// The last response that the client took.
+    pub acked: Option<Mark>,
+    /// Why the client did not take the response that it answered last, if it did not.
+    pub rejected: Option<Rejection>,
+    /// What it was sent, all in all, as of the last response that it did not reject.
+    pub resources: Option<Arc<Collection>>,
+    /// Whether all there is was sent and taken.
+    pub in_sync: bool,
+}
+
+/// One response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its nonce.
+    pub nonce: Arc<str>,
+    /// Its version.
+    pub version: Arc<str>,
+    /// When it was sent.
+    pub at: Timestamp,
+}
+
+impl Connections {
+    /// Looks at all streams, ordered by the time at which they came.
+    #[must_use]
+    pub fn list(&self) -> Vec<ConnectionInfo> {
+        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        open.iter().map(|connection| connection.look()).collect()
+    }
+
+    /// How many streams are open.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// Ends the stream of this id. False if there is none.
+    pub fn disconnect(&self, id: &str) -> bool {
+        let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
+        found.inspect(|connection| connection.kick.cancel()).is_some()
+    }
+
+    pub(super) fn add(&self, connection: Arc<Connection>) {
+        self.open.lock().insert(connection.number, connection);
+    }
+
+    pub(super) fn remove(&self, number: u64) {
+        self.open.lock().remove(&number);
+    }
+}
+
+impl Connection {
+    fn look(&self) -> ConnectionInfo {
+        let session = self.session.lock();
+        let types = session.watches.iter().map(|(kind, watch)| TypeInfo {
+            kind: *kind,
+            wildcard: watch.interest.wildcard,
+            names: watch.interest.names.clone(),
+            sent: watch.history.sent.as_ref().map(|told| self.mark(told)),
+            acked: watch.history.acked.as_ref().map(|told| self.mark(told)),
+            rejected: watch.history.rejected.clone(),
+            resources: watch.sent().cloned(),
+            in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),
+        });
+        ConnectionInfo {
+            id: self.id.clone(),
+            peer: self.peer,
+            connected_at: self.since,
+            protocol: self.protocol,
+            proxy: self.proxy.clone(),
+            proxy_id: self.proxy_id,
+            types: types.collect(),
+        }
+    }
+
+    fn mark(&self, told: &Told) -> Mark {
+        Mark { nonce: told.nonce.clone(), version: told.version.clone(), at: after(self.since, told.at) }
+    }
+}
+
+/// The moment that is `elapsed` after another.
+pub(super) fn after(moment: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    moment.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+}

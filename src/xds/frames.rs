@@ -1,0 +1,130 @@
+//! Differences and their bytes, computed once for all streams that make the same step.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use super::changes::{Base, Brought, Changes, Names};
+use crate::api::names::ResourceName;
+use crate::push::resource::Collection;
+
+/// Steps kept per generation. Streams that move together make the same few steps; old ones are not made again.
+const STEPS: usize = 1024;
+/// Bytes of resource bodies kept per generation.
+const BYTES: usize = 32 << 20;
+
+/// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    generations: Mutex<Generations>,
+    brought: Mutex<FxHashMap<u64, Weak<Brought>>>,
+}
+
+#[derive(Debug, Default)]
+struct Generations {
+    young: FxHashMap<Step, Arc<Kept>>,
+    old: FxHashMap<Step, Arc<Kept>>,
+    bytes: usize,
+}
+
+/// A step by the addresses of what it goes between: zero for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Step {
+    base: usize,
+    latest: usize,
+    forced: usize,
+}
+
+/// A step's outcome. The weak references keep the addresses in the key from being used again while the entry lives, and do
+/// not keep the collections alive.
+#[derive(Debug)]
+struct Kept {
+    changes: OnceLock<Arc<Changes>>,
+    _base: Guard,
+    _latest: Weak<Collection>,
+    _forced: Weak<BTreeSet<ResourceName>>,
+}
+
+/// Guards the address of a base.
+#[derive(Debug)]
+enum Guard {
+    Nothing,
+    Sent(#[expect(dead_code, reason = "held, never read")] Weak<Collection>),
+    Brought(#[expect(dead_code, reason = "held, never read")] Weak<Brought>),
+}
+
+impl Frames {
+    /// The step from `base` to `latest`. `forced` are sent whether or not they changed. Streams that ask for the same step
+    /// get the same changes; while one computes them, the others wait for it.
+    pub(super) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Changes> {
+        let kept = self.kept(base, latest, forced);
+        let mut computed = None;
+        let changes = kept
+            .changes
+            .get_or_init(|| {
+                let changes = Changes::between(base, latest, forced.map(|names| &**names));
+                computed = Some(changes.size());
+                Arc::new(changes)
+            })
+            .clone();
+        if let Some(bytes) = computed {
+            self.generations.lock().charge(bytes);
+        }
+        changes
+    }
+
+    /// One shared copy of what clients brought: proxies that come back after a restart mostly bring the same.
+    pub(super) fn intern(&self, brought: Brought) -> Arc<Brought> {
+        let hash = FxBuildHasher.hash_one(&brought);
+        let mut known = self.brought.lock();
+        if let Some(found) = known.get(&hash).and_then(Weak::upgrade)
+            && *found == brought
+        {
+            return found;
+        }
+        known.retain(|_, brought| brought.strong_count() > 0);
+        let brought = Arc::new(brought);
+        known.insert(hash, Arc::downgrade(&brought));
+        brought
+    }
+
+    fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Kept> {
+        let (base_address, guard) = match base {
+            Base::Nothing => (0, Guard::Nothing),
+            Base::Sent(sent) => (Arc::as_ptr(sent).addr(), Guard::Sent(Arc::downgrade(sent))),
+            Base::Brought(brought) => (Arc::as_ptr(brought).addr(), Guard::Brought(Arc::downgrade(brought))),
+        };
+        let step = Step {
+            base: base_address,
+            latest: Arc::as_ptr(latest).addr(),
+            forced: forced.map_or(0, |names| Arc::as_ptr(names).addr()),
+        };
+        let mut generations = self.generations.lock();
+        if let Some(kept) = generations.young.get(&step) {
+            return kept.clone();
+        }
+        let kept = generations.old.remove(&step).unwrap_or_else(|| {
+            Arc::new(Kept {
+                changes: OnceLock::new(),
+                _base: guard,
+                _latest: Arc::downgrade(latest),
+                _forced: forced.map(Arc::downgrade).unwrap_or_default(),
+            })
+        });
+        generations.young.insert(step, kept.clone());
+        kept
+    }
+}
+
+impl Generations {
+    fn charge(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes > BYTES || self.young.len() > STEPS {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+    }
+}

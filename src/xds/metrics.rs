@@ -1,0 +1,236 @@
+//! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`, `pkg/xds/monitoring.go`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+use tonic::Code;
+
+use crate::push::resource::ResourceType;
+
+/// A counter whose name is written as it was declared: OpenMetrics would have `_total` after it, Istio's names do not.
+#[derive(Clone, Debug, Default)]
+pub struct Count(Counter);
+
+/// Handles of all metrics of this room. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    connected: Family<VersionLabel, Gauge>,
+    pushes: Family<TypeLabel, Count>,
+    push_time: Family<TypeLabel, Histogram>,
+    send_time: Histogram,
+    size: Family<TypeLabel, Histogram>,
+    convergence: Histogram,
+    rejects: Family<TypeLabel, Count>,
+    rejected_clusters: Family<RejectLabel, Gauge>,
+    rejected_endpoints: Family<RejectLabel, Gauge>,
+    rejected_listeners: Family<RejectLabel, Gauge>,
+    rejected_routes: Family<RejectLabel, Gauge>,
+    expired_nonces: Family<TypeLabel, Count>,
+    errors: Count,
+    largest_request: Gauge,
+}
+
+/// The proxy's `ISTIO_VERSION`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabel {
+    version: Arc<str>,
+}
+
+/// The type: its short name, or its URL where Istio has that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    r#type: &'static str,
+}
+
+/// Which proxy rejected, and with what code. Bounded by the connected proxies: [`Metrics::forget`] takes them out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RejectLabel {
+    node: Arc<str>,
+    err: String,
+}
+
+impl Count {
+    /// Adds one.
+    pub fn inc(&self) {
+        self.0.inc();
+    }
+
+    /// The count so far.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl TypedMetric for Count {
+    const TYPE: MetricType = MetricType::Counter;
+}
+
+impl EncodeMetric for Count {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        // A gauge's line is the name as it is; the type above it says counter all the same.
+        encoder.encode_gauge(&self.0.get())
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(registry: &mut Registry) -> Self {
+        let seconds = || Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]);
+        let metrics = Self {
+            connected: Family::default(),
+            pushes: Family::default(),
+            push_time: Family::new_with_constructor(seconds),
+            send_time: Histogram::new([0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            size: Family::new_with_constructor(|| {
+                Histogram::new([1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0])
+            }),
+            convergence: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            rejects: Family::default(),
+            rejected_clusters: Family::default(),
+            rejected_endpoints: Family::default(),
+            rejected_listeners: Family::default(),
+            rejected_routes: Family::default(),
+            expired_nonces: Family::default(),
+            errors: Count::default(),
+            largest_request: Gauge::default(),
+        };
+        let m = metrics.clone();
+        registry.register("pilot_xds", "Proxies connected over xDS, by their version", m.connected);
+        registry.register("pilot_xds_pushes", "Responses sent, by type", m.pushes);
+        registry.register("pilot_xds_push_time", "Seconds to make up a response", m.push_time);
+        registry.register("pilot_xds_send_time", "Seconds that a response waits for the wire", m.send_time);
+        registry.register("pilot_xds_config_size_bytes", "Bytes of responses, by type URL", m.size);
+        registry.register(
+            "pilot_proxy_convergence_time",
+            "Seconds from a change being worked out to a proxy having been sent all of it",
+            m.convergence,
+        );
+        registry.register("pilot_total_xds_rejects", "Responses that proxies rejected, by type", m.rejects);
+        registry.register("pilot_xds_cds_reject", "Rejected clusters, by proxy and code", m.rejected_clusters);
+        registry.register("pilot_xds_eds_reject", "Rejected endpoints, by proxy and code", m.rejected_endpoints);
+        registry.register("pilot_xds_lds_reject", "Rejected listeners, by proxy and code", m.rejected_listeners);
+        registry.register("pilot_xds_rds_reject", "Rejected routes, by proxy and code", m.rejected_routes);
+        registry.register("pilot_xds_expired_nonce", "Requests about a response that is not the last", m.expired_nonces);
+        registry.register("pilot_total_xds_internal_errors", "Streams that ended by an error", m.errors);
+        registry.register("pilot_xds_recv_max", "Bytes of the largest request so far", m.largest_request);
+        metrics
+    }
+
+    /// A proxy of this version came.
+    pub(super) fn connected(&self, version: &Arc<str>) {
+        self.connected.get_or_create(&VersionLabel { version: version.clone() }).inc();
+    }
+
+    /// A proxy of this version went.
+    pub(super) fn disconnected(&self, version: &Arc<str>) {
+        self.connected.get_or_create(&VersionLabel { version: version.clone() }).dec();
+    }
+
+    /// A response was handed to the wire.
+    pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
+        let label = TypeLabel { r#type: kind.short_name() };
+        self.pushes.get_or_create(&label).inc();
+        self.push_time.get_or_create(&label).observe(took.as_secs_f64());
+        let bytes = u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from);
+        self.size.get_or_create(&TypeLabel { r#type: kind.type_url() }).observe(bytes);
+    }
+
+    /// A response waited this long until the wire had room.
+    pub(super) fn waited(&self, time: Duration) {
+        self.send_time.observe(time.as_secs_f64());
+    }
+
+    /// A proxy was sent all of a change, this long after the change was worked out.
+    pub(super) fn converged(&self, after: Duration) {
+        self.convergence.observe(after.as_secs_f64());
+    }
+
+    /// A proxy rejected a response. What it gives is to be forgotten when the proxy goes.
+    pub(super) fn rejected(&self, kind: ResourceType, node: &Arc<str>, code: i32) -> RejectLabel {
+        self.rejects.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
+        let label = RejectLabel { node: node.clone(), err: format!("{:?}", Code::from_i32(code)) };
+        if let Some(family) = self.rejections_of(kind) {
+            family.get_or_create(&label).inc();
+        }
+        label
+    }
+
+    /// Takes a proxy's rejections out.
+    pub(super) fn forget(&self, kind: ResourceType, label: &RejectLabel) {
+        if let Some(family) = self.rejections_of(kind) {
+            family.remove(label);
+        }
+    }
+
+    /// A request was about a response that is not the last.
+    pub(super) fn expired(&self, kind: ResourceType) {
+        self.expired_nonces.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
+    }
+
+    /// A stream ended by an error.
+    pub(super) fn failed(&self) {
+        self.errors.inc();
+    }
+
+    /// A request of this many bytes came.
+    pub(super) fn received(&self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.largest_request.inner().fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn rejections_of(&self, kind: ResourceType) -> Option<&Family<RejectLabel, Gauge>> {
+        match kind {
+            ResourceType::Cluster => Some(&self.rejected_clusters),
+            ResourceType::Endpoint => Some(&self.rejected_endpoints),
+            ResourceType::Listener => Some(&self.rejected_listeners),
+            ResourceType::Route => Some(&self.rejected_routes),
+            ResourceType::Secret | ResourceType::ExtensionConfig | ResourceType::NameTable => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_istios_to_the_letter() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let node: Arc<str> = Arc::from("web.shop");
+        metrics.pushed(ResourceType::Cluster, 5, Duration::ZERO);
+        let label = metrics.rejected(ResourceType::Listener, &node, 13);
+        metrics.connected(&Arc::from("1.30.0"));
+        let text = || {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            text
+        };
+        let written = text();
+        for line in [
+            "# TYPE pilot_xds_pushes counter",
+            "pilot_xds_pushes{type=\"cds\"} 1",
+            "pilot_total_xds_rejects{type=\"lds\"} 1",
+            "pilot_xds_lds_reject{node=\"web.shop\",err=\"Internal\"} 1",
+            "pilot_xds{version=\"1.30.0\"} 1",
+            "pilot_total_xds_internal_errors 0",
+        ] {
+            assert!(written.lines().any(|found| found == line), "{line} in\n{written}");
+        }
+        metrics.forget(ResourceType::Listener, &label);
+        assert!(!text().contains("web.shop"));
+    }
+}

@@ -1,0 +1,177 @@
+//! Who a stream is for: the node of its first request, checked against who the caller was proved to be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use prost_types::value::Kind as ValueKind;
+use serde_json::{Map, Number, Value};
+use tonic::Status;
+
+use crate::push::proxy::{Locality, Proxy, ProxyKind};
+
+/// Who a caller was proved to be: put into the request's extensions by what authenticates, before the request gets here.
+/// Absent on plaintext ports, where nobody is asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// SPIFFE ids, such as `spiffe://cluster.local/ns/shop/sa/web`.
+    pub identities: Vec<Arc<str>>,
+}
+
+/// Whole numbers are exact in a double up to here.
+const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+
+/// The proxy that a node describes.
+///
+/// # Errors
+/// `InvalidArgument` when the node is not a proxy's; `PermissionDenied` when the caller is somebody else.
+pub(super) fn proxy(node: Node, caller: Option<&Caller>) -> Result<Proxy, Status> {
+    let metadata = node.metadata.map_or_else(|| Value::Object(Map::new()), |metadata| object(metadata.fields));
+    let locality = node.locality.map_or_else(Locality::default, |locality| Locality {
+        region: Arc::from(locality.region),
+        zone: Arc::from(locality.zone),
+        sub_zone: Arc::from(locality.sub_zone),
+    });
+    let mut proxy =
+        Proxy::parse(&node.id, metadata, locality).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let extensions: BTreeSet<Arc<str>> =
+        node.extensions.into_iter().map(|extension| Arc::from(extension.name)).collect();
+    proxy.extensions = (!extensions.is_empty()).then(|| Arc::new(extensions));
+    if let Some(caller) = caller {
+        proxy.identity = Some(identity_of(&proxy, caller)?);
+    }
+    Ok(proxy)
+}
+
+/// The identity under which the caller may be this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
+fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Arc<str>, Status> {
+    let account = proxy.meta("SERVICE_ACCOUNT").unwrap_or_default();
+    let fits = |identity: &&Arc<str>| {
+        spiffe_parts(identity).is_some_and(|(namespace, name)| {
+            namespace == proxy.namespace.as_str() && (account.is_empty() || account == name)
+        })
+    };
+    caller.identities.iter().find(fits).cloned().ok_or_else(|| {
+        let claimed = format!("{}/{account}", proxy.namespace);
+        Status::permission_denied(format!("no identity of {:?} is {claimed}", caller.identities))
+    })
+}
+
+/// Namespace and service account of a SPIFFE id as Istio writes them.
+fn spiffe_parts(identity: &str) -> Option<(&str, &str)> {
+    let (_, path) = identity.strip_prefix("spiffe://")?.split_once('/')?;
+    path.strip_prefix("ns/")?.split_once("/sa/").filter(|(_, account)| !account.contains('/'))
+}
+
+/// Istio's name of a proxy kind in debug output.
+pub(super) fn kind_name(kind: ProxyKind) -> &'static str {
+    match kind {
+        ProxyKind::Sidecar => "sidecar",
+        ProxyKind::Router => "router",
+        ProxyKind::Waypoint => "waypoint",
+        ProxyKind::Ztunnel => "ztunnel",
+        ProxyKind::AgentGateway => "agentgateway",
+    }
+}
+
+fn object(fields: impl IntoIterator<Item = (String, prost_types::Value)>) -> Value {
+    Value::Object(fields.into_iter().map(|(key, value)| (key, json(value))).collect())
+}
+
+/// A `google.protobuf.Value` as JSON. As deep as the decoder lets messages be.
+fn json(value: prost_types::Value) -> Value {
+    match value.kind {
+        None | Some(ValueKind::NullValue(_)) => Value::Null,
+        Some(ValueKind::NumberValue(number)) => whole_or_not(number),
+        Some(ValueKind::StringValue(text)) => Value::String(text),
+        Some(ValueKind::BoolValue(truth)) => Value::Bool(truth),
+        Some(ValueKind::StructValue(inner)) => object(inner.fields),
+        Some(ValueKind::ListValue(list)) => Value::Array(list.values.into_iter().map(json).collect()),
+    }
+}
+
+fn whole_or_not(number: f64) -> Value {
+    let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number that fits, as was just asked")]
+        let whole = number as i64;
+        Some(Number::from(whole))
+    } else {
+        Number::from_f64(number)
+    };
+    number.map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::core::v3::Extension;
+
+    use super::*;
+
+    const ID: &str = "sidecar~10.1.2.3~web-1.shop~shop.svc.cluster.local";
+
+    fn node(metadata: &[(&str, ValueKind)]) -> Node {
+        let fields = metadata
+            .iter()
+            .map(|(key, kind)| ((*key).to_owned(), prost_types::Value { kind: Some(kind.clone()) }))
+            .collect();
+        Node { id: ID.to_owned(), metadata: Some(prost_types::Struct { fields }), ..Node::default() }
+    }
+
+    fn text(text: &str) -> ValueKind {
+        ValueKind::StringValue(text.to_owned())
+    }
+
+    fn caller(identity: &str) -> Caller {
+        Caller { identities: vec![Arc::from("spiffe://x/ns/other/sa/web"), Arc::from(identity)] }
+    }
+
+    #[test]
+    fn a_node_is_read() {
+        let labels = prost_types::Struct {
+            fields: [("app".to_owned(), prost_types::Value { kind: Some(text("web")) })].into(),
+        };
+        let mut node = node(&[
+            ("NAMESPACE", text("shop")),
+            ("INSTANCE_IPS", text("10.1.2.3,fd00::3")),
+            ("PORT", ValueKind::NumberValue(15020.0)),
+            ("LABELS", ValueKind::StructValue(labels)),
+        ]);
+        node.extensions = vec![Extension { name: "envoy.filters.http.router".to_owned(), ..Extension::default() }];
+        let proxy = proxy(node, None).unwrap();
+        assert_eq!(proxy.ips.len(), 2);
+        assert_eq!(proxy.metadata["PORT"], 15020);
+        assert_eq!(&*proxy.labels["app"], "web");
+        assert!(proxy.supports("envoy.filters.http.router") && !proxy.supports("istio.alpn"));
+        assert_eq!(proxy.identity, None);
+    }
+
+    #[test]
+    fn a_node_that_lists_no_extensions_is_taken_to_have_all() {
+        assert!(proxy(node(&[]), None).unwrap().supports("istio.alpn"));
+    }
+
+    #[test]
+    fn what_is_no_proxy_is_refused() {
+        let refused = proxy(Node { id: "me".to_owned(), ..Node::default() }, None).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn a_caller_may_only_be_itself() {
+        let account = [("NAMESPACE", text("shop")), ("SERVICE_ACCOUNT", text("web"))];
+        for (identity, metadata, allowed) in [
+            ("spiffe://cluster.local/ns/shop/sa/web", &account[..], true),
+            ("spiffe://cluster.local/ns/shop/sa/api", &account[..], false),
+            ("spiffe://cluster.local/ns/shop/sa/api", &account[..1], true),
+            ("spiffe://cluster.local/ns/bank/sa/web", &account[..1], false),
+            ("spiffe://cluster.local/ns/shop/sa/web/x", &account[..1], false),
+            ("shop/web", &account[..1], false),
+        ] {
+            let found = proxy(node(metadata), Some(&caller(identity)));
+            match found {
+                Ok(proxy) => assert_eq!((proxy.identity.as_deref(), allowed), (Some(identity), true)),
+                Err(status) => assert_eq!((status.code(), allowed), (tonic::Code::PermissionDenied, false)),
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The order across types: make before break.
+//!
+//! Listeners and routes wait until the clusters that they may name are sent and warm; clusters are taken away only when no
+//! listener and no route can name them any more. Every wait is bounded.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::changes::Names;
+use super::session::Session;
+use super::watch::{Removals, Watch};
+use crate::api::names::ResourceName;
+use crate::push::resource::ResourceType;
+
+/// The longest that one type waits for another.
+pub(super) const ORDER_WAIT: Duration = Duration::from_secs(5);
+
+/// What types wait for.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Endpoint sets that clusters sent on this stream wait for.
+    warming: BTreeSet<ResourceName>,
+    /// Since when listeners or routes wait.
+    held_since: Option<Duration>,
+}
+
+impl Session {
+    /// Clusters were sent that wait for these endpoint sets. Those that the client watches already it needs once more: Envoy
+    /// warms a changed cluster anew, and asks again in neither protocol for sure (envoyproxy/envoy #13009, #33607).
+    pub(super) fn clusters_sent(&mut self, warming: &Names) {
+        if warming.is_empty() {
+            return;
+        }
+        self.order.warming.extend(warming.iter().cloned());
+        if let Some(endpoints) = self.watches.get_mut(&ResourceType::Endpoint) {
+            endpoints.force(warming);
+        }
+    }
+
+    /// Whether a type's changes may go out now, as far as other types count.
+    pub(super) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
+        match kind {
+            ResourceType::Listener | ResourceType::Route => {}
+            ResourceType::Cluster
+            | ResourceType::Endpoint
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable => return true,
+        }
+        if !self.are_clusters_cold() {
+            self.order.held_since = None;
+            return true;
+        }
+        let since = *self.order.held_since.get_or_insert(now);
+        if now < since + ORDER_WAIT {
+            return false;
+        }
+        self.order.warming.clear();
+        true
+    }
+
+    /// Whether clusters are unsent, or wait for endpoints that the client has yet to ask for. A client that watches no
+    /// endpoints at all never asks.
+    fn are_clusters_cold(&self) -> bool {
+        self.is_unsent(ResourceType::Cluster)
+            || !self.order.warming.is_empty() && self.watches.contains_key(&ResourceType::Endpoint)
+    }
+
+    /// All that the client watches of endpoints is sent: clusters wait no longer for those.
+    pub(super) fn endpoints_sent(&mut self) {
+        let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else { return };
+        let interest = &endpoints.interest;
+        self.order.warming.retain(|name| !interest.wildcard && !interest.names.contains(name));
+    }
+
+    /// Whether what is gone of a type may be taken from the client now.
+    pub(super) fn removals(&self, kind: ResourceType, now: Duration) -> Removals {
+        let waited = || {
+            let since = self.watches.get(&kind).and_then(Watch::leaving_since);
+            since.is_some_and(|since| since + ORDER_WAIT <= now)
+        };
+        let are_quiet = match kind {
+            ResourceType::Cluster => self.is_quiet(ResourceType::Listener) && self.is_quiet(ResourceType::Route),
+            ResourceType::Endpoint => self.is_quiet(ResourceType::Cluster),
+            ResourceType::Listener
+            | ResourceType::Route
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable => true,
+        };
+        if are_quiet || waited() { Removals::Allowed } else { Removals::Withheld }
+    }
+
+    /// When listeners and routes go out come what may.
+    pub(super) fn held_until(&self) -> Option<Duration> {
+        self.order.held_since.map(|since| since + ORDER_WAIT)
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn release(&mut self) {
+        let waits = self.is_unsent(ResourceType::Listener) || self.is_unsent(ResourceType::Route);
+        if !waits {
+            self.order.held_since = None;
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Requests of both protocols, taken apart at the door.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use tonic::Status;
+
+use super::changes::Brought;
+use crate::api::names::ResourceName;
+use crate::push::resource::ResourceType;
+
+/// Names in one request. A client may build up more with several; [`MAX_WATCHED`](super::session::MAX_WATCHED) bounds those.
+const MAX_NAMES: usize = 100_000;
+/// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
+const MAX_NAME_BYTES: usize = 4096;
+/// The name that stands for everything.
+const STAR: &str = "*";
+/// Health reports of virtual machines come over the same stream.
+const HEALTH_URL: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
+/// Which of the two protocols a stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// `StreamAggregatedResources`.
+    StateOfTheWorld,
+    /// `DeltaAggregatedResources`.
+    Delta,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// All that the client wants of a type from now on.
+    State {
+        /// The type.
+        kind: ResourceType,
+        /// What it says about the last response.
+        quoted: Quoted,
+        /// What it wants.
+        wanted: Wanted,
+    },
+    /// What the client wants more and less of a type.
+    Delta {
+        /// The type.
+        kind: ResourceType,
+        /// What it says about an earlier response.
+        quoted: Quoted,
+        /// What it wants from now on.
+        subscribe: Wanted,
+        /// What it wants no longer.
+        unsubscribe: Wanted,
+        /// What it has from an earlier stream.
+        brought: Brought,
+    },
+    /// A type that is not served.
+    Unserved {
+        /// The type URL.
+        url: String,
+    },
+    /// A health report: nothing to answer.
+    Health,
+}
+
+/// What a request says about a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Quoted {
+    /// The response's nonce; empty if the request is about none.
+    pub(super) nonce: String,
+    /// Why the response was rejected, if it was.
+    pub(super) error: Option<Rejection>,
+}
+
+/// Why a client did not take a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The gRPC code.
+    pub code: i32,
+    /// In the client's words.
+    pub message: Arc<str>,
+}
+
+/// Names, and whether `*` is among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// `*` is among them.
+    pub(super) star: bool,
+    /// The others.
+    pub(super) names: BTreeSet<ResourceName>,
+}
+
+/// A request message of either protocol.
+pub(super) trait Wire: prost::Message + Default + 'static {
+    /// The protocol that it belongs to.
+    const PROTOCOL: Protocol;
+
+    /// Who asks; clients say so on the first request only.
+    fn take_node(&mut self) -> Option<Node>;
+
+    /// Whether it is a health report, which says nothing of who sends it.
+    fn is_health(&self) -> bool;
+
+    /// Takes the message apart.
+    ///
+    /// # Errors
+    /// When it is larger than any honest client's.
+    fn parse(self) -> Result<Request, Status>;
+}
+
+impl Wanted {
+    fn parse(names: Vec<String>) -> Result<Self, Status> {
+        if names.len() > MAX_NAMES {
+            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} resource names in a request")));
+        }
+        let mut wanted = Self::default();
+        for name in names {
+            if name.len() > MAX_NAME_BYTES {
+                return Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")));
+            }
+            if name == STAR {
+                wanted.star = true;
+            } else {
+                wanted.names.insert(ResourceName::new(name));
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Whether it is about nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.star && self.names.is_empty()
+    }
+}
+
+impl Quoted {
+    fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
+        let error = error.map(|error| Rejection { code: error.code, message: Arc::from(error.message) });
+        Self { nonce, error }
+    }
+}
+
+impl Wire for DiscoveryRequest {
+    const PROTOCOL: Protocol = Protocol::StateOfTheWorld;
+
+    fn take_node(&mut self) -> Option<Node> {
+        self.node.take()
+    }
+
+    fn is_health(&self) -> bool {
+        self.type_url == HEALTH_URL
+    }
+
+    fn parse(self) -> Result<Request, Status> {
+        let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
+            return Ok(unserved(self.type_url));
+        };
+        let quoted = Quoted::new(self.response_nonce, self.error_detail);
+        Ok(Request::State { kind, quoted, wanted: Wanted::parse(self.resource_names)? })
+    }
+}
+
+impl Wire for DeltaDiscoveryRequest {
+    const PROTOCOL: Protocol = Protocol::Delta;
+
+    fn take_node(&mut self) -> Option<Node> {
+        self.node.take()
+    }
+
+    fn is_health(&self) -> bool {
+        self.type_url == HEALTH_URL
+    }
+
+    fn parse(self) -> Result<Request, Status> {
+        let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
+            return Ok(unserved(self.type_url));
+        };
+        if self.initial_resource_versions.len() > MAX_NAMES {
+            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")));
+        }
+        let brought = self.initial_resource_versions.into_iter();
+        Ok(Request::Delta {
+            kind,
+            quoted: Quoted::new(self.response_nonce, self.error_detail),
+            subscribe: Wanted::parse(self.resource_names_subscribe)?,
+            unsubscribe: Wanted::parse(self.resource_names_unsubscribe)?,
+            brought: Brought::new(brought.map(|(name, version)| (ResourceName::new(name), version))),
+        })
+    }
+}
+
+fn unserved(url: String) -> Request {
+    if url == HEALTH_URL { Request::Health } else { Request::Unserved { url } }
+}

@@ -1,0 +1,222 @@
+//! The gRPC service, and the port on which it is served in plain text.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderValue, Response, header};
+use jiff::Timestamp;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::admission::Admission;
+use super::body::{self, Outbox};
+use super::connections::Connections;
+use super::frames::Frames;
+use super::metrics::Metrics;
+use super::node::Caller;
+use super::request::Wire;
+use super::stream::{self, Origin};
+use crate::push::worker::PushHandle;
+
+/// What one client may do, and how the connections are kept alive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit.
+    pub streams_per_second: f64,
+    /// `ISTIO_GPRC_MAXRECVMSGSIZE`: bytes of one request. Default 4 MiB.
+    pub request_bytes: usize,
+    /// `ISTIO_GPRC_MAXSTREAMS`: streams on one connection. Default 100,000.
+    pub streams_per_connection: u32,
+    /// `--keepaliveInterval`: quiet after which a client is asked for a sign of life. Default 30 s.
+    pub keepalive_interval: Duration,
+    /// `--keepaliveTimeout`: how long it may take to give it. Default 10 s.
+    pub keepalive_timeout: Duration,
+    /// `--keepaliveMaxServerConnectionAge`: how long a connection may live. Default for ever.
+    pub max_age: Option<Duration>,
+    /// How long streams of a connection that came of age may go on. Default 10 s.
+    pub max_age_grace: Duration,
+}
+
+/// The aggregated discovery service. Clones are one service: all ports serve the same streams.
+#[derive(Clone, Debug)]
+pub struct Ads {
+    core: Arc<Core>,
+}
+
+/// What all streams share.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) push: PushHandle,
+    pub(super) frames: Frames,
+    pub(super) metrics: Metrics,
+    pub(super) connections: Arc<Connections>,
+    /// Ends all streams.
+    pub(super) drain: CancellationToken,
+    /// The wall clock at the start; later moments are told from [`Core::begun`].
+    pub(super) started: Timestamp,
+    /// The same as versions show it, to the second.
+    pub(super) started_text: Arc<str>,
+    pub(super) begun: Instant,
+    limits: Limits,
+    admission: Admission,
+    numbers: AtomicU64,
+    tasks: TaskTracker,
+}
+
+/// The service's name on the wire.
+const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+/// The path of its state-of-the-world method.
+const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// The path of its delta method.
+const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            streams_per_second: 0.0,
+            request_bytes: 4 << 20,
+            streams_per_connection: 100_000,
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            max_age: None,
+            max_age_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Core {
+    /// The next stream's number.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
+
+impl Ads {
+    /// A service that answers from `push`. `started` is the wall clock now. Streams end when `drain` is cancelled.
+    #[must_use]
+    pub fn new(push: PushHandle, metrics: Metrics, limits: Limits, started: Timestamp, drain: CancellationToken) -> Self {
+        let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+        let core = Core {
+            push,
+            frames: Frames::default(),
+            metrics,
+            connections: Arc::default(),
+            drain,
+            started,
+            started_text,
+            begun: Instant::now(),
+            admission: Admission::new(limits.streams_per_second),
+            limits,
+            numbers: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    /// The open streams.
+    #[must_use]
+    pub fn connections(&self) -> Arc<Connections> {
+        self.core.connections.clone()
+    }
+
+    /// Serves in plain text until the drain is signalled and all streams have ended.
+    ///
+    /// # Errors
+    /// When the listener fails.
+    pub async fn serve(self, listener: TcpListener) -> Result<(), tonic::transport::Error> {
+        let drain = self.core.drain.clone();
+        let server = self.server().add_service(self.clone());
+        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+        server.serve_with_incoming_shutdown(incoming, drain.cancelled()).await?;
+        self.ended().await;
+        Ok(())
+    }
+
+    /// A gRPC server with the limits of this service, for a port that serves it beside others.
+    #[must_use]
+    pub fn server(&self) -> tonic::transport::Server {
+        let limits = &self.core.limits;
+        let server = tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(limits.keepalive_interval))
+            .http2_keepalive_timeout(Some(limits.keepalive_timeout))
+            .max_concurrent_streams(limits.streams_per_connection);
+        match limits.max_age {
+            Some(age) => server.max_connection_age(age).max_connection_age_grace(limits.max_age_grace),
+            None => server,
+        }
+    }
+
+    /// Waits until all streams have ended after the drain was signalled.
+    pub async fn ended(&self) {
+        self.core.tasks.close();
+        self.core.tasks.wait().await;
+    }
+
+    /// Begins a stream.
+    fn begin<M: Wire>(&self, request: http::Request<Body>) -> Result<Response<Body>, Status> {
+        let core = self.core.clone();
+        if !core.push.is_synced() {
+            return Err(Status::unavailable("the server has not read its configuration yet"));
+        }
+        let begin = core.admission.admit(Instant::now()).map_err(|_| Status::resource_exhausted("too many streams"))?;
+        let (parts, body) = request.into_parts();
+        let origin = Origin {
+            peer: parts.extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr),
+            caller: parts.extensions.get::<Caller>().cloned(),
+        };
+        let decoder = ProstCodec::<M, M>::raw_decoder(tonic::codec::BufferSettings::default());
+        let requests = Streaming::new_request(decoder, body, None, Some(core.limits.request_bytes));
+        let (outbox, responses) = body::channel();
+        self.core.tasks.spawn(wait_and_run::<M>(core, begin, requests, outbox, origin));
+        let mut response = Response::new(Body::new(responses));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        Ok(response)
+    }
+}
+
+/// Runs a stream when its turn has come.
+async fn wait_and_run<M: Wire>(
+    core: Arc<Core>,
+    begin: Instant,
+    requests: Streaming<M>,
+    outbox: Outbox,
+    origin: Origin,
+) {
+    tokio::time::sleep_until(begin).await;
+    stream::run(core, requests, outbox, origin).await;
+}
+
+impl NamedService for Ads {
+    const NAME: &'static str = SERVICE;
+}
+
+impl tower_service::Service<http::Request<Body>> for Ads {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let answer = match request.uri().path() {
+            STATE_PATH => self.begin::<DiscoveryRequest>(request),
+            DELTA_PATH => self.begin::<DeltaDiscoveryRequest>(request),
+            _ => Err(Status::unimplemented("no such method")),
+        };
+        ready(Ok(answer.unwrap_or_else(Status::into_http)))
+    }
+}

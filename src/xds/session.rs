@@ -1,0 +1,371 @@
+//! The state of one stream: events in, effects out, no I/O and no clock.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::changes::{Base, Brought};
+use super::frames::Frames;
+use super::mailbox::Mail;
+use super::order::{ORDER_WAIT, Order};
+use super::request::{Protocol, Quoted, Rejection, Request, Wanted};
+use super::watch::{Removals, Told, Watch};
+use crate::api::names::ResourceName;
+use crate::push::engine::Interest;
+use crate::push::resource::{Collection, ResourceType};
+
+/// Names that one stream may watch of one type.
+pub(super) const MAX_WATCHED: usize = 200_000;
+/// Types that are not served and that one stream may ask for.
+const MAX_UNSERVED: usize = 64;
+
+/// What happens to a stream.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The client said something.
+    Request(Request),
+    /// The push thread said what the client shall have of a type.
+    Mail(ResourceType, Mail),
+}
+
+/// What a stream's task does upon an event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Effect {
+    /// Tell the push thread what the client wants.
+    Subscribe(ResourceType, Interest),
+    /// Tell the push thread that the client wants nothing of a type.
+    Unsubscribe(ResourceType),
+    /// A response was rejected.
+    Rejected(ResourceType, Rejection),
+    /// A request was about a response that is not the last.
+    Stale(ResourceType),
+    /// The client asks for more than any honest one: end the stream.
+    Refuse(&'static str),
+}
+
+/// One response to send.
+#[derive(Debug)]
+pub(super) struct Response {
+    /// The type, `None` for one that is not served.
+    pub(super) kind: Option<ResourceType>,
+    /// The type URL.
+    pub(super) type_url: String,
+    /// The version of the whole.
+    pub(super) version: Arc<str>,
+    /// What the client quotes in its answer.
+    pub(super) nonce: Arc<str>,
+    /// Names that no longer stand for anything (delta only).
+    pub(super) removed: Vec<ResourceName>,
+    /// The `resources` field, encoded.
+    pub(super) payload: Bytes,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+/// The state.
+#[derive(Debug)]
+pub(super) struct Session {
+    protocol: Protocol,
+    marks: Marks,
+    /// By type; no entry for types that were never asked for.
+    pub(super) watches: BTreeMap<ResourceType, Watch>,
+    /// Subscriptions that the push thread has yet to answer. What it sends before is for what the client wanted earlier.
+    unanswered: BTreeMap<ResourceType, u32>,
+    pub(super) order: Order,
+    unserved: BTreeSet<String>,
+    to_answer: VecDeque<String>,
+    /// The newest snapshot heard of.
+    revision: u64,
+}
+
+/// What versions and nonces are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    /// The server's start: tells versions of two processes apart.
+    pub(super) started: Arc<str>,
+    /// The stream's number within the process.
+    pub(super) stream: u64,
+    /// Responses sent so far.
+    pub(super) count: u64,
+}
+
+impl Marks {
+    /// Marks of the next response.
+    fn next(&mut self, revision: u64, at: Duration) -> Told {
+        self.count += 1;
+        let version: Arc<str> = format!("{}/{revision}", self.started).into();
+        let nonce = format!("{version}-{}.{}", self.stream, self.count).into();
+        Told { nonce, version, at }
+    }
+}
+
+impl Session {
+    /// A stream that has asked for nothing yet.
+    pub(super) fn new(protocol: Protocol, marks: Marks) -> Self {
+        Self {
+            protocol,
+            marks,
+            watches: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            order: Order::default(),
+            unserved: BTreeSet::new(),
+            to_answer: VecDeque::new(),
+            revision: 0,
+        }
+    }
+
+    /// Takes an event in.
+    pub(super) fn step(&mut self, event: Event, frames: &Frames) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Request(Request::State { kind, quoted, wanted }) => self.on_state(kind, quoted, wanted, &mut effects),
+            Event::Request(Request::Delta { kind, quoted, subscribe, unsubscribe, brought }) => {
+                if self.watches.contains_key(&kind) {
+                    self.on_delta(kind, quoted, subscribe, unsubscribe, &mut effects);
+                } else {
+                    self.on_first_delta(kind, quoted, subscribe, unsubscribe, brought, frames, &mut effects);
+                }
+            }
+            Event::Request(Request::Unserved { url }) => {
+                if self.unserved.len() >= MAX_UNSERVED {
+                    effects.push(Effect::Refuse("too many types that are not served"));
+                } else if self.unserved.insert(url.clone()) {
+                    self.to_answer.push_back(url);
+                }
+            }
+            Event::Request(Request::Health) => {}
+            Event::Mail(kind, mail) => self.on_mail(kind, mail),
+        }
+        if self.watches.values().any(|watch| watch.interest.names.len() > MAX_WATCHED) {
+            effects.push(Effect::Refuse("too many resource names on one stream"));
+        }
+        effects
+    }
+
+    fn on_mail(&mut self, kind: ResourceType, mail: Mail) {
+        self.revision = self.revision.max(mail.revision);
+        let unanswered = self.unanswered.entry(kind).or_default();
+        *unanswered = unanswered.saturating_sub(mail.answers);
+        if *unanswered > 0 {
+            return;
+        }
+        if let Some(watch) = self.watches.get_mut(&kind)
+            && !is_empty(&watch.interest)
+        {
+            watch.receive(mail.collection, mail.revision);
+        }
+    }
+
+    fn on_state(&mut self, kind: ResourceType, quoted: Quoted, wanted: Wanted, effects: &mut Vec<Effect>) {
+        // Types that are wildcards by nature cannot be left: an empty list means all of them, as in Istio.
+        let wildcard = wanted.star || wanted.names.is_empty() && kind.is_wildcard_by_default();
+        let Quoted { nonce, error } = quoted;
+        let is_rejected = error.is_some();
+        if let Some(error) = &error {
+            effects.push(Effect::Rejected(kind, error.clone()));
+        }
+        let Some(watch) = self.watches.get_mut(&kind) else {
+            if wildcard || !wanted.names.is_empty() {
+                let interest = Interest { wildcard, names: Arc::new(wanted.names) };
+                self.watches.insert(kind, Watch::new(kind, interest, Base::Nothing));
+                self.refresh(kind, effects);
+            }
+            return;
+        };
+        if let Some(error) = error {
+            watch.reject(&nonce, error, Protocol::StateOfTheWorld);
+        }
+        if !wildcard && wanted.names.is_empty() {
+            self.watches.remove(&kind);
+            effects.push(Effect::Unsubscribe(kind));
+            return;
+        }
+        let last = watch.last_nonce();
+        if nonce.is_empty() && last.is_some() {
+            watch.restart();
+        } else if !nonce.is_empty() && last != Some(&*nonce) {
+            effects.push(Effect::Stale(kind));
+            return;
+        } else if !is_rejected {
+            watch.acknowledge(&nonce);
+        }
+        if wildcard == watch.interest.wildcard && wanted.names == *watch.interest.names {
+            return;
+        }
+        if wildcard && !watch.interest.wildcard {
+            watch.ask_for_all();
+        }
+        let added: Vec<ResourceName> = wanted.names.difference(&watch.interest.names).cloned().collect();
+        watch.ask(added);
+        watch.interest = Interest { wildcard, names: Arc::new(wanted.names) };
+        self.refresh(kind, effects);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the parts of a request, taken apart once")]
+    fn on_first_delta(
+        &mut self,
+        kind: ResourceType,
+        quoted: Quoted,
+        subscribe: Wanted,
+        unsubscribe: Wanted,
+        brought: Brought,
+        frames: &Frames,
+        effects: &mut Vec<Effect>,
+    ) {
+        if let Some(error) = quoted.error {
+            effects.push(Effect::Rejected(kind, error));
+        }
+        let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
+        let wildcard = asks_for_all && !unsubscribe.star;
+        let mut names = subscribe.names;
+        if !wildcard {
+            // What the client has of named types it had asked for, as in Istio.
+            names.extend(brought.names().cloned());
+        }
+        names.retain(|name| !unsubscribe.names.contains(name));
+        let base = if brought.is_empty() { Base::Nothing } else { Base::Brought(frames.intern(brought)) };
+        let interest = Interest { wildcard, names: Arc::new(names) };
+        self.watches.insert(kind, Watch::new(kind, interest, base));
+        self.refresh(kind, effects);
+    }
+
+    fn on_delta(
+        &mut self,
+        kind: ResourceType,
+        quoted: Quoted,
+        subscribe: Wanted,
+        unsubscribe: Wanted,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(watch) = self.watches.get_mut(&kind) else { return };
+        let Quoted { nonce, error } = quoted;
+        // Subscriptions come with answers, too, and only once: a stale nonce does not void them.
+        let is_known = nonce.is_empty() || watch.last_nonce() == Some(&*nonce);
+        let is_answer = match error {
+            Some(error) => {
+                effects.push(Effect::Rejected(kind, error.clone()));
+                watch.reject(&nonce, error, Protocol::Delta)
+            }
+            None => watch.acknowledge(&nonce),
+        };
+        if !is_answer && !is_known {
+            effects.push(Effect::Stale(kind));
+        }
+        if subscribe.is_empty() && unsubscribe.is_empty() {
+            return;
+        }
+        let mut interest = watch.interest.clone();
+        interest.wildcard = (interest.wildcard || subscribe.star) && !unsubscribe.star;
+        let names = Arc::make_mut(&mut interest.names);
+        names.extend(subscribe.names.iter().cloned());
+        names.retain(|name| !unsubscribe.names.contains(name));
+        watch.ask(subscribe.names);
+        for name in &unsubscribe.names {
+            watch.let_go(name);
+        }
+        if interest.wildcard {
+            // The client cannot know whether the wildcard brings it the name that it let go.
+            watch.ask(unsubscribe.names);
+            if !watch.interest.wildcard {
+                watch.ask_for_all();
+            }
+        }
+        if interest != watch.interest {
+            watch.interest = interest;
+            self.refresh(kind, effects);
+        }
+    }
+
+    /// Has the push thread told what the client wants of a type now.
+    fn refresh(&mut self, kind: ResourceType, effects: &mut Vec<Effect>) {
+        let Some(watch) = self.watches.get_mut(&kind) else { return };
+        if is_empty(&watch.interest) {
+            watch.receive(Arc::new(Collection { kind, resources: Vec::new() }), self.revision);
+            effects.push(Effect::Unsubscribe(kind));
+        } else {
+            *self.unanswered.entry(kind).or_default() += 1;
+            effects.push(Effect::Subscribe(kind, watch.interest.clone()));
+        }
+    }
+
+    /// The next response, if any may be sent now. To be asked whenever there is room on the wire: what is asked later is
+    /// newer.
+    pub(super) fn next(&mut self, now: Duration, frames: &Frames) -> Option<Response> {
+        if let Some(type_url) = self.to_answer.pop_front() {
+            let Told { nonce, version, .. } = self.marks.next(self.revision, now);
+            let (removed, payload) = (Vec::new(), Bytes::new());
+            return Some(Response { kind: None, type_url, version, nonce, removed, payload, count: 0 });
+        }
+        let response = ResourceType::ALL.into_iter().find_map(|kind| self.next_of(kind, now, frames));
+        if response.is_none() {
+            self.release();
+        }
+        response
+    }
+
+    fn next_of(&mut self, kind: ResourceType, now: Duration, frames: &Frames) -> Option<Response> {
+        if self.is_unanswered(kind) || !self.watches.get(&kind)?.is_free(now) {
+            return None;
+        }
+        let removals = self.removals(kind, now);
+        let watch = self.watches.get(&kind)?;
+        let takes_away = removals == Removals::Allowed && watch.leaving_since().is_some();
+        if !watch.is_unsent() && !takes_away || !self.may_send(kind, now) {
+            return None;
+        }
+        let watch = self.watches.get_mut(&kind)?;
+        let composed = watch.compose(self.protocol, frames, removals)?;
+        let told = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
+        watch.settle(&composed, told.clone(), now);
+        if kind == ResourceType::Endpoint {
+            self.endpoints_sent();
+        }
+        let Told { nonce, version, .. } = told?;
+        if kind == ResourceType::Cluster {
+            self.clusters_sent(&composed.changes.warming);
+        }
+        Some(Response {
+            kind: Some(kind),
+            type_url: kind.type_url().to_owned(),
+            version,
+            nonce,
+            removed: composed.removed,
+            payload: composed.payload,
+            count: composed.count,
+        })
+    }
+
+    /// When, after `now`, something may be sent though nothing happens before.
+    pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
+        let waits = self.watches.values().flat_map(|watch| {
+            let free = watch.free_at().filter(|_| watch.is_unsent() || watch.leaving_since().is_some());
+            [free, watch.leaving_since().map(|since| since + ORDER_WAIT)]
+        });
+        waits.chain([self.held_until()]).flatten().filter(|at| *at > now).min()
+    }
+
+    /// Whether there is nothing left to send but what a rejection bars.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.watches.keys().all(|kind| !self.is_unsent(*kind))
+    }
+
+    fn is_unanswered(&self, kind: ResourceType) -> bool {
+        self.unanswered.get(&kind).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether a type has changes that are not sent.
+    pub(super) fn is_unsent(&self, kind: ResourceType) -> bool {
+        self.watches.get(&kind).is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
+    }
+
+    /// Whether all of a type is sent and answered.
+    pub(super) fn is_quiet(&self, kind: ResourceType) -> bool {
+        self.watches.get(&kind).is_none_or(|watch| watch.is_quiet() && !self.is_unanswered(kind))
+    }
+}
+
+fn is_empty(interest: &Interest) -> bool {
+    !interest.wildcard && interest.names.is_empty()
+}

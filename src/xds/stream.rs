@@ -1,0 +1,259 @@
+//! The task of one stream: it moves requests, mail and responses; what they mean is decided in its session.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tonic::{Code, Status, Streaming};
+use tracing::{debug, info, warn};
+
+use super::body::{Message, Outbox};
+use super::connections::{Connection, after};
+use super::mailbox::Mailbox;
+use super::metrics::RejectLabel;
+use super::node::{self, Caller};
+use super::request::Wire;
+use super::server::Core;
+use super::session::{Effect, Event, Marks, Session};
+use crate::push::engine::ProxyId;
+use crate::push::resource::ResourceType;
+use crate::push::worker::Ended;
+
+/// Where a stream comes from.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Origin {
+    /// The client's address, if the transport says so.
+    pub(super) peer: Option<SocketAddr>,
+    /// Who the client was proved to be, where that is asked.
+    pub(super) caller: Option<Caller>,
+}
+
+/// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
+struct Stream {
+    core: Arc<Core>,
+    connection: Arc<Connection>,
+    mailbox: Arc<Mailbox>,
+    begun: Instant,
+    /// The proxy's `ISTIO_VERSION`.
+    version: Arc<str>,
+    rejections: BTreeSet<(ResourceType, RejectLabel)>,
+    /// When the oldest change that is not sent in full was worked out.
+    changed: Option<Instant>,
+}
+
+/// Runs a stream to its end.
+pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Streaming<M>, outbox: Outbox, origin: Origin) {
+    let status = match serve(&core, requests, &outbox, origin).await {
+        Ok(()) => Status::ok(""),
+        Err(status) => {
+            // Clients go without a word all the time; that is no fault of anybody.
+            if matches!(status.code(), Code::Internal | Code::DataLoss | Code::OutOfRange) {
+                core.metrics.failed();
+                warn!(%status, "stream failed");
+            }
+            status
+        }
+    };
+    outbox.end(status);
+}
+
+async fn serve<M: Wire>(
+    core: &Arc<Core>,
+    mut requests: Streaming<M>,
+    outbox: &Outbox,
+    origin: Origin,
+) -> Result<(), Status> {
+    let first = tokio::select! {
+        biased;
+        () = core.drain.cancelled() => return Err(going_away()),
+        first = first_request(core, &mut requests) => first?,
+    };
+    let Some(mut first) = first else { return Ok(()) };
+    let node = first.take_node().filter(|node| !node.id.is_empty());
+    let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
+    let proxy = node::proxy(node, origin.caller.as_ref())?;
+    let mailbox = Arc::new(Mailbox::default());
+    let proxy_id = core.push.connect(proxy.clone(), mailbox.clone()).await.map_err(push_ended)?;
+    let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);
+    stream.on_request(first).await?;
+    stream.talk(requests, outbox).await
+}
+
+/// The first request that is more than a health report.
+async fn first_request<M: Wire>(core: &Core, requests: &mut Streaming<M>) -> Result<Option<M>, Status> {
+    loop {
+        let Some(request) = requests.message().await? else { return Ok(None) };
+        core.metrics.received(request.encoded_len());
+        if !request.is_health() {
+            return Ok(Some(request));
+        }
+    }
+}
+
+impl Stream {
+    fn new(
+        core: &Arc<Core>,
+        protocol: super::request::Protocol,
+        proxy: crate::push::proxy::Proxy,
+        proxy_id: ProxyId,
+        mailbox: Arc<Mailbox>,
+        peer: Option<SocketAddr>,
+    ) -> Self {
+        let number = core.next_number();
+        let begun = Instant::now();
+        let id: Arc<str> = format!("{}-{number}", proxy.name).into();
+        let version: Arc<str> = proxy.meta("ISTIO_VERSION").unwrap_or_default().into();
+        let marks = Marks { started: core.started_text.clone(), stream: number, count: 0 };
+        let connection = Arc::new(Connection {
+            id,
+            number,
+            peer,
+            since: after(core.started, begun.saturating_duration_since(core.begun)),
+            protocol,
+            proxy: Arc::new(proxy),
+            proxy_id,
+            session: Mutex::new(Session::new(protocol, marks)),
+            kick: core.drain.child_token(),
+        });
+        core.metrics.connected(&version);
+        core.connections.add(connection.clone());
+        info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
+        let (core, rejections) = (core.clone(), BTreeSet::new());
+        Self { core, connection, mailbox, begun, version, rejections, changed: None }
+    }
+
+    /// Requests go first: a client may be waiting for one, and they are cheap. Responses are made up when the wire has room,
+    /// never before.
+    async fn talk<M: Wire>(&mut self, mut requests: Streaming<M>, outbox: &Outbox) -> Result<(), Status> {
+        let connection = self.connection.clone();
+        let mailbox = self.mailbox.clone();
+        let mut may_send = true;
+        let mut waiting = Instant::now();
+        let mut wake: Option<Instant> = None;
+        loop {
+            tokio::select! {
+                biased;
+                () = connection.kick.cancelled() => return Err(going_away()),
+                request = requests.message() => match request? {
+                    Some(request) => {
+                        self.core.metrics.received(request.encoded_len());
+                        self.on_request(request).await?;
+                    }
+                    None => return Ok(()),
+                },
+                room = outbox.room(), if may_send => {
+                    let Some(room) = room else { return Ok(()) };
+                    self.core.metrics.waited(waiting.elapsed());
+                    match self.next()? {
+                        Some(message) => room.send(message),
+                        None => may_send = false,
+                    }
+                    waiting = Instant::now();
+                    wake = self.wake_at();
+                    continue;
+                }
+                () = mailbox.wait() => self.on_mail(),
+                () = tokio::time::sleep_until(wake.unwrap_or(waiting)), if wake.is_some() => wake = None,
+            }
+            if !may_send {
+                may_send = true;
+                waiting = Instant::now();
+            }
+        }
+    }
+
+    async fn on_request<M: Wire>(&mut self, request: M) -> Result<(), Status> {
+        let request = request.parse()?;
+        debug!(proxy = %self.connection.id, ?request, "request");
+        self.carry_out(Event::Request(request)).await
+    }
+
+    async fn carry_out(&mut self, event: Event) -> Result<(), Status> {
+        let effects = self.connection.session.lock().step(event, &self.core.frames);
+        let id = self.connection.proxy_id;
+        for effect in effects {
+            match effect {
+                Effect::Subscribe(kind, interest) => {
+                    self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;
+                }
+                Effect::Unsubscribe(kind) => self.core.push.unsubscribe(id, kind).await.map_err(push_ended)?,
+                Effect::Rejected(kind, rejection) => {
+                    let proxy = &self.connection.id;
+                    let (code, error) = (rejection.code, &*rejection.message);
+                    warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+                    let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, rejection.code);
+                    self.rejections.insert((kind, label));
+                }
+                Effect::Stale(kind) => self.core.metrics.expired(kind),
+                Effect::Refuse(why) => return Err(Status::resource_exhausted(why)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all mail in.
+    fn on_mail(&mut self) {
+        let mut session = self.connection.session.lock();
+        for (kind, mail) in self.mailbox.take() {
+            if mail.answers == 0 {
+                self.changed = Some(self.changed.map_or(mail.since, |earlier| earlier.min(mail.since)));
+            }
+            // Mail asks nothing of the task.
+            session.step(Event::Mail(kind, mail), &self.core.frames);
+        }
+    }
+
+    /// The next message for the wire, from the newest there is.
+    fn next(&mut self) -> Result<Option<Message>, Status> {
+        self.on_mail();
+        let begin = Instant::now();
+        let now = begin.saturating_duration_since(self.begun);
+        let mut session = self.connection.session.lock();
+        let Some(response) = session.next(now, &self.core.frames) else {
+            if session.is_all_sent()
+                && let Some(changed) = self.changed.take()
+            {
+                self.core.metrics.converged(changed.elapsed());
+            }
+            return Ok(None);
+        };
+        drop(session);
+        let (kind, count, removed) = (response.kind, response.count, response.removed.len());
+        let nonce = response.nonce.clone();
+        let message = Message::new(self.connection.protocol, response)?;
+        if let Some(kind) = kind {
+            self.core.metrics.pushed(kind, message.len(), begin.elapsed());
+            let bytes = message.len();
+            debug!(proxy = %self.connection.id, kind = kind.short_name(), count, removed, bytes, %nonce, "push");
+        }
+        Ok(Some(message))
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let now: Duration = self.begun.elapsed();
+        self.connection.session.lock().wake_at(now).map(|at| self.begun + at)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.push.disconnect(self.connection.proxy_id);
+        self.core.connections.remove(self.connection.number);
+        self.core.metrics.disconnected(&self.version);
+        for (kind, label) in &self.rejections {
+            self.core.metrics.forget(*kind, label);
+        }
+        info!(proxy = %self.connection.id, "disconnected");
+    }
+}
+
+fn going_away() -> Status {
+    Status::unavailable("the server is going away; connect again")
+}
+
+fn push_ended(_: Ended) -> Status {
+    Status::unavailable("the server is going away")
+}

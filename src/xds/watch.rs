@@ -1,0 +1,382 @@
+//! What one stream watches of one type: what it shall have, what it was sent, what it said to that.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::changes::{Base, Changes, Leaving, Names, encode_keeping, find};
+use super::frames::Frames;
+use super::request::{Protocol, Rejection};
+use crate::api::names::ResourceName;
+use crate::push::engine::Interest;
+use crate::push::resource::{Collection, Resource, ResourceType};
+
+/// How long a response may stay unanswered before newer ones of its type are sent on top of it. Envoy answers late while it
+/// warms clusters; some clients never answer.
+pub(super) const ACK_WAIT: Duration = Duration::from_secs(5);
+/// Responses remembered as unanswered. One more is added per [`ACK_WAIT`] only; the oldest is then taken as accepted.
+const MAX_IN_FLIGHT: usize = 4;
+
+/// One subscription of a stream.
+#[derive(Debug)]
+pub(super) struct Watch {
+    kind: ResourceType,
+    /// What the client wants.
+    pub(super) interest: Interest,
+    latest: Option<Arc<Collection>>,
+    revision: u64,
+    held: Held,
+    leaving_since: Option<Duration>,
+    owed: Owed,
+    in_flight: VecDeque<InFlight>,
+    /// The client rejected the latest: nothing is sent until it changes.
+    barred: bool,
+    /// For people to read.
+    pub(super) history: History,
+}
+
+/// What was said last, either way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    /// Nonce and version of the last response.
+    pub(super) sent: Option<Told>,
+    /// Nonce and version of the last accepted response.
+    pub(super) acked: Option<Told>,
+    /// Why the last answered response was rejected, if it was.
+    pub(super) rejected: Option<Rejection>,
+}
+
+/// One response, by its marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    /// The nonce.
+    pub(super) nonce: Arc<str>,
+    /// The version of the whole.
+    pub(super) version: Arc<str>,
+    /// When it was sent, counted from the stream's begin.
+    pub(super) at: Duration,
+}
+
+/// What the client has.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    base: Base,
+    /// What it has beside the base and shall lose, later.
+    leaving: BTreeMap<ResourceName, Option<Arc<Resource>>>,
+}
+
+/// What must be sent though it may not have changed.
+#[derive(Debug, Default)]
+struct Owed {
+    /// The first answer, even if it is empty.
+    first: bool,
+    /// Names that were asked for.
+    asked: BTreeSet<ResourceName>,
+    /// Names that the client needs again.
+    forced: Vec<Names>,
+}
+
+/// A response that the client has not answered.
+#[derive(Debug)]
+struct InFlight {
+    told: Told,
+    /// What the client had, and what was owed to it, before.
+    before: Held,
+    owed: Owed,
+}
+
+/// Whether what is gone may be taken from the client now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removals {
+    /// Now.
+    Allowed,
+    /// When nothing can refer to it any more.
+    Withheld,
+}
+
+/// What the next response holds.
+#[derive(Debug)]
+pub(super) struct Composed {
+    /// The difference behind it.
+    pub(super) changes: Arc<Changes>,
+    /// The encoded resources.
+    pub(super) payload: Bytes,
+    /// How many.
+    pub(super) count: usize,
+    /// The names that the client is told to forget (delta only).
+    pub(super) removed: Vec<ResourceName>,
+    /// What it shall lose later.
+    leaving: BTreeMap<ResourceName, Option<Arc<Resource>>>,
+    /// Whether there is anything to say.
+    pub(super) worth_sending: bool,
+}
+
+impl Owed {
+    fn is_nothing(&self) -> bool {
+        !self.first && self.asked.is_empty() && self.forced.is_empty()
+    }
+}
+
+impl Watch {
+    /// A subscription that owes a first answer. `asked` are those of its names that the client does not have.
+    pub(super) fn new(kind: ResourceType, interest: Interest, base: Base) -> Self {
+        let asked = interest.names.iter().filter(|name| !base.contains(name)).cloned().collect();
+        Self {
+            kind,
+            interest,
+            latest: None,
+            revision: 0,
+            held: Held { base, leaving: BTreeMap::new() },
+            leaving_since: None,
+            owed: Owed { first: true, asked, forced: Vec::new() },
+            in_flight: VecDeque::new(),
+            barred: false,
+            history: History::default(),
+        }
+    }
+
+    /// Takes in what the client shall have from now on.
+    pub(super) fn receive(&mut self, collection: Arc<Collection>, revision: u64) {
+        if self.latest.as_ref().is_none_or(|latest| !Arc::ptr_eq(latest, &collection)) {
+            self.barred = false;
+        }
+        self.latest = Some(collection);
+        self.revision = revision;
+    }
+
+    /// The client forgot everything it had: it gets all anew.
+    pub(super) fn restart(&mut self) {
+        self.held = Held::default();
+        self.in_flight.clear();
+        self.barred = false;
+        self.owed.first = true;
+    }
+
+    /// The client asks for these names, whether or not it asked before.
+    pub(super) fn ask(&mut self, names: impl IntoIterator<Item = ResourceName>) {
+        let before = self.owed.asked.len();
+        self.owed.asked.extend(names);
+        if self.owed.asked.len() > before {
+            self.barred = false;
+        }
+    }
+
+    /// The client asks for everything.
+    pub(super) fn ask_for_all(&mut self) {
+        self.owed.first = true;
+        self.barred = false;
+    }
+
+    /// The client wants this name no longer, and forgets it without being told.
+    pub(super) fn let_go(&mut self, name: &ResourceName) {
+        self.owed.asked.remove(name);
+        self.held.leaving.remove(name);
+    }
+
+    /// The client needs these again, if it watches them.
+    pub(super) fn force(&mut self, names: &Names) {
+        if self.interest.wildcard || names.iter().any(|name| self.interest.names.contains(name)) {
+            self.owed.forced.push(names.clone());
+        }
+    }
+
+    /// The nonce of the last response.
+    pub(super) fn last_nonce(&self) -> Option<&str> {
+        self.history.sent.as_ref().map(|told| &*told.nonce)
+    }
+
+    /// The client took the response with this nonce, and all before it. False if no such response is unanswered.
+    pub(super) fn acknowledge(&mut self, nonce: &str) -> bool {
+        let Some(answered) = self.take_answered(nonce).pop() else { return false };
+        self.history.acked = Some(answered.told);
+        self.history.rejected = None;
+        true
+    }
+
+    /// The client did not take the response with this nonce. What it has is what it had before, but for a part that it may
+    /// have taken; the next change is told from there. False if no such response is unanswered.
+    pub(super) fn reject(&mut self, nonce: &str, rejection: Rejection, protocol: Protocol) -> bool {
+        let Some(answered) = self.take_answered(nonce).pop() else { return false };
+        let sent = std::mem::replace(&mut self.held, answered.before);
+        self.held.leaving.extend(sent.leaving);
+        if protocol == Protocol::Delta
+            && let Base::Sent(collection) = &sent.base
+        {
+            // Should one of these vanish before the client has taken it, it is told so in case it did take it.
+            let new = Changes::between(&self.held.base, collection, None).resources;
+            self.held.leaving.extend(new.iter().map(|resource| (resource.name.clone(), Some(resource.clone()))));
+        }
+        self.owed.asked.extend(answered.owed.asked);
+        self.owed.forced.extend(answered.owed.forced);
+        self.history.rejected = Some(rejection);
+        self.barred = true;
+        true
+    }
+
+    fn take_answered(&mut self, nonce: &str) -> Vec<InFlight> {
+        match self.in_flight.iter().position(|sent| &*sent.told.nonce == nonce) {
+            Some(at) => self.in_flight.drain(..=at).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Whether a response may go out now, as far as the client's answers count.
+    pub(super) fn is_free(&self, now: Duration) -> bool {
+        self.free_at().is_none_or(|at| at <= now)
+    }
+
+    /// When the last response counts as taken without an answer.
+    pub(super) fn free_at(&self) -> Option<Duration> {
+        self.in_flight.back().map(|sent| sent.told.at + ACK_WAIT)
+    }
+
+    /// Whether there may be something to send, removals that are put off aside.
+    pub(super) fn is_unsent(&self) -> bool {
+        let Some(latest) = &self.latest else { return false };
+        !self.barred && (!self.held.base.is(latest) || !self.owed.is_nothing())
+    }
+
+    /// Since when something waits to be taken away.
+    pub(super) fn leaving_since(&self) -> Option<Duration> {
+        self.leaving_since.filter(|_| !self.barred)
+    }
+
+    /// Whether all is sent and answered.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty() && !self.is_unsent() && self.leaving_since().is_none()
+    }
+
+    /// The snapshot that the latest collection comes from.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// What was sent last.
+    pub(super) fn sent(&self) -> Option<&Arc<Collection>> {
+        match &self.held.base {
+            Base::Sent(collection) => Some(collection),
+            Base::Nothing | Base::Brought(_) => None,
+        }
+    }
+
+    /// Makes up the next response. Costs little when another stream made the same step.
+    pub(super) fn compose(&self, protocol: Protocol, frames: &Frames, removals: Removals) -> Option<Composed> {
+        let latest = self.latest.as_ref()?;
+        let changes = self.changes(frames, latest);
+        let gone = self.gone(&changes, latest);
+        Some(match protocol {
+            Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
+            Protocol::StateOfTheWorld if self.is_told_whole() => {
+                self.compose_whole(&changes, gone, latest, removals, frames)
+            }
+            Protocol::StateOfTheWorld => {
+                let (payload, count) = (changes.state(), changes.resources.len());
+                let worth_sending = self.owed.first || count > 0;
+                Composed { changes, payload, count, removed: Vec::new(), leaving: BTreeMap::new(), worth_sending }
+            }
+        })
+    }
+
+    fn compose_delta(
+        &self,
+        changes: Arc<Changes>,
+        gone: BTreeMap<ResourceName, Option<Arc<Resource>>>,
+        latest: &Collection,
+        removals: Removals,
+    ) -> Composed {
+        // Names that do not exist are told as removed at once: the client waits for an answer.
+        let mut removed: BTreeSet<ResourceName> =
+            self.owed.asked.iter().filter(|name| find(latest, name).is_none()).cloned().collect();
+        let mut leaving = gone;
+        match removals {
+            Removals::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
+            Removals::Withheld => leaving.retain(|name, _| !removed.contains(name)),
+        }
+        let (payload, count) = (changes.delta(), changes.resources.len());
+        let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
+        Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
+    }
+
+    fn compose_whole(
+        &self,
+        changes: &Arc<Changes>,
+        gone: BTreeMap<ResourceName, Option<Arc<Resource>>>,
+        latest: &Arc<Collection>,
+        removals: Removals,
+        frames: &Frames,
+    ) -> Composed {
+        let mut worth_sending = self.owed.first || !self.owed.asked.is_empty() || !changes.resources.is_empty();
+        let mut leaving = gone;
+        if removals == Removals::Allowed {
+            worth_sending |= !leaving.is_empty();
+            leaving.clear();
+        }
+        let count = latest.resources.len() + leaving.len();
+        let payload = if !worth_sending {
+            Bytes::new()
+        } else if leaving.is_empty() {
+            frames.changes(&Base::Nothing, latest, None).state()
+        } else if self.held.leaving.is_empty() && leaving.len() == changes.removed.len() {
+            changes.keeping(latest)
+        } else {
+            encode_keeping(latest, leaving.values().flatten().cloned())
+        };
+        Composed { changes: changes.clone(), payload, count, removed: Vec::new(), leaving, worth_sending }
+    }
+
+    /// The step to take. Shared, unless this client asked for what it has.
+    fn changes(&self, frames: &Frames, latest: &Arc<Collection>) -> Arc<Changes> {
+        let again: BTreeSet<ResourceName> =
+            self.owed.asked.iter().filter(|name| self.held.base.contains(name)).cloned().collect();
+        match self.owed.forced.as_slice() {
+            [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
+            [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
+            several => {
+                let all: BTreeSet<ResourceName> = several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
+                Arc::new(Changes::between(&self.held.base, latest, Some(&all)))
+            }
+        }
+    }
+
+    /// What the client has, still wants, and shall lose.
+    fn gone(&self, changes: &Changes, latest: &Collection) -> BTreeMap<ResourceName, Option<Arc<Resource>>> {
+        // Envoy wants extensions to stay while anything may refer to them (envoyproxy/envoy #32823).
+        if self.kind == ResourceType::ExtensionConfig {
+            return BTreeMap::new();
+        }
+        let earlier = self.held.leaving.iter().filter(|(name, _)| find(latest, name).is_none());
+        let all = earlier.map(|(name, old): (_, _)| -> Leaving { (name.clone(), old.clone()) });
+        all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_wanted(name)).collect()
+    }
+
+    fn is_wanted(&self, name: &ResourceName) -> bool {
+        self.interest.wildcard || self.interest.names.contains(name)
+    }
+
+    /// Whether a state-of-the-world response holds everything: clients take what is not in it as removed.
+    fn is_told_whole(&self) -> bool {
+        self.kind.is_wildcard_by_default() || self.interest.wildcard
+    }
+
+    /// Notes that what was composed is what the client has from now on: sent as `told`, or without a word where there was
+    /// nothing to say.
+    pub(super) fn settle(&mut self, composed: &Composed, told: Option<Told>, now: Duration) {
+        let Some(latest) = self.latest.clone() else { return };
+        let held = Held { base: Base::Sent(latest), leaving: composed.leaving.clone() };
+        let before = std::mem::replace(&mut self.held, held);
+        let owed = std::mem::take(&mut self.owed);
+        self.leaving_since = match self.held.leaving.is_empty() {
+            true => None,
+            false => Some(self.leaving_since.unwrap_or(now)),
+        };
+        if let Some(told) = told {
+            self.history.sent = Some(told.clone());
+            if self.in_flight.len() >= MAX_IN_FLIGHT {
+                self.in_flight.pop_front();
+            }
+            self.in_flight.push_back(InFlight { told, before, owed });
+        }
+    }
+}
