@@ -30,3 +30,6 @@ mod watch;
 pub use node::Caller;
 pub use request::{Protocol, Rejection};
 pub use server::{Ads, Limits};
+
+#[cfg(test)]
+mod tests;

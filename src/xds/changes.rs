@@ -175,7 +175,9 @@ impl Changes {
 
     /// All of `latest`, to which this step leads, and what it removes, as the `resources` of a state-of-the-world response.
     pub(super) fn keeping(&self, latest: &Collection) -> Bytes {
-        self.keeping.get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone()))).clone()
+        self.keeping
+            .get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone())))
+            .clone()
     }
 }
 

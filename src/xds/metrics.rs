@@ -123,7 +123,11 @@ impl Metrics {
         registry.register("pilot_xds_eds_reject", "Rejected endpoints, by proxy and code", m.rejected_endpoints);
         registry.register("pilot_xds_lds_reject", "Rejected listeners, by proxy and code", m.rejected_listeners);
         registry.register("pilot_xds_rds_reject", "Rejected routes, by proxy and code", m.rejected_routes);
-        registry.register("pilot_xds_expired_nonce", "Requests about a response that is not the last", m.expired_nonces);
+        registry.register(
+            "pilot_xds_expired_nonce",
+            "Requests about a response that is not the last",
+            m.expired_nonces,
+        );
         registry.register("pilot_total_xds_internal_errors", "Streams that ended by an error", m.errors);
         registry.register("pilot_xds_recv_max", "Bytes of the largest request so far", m.largest_request);
         metrics

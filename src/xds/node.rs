@@ -127,9 +127,8 @@ mod tests {
 
     #[test]
     fn a_node_is_read() {
-        let labels = prost_types::Struct {
-            fields: [("app".to_owned(), prost_types::Value { kind: Some(text("web")) })].into(),
-        };
+        let labels =
+            prost_types::Struct { fields: [("app".to_owned(), prost_types::Value { kind: Some(text("web")) })].into() };
         let mut node = node(&[
             ("NAMESPACE", text("shop")),
             ("INSTANCE_IPS", text("10.1.2.3,fd00::3")),

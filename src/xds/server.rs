@@ -106,7 +106,13 @@ impl Core {
 impl Ads {
     /// A service that answers from `push`. `started` is the wall clock now. Streams end when `drain` is cancelled.
     #[must_use]
-    pub fn new(push: PushHandle, metrics: Metrics, limits: Limits, started: Timestamp, drain: CancellationToken) -> Self {
+    pub fn new(
+        push: PushHandle,
+        metrics: Metrics,
+        limits: Limits,
+        started: Timestamp,
+        drain: CancellationToken,
+    ) -> Self {
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,

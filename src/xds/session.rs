@@ -120,7 +120,9 @@ impl Session {
     pub(super) fn step(&mut self, event: Event, frames: &Frames) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Request(Request::State { kind, quoted, wanted }) => self.on_state(kind, quoted, wanted, &mut effects),
+            Event::Request(Request::State { kind, quoted, wanted }) => {
+                self.on_state(kind, quoted, wanted, &mut effects)
+            }
             Event::Request(Request::Delta { kind, quoted, subscribe, unsubscribe, brought }) => {
                 if self.watches.contains_key(&kind) {
                     self.on_delta(kind, quoted, subscribe, unsubscribe, &mut effects);

@@ -334,7 +334,8 @@ impl Watch {
             [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
             [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
             several => {
-                let all: BTreeSet<ResourceName> = several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
+                let all: BTreeSet<ResourceName> =
+                    several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
                 Arc::new(Changes::between(&self.held.base, latest, Some(&all)))
             }
         }

@@ -1,0 +1,7 @@
+//! The whole room over real connections: real push thread, real codec, clients of both protocols.
+
+mod bench;
+mod both;
+mod delta;
+mod pressure;
+mod state;
