@@ -9,5 +9,6 @@ pub mod cli;
 pub mod envoy;
 pub mod push;
 pub mod registry;
+pub mod source;
 pub mod store;
 pub mod xds;

@@ -108,9 +108,14 @@ fn read_again(items: &mut [Decoded], text: &str, lines_before: usize) {
         return;
     }
     let Ok(value) = yaml::parse(text, Schema::V1_2) else { return };
-    for (item, again) in items.iter_mut().zip(decode_each(&value)) {
-        if let (Outcome::Rejected(_), (subject, Outcome::Read { .. })) = (&item.outcome, &again) {
-            *item = Decoded { line: lines_before + first_line(text), subject: subject.clone(), outcome: again.1 };
+    for (item, (subject, outcome)) in items.iter_mut().zip(decode_each(&value)) {
+        match (&item.outcome, outcome) {
+            (Outcome::Rejected(_), outcome @ Outcome::Read { .. }) => {
+                *item = Decoded { line: lines_before + first_line(text), subject, outcome };
+            }
+            // The name may be such a word.
+            (Outcome::Rejected(_), Outcome::Rejected(_)) => item.subject = subject,
+            (Outcome::Read { .. } | Outcome::Ignored, _) | (Outcome::Rejected(_), Outcome::Ignored) => {}
         }
     }
 }

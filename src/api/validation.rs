@@ -7,6 +7,7 @@
 mod client_tls;
 mod connection_pool;
 mod destination_rule;
+mod extension_provider;
 mod fault;
 mod gateway;
 mod header;
@@ -16,10 +17,13 @@ mod http_route;
 mod l4_route;
 mod load_balancer;
 mod locality;
+mod mesh_config;
+mod mesh_networks;
 mod name;
 mod path;
 mod peer_authentication;
 mod port_protocol;
+mod proxy_config;
 mod re2;
 mod scope;
 mod server_tls;
@@ -30,6 +34,9 @@ mod virtual_service;
 mod workload_entry;
 
 use std::fmt;
+
+pub use self::mesh_config::validate_mesh_config;
+pub use self::mesh_networks::validate_mesh_networks;
 
 use self::path::Path;
 use super::object::{Object, ObjectMeta};

@@ -1,0 +1,69 @@
+//! Where configuration comes from: every source turns what it watches into the same events.
+//!
+//! ```text
+//! directory of YAML ─┐
+//! mesh config files ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ whoever keeps the objects
+//! (Kubernetes API)  ─┘
+//! ```
+//!
+//! A source owns what it has told: it sends an object when it is new or says something else, and the reference of one
+//! that is gone. What cannot be read is told as a problem of its place, and the last good version stays in force.
+//! Knows nothing of what the objects mean.
+
+#[cfg(test)]
+mod conformance;
+mod files;
+mod mesh_files;
+mod problem;
+
+use std::sync::Arc;
+
+use crate::api::any_object::AnyObject;
+use crate::api::mesh::{MeshConfig, MeshNetworks};
+use crate::api::object::ObjectRef;
+
+pub use files::{FileSource, FileSourceConfig};
+pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
+pub use problem::{Fault, Place, Problem};
+
+/// What changed at once, in order. A batch is to be taken in as a whole: a file that moves objects around, or a mount that
+/// swaps all of its files, is one.
+pub type Batch = Vec<SourceEvent>;
+
+/// One thing that a source tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceEvent {
+    /// An object that was not there.
+    Added(AnyObject),
+    /// An object that says something else than before.
+    Updated(AnyObject),
+    /// An object that is gone.
+    Deleted(ObjectRef),
+    /// The settings of the mesh, at start and whenever they change.
+    MeshConfig(Arc<MeshConfig>),
+    /// The networks of the mesh, at start and whenever they change.
+    MeshNetworks(Arc<MeshNetworks>),
+    /// All problems of one place, in place of those told of it before; none when it is well again.
+    Problems {
+        /// The file, or whatever else the source reads.
+        place: Arc<str>,
+        /// What is wrong with it, in the order of the text.
+        problems: Vec<Problem>,
+    },
+    /// All that was there at start has been told. Sent once.
+    FullSync,
+}
+
+/// Why a source ended. None ends by itself while somebody listens.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The thread that reads failed.
+    #[error("the reader of {place} failed")]
+    Reader {
+        /// What was read.
+        place: String,
+        /// What the thread left behind.
+        #[source]
+        source: tokio::task::JoinError,
+    },
+}

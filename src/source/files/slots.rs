@@ -1,0 +1,89 @@
+//! What a file holds: its objects in their order, those among them that are broken now in their last good version.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::api::any_object::AnyObject;
+use crate::api::decode::{Decoded, Outcome, Subject};
+use crate::api::object::ObjectRef;
+use crate::source::problem::{Fault, Place, Problem};
+
+/// One object of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    /// Which object of the file it is, from 0; what cannot be read counts.
+    pub(super) position: usize,
+    /// Its line.
+    pub(super) line: usize,
+    /// What names it.
+    pub(super) reference: ObjectRef,
+    /// Its last good version.
+    pub(super) object: AnyObject,
+}
+
+/// All of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contents {
+    /// Its objects, in their order.
+    pub(super) slots: Vec<Slot>,
+    /// What is wrong with it by itself.
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Contents {
+    /// What a file holds now, where it held `before`.
+    pub(super) fn read(file: &Arc<str>, decoded: Vec<Decoded>, before: &Self) -> Self {
+        let named: BTreeSet<ObjectRef> = decoded.iter().filter_map(|decoded| decoded.subject.object_ref()).collect();
+        let mut contents = Self::default();
+        for (position, Decoded { line, subject, outcome }) in decoded.into_iter().enumerate() {
+            match outcome {
+                Outcome::Read { object, unknown_fields } => {
+                    for field in unknown_fields {
+                        contents.note(file, line, &subject, Fault::UnknownField(field));
+                    }
+                    contents.slots.push(Slot { position, line, reference: object.object_ref(), object });
+                }
+                Outcome::Ignored => contents.note(file, line, &subject, Fault::UnknownKind),
+                Outcome::Rejected(error) => {
+                    // Without a name, the broken object is taken for the one that stood at its place, unless that one
+                    // stands elsewhere in the file now.
+                    let last_good = match subject.object_ref() {
+                        Some(reference) => before.slots.iter().find(|slot| slot.reference == reference),
+                        None => before.at(position),
+                    };
+                    let last_good = last_good
+                        .filter(|slot| subject.object_ref().is_some() || !named.contains(&slot.reference))
+                        .map(|slot| Slot { position, line, ..slot.clone() });
+                    contents.slots.extend(last_good);
+                    contents.note(file, line, &subject, Fault::Rejected(error));
+                }
+            }
+        }
+        contents
+    }
+
+    /// What a file holds when it cannot be read: all that it held.
+    pub(super) fn unreadable(file: &Arc<str>, reason: String, before: &Self) -> Self {
+        let mut contents = Self { slots: before.slots.clone(), problems: Vec::new() };
+        contents.note(file, 0, &Subject::default(), Fault::Unreadable(reason));
+        contents
+    }
+
+    /// The object at a position.
+    pub(super) fn at(&self, position: usize) -> Option<&Slot> {
+        let found = self.slots.binary_search_by_key(&position, |slot| slot.position).ok()?;
+        self.slots.get(found)
+    }
+
+    /// Whether an object that was there before is not there any more.
+    pub(super) fn loses_of(&self, before: &Self) -> bool {
+        let held: BTreeSet<_> = self.slots.iter().map(|slot| &slot.reference).collect();
+        before.slots.iter().any(|slot| !held.contains(&slot.reference))
+    }
+
+    /// Notes a problem.
+    fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: Fault) {
+        let place = Place { file: file.clone(), line };
+        self.problems.push(Problem { place, subject: subject.clone(), fault });
+    }
+}
