@@ -4,11 +4,13 @@
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
+pub mod admin;
 pub mod api;
 pub mod cli;
 pub mod envoy;
 pub mod push;
 pub mod registry;
+pub mod server;
 pub mod source;
 pub mod store;
 pub mod xds;

@@ -1,3 +1,9 @@
 //! The `navarch` binary: a thin door into the library.
 
-fn main() {}
+/// Proxies come and go by the thousand; mimalloc gives their memory back where the system's allocator keeps it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> anyhow::Result<()> {
+    navarch::cli::run()
+}

@@ -4,6 +4,8 @@
 //! runs those under a folder instead, without the ratchet; `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON.
 //! `PARITY_UPDATE=1` writes the ratchet file anew.
 
+#[path = "parity/ads.rs"]
+mod ads;
 #[path = "parity/canon.rs"]
 mod canon;
 #[path = "parity/case.rs"]
@@ -31,11 +33,10 @@ fn answers_equal_istiods() {
     let filter = std::env::var("PARITY").ok();
     let chosen = |case: &Case| filter.as_ref().is_none_or(|filter| case.name.contains(filter.as_str()));
     let codec = Codec::new();
-    let outcome: Outcome = Case::all(&root)
-        .iter()
-        .filter(|case| chosen(case))
-        .map(|case| (case.name.clone(), compare(case, &codec)))
-        .collect();
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let cases = Case::all(&root);
+    let run = |case: &Case| (case.name.clone(), runtime.block_on(compare(case, &codec)));
+    let outcome: Outcome = cases.iter().filter(|case| chosen(case)).map(run).collect();
     print_table(&outcome);
     if let Some(file) = std::env::var_os("NAVARCH_PARITY_REPORT") {
         std::fs::write(file, serde_json::to_vec_pretty(&report(&outcome)).expect("JSON"))
@@ -49,8 +50,8 @@ fn answers_equal_istiods() {
     }
 }
 
-fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {
-    let answers = run::run(case, codec)?;
+async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {
+    let answers = run::run(case, codec).await?;
     let mut by_proxy = BTreeMap::new();
     for proxy in &case.proxies {
         let got = answers.get(&proxy.name).ok_or("no answers")?;

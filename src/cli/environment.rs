@@ -29,6 +29,13 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     Ok(settings)
 }
 
+/// A variable of the process.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
+pub fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Variables by their types.
 struct Reader<'a>(&'a dyn Fn(&str) -> Option<String>);
 

@@ -108,12 +108,6 @@ impl CaseProxy {
     pub(crate) fn captures_dns(&self) -> bool {
         self.metadata.get("DNS_CAPTURE").is_some_and(|value| value == "true")
     }
-
-    /// The SPIFFE id with which it connects.
-    pub(crate) fn identity(&self) -> String {
-        let account = self.metadata.get("SERVICE_ACCOUNT").and_then(Value::as_str).unwrap_or("default");
-        format!("spiffe://cluster.local/ns/{}/sa/{account}", self.namespace)
-    }
 }
 
 fn folders(root: &Path) -> Vec<PathBuf> {

@@ -1,86 +1,82 @@
-//! Runs one case through the engine and gives what each proxy got.
+//! Runs one case through the real server over real ADS streams and gives what each proxy got.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use navarch::api::names::ResourceName;
 use navarch::envoy::EnvoyTranslator;
-use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
-use navarch::push::proxy::{Locality, Proxy};
-use navarch::push::resource::{Collection, ResourceType};
-use navarch::push::world::World;
+use navarch::push::resource::ResourceType;
+use navarch::push::worker::{self, Debounce, PushHandle};
+use navarch::xds::metrics::Metrics;
+use navarch::xds::{Ads, Limits};
 use navarch_proto::json::Codec;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
+use super::ads::Client;
 use super::case::{Case, CaseProxy};
 use super::input;
 
 /// Resources by type name (`clusters`, `endpoints`, …).
 pub(crate) type Answers = BTreeMap<String, Vec<Value>>;
 
-/// Takes no pushes: the runner looks at what is shown.
-struct Ignore;
-
-impl Sink for Ignore {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-}
-
 /// What each proxy of a case gets, or why the case cannot run.
-pub(crate) fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, Answers>, String> {
+pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, Answers>, String> {
     let (settings, changes) = input::read(case)?;
-    let mut world = World::new(settings);
-    world.apply(changes);
-    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
+    push.change(changes).await.map_err(text)?;
+    push.full_sync().await.map_err(text)?;
+    push.wait_synced().await.map_err(text)?;
+    let drain = CancellationToken::new();
+    let metrics = Metrics::register(&mut Registry::default());
+    let ads = Ads::new(push.clone(), metrics, Limits::default(), jiff::Timestamp::now(), drain.clone());
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(text)?;
+    let address = listener.local_addr().map_err(text)?;
+    let server = tokio::spawn(ads.serve(listener));
     let mut answers = BTreeMap::new();
     for proxy in &case.proxies {
-        answers.insert(proxy.name.clone(), ask_all(&mut engine, proxy, codec)?);
+        answers.insert(proxy.name.clone(), ask_all(address, proxy, codec).await?);
     }
-    if let Some(fault) = engine.faults().first() {
-        return Err(format!("{} panicked: {}", fault.query, fault.message));
-    }
+    drain.cancel();
+    server.await.map_err(text)?.map_err(text)?;
+    no_faults(&push).await?;
     Ok(answers)
 }
 
+/// Fails when a translator panicked.
+async fn no_faults(push: &PushHandle) -> Result<(), String> {
+    let faults = push.inspect(|inspect| inspect.engine.faults()).await.map_err(text)?;
+    faults.first().map_or(Ok(()), |fault| Err(format!("{} panicked: {}", fault.query, fault.message)))
+}
+
 /// Asks as the cases' README says: clusters, their endpoints, listeners, their routes, then what is named anywhere.
-fn ask_all(engine: &mut Engine, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
-    let mut node = Proxy::parse(&proxy.node_id(), proxy.metadata(), Locality::parse(proxy.locality()))
-        .map_err(|error| error.to_string())?;
-    node.identity = Some(Arc::from(proxy.identity()));
-    let id = engine.connect(Arc::new(node), Arc::new(Ignore));
-    let everything = Interest { wildcard: true, ..Interest::default() };
+async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
+    let mut client = Client::connect(server, proxy, codec).await?;
+    let everything = BTreeSet::new();
     let mut answers = Answers::new();
-    let clusters = ask(engine, id, ResourceType::Cluster, everything.clone(), codec)?;
+    let clusters = client.ask(ResourceType::Cluster.type_url(), &everything, codec).await?;
     let eds: BTreeSet<String> = clusters.iter().filter_map(eds_name).collect();
-    answers.insert("endpoints".into(), ask(engine, id, ResourceType::Endpoint, named(&eds), codec)?);
-    let listeners = ask(engine, id, ResourceType::Listener, everything.clone(), codec)?;
+    if !eds.is_empty() {
+        answers.insert("endpoints".into(), client.ask(ResourceType::Endpoint.type_url(), &eds, codec).await?);
+    }
+    let listeners = client.ask(ResourceType::Listener.type_url(), &everything, codec).await?;
     let mut routes = BTreeSet::new();
     listeners.iter().for_each(|listener| collect(listener, "routeConfigName", &mut routes));
-    answers.insert("routes".into(), ask(engine, id, ResourceType::Route, named(&routes), codec)?);
+    if !routes.is_empty() {
+        answers.insert("routes".into(), client.ask(ResourceType::Route.type_url(), &routes, codec).await?);
+    }
     if proxy.captures_dns() {
-        answers.insert("nametable".into(), ask(engine, id, ResourceType::NameTable, everything, codec)?);
+        answers.insert("nametable".into(), client.ask(ResourceType::NameTable.type_url(), &everything, codec).await?);
     }
     answers.insert("clusters".into(), clusters);
     answers.insert("listeners".into(), listeners);
     Ok(answers)
 }
 
-fn ask(
-    engine: &mut Engine,
-    id: ProxyId,
-    kind: ResourceType,
-    interest: Interest,
-    codec: &Codec,
-) -> Result<Vec<Value>, String> {
-    engine.subscribe(id, kind, interest);
-    let shown = engine.shown(id, kind).ok_or("nothing is shown")?;
-    let json = shown.resources.iter().map(|resource| {
-        codec.any_to_json(kind.type_url(), &resource.body).map_err(|error| format!("{}: {error}", resource.name))
-    });
-    json.collect()
-}
-
-fn named(names: &BTreeSet<String>) -> Interest {
-    Interest { wildcard: false, names: Arc::new(names.iter().map(ResourceName::new).collect()) }
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
 }
 
 fn eds_name(cluster: &Value) -> Option<String> {
@@ -93,12 +89,10 @@ fn eds_name(cluster: &Value) -> Option<String> {
 
 /// Gathers the texts that stand under `field` anywhere in a value.
 fn collect(value: &Value, field: &str, into: &mut BTreeSet<String>) {
-    match value {
-        Value::Object(map) => {
-            into.extend(map.get(field).and_then(Value::as_str).map(str::to_owned));
-            map.values().for_each(|value| collect(value, field, into));
-        }
-        Value::Array(items) => items.iter().for_each(|value| collect(value, field, into)),
-        _ => {}
+    if let Value::Object(map) = value {
+        into.extend(map.get(field).and_then(Value::as_str).map(str::to_owned));
+        map.values().for_each(|value| collect(value, field, into));
+    } else if let Value::Array(items) = value {
+        items.iter().for_each(|value| collect(value, field, into));
     }
 }

@@ -1,0 +1,54 @@
+//! What people and machines see of a running Navarch: health, version, metrics, the debug API.
+//!
+//! Paths and shapes are istiod's (`reference/ports-and-http.md`), so that its tools and dashboards work. Reads a snapshot,
+//! or takes a look on the push thread; changes nothing. Nothing depends on this room.
+
+mod config_dump;
+mod configz;
+mod debug;
+mod endpointz;
+mod health;
+mod push_status;
+mod registryz;
+mod reply;
+mod state;
+mod syncz;
+
+use axum::Router;
+use axum::routing::get;
+
+pub use state::{AdminState, Build, Problems};
+
+/// What port 8080 serves: `/ready` and the debug API.
+#[must_use]
+pub fn http_routes(state: AdminState) -> Router {
+    Router::new().route("/ready", get(health::ready)).merge(debug_routes()).with_state(state)
+}
+
+/// What port 15014 serves: `/metrics`, `/version` and the debug API.
+#[must_use]
+pub fn monitoring_routes(state: AdminState) -> Router {
+    Router::new()
+        .route("/metrics", get(health::metrics))
+        .route("/version", get(health::version))
+        .merge(debug_routes())
+        .with_state(state)
+}
+
+/// The debug API.
+fn debug_routes() -> Router<AdminState> {
+    Router::new()
+        .route("/debug", get(debug::index))
+        .route("/debug/", get(debug::index))
+        .route("/debug/list", get(debug::list))
+        .route("/debug/adsz", get(syncz::adsz))
+        .route("/debug/connections", get(syncz::connections))
+        .route("/debug/syncz", get(syncz::syncz))
+        .route("/debug/config_dump", get(config_dump::config_dump))
+        .route("/debug/configz", get(configz::configz))
+        .route("/debug/mesh", get(configz::mesh))
+        .route("/debug/endpointz", get(endpointz::endpointz))
+        .route("/debug/endpointShardz", get(endpointz::endpointz))
+        .route("/debug/registryz", get(registryz::registryz))
+        .route("/debug/push_status", get(push_status::push_status))
+}

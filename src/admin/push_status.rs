@@ -1,0 +1,55 @@
+//! `/debug/push_status`: what is refused and why, and what the last pushes did.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use crate::push::engine::Faulty;
+use crate::push::worker::PushRecord;
+
+/// The status of pushes: `lastPushes` newest first, `faults` of translation, `rejected` input by place.
+pub(super) async fn push_status(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let looked = state.push.inspect(|inspect| {
+        let pushes: Vec<PushRecord> = inspect.pushes.iter().rev().cloned().collect();
+        (pushes, inspect.engine.faults(), inspect.engine.sizes())
+    });
+    let Ok((pushes, faults, sizes)) = looked.await else { return reply::ended() };
+    let problems = state.problems.all();
+    let rejected: Vec<Value> = problems
+        .iter()
+        .flat_map(|(place, problems)| {
+            problems.iter().map(move |problem| json!({ "place": &**place, "problem": problem.to_string() }))
+        })
+        .collect();
+    let value = json!({
+        "ProxyStatus": {},
+        "lastPushes": pushes.iter().map(push).collect::<Vec<_>>(),
+        "faults": faults.iter().map(fault).collect::<Vec<_>>(),
+        "rejected": rejected,
+        "engine": { "results": sizes.results, "facts": sizes.facts, "proxies": sizes.proxies },
+    });
+    reply::json(&parameters, &value)
+}
+
+/// One push.
+fn push(record: &PushRecord) -> Value {
+    json!({
+        "revision": record.revision,
+        "changed": record.changed.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
+        "published": record.settled.published,
+        "groups": record.settled.groups,
+        "computed": record.settled.computed,
+        "microseconds": u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
+    })
+}
+
+/// One resource that stands at its last good value.
+fn fault(fault: &Faulty) -> Value {
+    json!({
+        "resource": fault.query,
+        "message": &*fault.message,
+        "facts": fault.facts.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,114 @@
+//! `/debug/syncz`, `/debug/connections`, `/debug/adsz`: what proxies watch, were sent and have acknowledged.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Map, Value, json};
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use crate::push::resource::ResourceType;
+use crate::xds::connections::{ConnectionInfo, Mark, TypeInfo};
+
+/// What each proxy was sent and has acknowledged, by type; those of one `namespace` where the request names one.
+pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let namespace = parameters.get("namespace");
+    let chosen = |info: &ConnectionInfo| namespace.is_none_or(|name| info.proxy.namespace.as_str() == name);
+    let all = state.connections.list().into_iter().filter(chosen);
+    reply::json(&parameters, &Value::Array(all.map(|info| status(&info)).collect()))
+}
+
+/// Who is connected.
+pub(super) async fn connections(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let clients: Vec<Value> = state.connections.list().iter().map(|info| Value::Object(client(info))).collect();
+    reply::json(&parameters, &json!({ "totalClients": clients.len(), "clients": clients }))
+}
+
+/// Who is connected, and what each watches.
+pub(super) async fn adsz(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let clients: Vec<Value> = state.connections.list().iter().map(watches).collect();
+    reply::json(&parameters, &json!({ "totalClients": clients.len(), "clients": clients }))
+}
+
+/// One proxy as `adsz` shows it.
+fn watches(info: &ConnectionInfo) -> Value {
+    let mut client = client(info);
+    let watches: Map<String, Value> =
+        info.types.iter().map(|kind| (kind.kind.type_url().to_owned(), json!(names(kind)))).collect();
+    client.insert("labels".to_owned(), json!(info.proxy.labels));
+    client.insert("metadata".to_owned(), (*info.proxy.metadata).clone());
+    client.insert("locality".to_owned(), locality(info));
+    client.insert("watches".to_owned(), Value::Object(watches));
+    Value::Object(client)
+}
+
+/// What names a proxy in all pages.
+fn client(info: &ConnectionInfo) -> Map<String, Value> {
+    let mut client = Map::new();
+    client.insert("connectionId".to_owned(), json!(&*info.id));
+    client.insert("connectedAt".to_owned(), json!(info.connected_at.to_string()));
+    client.insert("address".to_owned(), json!(info.peer.map(|peer| peer.to_string())));
+    client
+}
+
+/// The names that a type's watch holds.
+fn names(kind: &TypeInfo) -> Vec<&str> {
+    kind.names.iter().map(|name| name.as_str()).collect()
+}
+
+/// The locality as sent.
+fn locality(info: &ConnectionInfo) -> Value {
+    let locality = &info.proxy.locality;
+    json!({ "region": &*locality.region, "zone": &*locality.zone, "sub_zone": &*locality.sub_zone })
+}
+
+/// One proxy as `syncz` shows it.
+fn status(info: &ConnectionInfo) -> Value {
+    let meta = |key: &str| info.proxy.meta(key).unwrap_or_default();
+    let mut status = Map::new();
+    status.insert("cluster_id".to_owned(), json!(meta("CLUSTER_ID")));
+    status.insert("proxy".to_owned(), json!(&*info.proxy.name));
+    status.insert("proxy_type".to_owned(), json!(info.proxy.node_id.split('~').next()));
+    status.insert("istio_version".to_owned(), json!(meta("ISTIO_VERSION")));
+    let mut resources = Map::new();
+    for kind in &info.types {
+        if let Some(name) = long_name(kind.kind) {
+            status.insert(format!("{name}_sent"), json!(nonce(kind.sent.as_ref())));
+            status.insert(format!("{name}_acked"), json!(nonce(kind.acked.as_ref())));
+        }
+        resources.insert(kind.kind.type_url().to_owned(), resource(kind));
+    }
+    status.insert("resources".to_owned(), Value::Object(resources));
+    Value::Object(status)
+}
+
+/// One type of one proxy.
+fn resource(kind: &TypeInfo) -> Value {
+    json!({
+        "sent": nonce(kind.sent.as_ref()),
+        "acked": nonce(kind.acked.as_ref()),
+        "sentTime": kind.sent.as_ref().map(|mark| mark.at.to_string()),
+        "lastAckTime": kind.acked.as_ref().map(|mark| mark.at.to_string()),
+        "lastError": kind.rejected.as_ref().map(|rejected| rejected.message.to_string()),
+        "inSync": kind.in_sync,
+        "count": kind.resources.as_ref().map_or(0, |sent| sent.resources.len()),
+    })
+}
+
+/// The nonce of a response.
+fn nonce(mark: Option<&Mark>) -> Option<Arc<str>> {
+    mark.map(|mark| mark.nonce.clone())
+}
+
+/// The name by which a type has fields of its own.
+fn long_name(kind: ResourceType) -> Option<&'static str> {
+    match kind {
+        ResourceType::Cluster => Some("cluster"),
+        ResourceType::Endpoint => Some("endpoint"),
+        ResourceType::Listener => Some("listener"),
+        ResourceType::Route => Some("route"),
+        ResourceType::ExtensionConfig => Some("extensionconfig"),
+        ResourceType::Secret | ResourceType::NameTable => None,
+    }
+}

@@ -1,0 +1,126 @@
+//! `navarch discovery`: the control plane. Flags are pilot-discovery's, in kebab case and in Istio's own spelling.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::environment;
+use crate::admin::Build;
+use crate::push::worker::Debounce;
+use crate::server::{self, Config, ListenAddress};
+
+/// Run the control plane: read configuration, serve xDS to proxies.
+///
+/// Addresses are host:port, `:port` for all addresses of the machine, or empty to switch a server off. Environment variables
+/// are istiod's (`CLUSTER_ID`, `POD_NAMESPACE`, `ISTIO_DUAL_STACK`, `PILOT_…`). SIGUSR1 reads all files anew; SIGTERM
+/// lets proxies go and ends.
+#[derive(Args, Debug)]
+pub(super) struct Discovery {
+    /// Directory of YAML and JSON files to take the configuration from, watched for changes
+    #[arg(long, alias = "configDir", value_name = "DIR")]
+    config_dir: PathBuf,
+    /// File with the mesh config
+    #[arg(long, alias = "meshConfig", value_name = "FILE", default_value = "./etc/istio/config/mesh")]
+    mesh_config: PathBuf,
+    /// File with the mesh networks
+    #[arg(long, alias = "networksConfig", value_name = "FILE", default_value = "./etc/istio/config/meshNetworks")]
+    networks_config: PathBuf,
+    /// Plaintext xDS
+    #[arg(long, alias = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
+    grpc_addr: ListenAddress,
+    /// xDS and certificates over TLS (not served yet)
+    #[arg(long, alias = "secureGRPCAddr", alias = "secureGrpcAddr", value_name = "ADDRESS", default_value = "")]
+    secure_grpc_addr: ListenAddress,
+    /// Readiness and debug API
+    #[arg(long, alias = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
+    http_addr: ListenAddress,
+    /// Webhooks (not served yet)
+    #[arg(long, alias = "httpsAddr", value_name = "ADDRESS", default_value = "")]
+    https_addr: ListenAddress,
+    /// Metrics, version and debug API
+    #[arg(long, alias = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
+    monitoring_addr: ListenAddress,
+    /// DNS suffix of Kubernetes services
+    #[arg(long, value_name = "SUFFIX", default_value = "cluster.local")]
+    domain: String,
+    /// Name of the cluster that Navarch runs in; CLUSTER_ID if unset
+    #[arg(long = "cluster-id", alias = "clusterID", value_name = "NAME")]
+    cluster_id: Option<String>,
+    /// Namespace that Navarch runs in; POD_NAMESPACE if unset
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// How long proxies have to go when Navarch ends
+    #[arg(long, alias = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    shutdown_duration: Duration,
+    /// What to log: error, warn, info, debug or trace, also by room as in `info,navarch::xds=debug`
+    #[arg(long, value_name = "LEVELS", default_value = "info")]
+    log_level: String,
+    /// Log JSON objects
+    #[arg(long, alias = "log_as_json")]
+    log_as_json: bool,
+}
+
+impl Discovery {
+    /// Runs until told to end.
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        self.start_log()?;
+        for (address, what) in [(self.secure_grpc_addr, "--secure-grpc-addr"), (self.https_addr, "--https-addr")] {
+            anyhow::ensure!(address == ListenAddress::Off, "{what} is not served yet: leave it empty");
+        }
+        let config = self.config()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
+        runtime.block_on(server::run(config))
+    }
+
+    /// Flags and environment as the server's settings.
+    fn config(self) -> anyhow::Result<Config> {
+        let mut settings = environment::settings(environment::variable)?;
+        settings.domain_suffix = self.domain;
+        if let Some(cluster) = self.cluster_id {
+            settings.cluster_id = crate::api::names::ClusterId::new(cluster);
+        }
+        if let Some(namespace) = self.namespace {
+            settings.system_namespace = crate::api::names::Namespace::new(namespace);
+        }
+        Ok(Config {
+            settings,
+            debounce: debounce()?,
+            config_dir: self.config_dir,
+            mesh_config: self.mesh_config,
+            networks_config: self.networks_config,
+            grpc: self.grpc_addr,
+            http: self.http_addr,
+            monitoring: self.monitoring_addr,
+            shutdown: self.shutdown_duration,
+            build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
+        })
+    }
+
+    /// Sends logs to standard output.
+    fn start_log(&self) -> anyhow::Result<()> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log_level)
+            .with_context(|| format!("--log-level {:?} cannot be read", self.log_level))?;
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+        let started = if self.log_as_json { log.json().try_init() } else { log.try_init() };
+        started.map_err(|error| anyhow::anyhow!("no log: {error}"))
+    }
+}
+
+/// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`: obeyed when set, else changes are pushed at once.
+fn debounce() -> anyhow::Result<Debounce> {
+    let read = |name: &str| match environment::variable(name).filter(|value| !value.is_empty()) {
+        None => Ok(None),
+        Some(value) => duration(&value).map(Some).with_context(|| format!("{name}={value:?}")),
+    };
+    let after = read("PILOT_DEBOUNCE_AFTER")?.unwrap_or_default();
+    let max = read("PILOT_DEBOUNCE_MAX")?.unwrap_or(Duration::from_secs(10));
+    Ok(Debounce { after, max })
+}
+
+/// A duration as Go writes it, such as `10s` or `1m30s`.
+fn duration(text: &str) -> anyhow::Result<Duration> {
+    let duration = crate::api::duration::Duration::parse(text)?;
+    duration.as_std().with_context(|| format!("{text} is negative"))
+}

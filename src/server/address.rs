@@ -1,0 +1,73 @@
+//! Listening addresses as Istio's flags write them.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use tokio::net::TcpListener;
+
+/// Where to listen: `:15010` (all addresses), `127.0.0.1:15010`, `[::1]:15010`, or empty for not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// Not at all.
+    Off,
+    /// At this port on every address of the machine.
+    Every(u16),
+    /// At this address.
+    At(SocketAddr),
+}
+
+/// A text that is no listening address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no address to listen at: write host:port, :port for all addresses, or nothing to switch it off")]
+pub struct AddressError(String);
+
+impl FromStr for ListenAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let wrong = || AddressError(text.to_owned());
+        if text.is_empty() {
+            return Ok(Self::Off);
+        }
+        if let Some(port) = text.strip_prefix(':') {
+            return port.parse().map(Self::Every).map_err(|_| wrong());
+        }
+        let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
+        text.parse().map(Self::At).map_err(|_| wrong())
+    }
+}
+
+impl ListenAddress {
+    /// Opens the port; `None` when switched off.
+    ///
+    /// # Errors
+    /// When the port is taken or may not be opened.
+    pub async fn bind(self) -> std::io::Result<Option<TcpListener>> {
+        match self {
+            Self::Off => Ok(None),
+            Self::At(address) => TcpListener::bind(address).await.map(Some),
+            Self::Every(port) => {
+                // Dual stack where the machine has IPv6, plain IPv4 elsewhere.
+                match TcpListener::bind(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)).await {
+                    Ok(listener) => Ok(Some(listener)),
+                    Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(error),
+                    Err(_) => TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).await.map(Some),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn istios_forms_are_understood() {
+        assert_eq!("".parse(), Ok(ListenAddress::Off));
+        assert_eq!(":15010".parse(), Ok(ListenAddress::Every(15010)));
+        assert_eq!("localhost:80".parse(), Ok(ListenAddress::At(SocketAddr::from(([127, 0, 0, 1], 80)))));
+        let error = ":http".parse::<ListenAddress>().unwrap_err().to_string();
+        assert!(error.contains("\":http\" is no address"), "{error}");
+    }
+}

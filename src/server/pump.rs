@@ -1,0 +1,69 @@
+//! From sources to the push thread.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::ReceiverStream;
+
+use crate::admin::Problems;
+use crate::push::worker::{Ended, PushHandle};
+use crate::push::world::Change;
+use crate::source::{Batch, Fault, Problem, SourceEvent};
+
+/// Takes batches of events and hands them on as changes; keeps and logs what sources could not read.
+pub(super) struct Pump {
+    /// The push thread.
+    pub(super) push: PushHandle,
+    /// Where problems are kept.
+    pub(super) problems: Problems,
+}
+
+impl Pump {
+    /// Works until all sources have ended. Tells the push thread when all of them have synced.
+    pub(super) async fn run(self, sources: Vec<mpsc::Receiver<Batch>>) -> Result<(), Ended> {
+        let mut unsynced = sources.len();
+        let mut batches = tokio_stream::StreamMap::new();
+        for (index, source) in sources.into_iter().enumerate() {
+            batches.insert(index, ReceiverStream::new(source));
+        }
+        while let Some((_, batch)) = batches.next().await {
+            let mut changes = Vec::with_capacity(batch.len());
+            let mut synced = 0;
+            for event in batch {
+                match event {
+                    SourceEvent::Added(object) | SourceEvent::Updated(object) => changes.push(Change::Put(object)),
+                    SourceEvent::Deleted(name) => changes.push(Change::Removed(name)),
+                    SourceEvent::MeshConfig(config) => changes.push(Change::Mesh(config)),
+                    SourceEvent::MeshNetworks(networks) => changes.push(Change::Networks(networks)),
+                    SourceEvent::Problems { place, problems } => self.note(place, problems),
+                    SourceEvent::FullSync => synced += 1,
+                }
+            }
+            if !changes.is_empty() {
+                self.push.change(changes).await?;
+            }
+            if synced > 0 {
+                unsynced = usize::saturating_sub(unsynced, synced);
+                if unsynced == 0 {
+                    self.push.full_sync().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps and logs the problems of a place.
+    fn note(&self, place: Arc<str>, problems: Vec<Problem>) {
+        for problem in &problems {
+            match &problem.fault {
+                Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => {
+                    tracing::warn!(%problem, "refused: the last good version stays in force");
+                }
+                Fault::UnknownField(_) | Fault::Warning(_) => tracing::warn!(%problem, "taken, but probably not meant"),
+                Fault::UnknownKind => tracing::debug!(%problem, "passed over"),
+            }
+        }
+        self.problems.set(place, problems);
+    }
+}

@@ -1,0 +1,33 @@
+//! What the process is told by signals.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+
+/// Waits for SIGTERM or SIGINT; SIGUSR1 notifies `reload` meanwhile.
+pub(super) async fn until_told_to_end(reload: &Notify) {
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate()), listen(SignalKind::interrupt()));
+    let mut again = listen(SignalKind::user_defined1());
+    loop {
+        tokio::select! {
+            () = receive(&mut terminate) => return,
+            () = receive(&mut interrupt) => return,
+            () = receive(&mut again) => {
+                tracing::info!("reading all files anew");
+                reload.notify_one();
+            }
+        }
+    }
+}
+
+/// Listens for a signal.
+fn listen(kind: SignalKind) -> Option<Signal> {
+    signal(kind).inspect_err(|error| tracing::error!(%error, "a signal cannot be listened for")).ok()
+}
+
+/// The next signal; never, where it cannot be listened for.
+async fn receive(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => _ = signal.recv().await,
+        None => std::future::pending().await,
+    }
+}

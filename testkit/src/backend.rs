@@ -1,0 +1,60 @@
+//! A tiny HTTP backend that says who it is and what it was asked.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::extract::Request;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// A running backend. It ends when dropped.
+#[derive(Debug)]
+pub struct Backend {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Requests served so far.
+    served: Arc<AtomicUsize>,
+    /// The server.
+    task: JoinHandle<()>,
+}
+
+impl Backend {
+    /// Starts a backend that answers every request with `name`, and the path and host that it saw in headers
+    /// (`x-seen-path`, `x-seen-host`).
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn start(name: &str, address: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(address).await.with_context(|| format!("backend {name} at {address}"))?;
+        let address = listener.local_addr()?;
+        let served = Arc::new(AtomicUsize::new(0));
+        let (count, name) = (served.clone(), name.to_owned());
+        let app = Router::new().fallback(move |request: Request| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let path = request.uri().path().to_owned();
+            let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned();
+            let name = name.clone();
+            async move { ([("x-seen-path", path), ("x-seen-host", host)], name) }
+        });
+        let task = tokio::spawn(async move {
+            // Ends with its task; an error of one connection is that client's to see.
+            drop(axum::serve(listener, app).await);
+        });
+        Ok(Self { address, served, task })
+    }
+
+    /// Requests served so far.
+    #[must_use]
+    pub fn served(&self) -> usize {
+        self.served.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

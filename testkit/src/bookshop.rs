@@ -1,0 +1,136 @@
+//! The sample mesh of `deploy/samples/bookshop`, running: its files in a folder of their own, its backends, its Envoys.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::backend::Backend;
+use crate::client;
+use crate::envoy::{AdsProtocol, Envoy, EnvoyConfig};
+
+/// The port that every backend listens on (`targetPort` of the sample's services).
+const BACKEND_PORT: u16 = 8081;
+/// Who listens where: name and last byte of 127.0.10.x, as in the sample's EndpointSlices.
+const BACKENDS: [(&str, u8); 6] =
+    [("storefront", 11), ("catalog 1", 21), ("catalog 2", 22), ("reviews v1", 31), ("reviews v2", 32), ("bank", 41)];
+/// Where the gateway's Envoy listens (the port of the sample's Gateway).
+pub const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 18080);
+/// Where the client's sidecar takes requests for the shop's services: they all have port 9080.
+pub const SIDECAR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9080);
+
+/// The sample mesh's files and backends.
+#[derive(Debug)]
+pub struct Bookshop {
+    /// The copy of the sample.
+    folder: TempDir,
+    /// The backends.
+    pub backends: Vec<Backend>,
+}
+
+impl Bookshop {
+    /// Copies the sample out of the checkout at `root` and starts its backends.
+    ///
+    /// # Errors
+    /// When a file cannot be copied or an address is taken.
+    pub async fn open(root: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let sample = root.join("deploy/samples/bookshop");
+        for entry in std::fs::read_dir(&sample).with_context(|| format!("cannot read {}", sample.display()))? {
+            let entry = entry?;
+            std::fs::copy(entry.path(), folder.path().join(entry.file_name()))?;
+        }
+        let mut backends = Vec::new();
+        for (name, last) in BACKENDS {
+            backends.push(Backend::start(name, SocketAddr::from(([127, 0, 10, last], BACKEND_PORT))).await?);
+        }
+        Ok(Self { folder, backends })
+    }
+
+    /// The directory to give to `--config-dir`.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// One of its files.
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes a file anew with `from` replaced by `to`, as an editor does: a new file, renamed over the old one.
+    ///
+    /// # Errors
+    /// When the text is not in the file or it cannot be written.
+    pub fn edit(&self, name: &str, from: &str, to: &str) -> Result<()> {
+        let path = self.file(name);
+        let text = std::fs::read_to_string(&path)?;
+        anyhow::ensure!(text.contains(from), "{name} has no {from:?}");
+        self.write(name, &text.replace(from, to))
+    }
+
+    /// Writes a file as an editor does.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write(&self, name: &str, text: &str) -> Result<()> {
+        let draft = self.file(&format!(".{name}.draft"));
+        std::fs::write(&draft, text)?;
+        std::fs::rename(&draft, self.file(name))?;
+        Ok(())
+    }
+}
+
+/// Starts the gateway's Envoy.
+///
+/// # Errors
+/// As [`Envoy::start`].
+pub async fn gateway(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
+    let metadata = json!({"LABELS": {"istio": "ingressgateway"}, "SERVICE_ACCOUNT": "gateway"});
+    let config = EnvoyConfig {
+        kind: "router".to_owned(),
+        pod: "gateway-1".to_owned(),
+        namespace: "istio-system".to_owned(),
+        ip: "127.0.20.1".to_owned(),
+        metadata,
+        xds,
+        protocol,
+    };
+    Envoy::start(&config).await
+}
+
+/// Starts a shopper's sidecar. Without traffic capture (`INTERCEPTION_MODE: NONE`) it opens the services' own ports.
+///
+/// # Errors
+/// As [`Envoy::start`].
+pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
+    let metadata = json!({"LABELS": {"app": "shopper"}, "SERVICE_ACCOUNT": "shopper", "INTERCEPTION_MODE": "NONE"});
+    let config = EnvoyConfig {
+        kind: "sidecar".to_owned(),
+        pod: "shopper-1".to_owned(),
+        namespace: "bookshop".to_owned(),
+        ip: "127.0.20.2".to_owned(),
+        metadata,
+        xds,
+        protocol,
+    };
+    Envoy::start(&config).await
+}
+
+/// Sends `count` requests one after the other and counts who answered; anything but 200 is counted by its status.
+///
+/// # Errors
+/// When no answer comes at all.
+pub async fn ask(address: SocketAddr, host: &str, path: &str, count: usize) -> Result<BTreeMap<String, usize>> {
+    let mut answers = BTreeMap::new();
+    for _ in 0..count {
+        let reply = client::get(address, host, path, &[]).await?;
+        let who = if reply.status == 200 { reply.body } else { reply.status.to_string() };
+        *answers.entry(who).or_default() += 1;
+    }
+    Ok(answers)
+}

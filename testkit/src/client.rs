@@ -1,0 +1,75 @@
+//! A small HTTP client that talks to one address whatever the request's host says.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What came back.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: hyper::HeaderMap,
+    /// The body as text.
+    pub body: String,
+}
+
+/// Sends `GET path` with a host and further headers to an address, on a connection of its own.
+///
+/// # Errors
+/// When no connection or no complete answer comes within ten seconds.
+pub async fn get(address: SocketAddr, host: &str, path: &str, headers: &[(&str, &str)]) -> Result<Reply> {
+    send("GET", address, host, path, headers).await
+}
+
+/// Sends a request without body.
+///
+/// # Errors
+/// As [`get`].
+pub async fn send(
+    method: &str,
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+) -> Result<Reply> {
+    let exchange = async {
+        let stream = TcpStream::connect(address).await?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+        let mut request = Request::builder().method(method).uri(path).header("host", host);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::<Bytes>::default())?;
+        let talk = async {
+            let response = sender.send_request(request).await?;
+            let (parts, body) = response.into_parts();
+            let body = body.collect().await?.to_bytes();
+            anyhow::Ok((parts, body))
+        };
+        let (parts, body) = tokio::select! {
+            biased;
+            done = talk => done?,
+            ended = connection => {
+                ended?;
+                anyhow::bail!("the connection ended before the answer")
+            }
+        };
+        let body = String::from_utf8_lossy(&body).into_owned();
+        Ok(Reply { status: parts.status, headers: parts.headers, body })
+    };
+    let reply = tokio::time::timeout(PATIENCE, exchange).await;
+    reply
+        .map_err(|_| anyhow::anyhow!("no answer in {PATIENCE:?}"))?
+        .with_context(|| format!("{method} {host}{path} at {address}"))
+}

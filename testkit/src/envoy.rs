@@ -1,0 +1,252 @@
+//! A real Envoy, connected over ADS.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::Process;
+use crate::{client, ports};
+
+/// How long an Envoy may take to start or to take a configuration over.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How an Envoy introduces itself, and to whom.
+#[derive(Clone, Debug)]
+pub struct EnvoyConfig {
+    /// `sidecar` or `router`.
+    pub kind: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's address.
+    pub ip: String,
+    /// Metadata beyond what every node sends.
+    pub metadata: Value,
+    /// The xDS server.
+    pub xds: SocketAddr,
+    /// Delta or state-of-the-world.
+    pub protocol: AdsProtocol,
+}
+
+/// The flavour of ADS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdsProtocol {
+    /// `DELTA_GRPC`.
+    Delta,
+    /// `GRPC`.
+    StateOfTheWorld,
+}
+
+/// A running Envoy. It is killed when dropped.
+#[derive(Debug)]
+pub struct Envoy {
+    /// The process.
+    process: Process,
+    /// Its admin address.
+    pub admin: SocketAddr,
+    /// Bootstrap and log.
+    _folder: TempDir,
+}
+
+/// Where `scripts/tools` puts Envoy.
+#[must_use]
+pub fn program() -> PathBuf {
+    let tools = std::env::var_os("NAVARCH_TOOLS").map(PathBuf::from).unwrap_or_else(|| {
+        let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        home.join(".cache/navarch/tools")
+    });
+    tools.join("bin/envoy")
+}
+
+impl Envoy {
+    /// Starts an Envoy; it may not have any configuration yet.
+    ///
+    /// # Errors
+    /// When the program is missing (run `make tools`) or its admin port does not answer.
+    pub async fn start(config: &EnvoyConfig) -> Result<Self> {
+        Self::start_program(&program(), config).await
+    }
+
+    /// As [`Envoy::start`], with the program given.
+    ///
+    /// # Errors
+    /// As [`Envoy::start`].
+    pub async fn start_program(program: &Path, config: &EnvoyConfig) -> Result<Self> {
+        if !program.exists() {
+            bail!("{} is missing: run `make tools`", program.display());
+        }
+        let folder = tempfile::tempdir()?;
+        let admin = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+        let bootstrap = folder.path().join("bootstrap.json");
+        std::fs::write(&bootstrap, config.bootstrap(admin).to_string())?;
+        let args: Vec<String> = [
+            "-c",
+            &bootstrap.to_string_lossy(),
+            "--disable-hot-restart",
+            "--concurrency",
+            "1",
+            "-l",
+            "warning",
+            "--component-log-level",
+            "config:info,upstream:info",
+        ]
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+        let process = Process::start("envoy", program, &args, &folder.path().join("envoy.log"))?;
+        let mut envoy = Self { process, admin, _folder: folder };
+        envoy.wait("its admin port to answer", |_| true).await?;
+        Ok(envoy)
+    }
+
+    /// Gets a page of the admin interface.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn admin(&self, path: &str) -> Result<String> {
+        Ok(client::get(self.admin, "admin", path, &[]).await?.body)
+    }
+
+    /// All counters and gauges by name.
+    ///
+    /// # Errors
+    /// When the admin interface does not answer.
+    pub async fn stats(&self) -> Result<Stats> {
+        Ok(Stats(self.admin("/stats").await?))
+    }
+
+    /// Waits until the stats satisfy a condition.
+    ///
+    /// # Errors
+    /// When they do not within the time limit, or Envoy has ended.
+    pub async fn wait(&mut self, what: &str, done: impl Fn(&Stats) -> bool) -> Result<Stats> {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            self.process.check_running()?;
+            if let Ok(stats) = self.stats().await
+                && done(&stats)
+            {
+                return Ok(stats);
+            }
+            if tokio::time::Instant::now() > end {
+                bail!("waited {PATIENCE:?} for {what}; envoy says:\n{}", self.process.output());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until Envoy has clusters and listeners and serves.
+    ///
+    /// # Errors
+    /// As [`Envoy::wait`].
+    pub async fn wait_ready(&mut self) -> Result<Stats> {
+        let live = |stats: &Stats| {
+            stats.get("server.state") == Some(0) && stats.get("listener_manager.workers_started") == Some(1)
+        };
+        self.wait("its first configuration", live).await
+    }
+
+    /// What it has printed.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.process.output()
+    }
+
+    /// The configuration that it runs on.
+    ///
+    /// # Errors
+    /// When the admin interface does not answer with JSON.
+    pub async fn config_dump(&self) -> Result<Value> {
+        serde_json::from_str(&self.admin("/config_dump?include_eds").await?).context("config_dump is JSON")
+    }
+}
+
+/// The text of `/stats`.
+#[derive(Clone, Debug)]
+pub struct Stats(String);
+
+impl Stats {
+    /// A counter or gauge by name.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<u64> {
+        let line = self.0.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(": ")))?;
+        line.rsplit(' ').next()?.parse().ok()
+    }
+
+    /// The sum of all counters whose name ends so.
+    #[must_use]
+    pub fn sum(&self, suffix: &str) -> u64 {
+        let rows = self.0.lines().filter_map(|line| line.split_once(": "));
+        rows.filter(|(name, _)| name.ends_with(suffix)).filter_map(|(_, value)| value.parse::<u64>().ok()).sum()
+    }
+
+    /// How many updates Envoy refused, over all types.
+    #[must_use]
+    pub fn rejected(&self) -> u64 {
+        self.sum(".update_rejected")
+    }
+}
+
+impl EnvoyConfig {
+    /// The bootstrap: node, ADS and the static cluster that leads to the server.
+    fn bootstrap(&self, admin: SocketAddr) -> Value {
+        let Self { kind, pod, namespace, ip, .. } = self;
+        let mut metadata = json!({
+            "NAMESPACE": namespace,
+            "NAME": pod,
+            "CLUSTER_ID": "Kubernetes",
+            "ISTIO_VERSION": "1.32.0",
+            "MESH_ID": "cluster.local",
+            "INSTANCE_IPS": ip,
+        });
+        if let (Some(to), Some(from)) = (metadata.as_object_mut(), self.metadata.as_object()) {
+            to.extend(from.clone());
+        }
+        let api_type = match self.protocol {
+            AdsProtocol::Delta => "DELTA_GRPC",
+            AdsProtocol::StateOfTheWorld => "GRPC",
+        };
+        json!({
+            "node": {
+                "id": format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local"),
+                "cluster": format!("{pod}.{namespace}"),
+                "metadata": metadata,
+            },
+            "admin": {"address": socket(admin)},
+            "dynamic_resources": {
+                "ads_config": {
+                    "api_type": api_type,
+                    "transport_api_version": "V3",
+                    "grpc_services": [{"envoy_grpc": {"cluster_name": "xds-grpc"}}],
+                },
+                "cds_config": {"ads": {}, "resource_api_version": "V3"},
+                "lds_config": {"ads": {}, "resource_api_version": "V3"},
+            },
+            "static_resources": {"clusters": [{
+                "name": "xds-grpc",
+                "type": "STATIC",
+                "connect_timeout": "1s",
+                "typed_extension_protocol_options": {
+                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                        "explicit_http_config": {"http2_protocol_options": {}},
+                    },
+                },
+                "load_assignment": {
+                    "cluster_name": "xds-grpc",
+                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": socket(self.xds)}}]}],
+                },
+            }]},
+        })
+    }
+}
+
+/// An address in Envoy's JSON.
+fn socket(address: SocketAddr) -> Value {
+    json!({"socket_address": {"address": address.ip().to_string(), "port_value": address.port()}})
+}

@@ -1,0 +1,16 @@
+//! Real parts for tests and the demo: Envoy, backends, an HTTP client, the navarch process. No mocks.
+//!
+//! Everything listens on loopback. Every process is ended by its pid when its handle is dropped, also when a test panics.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is test equipment: it has the machine's clock and environment, and spawns"
+)]
+
+pub mod backend;
+pub mod bookshop;
+pub mod client;
+pub mod envoy;
+pub mod navarch;
+pub mod ports;
+pub mod process;

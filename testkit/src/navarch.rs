@@ -1,0 +1,114 @@
+//! The navarch process on a directory of YAML.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use tempfile::TempDir;
+
+use crate::process::Process;
+use crate::{client, ports};
+
+/// How long it may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A running `navarch discovery`. It is killed when dropped.
+#[derive(Debug)]
+pub struct Navarch {
+    /// The process.
+    process: Process,
+    /// Plaintext xDS.
+    pub xds: SocketAddr,
+    /// Health and debug.
+    pub http: SocketAddr,
+    /// Metrics.
+    pub monitoring: SocketAddr,
+    /// Its log.
+    _folder: TempDir,
+}
+
+impl Navarch {
+    /// Starts it on ports that are free, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or is not ready in time.
+    pub async fn start(program: &Path, config_dir: &Path, args: &[&str]) -> Result<Self> {
+        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        Self::start_at(program, config_dir, args, address()?, address()?, address()?).await
+    }
+
+    /// As [`Navarch::start`], on given addresses (xDS, HTTP, monitoring), to come back where another was.
+    ///
+    /// # Errors
+    /// As [`Navarch::start`].
+    pub async fn start_at(
+        program: &Path,
+        config_dir: &Path,
+        args: &[&str],
+        xds: SocketAddr,
+        http: SocketAddr,
+        monitoring: SocketAddr,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let mut all = vec![
+            "discovery".to_owned(),
+            format!("--config-dir={}", config_dir.display()),
+            format!("--grpc-addr={xds}"),
+            format!("--http-addr={http}"),
+            format!("--monitoring-addr={monitoring}"),
+            "--secure-grpc-addr=".to_owned(),
+            "--https-addr=".to_owned(),
+        ];
+        all.extend(args.iter().map(ToString::to_string));
+        let process = Process::start("navarch", program, &all, &folder.path().join("navarch.log"))?;
+        let mut navarch = Self { process, xds, http, monitoring, _folder: folder };
+        navarch.wait_ready().await?;
+        Ok(navarch)
+    }
+
+    /// Waits for `/ready`.
+    async fn wait_ready(&mut self) -> Result<()> {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            self.process.check_running()?;
+            if client::get(self.http, "navarch", "/ready", &[]).await.is_ok_and(|reply| reply.status == 200) {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > end {
+                bail!("not ready in {PATIENCE:?}:\n{}", self.process.output());
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// A page of the debug and health server.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn page(&self, path: &str) -> Result<String> {
+        Ok(client::get(self.http, "navarch", path, &[]).await?.body)
+    }
+
+    /// Has it read all files anew (SIGUSR1).
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn reload(&self) -> Result<()> {
+        self.process.signal("USR1")
+    }
+
+    /// What it has printed.
+    #[must_use]
+    pub fn output(&self) -> String {
+        self.process.output()
+    }
+
+    /// Asks it to end, and waits. Says whether it did so by itself.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub async fn stop(self) -> Result<bool> {
+        self.process.stop(Duration::from_secs(12)).await
+    }
+}

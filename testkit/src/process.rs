@@ -1,0 +1,98 @@
+//! A child process whose output goes to a file and that ends with its handle.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tokio::time::Instant;
+
+/// A running child process. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    /// The child.
+    child: Child,
+    /// Where its output goes.
+    log: PathBuf,
+    /// What it is called in errors.
+    name: String,
+}
+
+impl Process {
+    /// Starts a program with its output in `log`.
+    ///
+    /// # Errors
+    /// When the program cannot be started or the log not written.
+    pub fn start(name: &str, program: &Path, args: &[String], log: &Path) -> Result<Self> {
+        let out = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
+        let child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self { child, log: log.to_owned(), name: name.to_owned() })
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has printed so far.
+    #[must_use]
+    pub fn output(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Fails with the end of its output when the process has ended.
+    ///
+    /// # Errors
+    /// When it runs no more.
+    pub fn check_running(&mut self) -> Result<()> {
+        if let Some(status) = self.child.try_wait()? {
+            let output = self.output();
+            let from = output.len().saturating_sub(4000);
+            let tail = output.get(from..).unwrap_or(&output);
+            bail!("{} ended with {status}:\n{tail}", self.name);
+        }
+        Ok(())
+    }
+
+    /// Sends it a signal by name, such as `TERM` or `USR1`.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn signal(&self, name: &str) -> Result<()> {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
+        anyhow::ensure!(status.success(), "{} cannot be sent SIG{name}", self.name);
+        Ok(())
+    }
+
+    /// Asks it to end (SIGTERM) and waits; kills it after `patience`. Says whether it ended by itself.
+    ///
+    /// # Errors
+    /// When the operating system does not let it be waited for.
+    pub async fn stop(mut self, patience: Duration) -> Result<bool> {
+        let end = Instant::now() + patience;
+        self.signal("TERM")?;
+        while Instant::now() < end {
+            if self.child.try_wait()?.is_some() {
+                return Ok(true);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(false)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Fails only where it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
