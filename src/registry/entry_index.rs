@@ -15,8 +15,11 @@ use crate::api::object::NamespacedName;
 /// All WorkloadEntries that are healthy.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EntryIndex {
+    /// By name.
     entries: FxHashMap<NamespacedName, Arc<Instance>>,
+    /// Names by main address.
     by_address: Multimap<IpAddr, NamespacedName>,
+    /// Names by label of the workload.
     by_label: LabelIndex<NamespacedName>,
 }
 

@@ -148,7 +148,8 @@ impl Service {
     /// Whether its unhealthy endpoints are sent: locality preferences need to see them.
     #[must_use]
     pub(super) fn sends_unhealthy(&self, settings: &Settings) -> bool {
-        settings.send_unhealthy_endpoints || self.kubernetes.traffic_distribution != TrafficDistribution::Any
+        let always = settings.send_unhealthy_endpoints || settings.auto_send_unhealthy_endpoints;
+        always || self.kubernetes.traffic_distribution != TrafficDistribution::Any
     }
 }
 

@@ -47,10 +47,15 @@ use crate::store::Objects;
 /// After any sequence of changes the directory equals that of a fresh registry on the same objects.
 #[derive(Clone, Debug)]
 pub struct Registry {
+    /// Settings, mesh config and networks.
     world: World,
+    /// What is shown.
     directory: Directory,
+    /// Pods.
     pods: PodIndex,
+    /// WorkloadEntries.
     entries: EntryIndex,
+    /// EndpointSlices.
     slices: SliceIndex,
     /// Kubernetes Services.
     services: FxHashMap<NamespacedName, ServiceState>,
@@ -71,17 +76,22 @@ pub struct Registry {
 /// A Kubernetes Service and what was made of it.
 #[derive(Clone, Debug)]
 struct ServiceState {
+    /// The object.
     object: Arc<Object<Declared>>,
+    /// The service, without what other objects add to it.
     service: Arc<Service>,
+    /// How its slices are read.
     rules: SliceRules,
 }
 
 /// A ServiceEntry and what was made of it.
 #[derive(Clone, Debug)]
 struct ServiceEntryState {
+    /// The object.
     object: Arc<Object<ServiceEntry>>,
     /// One for each host and address.
     services: Vec<Arc<Service>>,
+    /// Their endpoints.
     endpoints: EntryEndpoints,
 }
 

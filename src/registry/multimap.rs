@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 /// Several values per key. Keys without values are not kept.
 #[derive(Clone, Debug)]
 pub(super) struct Multimap<K, V> {
+    /// The values by key, never none.
     sets: FxHashMap<K, BTreeSet<V>>,
 }
 

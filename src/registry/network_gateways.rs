@@ -22,11 +22,14 @@ const DEFAULT_PORT: u16 = 15443;
 /// The HBONE port of gateways between networks.
 const HBONE_PORT: u16 = 15008;
 
-/// A gateway of which the address is still to be found: network, mTLS port, HBONE port.
+/// A gateway of which the address is still to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Door {
+    /// The network behind it.
     network: NetworkId,
+    /// The port of the service for mTLS, 0 for none.
     port: u16,
+    /// The port of the service for HBONE, 0 for none.
     hbone_port: u16,
 }
 

@@ -16,9 +16,13 @@ use crate::api::object::NamespacedName;
 /// All pods that have not failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PodIndex {
+    /// By name.
     pods: FxHashMap<NamespacedName, PodState>,
+    /// Names by main address.
     by_address: Multimap<IpAddr, NamespacedName>,
+    /// Names by node.
     by_node: Multimap<Arc<str>, NamespacedName>,
+    /// Names by label of the pod itself.
     by_label: LabelIndex<NamespacedName>,
 }
 

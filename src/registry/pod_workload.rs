@@ -83,7 +83,7 @@ impl PodState {
             ports,
             weight: 0,
             health: Health::Healthy,
-            send_unhealthy: world.settings.send_unhealthy_endpoints,
+            send_unhealthy: world.settings.send_unhealthy_endpoints || world.settings.auto_send_unhealthy_endpoints,
             only_by_dns: false,
         })
     }

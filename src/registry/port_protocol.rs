@@ -19,10 +19,9 @@ pub(super) fn protocol_of_port(port: &ServicePort) -> Protocol {
         Some(name) => name,
         None => port.name.as_str(),
     };
-    match protocol_of_prefix(declared) {
-        Protocol::Unsupported if SERVER_FIRST_PORTS.contains(&port.port) => Protocol::Tcp,
-        protocol => protocol,
-    }
+    let protocol = protocol_of_prefix(declared);
+    let sniffed = protocol.is_unsupported() && !SERVER_FIRST_PORTS.contains(&port.port);
+    if protocol.is_unsupported() && !sniffed { Protocol::Tcp } else { protocol }
 }
 
 /// The protocol that a name starts with: all before the first hyphen, `grpc-web` excepted.

@@ -20,16 +20,19 @@ pub(super) fn selects(selector: &Labels, labels: &Labels) -> bool {
 /// One label within a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct LabelKey {
+    /// The namespace.
     namespace: Namespace,
     /// Key and value; `None` stands for every workload.
     label: Option<(Arc<str>, Arc<str>)>,
 }
 
 impl LabelKey {
+    /// This label.
     fn of(namespace: &Namespace, (key, value): (&Arc<str>, &Arc<str>)) -> Self {
         Self { namespace: namespace.clone(), label: Some((key.clone(), value.clone())) }
     }
 
+    /// Every workload of the namespace.
     fn every(namespace: &Namespace) -> Self {
         Self { namespace: namespace.clone(), label: None }
     }
@@ -38,22 +41,22 @@ impl LabelKey {
 /// Selectors by the first label that each asks for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SelectorIndex {
+    /// By whose they are.
     selectors: FxHashMap<NamespacedName, Labels>,
+    /// Whose they are, by their first label.
     by_label: Multimap<LabelKey, NamespacedName>,
 }
 
 impl SelectorIndex {
     /// Puts the selector of an object, or takes it away. Gives the former one.
     pub(super) fn put(&mut self, owner: &NamespacedName, selector: Option<Labels>) -> Option<Labels> {
-        let old = match &selector {
-            Some(selector) => self.selectors.insert(owner.clone(), selector.clone()),
-            None => self.selectors.remove(owner),
-        };
+        let old = self.selectors.remove(owner);
         if let Some(old) = &old {
             self.by_label.remove(&anchor(&owner.namespace, old), owner);
         }
-        if let Some(selector) = &selector {
-            self.by_label.insert(anchor(&owner.namespace, selector), owner.clone());
+        if let Some(selector) = selector {
+            self.by_label.insert(anchor(&owner.namespace, &selector), owner.clone());
+            self.selectors.insert(owner.clone(), selector);
         }
         old
     }
@@ -81,6 +84,7 @@ fn anchor(namespace: &Namespace, selector: &Labels) -> LabelKey {
 /// Things with labels, by label.
 #[derive(Clone, Debug)]
 pub(super) struct LabelIndex<T> {
+    /// Things by each of their labels.
     by_label: Multimap<LabelKey, T>,
 }
 

@@ -16,8 +16,6 @@ use crate::api::object::{NamespacedName, Object};
 /// What of a Service decides how its slices are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SliceRules {
-    /// There is such a Service.
-    pub known: bool,
     /// Endpoints that shut down keep their sessions.
     pub drains: bool,
     /// Unhealthy endpoints are sent.
@@ -31,24 +29,22 @@ impl SliceRules {
     #[must_use]
     pub(super) fn new(service: &Service, declared: &Declared, world: &World) -> Self {
         Self {
-            known: true,
             drains: service.drains(&world.settings),
             sends_unhealthy: service.sends_unhealthy(&world.settings),
             dual_stack: world.settings.dual_stack && declared.cluster_ips.addresses().len() > 1,
         }
     }
+}
 
-    /// The health of an endpoint. What a condition does not say counts as the better of its meanings.
-    fn health(self, conditions: EndpointConditions) -> Health {
-        let holds = |condition: Option<bool>| condition.unwrap_or(true);
-        match conditions {
-            EndpointConditions { ready, .. } if holds(ready) => Health::Healthy,
-            EndpointConditions { serving, terminating, .. } if self.drains && holds(serving) && holds(terminating) => {
-                Health::Draining
-            }
-            EndpointConditions { terminating, .. } if self.known && holds(terminating) => Health::Terminating,
-            EndpointConditions { .. } => Health::Unhealthy,
-        }
+/// The health of an endpoint. What a condition does not say counts as said; without a Service nothing shuts down.
+fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Health {
+    let holds = |condition: Option<bool>| condition.unwrap_or(true);
+    let terminating = holds(conditions.terminating);
+    match rules {
+        _ if holds(conditions.ready) => Health::Healthy,
+        Some(rules) if rules.drains && terminating && holds(conditions.serving) => Health::Draining,
+        Some(_) if terminating => Health::Terminating,
+        Some(_) | None => Health::Unhealthy,
     }
 }
 
@@ -64,15 +60,20 @@ pub(super) fn pod_of_target(target: Option<&TargetRef>) -> Option<NamespacedName
 #[must_use]
 pub(super) fn endpoints_of_slice(
     slice: &Object<EndpointSlice>,
-    rules: SliceRules,
+    rules: Option<SliceRules>,
     pods: &PodIndex,
     world: &World,
 ) -> Vec<Arc<Endpoint>> {
+    // Nobody asks for the endpoints of a Service that is not there.
+    let sends_unhealthy = rules.is_some_and(|rules| rules.sends_unhealthy);
+    let dual_stack = rules.is_some_and(|rules| rules.dual_stack);
     let mut endpoints = Vec::new();
     for endpoint in &slice.spec.endpoints {
-        let health = rules.health(endpoint.conditions);
+        let health = health_of(endpoint.conditions, rules);
         for address in &endpoint.addresses {
-            let Some((addresses, workload)) = resolve(slice, endpoint, *address, rules, pods, world) else { continue };
+            let Some((addresses, workload)) = resolve(slice, endpoint, *address, dual_stack, pods, world) else {
+                continue;
+            };
             for port in &slice.spec.ports {
                 endpoints.push(Arc::new(Endpoint {
                     addresses: addresses.clone(),
@@ -81,7 +82,7 @@ pub(super) fn endpoints_of_slice(
                     port: port.port.unwrap_or(0),
                     workload: workload.clone(),
                     health,
-                    send_unhealthy: rules.sends_unhealthy,
+                    send_unhealthy: sends_unhealthy,
                     weight: 0,
                     discoverability: Discoverability::Mesh,
                 }));
@@ -96,7 +97,7 @@ fn resolve(
     slice: &Object<EndpointSlice>,
     endpoint: &SliceEndpoint,
     address: IpAddr,
-    rules: SliceRules,
+    dual_stack: bool,
     pods: &PodIndex,
     world: &World,
 ) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
@@ -111,7 +112,7 @@ fn resolve(
     };
     let pod = pods.named(&name)?;
     let ips = &pod.object.spec.pod_ips;
-    if !rules.dual_stack || ips.len() < 2 {
+    if !dual_stack || ips.len() < 2 {
         return Some((one, located(pod, address, world)));
     }
     // The pod's slice of the other family would say the same endpoint again.

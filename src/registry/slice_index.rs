@@ -31,9 +31,13 @@ pub(super) struct SliceState {
 /// All slices that belong to a Service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SliceIndex {
+    /// By name.
     slices: FxHashMap<NamespacedName, SliceState>,
+    /// Names by service.
     by_service: Multimap<NamespacedName, NamespacedName>,
+    /// Names by the pods in them.
     by_pod: Multimap<NamespacedName, NamespacedName>,
+    /// Names by the addresses in them.
     by_address: Multimap<IpAddr, NamespacedName>,
 }
 

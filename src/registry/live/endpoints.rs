@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::Registry;
+use super::names::Declarer;
 use super::work::Work;
-use crate::api::object::Kind;
+use crate::api::object::NamespacedName;
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::{Endpoint, Resolution, Service, ServiceEndpoints, ServiceKey};
 use crate::registry::service_entry_endpoints::{EntryEndpoints, merge_endpoints};
@@ -31,14 +32,14 @@ impl Registry {
     fn gather(&self, key: &ServiceKey) -> Option<ServiceEndpoints> {
         let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
         let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
-        for origin in self.names.declared(key) {
-            match origin.kind {
-                Kind::Service => {
-                    endpoints.extend(self.slices.endpoints(&origin.name));
-                    endpoints.extend(self.selected_entries(key, origin));
+        for declarer in self.names.declared(key) {
+            match declarer {
+                Declarer::Service(name) => {
+                    endpoints.extend(self.slices.endpoints(name));
+                    endpoints.extend(self.selected_entries(name));
                 }
-                _ => {
-                    let state = self.service_entries.get(&origin.name).into_iter();
+                Declarer::ServiceEntry(name) => {
+                    let state = self.service_entries.get(name).into_iter();
                     let services =
                         state.flat_map(|state| state.services.iter().map(|service| (&**service, &state.endpoints)));
                     entries.extend(services.filter(|(service, _)| service.key == *key));
@@ -59,13 +60,13 @@ impl Registry {
     }
 
     /// The WorkloadEntries that a Kubernetes Service selects, as its endpoints.
-    fn selected_entries(&self, key: &ServiceKey, origin: &crate::api::object::ObjectRef) -> Vec<Arc<Endpoint>> {
-        let Some(state) = self.services.get(&origin.name) else { return Vec::new() };
+    fn selected_entries(&self, name: &NamespacedName) -> Vec<Arc<Endpoint>> {
+        let Some(state) = self.services.get(name) else { return Vec::new() };
         let service = &state.service;
         if service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
             return Vec::new();
         }
-        let selected = self.entries.selected(&key.namespace, &service.selector).filter(|entry| !entry.only_by_dns);
+        let selected = self.entries.selected(&name.namespace, &service.selector).filter(|entry| !entry.only_by_dns);
         let mut endpoints = Vec::new();
         for entry in selected {
             for port in &service.ports {

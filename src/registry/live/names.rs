@@ -8,17 +8,26 @@ use rustc_hash::FxHashMap;
 use super::Registry;
 use super::work::Work;
 use crate::api::names::{Hostname, Namespace};
-use crate::api::object::{Kind, ObjectRef};
+use crate::api::object::NamespacedName;
 use crate::registry::aliases::resolve_aliases;
 use crate::registry::auto_allocation::{AllocatedIps, allocate};
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::{Resolution, Service, ServiceKey};
 
+/// An object that declares services.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Declarer {
+    /// A Kubernetes Service.
+    Service(NamespacedName),
+    /// A ServiceEntry.
+    ServiceEntry(NamespacedName),
+}
+
 /// Who declares which host, and what is known of hosts beyond their own declarations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     /// The objects that declare a service of each key, Kubernetes Services first.
-    declared: FxHashMap<ServiceKey, BTreeSet<ObjectRef>>,
+    declared: FxHashMap<ServiceKey, BTreeSet<Declarer>>,
     /// Services that are other names for a host, by that host.
     aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
     /// Addresses allocated here, where no controller does it.
@@ -27,7 +36,7 @@ pub(super) struct Names {
 
 impl Names {
     /// Notes whether an object declares a service of this key.
-    pub(super) fn declare(&mut self, key: &ServiceKey, by: ObjectRef, declares: bool) {
+    pub(super) fn declare(&mut self, key: &ServiceKey, by: Declarer, declares: bool) {
         let declared = self.declared.entry(key.clone()).or_default();
         if declares {
             declared.insert(by);
@@ -40,7 +49,7 @@ impl Names {
     }
 
     /// The objects that declare a service of this key, Kubernetes Services first, then by name.
-    pub(super) fn declared(&self, key: &ServiceKey) -> impl Iterator<Item = &ObjectRef> {
+    pub(super) fn declared(&self, key: &ServiceKey) -> impl Iterator<Item = &Declarer> {
         self.declared.get(key).into_iter().flatten()
     }
 }
@@ -75,11 +84,11 @@ impl Registry {
     /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
     fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
         let mut services: Vec<&Arc<Service>> = Vec::new();
-        for origin in self.names.declared(key) {
-            match origin.kind {
-                Kind::Service => services.extend(self.services.get(&origin.name).map(|state| &state.service)),
-                _ => {
-                    let declared = self.service_entries.get(&origin.name).into_iter().flat_map(|state| &state.services);
+        for declarer in self.names.declared(key) {
+            match declarer {
+                Declarer::Service(name) => services.extend(self.services.get(name).map(|state| &state.service)),
+                Declarer::ServiceEntry(name) => {
+                    let declared = self.service_entries.get(name).into_iter().flat_map(|state| &state.services);
                     services.extend(declared.filter(|service| service.key == *key));
                 }
             }

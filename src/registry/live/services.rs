@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::names::Declarer;
 use super::work::Work;
 use super::{Registry, ServiceEntryState, ServiceState};
 use crate::api::istio::ServiceEntry;
 use crate::api::kubernetes::Service as Declared;
 use crate::api::names::Namespace;
-use crate::api::object::{Kind, NamespacedName, Object, ObjectMeta, ObjectRef};
+use crate::api::object::{NamespacedName, Object, ObjectMeta};
 use crate::registry::kubernetes_service::convert_service;
 use crate::registry::model::{Labels, Resolution, ServiceKey};
 use crate::registry::service_entry::convert_service_entry;
@@ -52,7 +53,7 @@ impl Registry {
             let states = || old.iter().chain(self.services.get(&name));
             work.aliases |= states().any(|state| state.service.resolution == Resolution::Alias);
             let declared = self.services.contains_key(&name);
-            self.names.declare(&key, ObjectRef { kind: Kind::Service, name: name.clone() }, declared);
+            self.names.declare(&key, Declarer::Service(name.clone()), declared);
             work.endpoints.insert(key.clone());
             work.keys.insert(key);
             work.gateways.insert(name);
@@ -127,7 +128,7 @@ impl Registry {
                     }
                 }
             }
-            let origin = ObjectRef { kind: Kind::ServiceEntry, name: name.clone() };
+            let origin = Declarer::ServiceEntry(name.clone());
             for key in old_keys.union(&new_keys) {
                 self.names.declare(key, origin.clone(), new_keys.contains(key));
                 work.keys.insert(key.clone());

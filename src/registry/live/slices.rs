@@ -27,7 +27,7 @@ impl Registry {
             let slice = objects.endpoint_slices.get(&name);
             let new = slice.and_then(|slice| {
                 let service = service_of_slice(slice)?;
-                let rules = self.services.get(&service).map(|state| state.rules).unwrap_or_default();
+                let rules = self.services.get(&service).map(|state| state.rules);
                 let endpoints = endpoints_of_slice(slice, rules, &self.pods, &self.world);
                 Some(SliceState::new(service, &slice.spec, endpoints))
             });

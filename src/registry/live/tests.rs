@@ -1,5 +1,7 @@
 //! Stories of the registry: what users write, and what it makes of it.
 
+mod random;
+
 use std::collections::BTreeSet;
 
 use super::Registry;
@@ -7,6 +9,8 @@ use crate::api::decode::{Format, Outcome, decode_documents};
 use crate::api::mesh::{MeshConfig, MeshNetworks};
 use crate::api::object::{NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
+use crate::api::typed::Typed;
+use crate::api::yaml;
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::ServiceKey;
 use crate::store::Objects;
@@ -33,8 +37,14 @@ impl House {
         house
     }
 
-    /// Puts objects.
+    /// Puts objects and tells the registry.
     fn put(&mut self, yaml: &str) -> DirectoryChange {
+        let changed = self.store(yaml);
+        self.apply(&changed)
+    }
+
+    /// Puts objects; the registry is not told yet.
+    fn store(&mut self, yaml: &str) -> BTreeSet<ObjectRef> {
         let mut changed = BTreeSet::new();
         for decoded in decode_documents(yaml, Format::Yaml) {
             match decoded.outcome {
@@ -44,10 +54,10 @@ impl House {
                     self.objects.put_any(object);
                 }
                 Outcome::Ignored => {}
-                Outcome::Rejected(error) => panic!("{error}"),
+                Outcome::Rejected(error) => panic!("{error} in {yaml}"),
             }
         }
-        self.apply(&changed)
+        changed
     }
 
     /// Tells the registry, and checks that it equals one that starts afresh.
@@ -57,6 +67,12 @@ impl House {
         assert_eq!(change, before.change_to(self.registry.directory()), "what is told is what changed");
         change
     }
+}
+
+/// Mesh networks from YAML.
+fn parse_networks(text: &str) -> MeshNetworks {
+    let value = yaml::parse(text, yaml::Schema::V1_1).unwrap();
+    Typed::from_proto_json(&value).unwrap().value
 }
 
 /// The Services of a small shop and their pods.
