@@ -20,6 +20,7 @@ pub mod proxy;
 pub mod query;
 mod read;
 pub mod resource;
+pub mod targets;
 pub mod view;
 pub mod worker;
 pub mod world;

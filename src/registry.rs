@@ -11,6 +11,7 @@
 
 mod aliases;
 mod auto_allocation;
+pub mod canonical_service;
 pub mod cidr;
 pub mod directory;
 mod entry_index;
@@ -42,4 +43,5 @@ mod world;
 
 pub use directory::{Directory, DirectoryChange};
 pub use live::Registry;
-pub use targets::target_order;
+pub use selector_index::selects;
+pub use targets::{target_order, targets_by_ports};

@@ -61,6 +61,12 @@ pub struct Settings {
     pub dns_udp_max_queries: u32,
     /// `PILOT_DNS_JITTER_DURATION`: chance added to the time between DNS queries. Default 100 ms.
     pub dns_jitter: Duration,
+    /// `PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES`: Kubernetes Services select WorkloadEntries. Default true.
+    pub services_select_workload_entries: bool,
+    /// `PILOT_ENABLE_SERVICEENTRY_SELECT_PODS`: ServiceEntries select pods. Default true.
+    pub service_entries_select_pods: bool,
+    /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: WorkloadEntries that say so count only once found healthy. Default true.
+    pub workload_entry_health_checks: bool,
     /// `LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES`: endpoints outside the mesh are named after their
     /// ServiceEntry in metrics. Default false.
     pub label_external_canonical_services: bool,
@@ -164,6 +170,9 @@ impl Default for Settings {
             metadata_exchange_labels: String::new(),
             dns_udp_max_queries: 100,
             dns_jitter: Duration::from_millis(100),
+            services_select_workload_entries: true,
+            service_entries_select_pods: true,
+            workload_entry_health_checks: true,
             label_external_canonical_services: false,
             prefer_rule_tls_for_external: true,
             disable_track_remaining: true,

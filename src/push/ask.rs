@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::attr::{Attr, AttrValue};
 use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
+use super::targets::TargetsOfProxy;
 use super::view::View;
 use crate::api::names::{ClusterId, Namespace, NetworkId};
 use crate::api::object::NamespacedName;
 use crate::registry::model::{Labels, ServiceTarget};
-use crate::registry::target_order;
 
 /// The view's proxy, as far as it is asked.
 #[derive(Clone, Copy, Debug)]
@@ -23,10 +23,6 @@ struct EffectiveLabels;
 /// Whether a label selector selects the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectedBy(Arc<Labels>);
-
-/// The service ports that the proxy's workload serves.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct TargetsOfProxy;
 
 /// The locality that counts for the proxy: its workload's, else what it sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -170,7 +166,7 @@ impl ProxyView<'_> {
     }
 
     /// Namespace and name of its pod or WorkloadEntry.
-    fn workload_name(self) -> NamespacedName {
+    pub(super) fn workload_name(self) -> NamespacedName {
         let name = self.name();
         let (pod, namespace) = name.rsplit_once('.').unwrap_or((&name, ""));
         NamespacedName::new(namespace, pod)
@@ -201,38 +197,6 @@ impl Query for SelectedBy {
 }
 
 impl ProxyQuery for SelectedBy {}
-
-impl Query for TargetsOfProxy {
-    type Value = Vec<ServiceTarget>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let proxy = view.proxy();
-        let ips = proxy.ips();
-        let mut targets = targets_by_kubernetes(view, ips.first().copied());
-        for at in ips.iter().filter_map(|ip| view.targets_at(*ip)) {
-            let namespaces = at.by_service_entry.iter().map(|target| target.service.key.namespace.clone());
-            let own = proxy.namespace_among(namespaces);
-            let here = |target: &&ServiceTarget| Some(&target.service.key.namespace) == own.as_ref();
-            targets.extend(at.by_service_entry.iter().filter(here).cloned());
-        }
-        targets.sort_by(target_order);
-        targets
-    }
-}
-
-impl ProxyQuery for TargetsOfProxy {}
-
-/// What the proxy serves by Kubernetes Services: as a WorkloadEntry where there is one at its main address, else as a pod.
-fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
-    let name = view.proxy().workload_name();
-    let entries = ip.and_then(|ip| view.targets_at(ip)).map_or(&[][..], |at| &at.entries);
-    let same_namespace = || entries.iter().find(|entry| entry.entry.namespace == name.namespace);
-    let entry = entries.iter().find(|entry| entry.entry == name).or_else(same_namespace).or_else(|| entries.first());
-    match entry {
-        Some(entry) => entry.targets.clone(),
-        None => view.targets_of_pod(&name).to_vec(),
-    }
-}
 
 impl Query for EffectiveLocality {
     type Value = Locality;

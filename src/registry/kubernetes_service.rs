@@ -58,6 +58,7 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         external_addresses: if external.is_empty() { BTreeMap::new() } else { [(cluster.clone(), external)].into() },
         external_ports: node_ports(object).map(|ports| (cluster.clone(), ports)).into_iter().collect(),
         passthrough_target_ports: BTreeMap::new(),
+        races_connections: false,
         kubernetes: KubernetesAttributes {
             service_type: Arc::from(spec.service_type.as_str()),
             external_name: external_name.map_or_else(|| Arc::from(""), |name| Arc::from(name.as_str())),

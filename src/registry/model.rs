@@ -68,6 +68,8 @@ pub struct Service {
     pub external_ports: BTreeMap<ClusterId, BTreeMap<u16, u16>>,
     /// Service port to target port where a service without endpoints of its own (resolution NONE) renames ports.
     pub passthrough_target_ports: BTreeMap<u16, u16>,
+    /// Connections are tried to all addresses of a DNS answer, the first that stands is used (ServiceEntry annotation).
+    pub races_connections: bool,
     /// What only Kubernetes services have.
     pub kubernetes: KubernetesAttributes,
 }

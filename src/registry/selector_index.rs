@@ -13,7 +13,7 @@ use crate::api::object::NamespacedName;
 
 /// Whether labels have all that a selector asks for; an empty selector asks for nothing.
 #[must_use]
-pub(super) fn selects(selector: &Labels, labels: &Labels) -> bool {
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
     selector.len() <= labels.len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use super::canonical_service::{CANONICAL_NAME_LABEL, CANONICAL_REVISION_LABEL, canonical_name, canonical_revision};
 use super::cidr::Cidr;
 use super::export_to::visibility_in;
 use super::kubernetes_service::UNSPECIFIED;
@@ -15,6 +16,8 @@ use crate::api::istio::{Location, Resolution as DeclaredResolution, ServiceEntry
 use crate::api::names::{Hostname, PortName};
 use crate::api::object::{Kind, Object, ObjectMeta, ObjectRef};
 
+/// The annotation that says how connections are tried.
+const CONNECT_ANNOTATION: &str = "istio.io/connect-strategy";
 /// The label by which a ServiceEntry keeps from getting addresses.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
@@ -76,7 +79,7 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
         name: Arc::default(),
         registry: Registry::External,
         created: meta.created,
-        labels: meta.labels.clone(),
+        labels: labels(object, world),
         passthrough_target_ports: match resolution {
             Resolution::Passthrough => renamed.collect(),
             Resolution::ClientSideLb
@@ -98,11 +101,32 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
         aliases: Vec::new(),
         external_addresses: BTreeMap::new(),
         external_ports: BTreeMap::new(),
+        races_connections: races_connections(meta),
         kubernetes: KubernetesAttributes {
             traffic_distribution: traffic_distribution(None, meta, namespace),
             ..KubernetesAttributes::default()
         },
     }
+}
+
+/// Whether connections race to the addresses of a DNS answer.
+fn races_connections(meta: &ObjectMeta) -> bool {
+    let strategy = meta.annotations.get(CONNECT_ANNOTATION);
+    strategy.is_some_and(|strategy| strategy.eq_ignore_ascii_case("RACE_FIRST_TCP_CONNECT"))
+}
+
+/// The labels of the services: the object's, and where asked for, the canonical name and revision of what is outside
+/// the mesh.
+fn labels(object: &Object<ServiceEntry>, world: &World) -> Labels {
+    let mut labels = object.meta.labels.clone();
+    let external = object.spec.location == Location::MeshExternal;
+    if external && world.settings.label_external_canonical_services {
+        let name = canonical_name(&labels).unwrap_or(&object.meta.name).clone();
+        let revision = canonical_revision(&labels).cloned().unwrap_or_else(|| Arc::from("latest"));
+        labels.insert(Arc::from(CANONICAL_NAME_LABEL), name);
+        labels.insert(Arc::from(CANONICAL_REVISION_LABEL), revision);
+    }
+    labels
 }
 
 /// The ports; one with a number that is none is left out (validation refuses it).

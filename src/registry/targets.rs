@@ -8,7 +8,7 @@ use super::instance::Instance;
 use super::model::{Resolution, Service, ServicePort, ServiceTarget};
 use super::pod_workload::PodState;
 use super::protocol::Protocol;
-use crate::api::kubernetes::{Service as Declared, TargetPort};
+use crate::api::kubernetes::{ContainerPort, Service as Declared, ServicePort as DeclaredPort, TargetPort};
 
 /// Orders targets as Istio does: by age of the service, then by host. Stable for equals.
 #[must_use]
@@ -20,14 +20,44 @@ pub fn target_order(a: &ServiceTarget, b: &ServiceTarget) -> Ordering {
 /// one port by one protocol, the first counts.
 #[must_use]
 pub(super) fn targets_of_pod(service: &Arc<Service>, declared: &Declared, pod: &PodState) -> Vec<ServiceTarget> {
+    let number = |declared: &DeclaredPort| match &declared.target {
+        TargetPort::Number(number) => Some(*number),
+        TargetPort::Name(name) => pod.object.spec.port_named(name, declared.protocol),
+    };
+    let numbered = declared.ports.iter().filter_map(|declared| Some((declared, number(declared)?)));
+    distinct_targets(service, numbered)
+}
+
+/// What a pod that is not known serves of a Kubernetes Service that selects it, by the container ports that it is said
+/// to have; nothing said, named ports are 0. `None` when a port of the Service is not among those said.
+#[must_use]
+pub fn targets_by_ports(
+    service: &Arc<Service>,
+    declared: &Declared,
+    ports: Option<&[ContainerPort]>,
+) -> Option<Vec<ServiceTarget>> {
+    let number = |declared: &DeclaredPort| match (&declared.target, ports) {
+        (TargetPort::Number(number), _) => Some(*number),
+        (TargetPort::Name(name), Some(ports)) => {
+            let port = ports.iter().find(|port| port.name == *name && port.protocol == declared.protocol);
+            port.map(|port| port.port)
+        }
+        (TargetPort::Name(name), None) => Some(name.as_str().parse().unwrap_or(0)),
+    };
+    let numbered: Option<Vec<(&DeclaredPort, u16)>> =
+        declared.ports.iter().map(|declared| Some((declared, number(declared)?))).collect();
+    Some(distinct_targets(service, numbered?))
+}
+
+/// Targets of these ports and target ports, but for those that repeat target port and protocol.
+fn distinct_targets<'a>(
+    service: &Arc<Service>,
+    ports: impl IntoIterator<Item = (&'a DeclaredPort, u16)>,
+) -> Vec<ServiceTarget> {
     let mut seen = BTreeSet::new();
     let mut targets = Vec::new();
-    for declared in &declared.ports {
-        let target = match &declared.target {
-            TargetPort::Number(number) => Some(*number),
-            TargetPort::Name(name) => pod.object.spec.port_named(name, declared.protocol),
-        };
-        let (Some(port), Some(target_port)) = (service.port_named(declared.name.as_str()), target) else { continue };
+    for (declared, target_port) in ports {
+        let Some(port) = service.port_named(declared.name.as_str()) else { continue };
         if seen.insert((target_port, port.protocol)) {
             targets.push(ServiceTarget { service: service.clone(), port: port.clone(), target_port });
         }

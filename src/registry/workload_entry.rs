@@ -13,7 +13,10 @@ use super::world::World;
 use crate::api::istio::WorkloadEntry;
 use crate::api::names::{NetworkId, ServiceAccount};
 use crate::api::object::{Object, ObjectMeta};
+use crate::api::settings::Settings;
 
+/// The annotation of WorkloadEntries whose health is checked.
+const HEALTH_ANNOTATION: &str = "proxy.istio.io/health-checks-enabled";
 /// How the address of a Unix socket starts.
 pub(super) const UNIX_PREFIX: &str = "unix://";
 
@@ -23,6 +26,14 @@ pub(super) fn instance_of_entry(object: &Object<WorkloadEntry>, world: &World) -
     let mut labels = labels_of_spec(&object.spec);
     labels.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
     build(&object.spec, &object.meta, &labels, world)
+}
+
+/// Whether a WorkloadEntry is there at all: one whose health is checked counts only once it was found healthy.
+#[must_use]
+pub(super) fn counts(object: &Object<WorkloadEntry>, settings: &Settings) -> bool {
+    let checked = object.meta.annotations.get(HEALTH_ANNOTATION);
+    let checked = checked.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"));
+    !settings.workload_entry_health_checks || !checked || object.spec.healthy
 }
 
 /// An endpoint within a ServiceEntry; `meta` names it.

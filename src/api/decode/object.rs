@@ -93,13 +93,13 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::Secret => kubernetes::<core::Secret, Secret>(wire),
         Kind::ConfigMap => kubernetes::<core::ConfigMap, ConfigMap>(wire),
         Kind::ServiceAccount => kubernetes::<core::ServiceAccount, ServiceAccount>(wire),
-        Kind::VirtualService => istio::<VirtualService>(wire),
-        Kind::DestinationRule => istio::<DestinationRule>(wire),
-        Kind::Gateway => istio::<Gateway>(wire),
-        Kind::ServiceEntry => istio::<ServiceEntry>(wire),
-        Kind::WorkloadEntry => istio::<WorkloadEntry>(wire),
-        Kind::Sidecar => istio::<Sidecar>(wire),
-        Kind::PeerAuthentication => istio::<PeerAuthentication>(wire),
+        Kind::VirtualService => istio::<VirtualService>(wire, |_, _| {}),
+        Kind::DestinationRule => istio::<DestinationRule>(wire, |_, _| {}),
+        Kind::Gateway => istio::<Gateway>(wire, |_, _| {}),
+        Kind::ServiceEntry => istio(wire, ServiceEntry::take_status),
+        Kind::WorkloadEntry => istio(wire, WorkloadEntry::take_status),
+        Kind::Sidecar => istio::<Sidecar>(wire, |_, _| {}),
+        Kind::PeerAuthentication => istio::<PeerAuthentication>(wire, |_, _| {}),
     }
 }
 
@@ -116,8 +116,8 @@ where
     Ok(Typed { value: object.into(), unknown_fields: full.unknown_fields })
 }
 
-/// Reads an object of one of Istio's kinds.
-fn istio<T>(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError>
+/// Reads an object of one of Istio's kinds; `take_status` takes over what counts of its status, where there is one.
+fn istio<T>(wire: &Wire<'_>, take_status: fn(&mut T, &Value)) -> Result<Typed<AnyObject>, FieldError>
 where
     T: DeserializeOwned,
     AnyObject: From<Object<T>>,
@@ -128,7 +128,10 @@ where
     let mut meta = ObjectMeta::try_from(metadata.value.unwrap_or_default())?;
     settle(&mut meta, wire)?;
     let spec = wire.value.get("spec").unwrap_or(&absent);
-    let spec = Typed::<T>::from_proto_json(spec).map_err(|error| error.under("spec"))?;
+    let mut spec = Typed::<T>::from_proto_json(spec).map_err(|error| error.under("spec"))?;
+    if let Some(status) = wire.value.get("status") {
+        take_status(&mut spec.value, status);
+    }
     let members = wire.value.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
     let mut unknown_fields: Vec<_> = members.filter(|key| !MEMBERS.contains(key)).map(str::to_owned).collect();
     unknown_fields.extend(metadata.unknown_fields.iter().map(|path| format!("metadata.{path}")));

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::wire_enum::wire_enum;
 use super::{WorkloadEntry, WorkloadSelector};
+use crate::api::typed::Typed;
 
 wire_enum! {
     /// Whether the service is part of the mesh.
@@ -57,6 +58,14 @@ pub struct ServiceEntry {
     /// `status.addresses`: the addresses allocated to hosts that have none. Not part of the spec, so never read with it.
     #[serde(skip)]
     pub allocated: Vec<ServiceEntryAddress>,
+}
+
+impl ServiceEntry {
+    /// Takes over what counts of an object's `status`. The control plane writes it: what cannot be read is not there.
+    pub fn take_status(&mut self, status: &Value) {
+        let status = Typed::<ServiceEntryStatus>::from_proto_json(status);
+        self.allocated = status.map(|status| status.value.addresses).unwrap_or_default();
+    }
 }
 
 /// A port of the service.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// `networking.istio.io/WorkloadEntry`, and an endpoint within a ServiceEntry.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,4 +23,17 @@ pub struct WorkloadEntry {
     pub weight: u32,
     /// The service account that it runs as.
     pub service_account: String,
+    /// Whether the condition `Healthy` of the status is true. Not part of the spec, so never read with it.
+    #[serde(skip)]
+    pub healthy: bool,
+}
+
+impl WorkloadEntry {
+    /// Takes over what counts of an object's `status`.
+    pub fn take_status(&mut self, status: &Value) {
+        let member = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let conditions = status.get("conditions").and_then(Value::as_array).into_iter().flatten();
+        let mut healthy = conditions.filter(|condition| member(condition, "type") == "Healthy");
+        self.healthy = healthy.next().is_some_and(|condition| member(condition, "status") == "True");
+    }
 }

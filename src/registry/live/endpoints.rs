@@ -63,7 +63,8 @@ impl Registry {
     fn selected_entries(&self, name: &NamespacedName) -> Vec<Arc<Endpoint>> {
         let Some(state) = self.services.get(name) else { return Vec::new() };
         let service = &state.service;
-        if service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
+        let allowed = self.world.settings.services_select_workload_entries;
+        if !allowed || service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
             return Vec::new();
         }
         let selected = self.entries.selected(&name.namespace, &service.selector).filter(|entry| !entry.only_by_dns);

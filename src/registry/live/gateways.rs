@@ -10,6 +10,9 @@ impl Registry {
     /// Finds the gateways that services are. Node-port gateways are kept even while no node is theirs, so that nodes
     /// find them.
     pub(super) fn update_gateways(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
+        if work.gateways.is_empty() && !self.directory.network_gateways.is_empty() {
+            return;
+        }
         for name in &work.gateways {
             let found = self.services.get(name).map(|state| {
                 let found = gateways_of_service(&state.service, &state.object, objects.nodes.iter(), &self.world);

@@ -60,7 +60,7 @@ impl Registry {
         if work.aliases {
             self.update_aliases(work);
         }
-        if !self.world.settings.ip_autoallocate && !work.keys.is_empty() {
+        if work.allocation && !self.world.settings.ip_autoallocate {
             self.update_allocation(work);
         }
         for key in std::mem::take(&mut work.keys) {

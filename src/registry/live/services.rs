@@ -134,6 +134,7 @@ impl Registry {
                 work.keys.insert(key.clone());
                 work.endpoints.insert(key.clone());
             }
+            work.allocation = true;
             work.entry_endpoints.insert(name);
         }
     }

@@ -78,7 +78,10 @@ impl Registry {
         let selector =
             selector.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect();
         let namespace = &object.meta.namespace;
-        let pods = self.pods.selected_by_workload(namespace, &selector);
+        let pods = match self.world.settings.service_entries_select_pods {
+            true => self.pods.selected_by_workload(namespace, &selector),
+            false => Vec::new(),
+        };
         let pods = pods.into_iter().filter_map(|pod| pod.instance(&self.world)).map(Arc::new);
         let entries = self.entries.selected(namespace, &selector).cloned();
         let instances: Vec<Arc<Instance>> = pods.chain(entries).collect();

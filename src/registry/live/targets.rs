@@ -78,7 +78,8 @@ impl Registry {
     /// What WorkloadEntries and endpoints of ServiceEntries at an address serve.
     fn targets_at(&self, address: IpAddr) -> TargetsAt {
         let mut entries = Vec::new();
-        for entry in self.entries.at(address) {
+        let allowed = self.world.settings.services_select_workload_entries;
+        for entry in self.entries.at(address).filter(|_| allowed) {
             let selecting = self.service_selectors.selecting(&entry.name.namespace, &entry.workload.labels);
             let states = selecting.iter().filter_map(|service| self.services.get(service));
             let mut targets: Vec<ServiceTarget> =

@@ -30,6 +30,8 @@ pub(super) struct Work {
     pub keys: BTreeSet<ServiceKey>,
     /// Whether a service that is another name for a host came, changed or went.
     pub aliases: bool,
+    /// Whether hosts of ServiceEntries may want other addresses.
+    pub allocation: bool,
     /// Services whose endpoints are to be gathered.
     pub endpoints: BTreeSet<ServiceKey>,
     /// Pods whose targets are to be found.

@@ -10,7 +10,7 @@ use crate::api::object::NamespacedName;
 use crate::registry::directory::DirectoryChange;
 use crate::registry::instance::Instance;
 use crate::registry::pod_workload::PodState;
-use crate::registry::workload_entry::instance_of_entry;
+use crate::registry::workload_entry::{counts, instance_of_entry};
 use crate::store::Objects;
 
 impl Registry {
@@ -62,7 +62,7 @@ impl Registry {
     /// Takes WorkloadEntries in.
     pub(super) fn update_entries(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.entries) {
-            let object = objects.workload_entries.get(&name);
+            let object = objects.workload_entries.get(&name).filter(|object| counts(object, &self.world.settings));
             let new = object.map(|object| Arc::new(instance_of_entry(object, &self.world)));
             if self.entries.named(&name) == new.as_ref() {
                 continue;

@@ -282,7 +282,7 @@ fn fresh(objects: &Objects, settings: &Settings, variant: u64) -> Registry {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..4_u8) {
