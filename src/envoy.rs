@@ -6,6 +6,7 @@
 pub mod build;
 pub mod cidr;
 mod clusters;
+pub mod config_info;
 pub mod destination_rule;
 mod endpoints;
 pub mod filters;
@@ -16,6 +17,8 @@ pub mod names;
 mod routes;
 pub mod scope;
 pub mod sds;
+pub mod service_address;
+pub mod stat_prefix;
 pub mod virtual_service;
 
 use bytes::Bytes;

@@ -1,16 +1,88 @@
 //! LDS: sidecar and gateway listeners.
+//!
+//! ```text
+//! scope ──▶ outbound plan ──▶ one outbound listener ◀── VirtualServices, DestinationRules of its services
+//! targets, Sidecar ──▶ inbound plan ──▶ virtualInbound, listeners that bind to ports ◀── PeerAuthentications
+//! ```
+
+mod address;
+mod destination;
+mod filter_chain;
+mod http_proxy;
+mod inbound_chain;
+mod inbound_match;
+mod inbound_plan;
+mod inbound_routes;
+mod inspectors;
+mod l4_chains;
+mod outbound;
+mod outbound_plan;
+mod virtual_inbound;
+mod virtual_outbound;
 
 use bytes::Bytes;
+use navarch_proto::envoy::config::listener::v3::Listener;
 
+use super::build::encode;
 use crate::api::names::ResourceName;
+use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
+use address::{Interception, interception};
 
 /// The names of all that the proxy gets.
-pub(super) fn names(_view: &View<'_>) -> Vec<ResourceName> {
-    Vec::new()
+pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    match view.proxy().kind() {
+        ProxyKind::Sidecar => sidecar_names(view).iter().map(ResourceName::new).collect(),
+        ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
+    }
 }
 
 /// The one of this name.
-pub(super) fn resource(_name: &ResourceName, _view: &View<'_>) -> Option<Bytes> {
-    None
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    build(name.as_str(), view).map(|listener| encode(&listener))
+}
+
+/// Builds the one of this name.
+fn build(name: &str, view: &View<'_>) -> Option<Listener> {
+    match view.proxy().kind() {
+        ProxyKind::Sidecar => sidecar_listener(name, view),
+        ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    }
+}
+
+/// The names of a sidecar's listeners, each once.
+fn sidecar_names(view: &View<'_>) -> Vec<String> {
+    // Without a port to redirect to, sidecars have nothing to do.
+    if view.mesh().config.proxy_listen_port <= 0 {
+        return Vec::new();
+    }
+    let mut names: Vec<String> = outbound_plan::plan(view).keys().cloned().collect();
+    names.extend(http_proxy::name(view));
+    if interception(view) != Interception::None {
+        names.extend([virtual_outbound::NAME.to_owned(), virtual_inbound::NAME.to_owned()]);
+    }
+    names.extend(virtual_inbound::custom_names(view));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A sidecar's listener of this name.
+fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
+    if view.mesh().config.proxy_listen_port <= 0 {
+        return None;
+    }
+    match name {
+        virtual_outbound::NAME if interception(view) != Interception::None => Some(virtual_outbound::build(view)),
+        virtual_inbound::NAME if interception(view) != Interception::None => Some(virtual_inbound::build(view)),
+        _ => {
+            if let Some(planned) = outbound_plan::planned(view, name) {
+                return Some(outbound::build(view, name, &planned));
+            }
+            if http_proxy::name(view).as_deref() == Some(name) {
+                return http_proxy::build(view, name);
+            }
+            virtual_inbound::build_custom(view, name)
+        }
+    }
 }

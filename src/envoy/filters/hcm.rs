@@ -35,6 +35,7 @@ use crate::registry::protocol::Protocol;
 
 /// What makes one connection manager differ from the others of its class.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of one message")]
 pub struct HttpOptions<'a> {
     /// The class of the listener.
     pub class: ListenerClass,
@@ -54,6 +55,24 @@ pub struct HttpOptions<'a> {
     pub service: Option<&'a Service>,
     /// Whether hosts that no service knows are resolved by their name.
     pub resolves_unknown_hosts: bool,
+}
+
+impl HttpOptions<'_> {
+    /// What is needed at least; nothing is switched on.
+    #[must_use]
+    pub fn new(class: ListenerClass, routes: Routes, protocol: Protocol) -> Self {
+        Self {
+            class,
+            stat_prefix: "",
+            routes,
+            protocol,
+            use_remote_address: false,
+            hbone: false,
+            may_skip_external_metadata: false,
+            service: None,
+            resolves_unknown_hosts: false,
+        }
+    }
 }
 
 /// Where the routes of a connection manager are.

@@ -1,0 +1,184 @@
+//! What a TCP filter chain sends connections to: clusters by weight, with what the DestinationRule says of connections.
+
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::listener::v3::Filter;
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::weighted_cluster::ClusterWeight;
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::{
+    ClusterSpecifier, TunnelingConfig, WeightedCluster,
+};
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy as tcp};
+use navarch_proto::envoy::r#type::v3::{HashPolicy, hash_policy};
+
+use super::outbound_plan::ListenPort;
+use crate::api::duration::Duration;
+use crate::api::istio::{Destination, RouteDestination, TrafficPolicy};
+use crate::api::names::Hostname;
+use crate::api::object::NamespacedName;
+use crate::envoy::destination_rule::{self, MergedRule};
+use crate::envoy::filters::access_log::AccessLogsOf;
+use crate::envoy::filters::class::ListenerClass;
+use crate::envoy::filters::dynamic_forward_proxy;
+use crate::envoy::filters::metrics::MetricsFiltersOf;
+use crate::envoy::filters::network::{protocol_stack, tcp_proxy};
+use crate::envoy::filters::proxy_settings::idle_timeout;
+use crate::envoy::names::OutboundCluster;
+use crate::envoy::scope;
+use crate::envoy::stat_prefix::{self, StatService};
+use crate::push::proxy::ProxyKind;
+use crate::push::view::View;
+use crate::registry::model::Service;
+
+/// The cluster of a destination that names no service.
+const UNKNOWN: &str = "UnknownService";
+
+/// The cluster of a destination. A port that is not named is the only one of the service, else the one that is listened on.
+pub(in crate::envoy) fn cluster_name(destination: &Destination, service: Option<&Service>, listen_port: u16) -> String {
+    if destination.host.is_empty() {
+        return UNKNOWN.to_owned();
+    }
+    let external = service.map(|service| &*service.kubernetes.external_name).filter(|name| !name.is_empty());
+    let host = Hostname::new(external.unwrap_or(&destination.host));
+    let only = service.and_then(|service| match service.ports.as_slice() {
+        [port] => Some(port.port),
+        _ => None,
+    });
+    let port = match &destination.port {
+        Some(port) => u16::try_from(port.number).unwrap_or_default(),
+        None => only.unwrap_or(listen_port),
+    };
+    OutboundCluster::new(port, &destination.subset, &host).to_string()
+}
+
+/// The filters of a route of a VirtualService (named for its metrics), from first to last.
+pub(super) fn route_filters(
+    view: &View<'_>,
+    destinations: &[RouteDestination],
+    port: &ListenPort,
+    virtual_service: &NamespacedName,
+) -> Vec<Filter> {
+    let first = destinations.first().and_then(|route| route.destination.clone()).unwrap_or_default();
+    let service = scope::host_service(view, &Hostname::new(&first.host));
+    let rule = service.as_ref().and_then(|service| destination_rule::for_service(view, service));
+    let proxy = if destinations.len() == 1 {
+        let cluster = cluster_name(&first, service.as_deref(), port.number);
+        let prefix = service.as_deref().map_or_else(
+            || cluster.clone(),
+            |service| {
+                let of =
+                    StatService { host: &first.host, subset: &first.subset, port: port.number, port_name: &port.name };
+                stat_prefix::outbound(view, service, of, &cluster)
+            },
+        );
+        proxy_to(view, &prefix, &cluster, &first.subset, rule.as_deref())
+    } else {
+        weighted_proxy(view, destinations, port, virtual_service, rule.as_deref())
+    };
+    complete(view, port, proxy, None)
+}
+
+/// The filters of a service that no route speaks of.
+pub(super) fn service_filters(view: &View<'_>, service: &Arc<Service>, port: &ListenPort) -> Vec<Filter> {
+    // What a Sidecar listens on may be another port than the service's own.
+    let number = match service.ports.as_slice() {
+        [only] => only.port,
+        _ => port.number,
+    };
+    let cluster = OutboundCluster::new(number, "", &service.key.hostname).to_string();
+    let of = StatService { host: service.key.hostname.as_str(), subset: "", port: number, port_name: "" };
+    let prefix = stat_prefix::outbound(view, service, of, &cluster);
+    let rule = destination_rule::for_service(view, service);
+    let proxy = proxy_to(view, &prefix, &cluster, "", rule.as_deref());
+    let by_name = Some(&**service).filter(|service| dynamic_forward_proxy::resolves_by_name(service));
+    complete(view, port, proxy, by_name)
+}
+
+/// A TCP proxy to one cluster.
+fn proxy_to(view: &View<'_>, prefix: &str, cluster: &str, subset: &str, rule: Option<&MergedRule>) -> TcpProxy {
+    let mut proxy = tcp_proxy(prefix, cluster);
+    apply_rule(view, &mut proxy, rule, subset);
+    proxy
+}
+
+/// A TCP proxy to clusters by weight. The first destination's rule holds for all.
+fn weighted_proxy(
+    view: &View<'_>,
+    destinations: &[RouteDestination],
+    port: &ListenPort,
+    virtual_service: &NamespacedName,
+    rule: Option<&MergedRule>,
+) -> TcpProxy {
+    let weighted = destinations.iter().filter_map(|route| {
+        let weight = u32::try_from(route.weight).ok().filter(|weight| *weight > 0)?;
+        let destination = route.destination.clone().unwrap_or_default();
+        let service = scope::host_service(view, &Hostname::new(&destination.host));
+        let name = cluster_name(&destination, service.as_deref(), port.number);
+        Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
+    });
+    let mut proxy = TcpProxy {
+        stat_prefix: format!("{}.{}", virtual_service.name, virtual_service.namespace),
+        cluster_specifier: Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters: weighted.collect() })),
+        ..TcpProxy::default()
+    };
+    apply_rule(view, &mut proxy, rule, "");
+    proxy
+}
+
+/// What the rule says of connections.
+fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&MergedRule>, subset: &str) {
+    let policy = rule.and_then(|rule| rule.policy.as_deref());
+    let tcp = policy.and_then(|policy| policy.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
+    let idle = tcp.and_then(|tcp| tcp.idle_timeout).map(Duration::to_proto);
+    proxy.idle_timeout = idle.or_else(|| idle_timeout(view));
+    proxy.max_downstream_connection_duration = tcp.and_then(|tcp| tcp.max_connection_duration).map(Duration::to_proto);
+    let Some(rule) = rule else { return };
+    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+    if hashes_source(policy, own) {
+        let source = hash_policy::PolicySpecifier::SourceIp(hash_policy::SourceIp {});
+        proxy.hash_policy = vec![HashPolicy { policy_specifier: Some(source) }];
+    }
+    let tunnel = if subset.is_empty() { policy } else { own }.and_then(|policy| policy.tunnel.as_ref());
+    proxy.tunneling_config = tunnel.map(|tunnel| {
+        let host = &tunnel.target_host;
+        let host = if host.contains([':', '%']) { format!("[{host}]") } else { host.clone() };
+        TunnelingConfig {
+            hostname: format!("{host}:{}", tunnel.target_port),
+            use_post: tunnel.protocol == "POST",
+            ..tcp::TunnelingConfig::default()
+        }
+    });
+}
+
+/// Whether endpoints are picked by the client's address: the subset's word counts where it speaks of load balancing.
+fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>) -> bool {
+    let of = |policy: &TrafficPolicy| {
+        let balancer = policy.load_balancer.as_ref()?;
+        Some(balancer.consistent_hash.as_ref().is_some_and(|hash| hash.use_source_ip == Some(true)))
+    };
+    subset.and_then(of).or_else(|| policy.and_then(of)).unwrap_or(false)
+}
+
+/// All filters of a chain that ends in a TCP proxy.
+fn complete(view: &View<'_>, port: &ListenPort, mut proxy: TcpProxy, by_name: Option<&Service>) -> Vec<Filter> {
+    let class = match view.proxy().kind() {
+        ProxyKind::Router => ListenerClass::Gateway,
+        ProxyKind::Sidecar | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
+            ListenerClass::SidecarOutbound
+        }
+    };
+    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class }).tcp);
+    let cluster = match &proxy.cluster_specifier {
+        Some(ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
+        Some(ClusterSpecifier::WeightedClusters(weighted)) => {
+            weighted.clusters.first().map(|cluster| cluster.name.clone()).unwrap_or_default()
+        }
+        None => String::new(),
+    };
+    let mut filters = view.get(&MetricsFiltersOf { class }).tcp.clone();
+    if class == ListenerClass::SidecarOutbound {
+        filters.extend(by_name.map(|service| dynamic_forward_proxy::sni_filter(view, service, port.number)));
+    }
+    let prefix = proxy.stat_prefix.clone();
+    filters.extend(protocol_stack(view, port.protocol, &proxy, &prefix, &cluster));
+    filters
+}

@@ -1,0 +1,133 @@
+//! Filter chains before they are Envoy's: what a connection must show, and which chains would match the same.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use navarch_proto::envoy::config::core::v3::Metadata;
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChainMatch};
+
+use crate::envoy::cidr::Cidr;
+
+/// Connections whose first bytes are plain text.
+pub(in crate::envoy) const RAW_BUFFER: &str = "raw_buffer";
+/// Connections that start with TLS.
+pub(in crate::envoy) const TLS: &str = "tls";
+
+/// A filter chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::envoy) struct Chain {
+    /// SNI names of which one must match; `*` among them stands for any, also for none.
+    pub(in crate::envoy) sni: Vec<String>,
+    /// Ranges of which one must hold the destination.
+    pub(in crate::envoy) cidrs: Vec<String>,
+    /// Application protocols of which one must be spoken.
+    pub(in crate::envoy) application_protocols: Vec<String>,
+    /// What the connection must start with; empty is anything.
+    pub(in crate::envoy) transport_protocol: &'static str,
+    /// What it was made from.
+    pub(in crate::envoy) metadata: Option<Metadata>,
+    /// The filters, of which the last ends the connection.
+    pub(in crate::envoy) filters: Vec<Filter>,
+}
+
+impl Chain {
+    /// Whether it takes every connection.
+    pub(in crate::envoy) fn matches_all(&self) -> bool {
+        self.any_sni()
+            && self.application_protocols.is_empty()
+            && self.transport_protocol.is_empty()
+            && self.cidrs.is_empty()
+    }
+
+    /// Whether both match the same, so that Envoy would refuse a listener with both.
+    pub(in crate::envoy) fn conflicts_with(&self, other: &Self) -> bool {
+        self.transport_protocol == other.transport_protocol
+            && self.application_protocols == other.application_protocols
+            && self.sni_set() == other.sni_set()
+            && self.range_set() == other.range_set()
+    }
+
+    /// What Envoy matches; `None` when it takes every connection.
+    pub(in crate::envoy) fn to_match(&self) -> Option<FilterChainMatch> {
+        if self.matches_all() {
+            return None;
+        }
+        let mut server_names = if self.any_sni() { Vec::new() } else { self.sni.clone() };
+        server_names.sort_unstable();
+        let mut cidrs: Vec<&String> = self.cidrs.iter().collect();
+        cidrs.sort_unstable();
+        let ranges = cidrs.into_iter().filter_map(|cidr| Cidr::parse(cidr)).filter(|range| !is_unspecified(*range));
+        Some(FilterChainMatch {
+            server_names,
+            prefix_ranges: ranges.map(Cidr::to_proto).collect(),
+            application_protocols: self.application_protocols.clone(),
+            transport_protocol: self.transport_protocol.to_owned(),
+            ..FilterChainMatch::default()
+        })
+    }
+
+    /// Whether SNI plays no part.
+    fn any_sni(&self) -> bool {
+        self.sni.is_empty() || self.sni.iter().any(|name| name == "*")
+    }
+
+    /// The names that tell it from others.
+    fn sni_set(&self) -> BTreeSet<&str> {
+        self.sni.iter().map(String::as_str).filter(|name| *name != "*").collect()
+    }
+
+    /// The ranges that tell it from others.
+    fn range_set(&self) -> BTreeSet<Cidr> {
+        let ranges = self.cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).filter(|range| !is_unspecified(*range));
+        ranges.map(Cidr::masked).collect()
+    }
+}
+
+/// Whether the range starts at `0.0.0.0`, which stands for no address at all.
+fn is_unspecified(range: Cidr) -> bool {
+    range.address == IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+}
+
+/// Appends those chains that no chain before them conflicts with: the first service of a range keeps it.
+pub(in crate::envoy) fn merge(chains: &mut Vec<Chain>, incoming: Vec<Chain>) {
+    for chain in incoming {
+        if !chains.iter().any(|existing| existing.conflicts_with(&chain)) {
+            chains.push(chain);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(sni: &[&str], cidrs: &[&str]) -> Chain {
+        Chain {
+            sni: sni.iter().map(|name| (*name).to_owned()).collect(),
+            cidrs: cidrs.iter().map(|cidr| (*cidr).to_owned()).collect(),
+            ..Chain::default()
+        }
+    }
+
+    #[test]
+    fn a_star_among_names_takes_any_name() {
+        assert!(of(&["*", "shop.example"], &[]).matches_all());
+        assert!(!of(&["*"], &["10.0.0.0/8"]).matches_all());
+        assert_eq!(of(&["*", "b"], &["10.0.0.0/8"]).to_match().unwrap().server_names, Vec::<String>::new());
+        assert_eq!(of(&["b", "a"], &[]).to_match().unwrap().server_names, ["a", "b"]);
+    }
+
+    #[test]
+    fn equal_ranges_written_differently_conflict() {
+        assert!(of(&[], &["1.2.3.4/8"]).conflicts_with(&of(&[], &["1.5.6.7/8"])));
+        assert!(of(&["a", "b"], &[]).conflicts_with(&of(&["b", "a", "*"], &[])));
+        assert!(!of(&["a"], &[]).conflicts_with(&of(&["a"], &["10.0.0.0/8"])));
+    }
+
+    #[test]
+    fn the_first_of_conflicting_chains_stays() {
+        let mut chains = vec![of(&["a"], &[])];
+        merge(&mut chains, vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]);
+        assert_eq!(chains, [of(&["a"], &[]), of(&["b"], &[])]);
+    }
+}
