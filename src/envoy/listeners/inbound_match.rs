@@ -47,11 +47,11 @@ pub(super) struct ChainMatch {
 }
 
 impl Speech {
-    /// How a declared protocol is to be taken.
+    /// How a declared protocol is to be taken. Ports for UDP are not known to be closed for TCP.
     pub(super) fn of(protocol: Protocol) -> Self {
         if protocol.is_http() {
             Self::Http
-        } else if protocol.is_tcp() {
+        } else if protocol.is_tcp() || protocol == Protocol::Udp {
             Self::Tcp
         } else {
             Self::Sniffed
