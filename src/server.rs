@@ -42,10 +42,10 @@ pub struct Config {
     pub debounce: Debounce,
     /// The directory of configuration.
     pub config_dir: PathBuf,
-    /// The file of the mesh config; it need not exist.
-    pub mesh_config: PathBuf,
-    /// The file of the mesh networks; it need not exist.
-    pub networks_config: PathBuf,
+    /// The file of the mesh config, if there is one.
+    pub mesh_config: Option<PathBuf>,
+    /// The file of the mesh networks, if there is one.
+    pub networks_config: Option<PathBuf>,
     /// Plaintext xDS.
     pub grpc: ListenAddress,
     /// Readiness and debug.
@@ -123,8 +123,8 @@ fn start_sources(
     let (reload_files, reload_mesh) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let files = FileSource::new(FileSourceConfig { root: config.config_dir.clone() });
     let mesh = MeshFileSource::new(MeshFileSourceConfig {
-        mesh: Some(config.mesh_config.clone()),
-        networks: Some(config.networks_config.clone()),
+        mesh: config.mesh_config.clone(),
+        networks: config.networks_config.clone(),
         base: MeshConfig::istio_defaults(),
     });
     let fan_out = (reload.clone(), reload_files.clone(), reload_mesh.clone(), stop.clone());

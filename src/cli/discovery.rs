@@ -21,12 +21,12 @@ pub(super) struct Discovery {
     /// Directory of YAML and JSON files to take the configuration from, watched for changes
     #[arg(long, alias = "configDir", value_name = "DIR")]
     config_dir: PathBuf,
-    /// File with the mesh config
-    #[arg(long, alias = "meshConfig", value_name = "FILE", default_value = "./etc/istio/config/mesh")]
-    mesh_config: PathBuf,
-    /// File with the mesh networks
-    #[arg(long, alias = "networksConfig", value_name = "FILE", default_value = "./etc/istio/config/meshNetworks")]
-    networks_config: PathBuf,
+    /// File with the mesh config; ./etc/istio/config/mesh where that exists
+    #[arg(long, alias = "meshConfig", value_name = "FILE")]
+    mesh_config: Option<PathBuf>,
+    /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists
+    #[arg(long, alias = "networksConfig", value_name = "FILE")]
+    networks_config: Option<PathBuf>,
     /// Plaintext xDS
     #[arg(long, alias = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
     grpc_addr: ListenAddress,
@@ -88,8 +88,8 @@ impl Discovery {
             settings,
             debounce: debounce()?,
             config_dir: self.config_dir,
-            mesh_config: self.mesh_config,
-            networks_config: self.networks_config,
+            mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
+            networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
@@ -117,6 +117,11 @@ fn debounce() -> anyhow::Result<Debounce> {
     let after = read("PILOT_DEBOUNCE_AFTER")?.unwrap_or_default();
     let max = read("PILOT_DEBOUNCE_MAX")?.unwrap_or(Duration::from_secs(10));
     Ok(Debounce { after, max })
+}
+
+/// The path, if it exists.
+fn if_there(path: &str) -> Option<PathBuf> {
+    Some(PathBuf::from(path)).filter(|path| path.exists())
 }
 
 /// A duration as Go writes it, such as `10s` or `1m30s`.

@@ -1,0 +1,19 @@
+//! Real Envoys obey: requests go where the files say, after edits, restarts and mistakes.
+//!
+//! Needs Envoy from `make tools`. The tests share fixed loopback addresses, so they run one after the other.
+
+#[path = "envoy/accepts.rs"]
+mod accepts;
+#[path = "parity/case.rs"]
+mod case;
+#[path = "parity/input.rs"]
+mod input;
+#[path = "envoy/traffic.rs"]
+mod traffic;
+
+use std::sync::LazyLock;
+
+use tokio::sync::Mutex;
+
+/// Held by each test while it runs.
+static ONE_AT_A_TIME: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(()));

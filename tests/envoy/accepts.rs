@@ -1,0 +1,196 @@
+//! A stock Envoy takes all that Navarch makes for it: every parity case and every proxy of it, fed to one process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use navarch::api::mesh::MeshConfig;
+use navarch::api::names::ResourceName;
+use navarch::api::settings::Settings;
+use navarch::envoy::EnvoyTranslator;
+use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::proxy::{Locality, Proxy};
+use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::view::{Translator, View};
+use navarch::push::worker::{self, Debounce, PushHandle};
+use navarch::push::world::{Change, World};
+use navarch::xds::connections::Connections;
+use navarch::xds::metrics::Metrics;
+use navarch::xds::{Ads, Limits};
+use navarch_proto::json::Codec;
+use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::ONE_AT_A_TIME;
+use super::case::{Case, CaseProxy};
+use super::input;
+
+/// Everything one proxy gets, by type and name.
+type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
+
+/// Serves whatever snapshot is set, to whoever asks. A change of the mesh config tells that another is set.
+#[derive(Default)]
+struct Replay(Mutex<Arc<Snapshot>>);
+
+impl Translator for Replay {
+    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        let _ = view.mesh();
+        self.0.lock().keys().filter(|(of, _)| *of == kind).map(|(_, name)| name.clone()).collect()
+    }
+
+    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+        let _ = view.mesh();
+        self.0.lock().get(&(kind, name.clone())).cloned()
+    }
+}
+
+/// Takes no pushes.
+struct Ignore;
+
+impl Sink for Ignore {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+/// The server that feeds Envoy.
+struct Feeder {
+    push: PushHandle,
+    replay: Arc<Replay>,
+    connections: Arc<Connections>,
+    address: SocketAddr,
+    drain: CancellationToken,
+    turn: i32,
+}
+
+impl Feeder {
+    async fn start() -> Result<Self> {
+        let replay = Arc::new(Replay::default());
+        let (push, _) = worker::start(Settings::default(), Debounce::default(), replay.clone())?;
+        push.full_sync().await?;
+        push.wait_synced().await?;
+        let drain = CancellationToken::new();
+        let metrics = Metrics::register(&mut Registry::default());
+        let ads = Ads::new(push.clone(), metrics, Limits::default(), jiff::Timestamp::now(), drain.clone());
+        let connections = ads.connections();
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let address = listener.local_addr()?;
+        tokio::spawn(ads.serve(listener));
+        Ok(Self { push, replay, connections, address, drain, turn: 0 })
+    }
+
+    /// The extensions that the connected Envoy says it has.
+    async fn extensions(&self) -> Result<Arc<BTreeSet<Arc<str>>>> {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(info) = self.connections.list().into_iter().next() {
+                return info.proxy.extensions.clone().context("Envoy lists its extensions");
+            }
+            ensure!(Instant::now() < end, "Envoy does not connect");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Feeds a snapshot, waits until Envoy has answered all of it, and gives what it refused.
+    async fn feed(&mut self, snapshot: Snapshot) -> Result<Vec<String>> {
+        *self.replay.0.lock() = Arc::new(snapshot);
+        self.turn += 1;
+        let mesh = MeshConfig { proxy_listen_port: self.turn, ..MeshConfig::istio_defaults() };
+        self.push.change(vec![Change::Mesh(Arc::new(mesh))]).await?;
+        // The look queues behind the push, so all collections are out when it returns.
+        self.push.inspect(|_| ()).await?;
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            let Some(info) = self.connections.list().into_iter().next() else { anyhow::bail!("Envoy is gone") };
+            let rejected: Vec<String> = info
+                .types
+                .iter()
+                .filter_map(|kind| Some(format!("{}: {}", kind.kind.short_name(), kind.rejected.as_ref()?.message)))
+                .collect();
+            if info.types.iter().all(|kind| kind.in_sync || kind.rejected.is_some()) {
+                return Ok(rejected);
+            }
+            ensure!(Instant::now() < end, "Envoy does not answer: {:?}", info.types);
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+/// All that a proxy of a case gets when it has a stock Envoy's extensions.
+fn translate(
+    case: &Case,
+    proxy: &CaseProxy,
+    extensions: &Arc<BTreeSet<Arc<str>>>,
+    codec: &Codec,
+) -> Result<Snapshot> {
+    let (settings, changes) = input::read(case).map_err(anyhow::Error::msg)?;
+    let mut world = World::new(settings);
+    world.apply(changes);
+    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut node = Proxy::parse(&proxy.node_id(), proxy.metadata(), Locality::parse(proxy.locality()))?;
+    node.extensions = Some(extensions.clone());
+    let id = engine.connect(Arc::new(node), Arc::new(Ignore));
+    let mut snapshot = Snapshot::new();
+    for kind in [ResourceType::Cluster, ResourceType::Listener] {
+        gather(&mut engine, id, kind, Interest { wildcard: true, ..Interest::default() }, &mut snapshot);
+    }
+    let clusters = snapshot.keys().filter(|(kind, _)| *kind == ResourceType::Cluster).map(|(_, name)| name.clone());
+    let endpoints = Interest { wildcard: false, names: Arc::new(clusters.collect()) };
+    let mut routes = BTreeSet::new();
+    for ((_, _), body) in snapshot.iter().filter(|((kind, _), _)| *kind == ResourceType::Listener) {
+        let listener = codec.any_to_json(ResourceType::Listener.type_url(), body)?.to_string();
+        let named = listener.split("\"routeConfigName\":\"").skip(1).filter_map(|rest| rest.split('"').next());
+        routes.extend(named.map(ResourceName::new));
+    }
+    let routes = Interest { wildcard: false, names: Arc::new(routes) };
+    gather(&mut engine, id, ResourceType::Endpoint, endpoints, &mut snapshot);
+    gather(&mut engine, id, ResourceType::Route, routes, &mut snapshot);
+    Ok(snapshot)
+}
+
+fn gather(engine: &mut Engine, id: ProxyId, kind: ResourceType, interest: Interest, into: &mut Snapshot) {
+    engine.subscribe(id, kind, interest);
+    let shown = engine.shown(id, kind);
+    let resources = shown.iter().flat_map(|shown| shown.resources.iter());
+    into.extend(resources.map(|resource| ((kind, resource.name.clone()), resource.body.clone())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
+    let filter = std::env::var("PARITY").unwrap_or_default();
+    let mut feeder = Feeder::start().await?;
+    let config = EnvoyConfig {
+        kind: "sidecar".to_owned(),
+        pod: "taster-1".to_owned(),
+        namespace: "default".to_owned(),
+        ip: "127.0.20.9".to_owned(),
+        metadata: serde_json::json!({}),
+        xds: feeder.address,
+        protocol: AdsProtocol::Delta,
+    };
+    let envoy = Envoy::start(&config).await?;
+    let extensions = feeder.extensions().await?;
+    let codec = Codec::new();
+    let mut refused = Vec::new();
+    for case in Case::all(&here.join("cases")).iter().filter(|case| case.name.contains(&filter)) {
+        for proxy in &case.proxies {
+            let snapshot = translate(case, proxy, &extensions, &codec)?;
+            for rejection in feeder.feed(snapshot).await.with_context(|| format!("{} {}", case.name, proxy.name))? {
+                refused.push(format!("{} {}: {rejection}", case.name, proxy.name));
+            }
+            // Nothing of one case is left when the next one comes.
+            feeder.feed(Snapshot::new()).await?;
+        }
+    }
+    feeder.drain.cancel();
+    ensure!(refused.is_empty(), "Envoy refuses:\n{}\n{}", refused.join("\n"), envoy.output());
+    Ok(())
+}

@@ -1,0 +1,159 @@
+//! Requests through a gateway and a sidecar on the bookshop.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use navarch_testkit::bookshop::{self, Bookshop, GATEWAY, SIDECAR};
+use navarch_testkit::client;
+use navarch_testkit::envoy::{AdsProtocol, Envoy};
+use navarch_testkit::navarch::Navarch;
+use tokio::time::Instant;
+
+use super::ONE_AT_A_TIME;
+
+/// The program under test.
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_navarch"))
+}
+
+/// The sample mesh under Navarch.
+async fn open() -> Result<(Bookshop, Navarch)> {
+    let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
+    let navarch = Navarch::start(program(), shop.folder(), &[]).await?;
+    Ok((shop, navarch))
+}
+
+/// Asks until the same answer comes ten times in a row, for at most ten seconds.
+async fn eventually(what: &str, host: &str, path: &str, wanted: &str) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(10);
+    let address = if host == "shop.example.com" { GATEWAY } else { SIDECAR };
+    loop {
+        let answers = bookshop::ask(address, host, path, 10).await;
+        if answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{what}: wanted {wanted:?}, got {answers:?}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn nothing_refused(envoy: &Envoy) -> Result<()> {
+    let rejected = envoy.stats().await?.rejected();
+    ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+    Ok(())
+}
+
+#[tokio::test]
+async fn requests_follow_the_files_in_both_protocols() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
+        let (shop, navarch) = open().await?;
+        let mut gateway = bookshop::gateway(navarch.xds, protocol).await?;
+        let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
+        gateway.wait_ready().await?;
+        sidecar.wait_ready().await?;
+        eventually("pages", "shop.example.com", "/", "storefront").await?;
+        let reviews = bookshop::ask(GATEWAY, "shop.example.com", "/reviews", 100).await?;
+        let v1 = reviews.get("reviews v1").copied().unwrap_or_default();
+        ensure!((75..100).contains(&v1), "90/10 at the gateway: {reviews:?}");
+        let reviews = bookshop::ask(SIDECAR, "reviews", "/", 100).await?;
+        let v1 = reviews.get("reviews v1").copied().unwrap_or_default();
+        ensure!((75..100).contains(&v1), "90/10 at the sidecar: {reviews:?}");
+        let seen = client::get(GATEWAY, "shop.example.com", "/catalog/books", &[]).await?;
+        ensure!(seen.headers.get("x-seen-path").is_some_and(|path| path == "/" || path == "//books"), "rewritten: {seen:?}");
+        ensure!(client::get(GATEWAY, "other.example.com", "/", &[]).await?.status == 404, "no such host");
+        // Edit: everyone to v2, at the gateway and inside.
+        shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
+        shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
+        eventually("edited split", "shop.example.com", "/reviews", "reviews v2").await?;
+        shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
+        shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
+        eventually("edited split inside", "reviews", "/", "reviews v1").await?;
+        // Add: a fault for one path. Delete: the whole file.
+        let fault = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: storefront-2\n  namespace: bookshop\n\
+                     spec:\n  hosts: [teapot.example.com]\n  gateways: [bookshop]\n  http:\n  - directResponse:\n      status: 418\n";
+        shop.write("teapot.yaml", fault)?;
+        shop.edit("gateway.yaml", "        - shop.example.com\n---", "        - shop.example.com\n        - teapot.example.com\n---")?;
+        let end = Instant::now() + Duration::from_secs(10);
+        while client::get(GATEWAY, "teapot.example.com", "/", &[]).await?.status != 418 {
+            ensure!(Instant::now() < end, "the added VirtualService counts");
+        }
+        std::fs::remove_file(shop.file("teapot.yaml"))?;
+        while client::get(GATEWAY, "teapot.example.com", "/", &[]).await?.status != 404 {
+            ensure!(Instant::now() < end, "the deleted VirtualService is gone");
+        }
+        nothing_refused(&gateway).await?;
+        nothing_refused(&sidecar).await?;
+        ensure!(navarch.stop().await?, "navarch ends when asked to");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let (shop, navarch) = open().await?;
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
+    gateway.wait_ready().await?;
+    eventually("pages", "shop.example.com", "/", "storefront").await?;
+    let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
+    for number in 0..200_u32 {
+        let v2 = if number == 199 { 100 } else { number % 101 };
+        let edited = text
+            .replace("weight: 90", &format!("weight: {}", 100 - v2))
+            .replace("weight: 10\n", &format!("weight: {v2}\n"));
+        shop.write("gateway.yaml", &edited)?;
+    }
+    eventually("the last of 200 edits", "shop.example.com", "/reviews", "reviews v2").await?;
+    nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
+
+#[tokio::test]
+async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let (shop, navarch) = open().await?;
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
+    gateway.wait_ready().await?;
+    eventually("pages", "shop.example.com", "/", "storefront").await?;
+    // A broken file: the last good version stays, and navarch names file and line.
+    let good = std::fs::read_to_string(shop.file("gateway.yaml"))?;
+    shop.write("gateway.yaml", &good.replace("timeout: 2s", "timeout: [soon"))?;
+    let end = Instant::now() + Duration::from_secs(10);
+    while !navarch.page("/debug/push_status").await?.contains("gateway.yaml:") {
+        ensure!(Instant::now() < end, "navarch names the broken file");
+    }
+    eventually("broken file", "shop.example.com", "/", "storefront").await?;
+    shop.write("gateway.yaml", &good.replace("host: storefront", "host: catalog"))?;
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        let answers = bookshop::ask(GATEWAY, "shop.example.com", "/", 10).await?;
+        if answers.keys().all(|who| who.starts_with("catalog")) {
+            break;
+        }
+        ensure!(Instant::now() < end, "the mended file counts: {answers:?}");
+    }
+    shop.write("gateway.yaml", &good)?;
+    eventually("back again", "shop.example.com", "/", "storefront").await?;
+    // Navarch goes: Envoy serves on. Navarch comes back: edits count again.
+    let (xds, http, monitoring) = (navarch.xds, navarch.http, navarch.monitoring);
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    eventually("without navarch", "shop.example.com", "/", "storefront").await?;
+    let navarch = Navarch::start_at(program(), shop.folder(), &[], xds, http, monitoring).await?;
+    shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
+    shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
+    let end = Instant::now() + Duration::from_secs(30);
+    while eventually("after navarch's restart", "shop.example.com", "/reviews", "reviews v2").await.is_err() {
+        ensure!(Instant::now() < end, "edits count after navarch's restart");
+    }
+    // Envoy goes and comes back.
+    drop(gateway);
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
+    gateway.wait_ready().await?;
+    eventually("after Envoy's restart", "shop.example.com", "/reviews", "reviews v2").await?;
+    nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
