@@ -1,16 +1,168 @@
-//! CDS: outbound, inbound, blackhole and passthrough clusters.
+//! CDS: clusters of services, of the workload's own ports, and those that every proxy has.
+//!
+//! ```text
+//! name ─▶ service, rule, port ─▶ draft ─▶ traffic policy: limits, outliers, balancing, TLS ─▶ Envoy
+//! ```
+//!
+//! A cluster's name says what it is made from, so each is built, kept and reused on its own.
+
+mod connection_pool;
+mod dns;
+mod draft;
+mod dynamic_dns;
+mod fixed;
+mod http;
+mod inbound;
+mod load_balancer;
+mod metadata;
+mod outbound;
+mod outlier;
+mod sni_routing;
+mod stat_name;
+mod tls;
+mod tls_context;
+mod traffic_policy;
+mod transport;
+
+use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use navarch_proto::any;
+use navarch_proto::envoy::config::cluster::v3::cluster::{LbConfig, OriginalDstLbConfig};
+use navarch_proto::envoy::config::cluster::v3::{Cluster, Filter};
+use navarch_proto::udpa::r#type::v1::TypedStruct;
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
 
+use self::traffic_policy::Purpose;
 use crate::api::names::ResourceName;
+use crate::envoy::build::encode;
+use crate::envoy::destination_rule;
+use crate::envoy::names::{
+    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH,
+};
+use crate::envoy::scope::{self, OutboundPolicy};
+use crate::envoy::sds;
+use crate::push::proxy::ProxyKind;
+use crate::push::query::Query;
 use crate::push::view::View;
+use crate::registry::model::ServiceKey;
+
+/// The filter by which proxies tell each other who they are.
+const EXCHANGE_FILTER: &str = "istio.metadata_exchange";
+/// The type of its configuration.
+const EXCHANGE_TYPE: &str = "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
+
+/// The clusters of one service: its ports, and its ports by subset.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct ClustersOfService(ServiceKey);
 
 /// The names of all that the proxy gets.
-pub(super) fn names(_view: &View<'_>) -> Vec<ResourceName> {
-    Vec::new()
+pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    let fixed = |name: &str| ResourceName::new(name);
+    let mut names = Vec::new();
+    match view.proxy().kind() {
+        ProxyKind::Sidecar => {
+            names.extend(outbound_names(view, OutboundCluster::resource_name));
+            names.extend([BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].map(fixed));
+            if scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns {
+                names.push(fixed(ALLOW_ANY_DYNAMIC_DNS));
+            }
+            names.extend(inbound::names(view));
+        }
+        ProxyKind::Router => {
+            names.extend(outbound_names(view, OutboundCluster::resource_name));
+            names.push(fixed(BLACK_HOLE));
+            if sni_routing::is_used(view) {
+                names.extend(outbound_names(view, |name| ResourceName::new(name.sni())));
+            }
+        }
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
+    }
+    if fixed::has_external_sds(view) {
+        names.push(fixed(sds::EXTERNAL_CLUSTER));
+    }
+    names
 }
 
 /// The one of this name.
-pub(super) fn resource(_name: &ResourceName, _view: &View<'_>) -> Option<Bytes> {
-    None
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    build(name, view).as_ref().map(encode)
+}
+
+/// The cluster of this name, not yet encoded.
+fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
+    match ClusterName::parse(name.as_str())? {
+        ClusterName::Outbound(cluster) => outbound::build(view, &cluster, Purpose::Client),
+        ClusterName::SniRouted(cluster) => outbound::build(view, &cluster, Purpose::SniRouted),
+        ClusterName::Inbound(port) => inbound::build(view, port),
+        ClusterName::BlackHole => Some(fixed::black_hole(view)),
+        ClusterName::Passthrough => Some(fixed::passthrough(view)),
+        ClusterName::InboundPassthrough => Some(fixed::inbound_passthrough(view)),
+        ClusterName::AllowAnyDynamicDns => dynamic_dns::allow_any(view),
+        ClusterName::ExternalSds => fixed::external_sds(view),
+    }
+}
+
+/// The names of the clusters of all services that the proxy sees.
+fn outbound_names(view: &View<'_>, form: impl Fn(&OutboundCluster) -> ResourceName) -> Vec<ResourceName> {
+    let services = scope::visible_services(view);
+    let mut names = Vec::with_capacity(services.len());
+    for service in services.iter() {
+        names.extend(view.get(&ClustersOfService(service.clone())).iter().map(&form));
+    }
+    names
+}
+
+impl Query for ClustersOfService {
+    type Value = Vec<OutboundCluster>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(service) = scope::seen_service(view, &self.0) else { return Vec::new() };
+        let rule = destination_rule::for_service(view, &service);
+        let subsets = rule.iter().filter(|_| !dynamic_dns::is_dynamic(&service)).flat_map(|rule| rule.subsets.iter());
+        let subsets: Vec<&str> = std::iter::once("").chain(subsets.map(|subset| subset.name.as_str())).collect();
+        let ports = service.ports.iter().filter(|port| outbound::has_cluster(&service, port));
+        let of_port = |port: u16| subsets.iter().map(move |subset| (port, *subset));
+        ports
+            .flat_map(|port| of_port(port.port))
+            .map(|(port, subset)| OutboundCluster::new(port, subset, &service.key.hostname))
+            .collect()
+    }
+}
+
+/// Whether the proxy exchanges metadata with others.
+fn exchanges_metadata(view: &View<'_>) -> bool {
+    view.mesh().settings.metadata_exchange && view.proxy().supports(EXCHANGE_FILTER)
+}
+
+/// The filter by which the proxy exchanges metadata with others, if it does.
+fn exchange_filter(view: &View<'_>) -> Option<Filter> {
+    if !exchanges_metadata(view) {
+        return None;
+    }
+    let value = |kind: Kind| Value { kind: Some(kind) };
+    let text = |text: &str| value(Kind::StringValue(text.to_owned()));
+    let mut fields = BTreeMap::from([
+        ("protocol".to_owned(), text("istio-peer-exchange")),
+        ("enable_discovery".to_owned(), value(Kind::BoolValue(true))),
+    ]);
+    let labels = &view.mesh().settings.metadata_exchange_labels;
+    if !labels.is_empty() {
+        let mut labels: Vec<&str> = labels.split(',').collect();
+        labels.sort_unstable();
+        labels.dedup();
+        let values = labels.into_iter().map(text).collect();
+        fields.insert("additional_labels".to_owned(), value(Kind::ListValue(ListValue { values })));
+    }
+    let config = TypedStruct { type_url: EXCHANGE_TYPE.to_owned(), value: Some(Struct { fields }) };
+    Some(Filter { name: EXCHANGE_FILTER.to_owned(), typed_config: Some(any::pack(&config)), ..Filter::default() })
+}
+
+/// Sends to the original destination, but on another port.
+fn original_dst_port(port: u16) -> LbConfig {
+    LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
+        upstream_port_override: Some(u32::from(port)),
+        ..OriginalDstLbConfig::default()
+    })
 }

@@ -1,6 +1,6 @@
 //! What mutual TLS `PeerAuthentication` asks of workloads, and what clients conclude from it.
 //!
-//! Servers ask [`of_proxy`] what their ports demand. Clients ask [`of_workload`] about one endpoint and [`of_service`] about a
+//! Servers ask [`of_proxy`] what their ports demand. Clients ask [`in_namespace`] about endpoints and [`of_service`] about a
 //! service as a whole, where only the policies of a namespace and of the mesh count, since nobody knows which workload will
 //! answer. Agrees with Istio's `pilot/pkg/model/authentication.go` and `pilot/pkg/security/authn`.
 
@@ -56,6 +56,15 @@ struct SelectedPolicy {
     ports: BTreeMap<u16, Option<MtlsMode>>,
 }
 
+/// The policies that can hold for workloads of a namespace.
+#[derive(Clone, Debug)]
+pub struct NamespaceMtls {
+    /// Those of the root namespace.
+    mesh: Arc<NamespacePolicies>,
+    /// Those of the namespace; `None` for the root namespace.
+    own: Option<Arc<NamespacePolicies>>,
+}
+
 /// The policies of a namespace.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct PoliciesOf(Namespace);
@@ -104,12 +113,6 @@ pub fn of_proxy(view: &View<'_>) -> Arc<WorkloadMtls> {
     view.derived(&OfProxy)
 }
 
-/// What the policies ask of a workload with these labels.
-#[must_use]
-pub fn of_workload(view: &View<'_>, namespace: &Namespace, labels: &Labels) -> WorkloadMtls {
-    merge(view, namespace, |selector| selector.iter().all(|(key, value)| labels.get(key) == Some(value)))
-}
-
 /// The best guess at the mode of a service port for clients, `None` for services outside the mesh.
 ///
 /// `passthrough` says that the client goes to the address it was bound for; then one endpoint without a sidecar turns mutual
@@ -139,21 +142,31 @@ fn root_namespace(view: &View<'_>) -> Namespace {
     Namespace::new(&view.mesh().config.root_namespace)
 }
 
-/// Lays the policies that select a workload over each other: mesh, namespace, workload, port.
-fn merge(view: &View<'_>, namespace: &Namespace, selects: impl Fn(&Labels) -> bool) -> WorkloadMtls {
+/// The policies that can hold for workloads of a namespace, read once for many workloads.
+#[must_use]
+pub fn in_namespace(view: &View<'_>, namespace: &Namespace) -> NamespaceMtls {
     let root = root_namespace(view);
     let mesh = view.get(&PoliciesOf(root.clone()));
     let own = (*namespace != root).then(|| view.get(&PoliciesOf(namespace.clone())));
-    let workload = own.as_ref().and_then(|own| own.selected.iter().find(|policy| selects(&policy.selector)));
-    let mode = workload
-        .and_then(|policy| policy.mode)
-        .or_else(|| own.as_ref().and_then(|own| own.whole).flatten())
-        .or_else(|| mesh.whole.flatten())
-        .unwrap_or_default();
-    let ports = workload.map_or_else(BTreeMap::new, |policy| {
-        policy.ports.iter().map(|(port, own)| (*port, own.unwrap_or(mode))).collect()
-    });
-    WorkloadMtls { mode, ports }
+    NamespaceMtls { mesh, own }
+}
+
+impl NamespaceMtls {
+    /// Lays the policies that select a workload over each other: mesh, namespace, workload, port.
+    #[must_use]
+    pub fn of(&self, selects: impl Fn(&Labels) -> bool) -> WorkloadMtls {
+        let own = self.own.as_deref();
+        let workload = own.and_then(|own| own.selected.iter().find(|policy| selects(&policy.selector)));
+        let mode = workload
+            .and_then(|policy| policy.mode)
+            .or_else(|| own.and_then(|own| own.whole).flatten())
+            .or_else(|| self.mesh.whole.flatten())
+            .unwrap_or_default();
+        let ports = workload.map_or_else(BTreeMap::new, |policy| {
+            policy.ports.iter().map(|(port, own)| (*port, own.unwrap_or(mode))).collect()
+        });
+        WorkloadMtls { mode, ports }
+    }
 }
 
 impl NamespacePolicies {
@@ -212,7 +225,7 @@ impl Query for OfProxy {
 
     fn compute(&self, view: &View<'_>) -> WorkloadMtls {
         let proxy = view.proxy();
-        merge(view, &proxy.namespace(), |selector| proxy.selected_by(selector))
+        in_namespace(view, &proxy.namespace()).of(|selector| proxy.selected_by(selector))
     }
 }
 

@@ -34,6 +34,12 @@ impl View<'_> {
         gateways.map_or(&[], |gateways| gateways)
     }
 
+    /// The gateways that reach any network, by network.
+    pub fn all_network_gateways(&self) -> impl Iterator<Item = &NetworkGateway> {
+        let gateways = &self.read(FactKey::Networks).directory.network_gateways;
+        gateways.values().flat_map(|gateways| gateways.iter())
+    }
+
     /// The service of this key; where several objects declare it, the one that wins.
     #[must_use]
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {

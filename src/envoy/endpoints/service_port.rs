@@ -18,3 +18,13 @@ pub(in crate::envoy) fn of_port<'a>(
         number => number == port && name.is_some(),
     })
 }
+
+/// The endpoints that EDS sends for a service port: those that serve the port of its name.
+pub(in crate::envoy) fn of_port_name<'a>(
+    endpoints: &'a ServiceEndpoints,
+    service: &'a Service,
+    port: u16,
+) -> impl Iterator<Item = &'a Arc<Endpoint>> {
+    let name = service.port(port).map(|port| &port.name);
+    endpoints.endpoints.iter().filter(move |endpoint| name == Some(&endpoint.port_name))
+}

@@ -1,0 +1,215 @@
+//! Clusters of services and their subsets.
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
+
+use super::draft::{Discovery, Draft, stat_name};
+use super::http::HttpOptions;
+use super::metadata::NamedService;
+use super::stat_name::{Named, fill};
+use super::traffic_policy::{self, Purpose};
+use super::{dns, dynamic_dns, exchange_filter, original_dst_port};
+use crate::api::istio::{SimpleLb, Subset, TrafficPolicy};
+use crate::envoy::destination_rule::{self, MergedRule, port_policy, subset_policy, with_mesh_defaults};
+use crate::envoy::endpoints::health::keeps_draining;
+use crate::envoy::endpoints::locality_setting::LocalitySetting;
+use crate::envoy::endpoints::{self, Group, Target};
+use crate::envoy::names::OutboundCluster;
+use crate::envoy::scope;
+use crate::push::proxy::ProxyKind;
+use crate::push::view::View;
+use crate::registry::model::{Registry, Resolution, Service, ServicePort};
+use crate::registry::protocol::Protocol;
+
+/// What one outbound cluster is built from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outbound<'a> {
+    /// Its name, taken apart.
+    pub(super) name: &'a OutboundCluster,
+    /// The service.
+    pub(super) service: &'a Service,
+    /// The port.
+    pub(super) port: &'a ServicePort,
+    /// The rule that holds.
+    pub(super) rule: Option<&'a MergedRule>,
+    /// The subset.
+    pub(super) subset: Option<&'a Subset>,
+    /// Who connects through it.
+    pub(super) purpose: Purpose,
+}
+
+/// The cluster of this name, if the proxy gets one.
+pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
+    let service = scope::host_service(view, &name.host)?;
+    let port = service.port(name.port).filter(|port| has_cluster(&service, port))?;
+    if purpose == Purpose::SniRouted && service.mesh_external {
+        return None;
+    }
+    let rule = destination_rule::for_service(view, &service);
+    let dynamic = purpose == Purpose::Client && dynamic_dns::is_dynamic(&service);
+    let subset = match name.subset.as_str() {
+        "" => None,
+        _ if dynamic => return None,
+        subset => Some(rule.as_ref()?.subset(subset)?),
+    };
+    let outbound = Outbound {
+        name,
+        service: &service,
+        port,
+        rule: rule.as_deref(),
+        subset: subset.map(|subset| &**subset),
+        purpose,
+    };
+    let draft = if dynamic { dynamic_dns::draft(view, outbound) } else { outbound.draft(view)? };
+    Some(outbound.complete(view, draft).finish())
+}
+
+/// Whether a port of a service has a cluster.
+pub(super) fn has_cluster(service: &Service, port: &ServicePort) -> bool {
+    match service.resolution {
+        Resolution::Alias => false,
+        Resolution::DynamicDns if dynamic_dns::is_dynamic(service) => dynamic_dns::is_carried(port.protocol),
+        Resolution::ClientSideLb
+        | Resolution::DnsLb
+        | Resolution::DnsRoundRobinLb
+        | Resolution::Passthrough
+        | Resolution::DynamicDns => port.protocol != Protocol::Udp,
+    }
+}
+
+impl Outbound<'_> {
+    /// The resource name.
+    fn resource_name(&self) -> String {
+        match self.purpose {
+            Purpose::Client => self.name.to_string(),
+            Purpose::SniRouted => self.name.sni(),
+        }
+    }
+
+    /// The cluster before any policy; `None` if it would be without endpoints for good.
+    fn draft(&self, view: &View<'_>) -> Option<Draft> {
+        let mut draft = Draft::new(&self.resource_name(), self.discovery(view));
+        draft.common_lb();
+        match draft.discovery {
+            Discovery::StrictDns | Discovery::LogicalDns => dns::apply(view, &mut draft),
+            Discovery::OriginalDst => {
+                if let Some(port) = self.service.passthrough_target_ports.get(&self.port.port) {
+                    draft.cluster.lb_config = Some(original_dst_port(*port));
+                }
+            }
+            Discovery::Static | Discovery::Eds | Discovery::Dynamic(_) => {}
+        }
+        let mesh = view.mesh();
+        draft.http = HttpOptions::for_protocol(view, self.port.protocol);
+        if mesh.settings.telemetry_label {
+            draft.metadata.services = Some(vec![NamedService::new(self.service)]);
+        }
+        let pattern = &mesh.config.outbound_cluster_stat_name;
+        if !pattern.is_empty() {
+            let subset = &self.name.subset;
+            let named = Named { service: self.service, port: self.port, subset, target_port: 0 };
+            draft.cluster.alt_stat_name = stat_name(&fill(pattern, named));
+        }
+        self.inline_endpoints(view, &mut draft)?;
+        Some(draft)
+    }
+
+    /// How the proxy finds endpoints before the policy has its word. A subset starts from where the host's policy ends.
+    fn discovery(&self, view: &View<'_>) -> Discovery {
+        let declared = self.declared_discovery(view);
+        if let Some(subset) = self.subset {
+            let own = subset.traffic_policy.as_ref().is_some_and(is_passthrough);
+            let redis = view.mesh().settings.redis_filter && self.port.protocol == Protocol::Redis;
+            let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
+            if own || (!redis && host.as_ref().is_some_and(is_passthrough)) {
+                return Discovery::OriginalDst;
+            }
+        }
+        declared
+    }
+
+    /// How the proxy finds endpoints as the service declares it.
+    fn declared_discovery(&self, view: &View<'_>) -> Discovery {
+        match self.service.resolution {
+            Resolution::DnsLb => Discovery::StrictDns,
+            Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
+            Resolution::Passthrough => {
+                let headless = self.service.registry == Registry::Kubernetes && view.mesh().settings.eds_for_headless;
+                // Gateways have no original destination.
+                let balances = headless || view.proxy().kind() == ProxyKind::Router;
+                if balances { Discovery::Eds } else { Discovery::OriginalDst }
+            }
+            Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => Discovery::Eds,
+        }
+    }
+
+    /// Puts endpoints that the proxy resolves into the cluster; `None` if there are none to put.
+    fn inline_endpoints(&self, view: &View<'_>, draft: &mut Draft) -> Option<()> {
+        if !matches!(draft.discovery, Discovery::StrictDns | Discovery::LogicalDns) {
+            return Some(());
+        }
+        let policy = endpoints::policy(self.rule, self.subset, self.port.port);
+        let target = Target {
+            service: self.service,
+            port: self.port.port,
+            rule: self.rule,
+            subset: self.subset,
+            policy: policy.as_ref(),
+            sni_routed: self.purpose == Purpose::SniRouted,
+            by_dns: true,
+        };
+        let registered = view.endpoints(&self.service.key)?;
+        let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);
+        let mut groups = endpoints::groups(view, &target, candidates);
+        if groups.is_empty() {
+            return None;
+        }
+        let policy = self.policy(view);
+        let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_ref());
+        if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, self.service) {
+            let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
+            // Istio knows the workloads behind the names of whole services alone.
+            let labelled = self.subset.is_none() && self.purpose == Purpose::Client;
+            endpoints::arrange(view, &setting, &mut groups, fails_over, labelled);
+        }
+        draft.endpoints = groups.into_iter().map(Group::into_wire).collect();
+        Some(())
+    }
+
+    /// The policy of the cluster: the subset's over the port's over the host's over the mesh's.
+    pub(super) fn policy(&self, view: &View<'_>) -> Option<TrafficPolicy> {
+        let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
+        let host = with_mesh_defaults(host, &view.mesh().config);
+        match self.subset {
+            Some(subset) => subset_policy(host.as_ref(), subset.traffic_policy.as_ref(), self.port.port),
+            None => host,
+        }
+    }
+
+    /// Lays policy and metadata over a draft.
+    fn complete(&self, view: &View<'_>, mut draft: Draft) -> Draft {
+        let mesh = view.mesh();
+        if self.subset.is_none() && !draft.is_dynamic() && keeps_draining(&mesh.settings, self.service) {
+            let statuses =
+                [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+            let statuses = statuses.into_iter().map(Into::into).collect();
+            draft.common_lb().override_host_status = Some(HealthStatusSet { statuses });
+        }
+        let policy = self.policy(view);
+        traffic_policy::apply_outbound(view, &mut draft, self, policy.as_ref());
+        draft.cluster.filters.extend(exchange_filter(view));
+        draft.metadata.external = self.service.mesh_external && self.subset.is_none();
+        if let Some(rule) = self.rule {
+            draft.metadata.rule = Some(rule.name.clone());
+            draft.metadata.subset = self.subset.map(|subset| subset.name.clone());
+            let tls = policy.as_ref().and_then(|policy| policy.tls.as_ref());
+            draft.metadata.set_tls_mode(tls.map(|tls| tls.mode));
+        }
+        draft
+    }
+}
+
+/// Whether a policy sends connections where the client wanted them to go.
+pub(super) fn is_passthrough(policy: &TrafficPolicy) -> bool {
+    policy.load_balancer.as_ref().is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
+}
