@@ -14,7 +14,7 @@ mod listeners;
 pub mod mtls;
 mod name_table;
 pub mod names;
-mod routes;
+pub mod routes;
 pub mod scope;
 pub mod sds;
 pub mod service_address;

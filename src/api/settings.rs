@@ -115,6 +115,10 @@ pub struct Settings {
     pub tls_on_sidecar_ingress: bool,
     /// `PILOT_SKIP_VALIDATE_TRUST_DOMAIN`: any trust domain of a trusted root will do. Default false.
     pub skip_validate_trust_domain: bool,
+    /// `DISABLE_SHADOW_HOST_SUFFIX`: mirrored requests keep their authority as it is. Default true.
+    pub disable_shadow_host_suffix: bool,
+    /// `PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN`: hosts are known with a dot at the end, too. Default true.
+    pub absolute_fqdn_domains: bool,
     /// `ENABLE_MULTICLUSTER_HEADLESS`: names of headless services hold endpoints of other clusters, too. Default true.
     pub multicluster_headless: bool,
     /// The environment of the process, for headers of tracing providers that name a variable (`envName`).
@@ -195,6 +199,8 @@ impl Default for Settings {
             headless_filter_chain_listener: false,
             tls_on_sidecar_ingress: false,
             skip_validate_trust_domain: false,
+            disable_shadow_host_suffix: true,
+            absolute_fqdn_domains: true,
             multicluster_headless: true,
             environment: Environment::default(),
         }

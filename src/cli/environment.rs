@@ -101,6 +101,8 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.words("PILOT_PERSISTENT_SESSION_HEADER_LABEL", &mut settings.persistent_session_header_label);
     read.words("PILOT_DRAINING_LABEL", &mut settings.draining_label);
     read.flag("ENABLE_MULTICLUSTER_HEADLESS", &mut settings.multicluster_headless)?;
+    read.flag("DISABLE_SHADOW_HOST_SUFFIX", &mut settings.disable_shadow_host_suffix)?;
+    read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)?;
     read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
     settings.sending_hbone = settings.ambient;
     settings.sidecar_listening_hbone = settings.ambient;

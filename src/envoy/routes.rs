@@ -1,11 +1,62 @@
 //! RDS: route configurations of sidecars and gateways.
+//!
+//! ```text
+//! services of the listener ─┐
+//! VirtualServices ──────────┴▶ claims ─▶ collisions ─┐
+//!                                └──▶ virtual hosts ─┴▶ bytes of each ──joined──▶ route configuration
+//! ```
+//!
+//! A route configuration is joined from the bytes of its virtual hosts, each of them a query: an edited VirtualService
+//! translates its own hosts anew and copies the others. Agrees in meaning with Istio's `networking/core/httproute.go` and
+//! `networking/core/route`.
+
+mod action;
+mod claims;
+mod collisions;
+mod context;
+mod cors;
+mod default_route;
+mod domains;
+mod fault;
+mod fraction;
+mod hash;
+mod headers;
+mod http_route;
+mod inbound;
+mod jwt_claim;
+mod matchers;
+mod mirror;
+mod port_services;
+mod redirect;
+mod retry;
+mod rewrite;
+mod settings;
+mod sidecar;
+mod stateful_session;
+mod text_match;
+mod virtual_host;
 
 use bytes::Bytes;
+pub use context::{RouteContext, destination_cluster};
+pub use http_route::http_routes;
+pub use inbound::{InboundRoute, inbound};
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use prost::Message;
 
 use crate::api::names::ResourceName;
+use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
 
 /// The one of this name.
-pub(super) fn resource(_name: &ResourceName, _view: &View<'_>) -> Option<Bytes> {
-    None
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    match view.proxy().kind() {
+        ProxyKind::Sidecar | ProxyKind::Waypoint => Some(sidecar::configuration(view, name.as_str())),
+        ProxyKind::Router | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    }
+}
+
+/// The one of this name, taken apart again for those who patch it.
+#[must_use]
+pub fn decoded(name: &ResourceName, view: &View<'_>) -> Option<RouteConfiguration> {
+    RouteConfiguration::decode(resource(name, view)?).ok()
 }

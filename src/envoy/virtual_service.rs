@@ -27,6 +27,23 @@ pub fn merged(view: &View<'_>, name: &NamespacedName) -> Option<Arc<VirtualServi
     (*view.get(&delegate::Merged { name: name.clone() })).clone()
 }
 
+/// The rules by which a VirtualService is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RouteSemantics {
+    /// Istio's own: a user wrote it.
+    Istio,
+    /// The Gateway API's: made from a route of that API.
+    Gateway,
+    /// Those of `Ingress`: made from one.
+    Ingress,
+}
+
+/// The rules by which a VirtualService is read.
+#[must_use]
+pub fn semantics(view: &View<'_>, name: &NamespacedName) -> RouteSemantics {
+    *view.get(&delegate::SemanticsOf { name: name.clone() })
+}
+
 /// The services that a VirtualService sends traffic to.
 #[must_use]
 pub fn destinations(view: &View<'_>, name: &NamespacedName) -> Arc<Destinations> {

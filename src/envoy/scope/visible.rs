@@ -140,7 +140,7 @@ fn with_named_ports(view: &View<'_>, service: ServiceRef, named: &[u16]) -> Opti
         return Some(service);
     }
     ports.sort_unstable();
-    (!ports.is_empty()).then(|| ServiceRef { ports: PortFilter::Only(ports), ..service })
+    (!ports.is_empty()).then_some(ServiceRef { ports: PortFilter::Only(ports), ..service })
 }
 
 /// Whether a later service takes the place of an earlier one of the same host: only Kubernetes, and only from others.

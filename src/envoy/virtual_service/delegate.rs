@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::index::{DefaultExport, ROUTE_SEMANTICS};
+use super::RouteSemantics;
+use super::index::DefaultExport;
 use super::names::NameContext;
 use crate::api::istio::{HttpMatchRequest, HttpRoute, StringMatch, VirtualService};
 use crate::api::names::Namespace;
@@ -18,6 +19,33 @@ use crate::registry::model::ExportTo;
 pub(super) struct Merged {
     /// Its name.
     pub(super) name: NamespacedName,
+}
+
+/// The annotation by which VirtualServices made from other objects say so.
+const SEMANTICS_ANNOTATION: &str = "internal.istio.io/route-semantics";
+
+/// The rules by which a VirtualService is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SemanticsOf {
+    /// Its name.
+    pub(super) name: NamespacedName,
+}
+
+impl Query for SemanticsOf {
+    type Value = RouteSemantics;
+
+    fn compute(&self, view: &View<'_>) -> RouteSemantics {
+        view.object::<VirtualService>(&self.name).map_or(RouteSemantics::Istio, |object| semantics_of(object))
+    }
+}
+
+/// The rules by which an object is read.
+pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
+    match object.meta.annotations.get(SEMANTICS_ANNOTATION).map(|semantics| &**semantics) {
+        Some("gateway") => RouteSemantics::Gateway,
+        Some("ingress") => RouteSemantics::Ingress,
+        Some(_) | None => RouteSemantics::Istio,
+    }
 }
 
 /// The DNS suffix of Kubernetes services.
@@ -37,12 +65,12 @@ impl Query for Merged {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let object = view.object::<VirtualService>(&self.name).filter(|object| !object.spec.hosts.is_empty())?;
-        let semantics = object.meta.annotations.get(ROUTE_SEMANTICS).map(|semantics| &**semantics);
-        if semantics == Some("gateway") {
+        let semantics = semantics_of(object);
+        if semantics == RouteSemantics::Gateway {
             return Some(Arc::new(object.spec.clone()));
         }
         let mut spec = completed(view, object);
-        if semantics != Some("ingress") && spec.http.iter().any(|route| route.delegate.is_some()) {
+        if semantics == RouteSemantics::Istio && spec.http.iter().any(|route| route.delegate.is_some()) {
             spec.http = spec.http.iter().flat_map(|route| expanded(view, route, &self.name.namespace)).collect();
         }
         Some(Arc::new(spec))

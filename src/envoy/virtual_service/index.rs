@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::MESH_GATEWAY;
-use super::delegate::Domain;
+use super::delegate::{Domain, semantics_of};
 use super::names::NameContext;
+use super::{MESH_GATEWAY, RouteSemantics};
 use crate::api::istio::VirtualService;
 use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{NamespacedName, Object};
@@ -15,9 +15,6 @@ use crate::envoy::scope::{parse_export_to, resolve_export_to};
 use crate::push::query::Query;
 use crate::push::view::View;
 use crate::registry::model::ExportTo;
-
-/// Says by which rules a VirtualService made from another kind of object is read.
-pub(super) const ROUTE_SEMANTICS: &str = "internal.istio.io/route-semantics";
 
 /// All VirtualServices that are no delegates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -61,11 +58,6 @@ impl Query for DefaultExport {
     }
 }
 
-/// Whether a VirtualService was made from a route of the Gateway API.
-pub(super) fn is_gateway_route(object: &Object<VirtualService>) -> bool {
-    object.meta.annotations.get(ROUTE_SEMANTICS).is_some_and(|semantics| &**semantics == "gateway")
-}
-
 impl Query for VirtualServiceIndex {
     type Value = VirtualServices;
 
@@ -97,7 +89,7 @@ impl Query for VirtualServiceIndex {
 /// Takes from a VirtualService what selection asks.
 fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) -> IndexedVirtualService {
     let own = &object.meta.namespace;
-    let is_gateway_route = is_gateway_route(object);
+    let is_gateway_route = semantics_of(object) == RouteSemantics::Gateway;
     let mut names = VirtualService {
         hosts: object.spec.hosts.clone(),
         gateways: object.spec.gateways.clone(),
