@@ -123,12 +123,7 @@ impl Feeder {
 }
 
 /// All that a proxy of a case gets when it has a stock Envoy's extensions.
-fn translate(
-    case: &Case,
-    proxy: &CaseProxy,
-    extensions: &Arc<BTreeSet<Arc<str>>>,
-    codec: &Codec,
-) -> Result<Snapshot> {
+fn translate(case: &Case, proxy: &CaseProxy, extensions: &Arc<BTreeSet<Arc<str>>>, codec: &Codec) -> Result<Snapshot> {
     let (settings, changes) = input::read(case).map_err(anyhow::Error::msg)?;
     let mut world = World::new(settings);
     world.apply(changes);

@@ -61,7 +61,10 @@ async fn requests_follow_the_files_in_both_protocols() -> Result<()> {
         let v1 = reviews.get("reviews v1").copied().unwrap_or_default();
         ensure!((75..100).contains(&v1), "90/10 at the sidecar: {reviews:?}");
         let seen = client::get(GATEWAY, "shop.example.com", "/catalog/books", &[]).await?;
-        ensure!(seen.headers.get("x-seen-path").is_some_and(|path| path == "/" || path == "//books"), "rewritten: {seen:?}");
+        ensure!(
+            seen.headers.get("x-seen-path").is_some_and(|path| path == "/" || path == "//books"),
+            "rewritten: {seen:?}"
+        );
         ensure!(client::get(GATEWAY, "other.example.com", "/", &[]).await?.status == 404, "no such host");
         // Edit: everyone to v2, at the gateway and inside.
         shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
@@ -74,7 +77,11 @@ async fn requests_follow_the_files_in_both_protocols() -> Result<()> {
         let fault = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata:\n  name: storefront-2\n  namespace: bookshop\n\
                      spec:\n  hosts: [teapot.example.com]\n  gateways: [bookshop]\n  http:\n  - directResponse:\n      status: 418\n";
         shop.write("teapot.yaml", fault)?;
-        shop.edit("gateway.yaml", "        - shop.example.com\n---", "        - shop.example.com\n        - teapot.example.com\n---")?;
+        shop.edit(
+            "gateway.yaml",
+            "        - shop.example.com\n---",
+            "        - shop.example.com\n        - teapot.example.com\n---",
+        )?;
         let end = Instant::now() + Duration::from_secs(10);
         while client::get(GATEWAY, "teapot.example.com", "/", &[]).await?.status != 418 {
             ensure!(Instant::now() < end, "the added VirtualService counts");

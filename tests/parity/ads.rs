@@ -98,7 +98,8 @@ fn node(proxy: &CaseProxy, codec: &Codec) -> Result<Node, String> {
     let metadata = codec
         .from_json("type.googleapis.com/google.protobuf.Struct", &proxy.metadata())
         .map_err(|error| error.to_string())?;
-    let metadata: prost_types::Struct = prost::Message::decode(metadata.as_slice()).map_err(|error| error.to_string())?;
+    let metadata: prost_types::Struct =
+        prost::Message::decode(metadata.as_slice()).map_err(|error| error.to_string())?;
     let mut parts = proxy.locality().splitn(3, '/').map(str::to_owned);
     let mut next = || parts.next().unwrap_or_default();
     let locality = Locality { region: next(), zone: next(), sub_zone: next() };

@@ -21,6 +21,7 @@ pub(in crate::envoy) fn a_service() -> Service {
         ports: vec![ServicePort { name: PortName::new("http"), port: 80, protocol: Protocol::Http }],
         resolution: Resolution::ClientSideLb,
         mesh_external: false,
+        races_connections: false,
         export_to: ExportTo::Unset,
         default_address: Arc::from("10.0.0.1"),
         cluster_vips: BTreeMap::new(),
