@@ -10,6 +10,7 @@ pub mod config_info;
 pub mod destination_rule;
 mod endpoints;
 pub mod filters;
+mod gateway;
 mod listeners;
 pub mod mtls;
 mod name_table;

@@ -109,6 +109,13 @@ pub struct Settings {
     pub max_connections_per_socket_event: u32,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`: how long a TLS handshake may take; zero is without limit. Default 15s.
     pub transport_socket_connect_timeout: Duration,
+    /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: gateways serve the Gateways of their own namespace only. Default false.
+    pub scope_gateway_to_namespace: bool,
+    /// `PILOT_ENABLE_STRICT_GATEWAY_MERGING`: what the control plane deploys for a Gateway of the Gateway API serves no Istio
+    /// Gateway of another namespace. Default true.
+    pub strict_gateway_merging: bool,
+    /// `PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION`: hosts of a gateway with the same routes share a virtual host. Default true.
+    pub route_collapse: bool,
     /// `PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER`: one listener for all pods of a headless TCP port. Default false.
     pub headless_filter_chain_listener: bool,
     /// `ENABLE_TLS_ON_SIDECAR_INGRESS`: the TLS settings of Sidecar ingress listeners count. Default false.
@@ -196,6 +203,9 @@ impl Default for Settings {
             trace_sampling: 1.0,
             max_connections_per_socket_event: 1,
             transport_socket_connect_timeout: Duration::from_secs(15),
+            scope_gateway_to_namespace: false,
+            strict_gateway_merging: true,
+            route_collapse: true,
             headless_filter_chain_listener: false,
             tls_on_sidecar_ingress: false,
             skip_validate_trust_domain: false,

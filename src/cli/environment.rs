@@ -26,6 +26,7 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     read_registry(&read, &mut settings)?;
     read_clusters(&read, &mut settings)?;
     read_listeners(&read, &mut settings)?;
+    read_gateways(&read, &mut settings)?;
     Ok(settings)
 }
 
@@ -153,6 +154,13 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     read.set("PILOT_TRACE_SAMPLING", &mut settings.trace_sampling, "percentage", |text| {
         text.parse().ok().map(|percent| if (0.0..=100.0).contains(&percent) { percent } else { 1.0 })
     })
+}
+
+/// What concerns gateways.
+fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    read.flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &mut settings.scope_gateway_to_namespace)?;
+    read.flag("PILOT_ENABLE_STRICT_GATEWAY_MERGING", &mut settings.strict_gateway_merging)?;
+    read.flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", &mut settings.route_collapse)
 }
 
 /// The texts that Go's `strconv.ParseBool` takes.

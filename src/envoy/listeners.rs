@@ -8,6 +8,7 @@
 mod address;
 mod destination;
 mod filter_chain;
+mod gateway;
 mod http_proxy;
 mod inbound_chain;
 mod inbound_match;
@@ -33,7 +34,8 @@ use address::{Interception, interception};
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     match view.proxy().kind() {
         ProxyKind::Sidecar => sidecar_names(view).iter().map(ResourceName::new).collect(),
-        ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
+        ProxyKind::Router => gateway::names(view).iter().map(ResourceName::new).collect(),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
     }
 }
 
@@ -46,7 +48,8 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 fn build(name: &str, view: &View<'_>) -> Option<Listener> {
     match view.proxy().kind() {
         ProxyKind::Sidecar => sidecar_listener(name, view),
-        ProxyKind::Router | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+        ProxyKind::Router => gateway::build(view, name),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }
 }
 

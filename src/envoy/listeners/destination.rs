@@ -27,7 +27,7 @@ use crate::envoy::scope;
 use crate::envoy::stat_prefix::{self, StatService};
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
-use crate::registry::model::Service;
+use crate::registry::model::{Service, ServicePort};
 
 /// The cluster of a destination that names no service.
 const UNKNOWN: &str = "UnknownService";
@@ -91,6 +91,24 @@ pub(super) fn service_filters(view: &View<'_>, service: &Arc<Service>, port: &Li
     let proxy = proxy_to(view, &prefix, &cluster, "", rule.as_deref());
     let by_name = Some(&**service).filter(|service| dynamic_forward_proxy::resolves_by_name(service));
     complete(view, port, proxy, by_name)
+}
+
+/// The filters of what is passed on to the cluster that its SNI names (`cluster` in the form of routes): no tunnel, as what
+/// is passed on is one already.
+pub(super) fn sni_routed_filters(
+    view: &View<'_>,
+    service: &Service,
+    port: &ServicePort,
+    cluster: &OutboundCluster,
+    rule: Option<&MergedRule>,
+) -> Vec<Filter> {
+    let host = service.key.hostname.as_str();
+    let of = StatService { host, subset: &cluster.subset, port: port.port, port_name: port.name.as_str() };
+    let name = cluster.sni();
+    let prefix = stat_prefix::outbound(view, service, of, &name);
+    let proxy = TcpProxy { tunneling_config: None, ..proxy_to(view, &prefix, &name, &cluster.subset, rule) };
+    let port = ListenPort { number: port.port, name: port.name.to_string(), protocol: port.protocol };
+    complete(view, &port, proxy, None)
 }
 
 /// A TCP proxy to one cluster.

@@ -9,7 +9,7 @@ const MESH_HTTP: [&str; 3] = ["istio-http/1.0", "istio-http/1.1", "istio-h2"];
 /// What mutual TLS without known content is named.
 const MESH_TCP: [&str; 2] = ["istio-peer-exchange", "istio"];
 /// All names of mutual TLS within the mesh.
-const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
+pub(super) const MESH: [&str; 5] = ["istio", "istio-peer-exchange", "istio-http/1.0", "istio-http/1.1", "istio-h2"];
 
 /// How a port is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

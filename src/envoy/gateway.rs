@@ -1,0 +1,99 @@
+//! What gateways (`router` proxies) serve: the Gateways that choose them, laid together by port.
+//!
+//! ```text
+//! Gateways ─▶ selected by the proxy ─▶ merged by port ─┬▶ servers of one listener
+//!                                                      └▶ servers of one route configuration
+//! ```
+//!
+//! The listeners themselves are built in `listeners/gateway`, the routes in `routes/gateway`: each asks for its own servers
+//! alone, so that an edited Gateway reaches what its servers are part of.
+
+mod merge;
+mod selection;
+mod server;
+mod virtual_services;
+
+use std::sync::Arc;
+
+use crate::push::query::Query;
+use crate::push::view::View;
+use merge::MergedGateways;
+pub(super) use merge::ServerGroup;
+pub(super) use server::{Handling, PlannedServer};
+pub(super) use virtual_services::{hosts_of, l4_virtual_services};
+
+/// The ports below this one need privileges.
+const FIRST_UNPRIVILEGED_PORT: u16 = 1024;
+
+/// The addresses and ports that are listened to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BoundPorts;
+
+/// The servers of one address and port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServersAt(BoundPort);
+
+/// The servers behind a route configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServersOfRoutes {
+    /// The name of the route configuration.
+    name: String,
+}
+
+/// An address and port that is listened to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct BoundPort {
+    /// The address as declared; empty is all.
+    pub(super) bind: String,
+    /// The port.
+    pub(super) port: u16,
+}
+
+/// The addresses and ports that the proxy listens to for its Gateways.
+pub(super) fn bound_ports(view: &View<'_>) -> Arc<Vec<BoundPort>> {
+    view.get(&BoundPorts)
+}
+
+/// The servers of an address and port, by protocol, in the order in which they were first asked for.
+pub(super) fn servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup>> {
+    view.get(&ServersAt(at.clone()))
+}
+
+/// The servers behind a route configuration, in order; none if no listener names it.
+pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<PlannedServer>>> {
+    view.get(&ServersOfRoutes { name: name.to_owned() })
+}
+
+impl Query for BoundPorts {
+    type Value = Vec<BoundPort>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let plan = view.get(&MergedGateways);
+        let ports = plan.groups.iter().map(|group| BoundPort { bind: group.key.bind.clone(), port: group.key.port });
+        let mut ports: Vec<BoundPort> = ports.collect();
+        ports.sort_unstable();
+        ports.dedup();
+        if ports.iter().any(|at| at.port < FIRST_UNPRIVILEGED_PORT) && view.proxy().meta_bool("UNPRIVILEGED_POD") {
+            ports.retain(|at| at.port >= FIRST_UNPRIVILEGED_PORT);
+        }
+        ports
+    }
+}
+
+impl Query for ServersAt {
+    type Value = Vec<ServerGroup>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let plan = view.get(&MergedGateways);
+        let at = &self.0;
+        plan.groups.iter().filter(|group| group.key.port == at.port && group.key.bind == at.bind).cloned().collect()
+    }
+}
+
+impl Query for ServersOfRoutes {
+    type Value = Vec<Arc<PlannedServer>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&MergedGateways).routes.get(&self.name).cloned().unwrap_or_default()
+    }
+}

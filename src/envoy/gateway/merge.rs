@@ -1,0 +1,191 @@
+//! Lays the Gateways of a proxy together, by port: what may share one, and which server gives way.
+//!
+//! Agrees in meaning with `mergeGateways` in Istio's `pilot/pkg/model/gateway.go`. The order is that of the Gateways, oldest
+//! first, and of servers as declared: what came first stays. On one port
+//! - HTTP servers share a listener and its routes;
+//! - servers with TLS share a listener as long as no SNI name comes twice;
+//! - anything else gives way, unless it binds to another address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::selection::{PortTranslation, SelectedGateways};
+use super::server::{Handling, PlannedServer};
+use crate::api::istio::{Gateway, Server};
+use crate::api::object::NamespacedName;
+use crate::push::query::Query;
+use crate::push::view::View;
+use crate::registry::protocol::Protocol;
+
+/// All that the proxy serves, laid together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MergedGateways;
+
+/// What the proxy listens to, and what routes it needs for that.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Plan {
+    /// Servers by port, in the order in which the ports were first asked for.
+    pub(in crate::envoy) groups: Vec<ServerGroup>,
+    /// The servers behind each route configuration, in order.
+    pub(in crate::envoy) routes: BTreeMap<String, Vec<Arc<PlannedServer>>>,
+}
+
+/// Servers that share a port, an address and a protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::envoy) struct ServerGroup {
+    /// What they share.
+    pub(in crate::envoy) key: GroupKey,
+    /// The route configuration of HTTP servers.
+    pub(in crate::envoy) route_name: String,
+    /// The servers, in order.
+    pub(in crate::envoy) servers: Vec<Arc<PlannedServer>>,
+}
+
+/// Port, address and protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::envoy) struct GroupKey {
+    /// The port that is listened to.
+    pub(in crate::envoy) port: u16,
+    /// The declared protocol.
+    pub(in crate::envoy) protocol: Protocol,
+    /// The declared address; empty is all.
+    pub(in crate::envoy) bind: String,
+}
+
+/// A plan in the making.
+#[derive(Debug, Default)]
+struct Merger {
+    /// What is planned so far.
+    plan: Plan,
+    /// The ports that some server has.
+    taken: BTreeSet<u16>,
+    /// The latest group without TLS on each port.
+    plain: BTreeMap<u16, GroupKey>,
+    /// Port, address and host of servers with TLS settings.
+    tls_hosts: BTreeSet<(u16, String, String)>,
+}
+
+impl Query for MergedGateways {
+    type Value = Plan;
+
+    fn compute(&self, view: &View<'_>) -> Plan {
+        let mut merger = Merger::default();
+        for selected in view.get(&SelectedGateways).iter() {
+            if let Some(gateway) = view.object::<Gateway>(&selected.name) {
+                merger.add_gateway(&selected.name, &gateway.spec.servers, &selected.ports);
+            }
+        }
+        merger.plan
+    }
+}
+
+impl Merger {
+    /// Adds the servers of a Gateway.
+    fn add_gateway(&mut self, name: &NamespacedName, servers: &[Server], ports: &PortTranslation) {
+        for server in servers {
+            let number = server.port.as_ref().and_then(|port| u16::try_from(port.number).ok());
+            for port in number.into_iter().flat_map(|number| ports.resolve(number)) {
+                if let Some(planned) = PlannedServer::new(name, server, port) {
+                    self.add(planned, port);
+                }
+            }
+        }
+    }
+
+    /// Adds a server to a port, unless it must give way.
+    fn add(&mut self, server: PlannedServer, port: u16) {
+        if server.server.tls.is_some() && !self.claim_hosts(&server, port) {
+            return;
+        }
+        let key = GroupKey { port, protocol: server.protocol, bind: server.server.bind.clone() };
+        let server = Arc::new(server);
+        let first_on_port = self.taken.insert(port);
+        match self.plain.get(&port).cloned() {
+            _ if first_on_port => self.open(key, server),
+            Some(current) if current.bind == key.bind => {
+                if current.protocol.is_http() && key.protocol.is_http() {
+                    self.join(&current, server);
+                }
+            }
+            Some(_) if self.plan.has(&key) => self.join(&key, server),
+            Some(_) => self.open(key, server),
+            None if ends_tls_or_passes_it_on(&server) => self.add_tls(key, server),
+            None => self.open(key, server),
+        }
+    }
+
+    /// Notes the hosts of a server with TLS settings. False if another of the same port and address has one of them: Envoy
+    /// refuses a listener with equal matches.
+    fn claim_hosts(&mut self, server: &PlannedServer, port: u16) -> bool {
+        let claims = server.server.hosts.iter().map(|host| (port, server.server.bind.clone(), host.clone()));
+        let claims: Vec<_> = claims.collect();
+        let free = claims.iter().all(|claim| !self.tls_hosts.contains(claim));
+        if free {
+            self.tls_hosts.extend(claims);
+        }
+        free
+    }
+
+    /// Adds a server with TLS to a port that has others.
+    fn add_tls(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
+        if !server.route_name.is_empty() {
+            if self.plan.routes.contains_key(&server.route_name) {
+                return;
+            }
+            self.plan.routes.insert(server.route_name.clone(), vec![server.clone()]);
+        }
+        match self.plan.group(&key) {
+            Some(group) => group.servers.push(server),
+            None => self.plan.groups.push(ServerGroup { key, route_name: String::new(), servers: vec![server] }),
+        }
+    }
+
+    /// Starts a group with a server, in place of the one that has its key.
+    fn open(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
+        if !ends_tls_or_passes_it_on(&server) {
+            self.plain.insert(key.port, key.clone());
+        }
+        let route_name = server.route_name.clone();
+        if !route_name.is_empty() {
+            self.plan.routes.insert(route_name.clone(), vec![server.clone()]);
+        }
+        let group = ServerGroup { key, route_name, servers: vec![server] };
+        match self.plan.group(&group.key) {
+            Some(old) => *old = group,
+            None => self.plan.groups.push(group),
+        }
+    }
+
+    /// Adds an HTTP server to a group of others.
+    fn join(&mut self, key: &GroupKey, server: Arc<PlannedServer>) {
+        if !server.route_name.is_empty() {
+            self.plan.routes.entry(server.route_name.clone()).or_default().push(server.clone());
+        }
+        if let Some(group) = self.plan.group(key) {
+            group.servers.push(server);
+        }
+    }
+}
+
+impl Plan {
+    /// Whether there is a group of this key.
+    fn has(&self, key: &GroupKey) -> bool {
+        self.groups.iter().any(|group| group.key == *key)
+    }
+
+    /// The group of this key.
+    fn group(&mut self, key: &GroupKey) -> Option<&mut ServerGroup> {
+        self.groups.iter_mut().find(|group| group.key == *key)
+    }
+}
+
+/// Whether the first bytes of a connection are TLS.
+fn ends_tls_or_passes_it_on(server: &PlannedServer) -> bool {
+    match server.handling() {
+        Handling::Http | Handling::Opaque => false,
+        Handling::Https(_) | Handling::EndTls(_) | Handling::Passthrough | Handling::AutoPassthrough => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

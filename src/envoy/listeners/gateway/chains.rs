@@ -1,0 +1,92 @@
+//! The filter chains of a gateway's listener, server by server.
+
+use super::super::filter_chain::Chain;
+use super::topology::TopologyOfProxy;
+use super::{GatewayChain, l4, sni_routing};
+use crate::api::istio::ServerTlsSettings;
+use crate::envoy::filters::class::ListenerClass;
+use crate::envoy::filters::downstream_tls::{self, Payload};
+use crate::envoy::filters::hcm::{HttpOptions, Routes, connection_manager};
+use crate::envoy::filters::network::http_filter;
+use crate::envoy::gateway::{Handling, PlannedServer, ServerGroup};
+use crate::push::view::View;
+use crate::registry::protocol::Protocol;
+
+/// The chains of all servers of a listener.
+pub(super) fn of_groups(view: &View<'_>, listener: &str, groups: &[ServerGroup]) -> Vec<GatewayChain> {
+    let mut chains = Vec::new();
+    let mut taken = l4::TakenSni::default();
+    for group in groups {
+        if group.key.protocol.is_http() {
+            // Plain HTTP shows its host only within requests: routes tell the servers apart.
+            let chain = http_chain(view, listener, "", group.key.protocol, &group.route_name);
+            chains.push(GatewayChain { chain, tls: None });
+            continue;
+        }
+        for server in &group.servers {
+            chains.extend(of_server(view, listener, server, &mut taken));
+        }
+    }
+    chains
+}
+
+/// The chains of a server that is not plain HTTP.
+fn of_server(view: &View<'_>, listener: &str, server: &PlannedServer, taken: &mut l4::TakenSni) -> Vec<GatewayChain> {
+    match server.handling() {
+        // Such servers have groups of their own.
+        Handling::Http => Vec::new(),
+        Handling::Https(tls) => {
+            let chain = http_chain(view, listener, &server.server.name, server.protocol, &server.route_name);
+            vec![ending_tls(view, server, tls, Payload::Http, chain)]
+        }
+        Handling::EndTls(tls) => {
+            let filters = l4::tcp_filters(view, server);
+            let chain = filters.map(|filters| Chain { filters, ..Chain::default() });
+            chain.map(|chain| ending_tls(view, server, tls, Payload::Tcp, chain)).into_iter().collect()
+        }
+        Handling::Opaque => {
+            let filters = l4::tcp_filters(view, server);
+            let chain = filters.map(|filters| Chain { filters, ..Chain::default() });
+            chain.map(|chain| GatewayChain { chain, tls: None }).into_iter().collect()
+        }
+        Handling::Passthrough => l4::tls_chains(view, server, taken).into_iter().map(unopened).collect(),
+        Handling::AutoPassthrough => sni_routing::chains(view, &server.sni_hosts()).into_iter().map(unopened).collect(),
+    }
+}
+
+/// A chain that takes connections as they are.
+fn unopened(chain: Chain) -> GatewayChain {
+    GatewayChain { chain, tls: None }
+}
+
+/// A chain that ends TLS for the server's hosts.
+fn ending_tls(
+    view: &View<'_>,
+    server: &PlannedServer,
+    tls: &ServerTlsSettings,
+    payload: Payload,
+    chain: Chain,
+) -> GatewayChain {
+    let context = downstream_tls::of_server(view, tls, payload);
+    GatewayChain { chain: Chain { sni: server.sni_hosts(), ..chain }, tls: Some(context) }
+}
+
+/// A chain for HTTP, its routes by name. `stat_prefix` is empty where the listener's name is to count.
+fn http_chain(view: &View<'_>, listener: &str, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
+    let mut manager = connection_manager(
+        view,
+        HttpOptions {
+            stat_prefix: &format!("outbound_{listener}"),
+            use_remote_address: true,
+            may_skip_external_metadata: true,
+            ..HttpOptions::new(ListenerClass::Gateway, Routes::Rds(routes.to_owned()), protocol)
+        },
+    );
+    if !stat_prefix.is_empty() {
+        // A name that the user gave stands as it is, without the mark at its end.
+        stat_prefix.clone_into(&mut manager.stat_prefix);
+    }
+    manager.http_protocol_options.get_or_insert_default();
+    view.derived(&TopologyOfProxy).apply(&mut manager);
+    Chain { filters: vec![http_filter(&manager)], ..Chain::default() }
+}
