@@ -19,6 +19,7 @@ mod default_route;
 mod domains;
 mod fault;
 mod fraction;
+mod gateway;
 mod hash;
 mod headers;
 mod http_route;
@@ -35,6 +36,7 @@ mod sidecar;
 mod stateful_session;
 mod text_match;
 mod virtual_host;
+mod wire_field;
 
 use bytes::Bytes;
 pub use context::{RouteContext, destination_cluster};
@@ -51,7 +53,8 @@ use crate::push::view::View;
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     match view.proxy().kind() {
         ProxyKind::Sidecar | ProxyKind::Waypoint => Some(sidecar::configuration(view, name.as_str())),
-        ProxyKind::Router | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+        ProxyKind::Router => Some(gateway::configuration(view, name.as_str())),
+        ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }
 }
 

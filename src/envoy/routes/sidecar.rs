@@ -79,7 +79,7 @@ fn outbound_port(view: &View<'_>, port: u16, name: &str) -> Option<OutboundPort>
 }
 
 /// Writes the fields of a route configuration in the order of their numbers, the virtual hosts as they are.
-fn assemble(name: &str, hosts: &[Bytes]) -> Bytes {
+pub(super) fn assemble(name: &str, hosts: &[Bytes]) -> Bytes {
     let head = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
     let tail = RouteConfiguration {
         validate_clusters: Some(false),

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use navarch_proto::envoy::config::route::v3::{Route, VirtualHost};
 use prost::Message;
-use prost::encoding::{encode_varint, encoded_len_varint};
 
 use super::claims::{Claim, wanted_domains};
 use super::context::RouteContext;
@@ -14,7 +13,7 @@ use super::domains::with_port;
 use super::http_route::http_routes;
 use super::port_services::{self, OutboundPort};
 use super::settings::{RouteHeaders, RouteSettings};
-use super::{default_route, hash, stateful_session};
+use super::{default_route, hash, stateful_session, wire_field};
 use crate::api::names::Hostname;
 use crate::envoy::virtual_service::MESH_GATEWAY;
 use crate::push::query::Query;
@@ -42,8 +41,8 @@ pub(super) enum DomainChoice {
     Without(Vec<String>),
 }
 
-/// Key of the field `virtual_hosts` of a route configuration: number 2, with a length.
-const FIELD_KEY: u8 = 2 << 3 | 2;
+/// The number of the field `virtual_hosts` of a route configuration.
+pub(super) const FIELD_NUMBER: u32 = 2;
 
 impl Query for VirtualHostBytes {
     type Value = Bytes;
@@ -55,10 +54,7 @@ impl Query for VirtualHostBytes {
 
 /// A virtual host as an entry of the field `virtual_hosts`.
 pub(super) fn as_field(host: &VirtualHost) -> Bytes {
-    let length = host.encoded_len();
-    let mut bytes = BytesMut::with_capacity(1 + encoded_len_varint(length as u64) + length);
-    bytes.put_u8(FIELD_KEY);
-    encode_varint(length as u64, &mut bytes);
+    let mut bytes = wire_field::begin(FIELD_NUMBER, host.encoded_len());
     host.encode_raw(&mut bytes);
     bytes.freeze()
 }
