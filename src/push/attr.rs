@@ -63,6 +63,8 @@ pub enum AttrValue {
     /// The value of a proxy query.
     #[doc(hidden)]
     Derived(AttrDerived),
+    /// A proxy query that panicked before it ever had a value.
+    Failed,
 }
 
 /// The value of a proxy query as an attribute's answer.

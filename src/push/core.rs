@@ -1,11 +1,17 @@
 //! The engine's tables and the moves on them: interning, recording, marking, forgetting.
 
+mod sweep;
+
 use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
+
+use self::sweep::Swept;
 
 use super::attr::AttrValue;
+use super::engine::EngineSizes;
 use super::fact::FactKey;
 use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Tree, Value, ValueId};
 use super::proxy::Proxy;
@@ -18,10 +24,19 @@ pub(super) struct ProxyState {
     pub(super) proxy: Arc<Proxy>,
     /// Its answers so far.
     pub(super) answers: FxHashMap<AttrId, ValueId>,
-    /// The derived ones among them with the nodes that give them, inner before outer.
-    pub(super) derived: Vec<(AttrId, NodeId)>,
+    /// Where the derived ones among them come from.
+    pub(super) derived: BTreeMap<AttrId, Derived>,
     /// What it shows, by type.
     pub(super) shown: FxHashMap<ResourceType, Shown>,
+}
+
+/// Where a derived answer comes from.
+#[derive(Clone)]
+pub(super) enum Derived {
+    /// From this node.
+    From(NodeId),
+    /// From nowhere: its computation panicked, with this message, and never had a value.
+    Failed(Arc<str>),
 }
 
 /// What a subscription shows.
@@ -47,6 +62,8 @@ pub(super) struct Core {
     pub(super) facts: Vec<Fact>,
     /// Names of the facts.
     fact_ids: FxHashMap<FactKey, FactId>,
+    /// Names of facts that nothing reads any more, to be given again.
+    free_facts: Vec<FactId>,
     /// Interned queries; `None` where one was forgotten.
     queries: Vec<Option<Arc<dyn AnyQuery>>>,
     /// Names of forgotten queries, to be given again.
@@ -55,14 +72,18 @@ pub(super) struct Core {
     tables: FxHashMap<TypeId, Box<dyn Any + Send>>,
     /// The tree of each query.
     pub(super) trees: Vec<Option<Tree>>,
-    /// Questions asked so far.
-    attrs: Vec<AttrDef>,
+    /// Questions asked so far; `None` where one was forgotten.
+    attrs: Vec<Option<AttrDef>>,
+    /// Names of forgotten questions, to be given again.
+    free_attrs: Vec<AttrId>,
     /// Names of the plain ones.
     plain_ids: FxHashMap<super::attr::Attr, AttrId>,
     /// Names of the derived ones.
     derived_ids: FxHashMap<QueryId, AttrId>,
     /// Names of the answers.
     value_ids: FxHashMap<AttrValue, ValueId>,
+    /// Names of forgotten answers, to be given again.
+    free_values: Vec<ValueId>,
     /// Traces being recorded, innermost last.
     pub(super) frames: Vec<Frame>,
     /// Connected proxies.
@@ -71,10 +92,18 @@ pub(super) struct Core {
     pub(super) marked_shown: Vec<NodeId>,
     /// Marked nodes that are attributes of proxies, waiting to be settled.
     pub(super) marked_watched: Vec<NodeId>,
+    /// Subscriptions whose node was dropped from under them, waiting to be settled.
+    pub(super) strays: BTreeSet<(u64, ResourceType)>,
+    /// Proxies with a derived answer whose node was dropped from under it, waiting to be settled.
+    pub(super) unanswered: BTreeSet<u64>,
+    /// Proxies with a derived answer that could not be brought up to date: tried again at every change.
+    pub(super) failing: BTreeSet<u64>,
     /// How many results were computed since the start.
     pub(super) computed: u64,
-    /// Results left by the last sweep.
-    live_after_sweep: usize,
+    /// What the last sweep left.
+    swept: Swept,
+    /// Edges of results dropped since then, which the lists of parents still name.
+    loose_edges: usize,
 }
 
 /// Where a tree leads for a proxy.
@@ -132,10 +161,26 @@ impl Core {
         if let Some(id) = self.fact_ids.get(&key) {
             return *id;
         }
-        let id = FactId(self.facts.len());
-        self.facts.push(Fact { key: key.clone(), changed_at: 0, parents: Vec::new() });
+        // What changed before anything read it does not count.
+        let fact = Fact { key: key.clone(), changed_at: 0, parents: Vec::new() };
+        let id = self.free_facts.pop().unwrap_or(FactId(self.facts.len()));
+        match self.facts.get_mut(id.0) {
+            Some(slot) => *slot = fact,
+            None => self.facts.push(fact),
+        }
         self.fact_ids.insert(key, id);
         id
+    }
+
+    /// How many there are of everything.
+    pub(super) fn sizes(&self) -> EngineSizes {
+        EngineSizes {
+            results: self.nodes.len(),
+            facts: self.fact_ids.len(),
+            questions: self.attrs.len() - self.free_attrs.len(),
+            answers: self.value_ids.len(),
+            proxies: self.proxies.len(),
+        }
     }
 
     /// Interns a plain question.
@@ -143,30 +188,84 @@ impl Core {
         if let Some(id) = self.plain_ids.get(attr) {
             return *id;
         }
-        let id = AttrId(self.attrs.len());
-        self.attrs.push(AttrDef::Plain(attr.clone()));
+        let id = self.new_attr(AttrDef::Plain(attr.clone()));
         self.plain_ids.insert(attr.clone(), id);
         id
     }
 
     /// Interns a derived question.
     pub(super) fn derived_attr(&mut self, query: QueryId, answer: fn(&Value) -> AttrValue) -> AttrId {
-        let attrs = &mut self.attrs;
-        *self.derived_ids.entry(query).or_insert_with(|| {
-            attrs.push(AttrDef::Derived { query, answer });
-            AttrId(attrs.len() - 1)
-        })
+        if let Some(id) = self.derived_ids.get(&query) {
+            return *id;
+        }
+        let id = self.new_attr(AttrDef::Derived { query, answer });
+        self.derived_ids.insert(query, id);
+        id
+    }
+
+    /// Names a question.
+    fn new_attr(&mut self, definition: AttrDef) -> AttrId {
+        let id = self.free_attrs.pop().unwrap_or(AttrId(self.attrs.len()));
+        match self.attrs.get_mut(id.0) {
+            Some(slot) => *slot = Some(definition),
+            None => self.attrs.push(Some(definition)),
+        }
+        id
     }
 
     /// The question of this id.
     pub(super) fn attr(&self, id: AttrId) -> Option<AttrDef> {
-        self.attrs.get(id.0).cloned()
+        self.attrs.get(id.0).cloned().flatten()
     }
 
     /// Interns an answer.
     pub(super) fn value_id(&mut self, value: AttrValue) -> ValueId {
-        let next = ValueId(self.value_ids.len());
-        *self.value_ids.entry(value).or_insert(next)
+        if let Some(id) = self.value_ids.get(&value) {
+            return *id;
+        }
+        // Every name below the count is either given or free.
+        let next = ValueId(self.value_ids.len() + self.free_values.len());
+        let id = self.free_values.pop().unwrap_or(next);
+        self.value_ids.insert(value, id);
+        id
+    }
+
+    /// Notes a derived answer of a proxy and has the proxy watch the node that it comes from.
+    pub(super) fn watch(&mut self, proxy: u64, attr: AttrId, node: NodeId, value: ValueId) {
+        let Some(state) = self.proxies.get_mut(&proxy) else { return };
+        state.answers.insert(attr, value);
+        let left = match state.derived.insert(attr, Derived::From(node)) {
+            Some(Derived::From(left)) if left != node => Some(left),
+            Some(Derived::From(_) | Derived::Failed(_)) | None => None,
+        };
+        if let Some(left) = left.and_then(|left| self.nodes.get_mut(&left)) {
+            left.watchers.remove(&(proxy, attr));
+        }
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.watchers.insert((proxy, attr));
+        }
+    }
+
+    /// Keeps the last good derived answer of a proxy where a new one cannot be had, or notes that there never was one.
+    pub(super) fn keep_answer(&mut self, proxy: u64, attr: AttrId, failure: Arc<str>) -> ValueId {
+        self.failing.insert(proxy);
+        let last = match self.proxies.get(&proxy).and_then(|state| state.derived.get(&attr)) {
+            Some(Derived::From(node)) => self.nodes.get(node).map(|node| node.value.clone()),
+            Some(Derived::Failed(_)) | None => None,
+        };
+        let answer = match (last, self.attr(attr)) {
+            (Some(last), Some(AttrDef::Derived { answer, .. })) => Some(answer(&last)),
+            _ => None,
+        };
+        let failed = answer.is_none();
+        let value = self.value_id(answer.unwrap_or(AttrValue::Failed));
+        if let Some(state) = self.proxies.get_mut(&proxy) {
+            state.answers.insert(attr, value);
+            if failed {
+                state.derived.insert(attr, Derived::Failed(failure));
+            }
+        }
+        value
     }
 
     /// The proxy's answer to a plain question, or to a derived one if it was derived before.
@@ -175,7 +274,7 @@ impl Core {
         if let Some(value) = state.answers.get(&attr) {
             return Some(*value);
         }
-        let AttrDef::Plain(question) = self.attrs.get(attr.0)? else { return None };
+        let Some(AttrDef::Plain(question)) = self.attrs.get(attr.0)? else { return None };
         let value = question.of(&state.proxy);
         let value = self.value_id(value);
         self.proxies.get_mut(&proxy)?.answers.insert(attr, value);
@@ -225,7 +324,7 @@ impl Core {
             Tree::insert(slot, &attrs, id, &mut dropped);
         }
         for gone in dropped {
-            self.nodes.remove(&gone);
+            self.discard(gone);
         }
         let revision = self.revision;
         let node = Node {
@@ -234,8 +333,8 @@ impl Core {
             deps,
             attrs,
             parents: Vec::new(),
-            subscribers: Vec::new(),
-            watchers: Vec::new(),
+            subscribers: BTreeSet::new(),
+            watchers: BTreeSet::new(),
             changed_at: revision,
             verified_at: revision,
             dirty: false,
@@ -265,11 +364,30 @@ impl Core {
 
     /// Forgets a result.
     pub(super) fn drop_node(&mut self, id: NodeId) {
-        if let Some(node) = self.nodes.remove(&id)
+        if let Some(node) = self.nodes.get(&id)
             && let Some(slot) = self.trees.get_mut(node.query.0)
         {
             Tree::remove(slot, &node.attrs, id);
         }
+        self.discard(id);
+    }
+
+    /// Forgets a result that no tree leads to any more. Whoever shows or watches it is noted.
+    fn discard(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.remove(&id) else { return };
+        self.loose_edges += node.deps.len();
+        self.strays.extend(node.subscribers);
+        self.unanswered.extend(node.watchers.into_iter().map(|(proxy, _)| proxy));
+        if !node.dirty {
+            // Only an impure translator gets here: by the facts in force the result was right, yet it is found no more.
+            self.mark_all(node.parents);
+        }
+    }
+
+    /// Whether a result was dropped from under somebody who has not been settled since.
+    pub(super) fn has_strays(&self) -> bool {
+        let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
+        !(marked && self.strays.is_empty() && self.unanswered.is_empty())
     }
 
     /// Marks all that (transitively) read a changed fact. Costs what depends on the fact.
@@ -282,7 +400,12 @@ impl Core {
         fact.parents.sort_unstable();
         fact.parents.dedup();
         fact.parents.retain(|parent| nodes.get(parent).is_some_and(|node| node.deps.contains(&dep)));
-        let mut todo = fact.parents.clone();
+        let todo = fact.parents.clone();
+        self.mark_all(todo);
+    }
+
+    /// Marks these and all that (transitively) read them.
+    fn mark_all(&mut self, mut todo: Vec<NodeId>) {
         while let Some(id) = todo.pop() {
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             if node.dirty {
@@ -298,59 +421,6 @@ impl Core {
             node.parents.sort_unstable();
             node.parents.dedup();
             todo.extend_from_slice(&node.parents);
-        }
-    }
-
-    /// Whether enough was forgotten or orphaned that a sweep pays.
-    pub(super) fn wants_sweep(&self) -> bool {
-        self.nodes.len() > 2 * self.live_after_sweep + 4096
-    }
-
-    /// Drops every result that no subscription and no attribute rests on.
-    pub(super) fn sweep(&mut self) {
-        let mut live: FxHashSet<NodeId> = FxHashSet::default();
-        let mut todo: Vec<NodeId> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| !node.subscribers.is_empty() || !node.watchers.is_empty())
-            .map(|(id, _)| *id)
-            .collect();
-        while let Some(id) = todo.pop() {
-            if !live.insert(id) {
-                continue;
-            }
-            if let Some(node) = self.nodes.get(&id) {
-                todo.extend(node.deps.iter().filter_map(|dep| match dep {
-                    Dep::Node(child) => Some(*child),
-                    Dep::Fact(_) => None,
-                }));
-            }
-        }
-        let dead: Vec<NodeId> = self.nodes.keys().filter(|id| !live.contains(id)).copied().collect();
-        for id in dead {
-            self.drop_node(id);
-        }
-        for node in self.nodes.values_mut() {
-            node.parents.retain(|parent| live.contains(parent));
-            node.parents.shrink_to_fit();
-        }
-        for fact in &mut self.facts {
-            fact.parents.retain(|parent| live.contains(parent));
-            fact.parents.shrink_to_fit();
-        }
-        self.forget_queries();
-        self.live_after_sweep = self.nodes.len();
-    }
-
-    /// Frees query keys whose tree is empty and that are no proxy's attribute.
-    fn forget_queries(&mut self) {
-        for (index, slot) in self.queries.iter_mut().enumerate() {
-            let id = QueryId(index);
-            let unused = self.trees.get(index).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
-            if unused && let Some(query) = slot.take() {
-                query.forget(&mut self.tables);
-                self.free_queries.push(id);
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The engine: proxies, what each is shown, and what a change makes of it.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::collect::{CollectionOf, ResourceOf};
 use super::context::PushContext;
-use super::core::{Core, ProxyState, Shown};
+use super::core::{Core, Derived, ProxyState, Shown};
 use super::fact::FactKey;
-use super::memo::{Dep, NodeId, QueryId};
+use super::memo::{AttrId, Dep, NodeId, QueryId, ValueId};
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
@@ -19,6 +19,9 @@ use super::view::{Translator, View};
 use crate::api::names::ResourceName;
 
 mod collect;
+
+/// How often those are settled whose results other computations dropped, before the rest waits for the next change.
+const STRAY_TURNS: usize = 4;
 
 /// Names a connected proxy within one engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -70,6 +73,10 @@ pub struct EngineSizes {
     pub results: usize,
     /// Facts that something has read.
     pub facts: usize,
+    /// Different questions asked of proxies.
+    pub questions: usize,
+    /// Different answers that they gave.
+    pub answers: usize,
     /// Connected proxies.
     pub proxies: usize,
 }
@@ -99,6 +106,8 @@ pub struct Engine {
     next_proxy: u64,
     /// Proxies that the change under way was published to.
     told: BTreeSet<u64>,
+    /// The last two collections that were compared, and whether they are equal.
+    compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
 }
 
 impl Engine {
@@ -106,7 +115,15 @@ impl Engine {
     #[must_use]
     pub fn new(context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
         let core = RefCell::new(Core::new());
-        Self { core, context, translator, sinks: FxHashMap::default(), next_proxy: 0, told: BTreeSet::new() }
+        Self {
+            core,
+            context,
+            translator,
+            sinks: FxHashMap::default(),
+            next_proxy: 0,
+            told: BTreeSet::new(),
+            compared: None,
+        }
     }
 
     /// The snapshot in force.
@@ -126,7 +143,7 @@ impl Engine {
         let id = self.next_proxy;
         self.next_proxy += 1;
         let state =
-            ProxyState { proxy, answers: FxHashMap::default(), derived: Vec::new(), shown: FxHashMap::default() };
+            ProxyState { proxy, answers: FxHashMap::default(), derived: BTreeMap::new(), shown: FxHashMap::default() };
         self.core.get_mut().proxies.insert(id, state);
         self.sinks.insert(id, sink);
         ProxyId(id)
@@ -140,11 +157,14 @@ impl Engine {
         for (kind, shown) in state.shown {
             Self::unlink(core, id.0, kind, shown.node);
         }
-        for (_, node) in state.derived {
-            if let Some(node) = core.nodes.get_mut(&node) {
-                node.watchers.retain(|(proxy, _)| *proxy != id.0);
+        for (attr, derived) in state.derived {
+            if let Derived::From(node) = derived
+                && let Some(node) = core.nodes.get_mut(&node)
+            {
+                node.watchers.remove(&(id.0, attr));
             }
         }
+        core.failing.remove(&id.0);
         self.sweep_if_due();
     }
 
@@ -161,6 +181,8 @@ impl Engine {
                 sink.publish(kind, collection, &cause);
             }
         }
+        self.settle_strays(&cause, &mut Settled::default());
+        self.tell_settled();
         self.sweep_if_due();
     }
 
@@ -183,10 +205,11 @@ impl Engine {
             core.mark(fact);
         }
         let cause = Arc::new(PushCause { revision: core.revision, changed });
-        let mut settled = self.settle(&cause);
-        for sink in std::mem::take(&mut self.told).iter().filter_map(|proxy| self.sinks.get(proxy)) {
-            sink.settled();
-        }
+        let mut settled = Settled::default();
+        let failing = std::mem::take(&mut self.core.get_mut().failing);
+        self.settle(failing, &cause, &mut settled);
+        self.settle_strays(&cause, &mut settled);
+        self.tell_settled();
         settled.computed = self.core.get_mut().computed - computed;
         self.sweep_if_due();
         settled
@@ -231,8 +254,7 @@ impl Engine {
     /// Sizes for metrics and debugging.
     #[must_use]
     pub fn sizes(&self) -> EngineSizes {
-        let core = self.core.borrow();
-        EngineSizes { results: core.nodes.len(), facts: core.facts.len(), proxies: core.proxies.len() }
+        self.core.borrow().sizes()
     }
 
     /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
@@ -275,10 +297,9 @@ impl Engine {
     /// Links a subscription to the node that it shows.
     fn show(&mut self, proxy: u64, kind: ResourceType, shown: Shown) {
         let core = self.core.get_mut();
-        if let Some(node) = core.nodes.get_mut(&shown.node)
-            && !node.subscribers.contains(&(proxy, kind))
-        {
-            node.subscribers.push((proxy, kind));
+        core.strays.remove(&(proxy, kind));
+        if let Some(node) = core.nodes.get_mut(&shown.node) {
+            node.subscribers.insert((proxy, kind));
         }
         if let Some(state) = core.proxies.get_mut(&proxy) {
             state.shown.insert(kind, shown);
@@ -288,60 +309,83 @@ impl Engine {
     /// Unlinks a subscription from a node.
     fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
         if let Some(node) = core.nodes.get_mut(&node) {
-            node.subscribers.retain(|known| *known != (proxy, kind));
+            node.subscribers.remove(&(proxy, kind));
         }
     }
 
-    /// Re-verifies everything marked and publishes what came out different.
-    fn settle(&mut self, cause: &Arc<PushCause>) -> Settled {
+    /// Re-verifies everything marked and publishes what came out different. `retried` are proxies with answers to be derived
+    /// anew even though nothing below them is marked.
+    fn settle(&mut self, retried: BTreeSet<u64>, cause: &Arc<PushCause>, settled: &mut Settled) {
         let core = self.core.get_mut();
         let watched = std::mem::take(&mut core.marked_watched);
         let shown = std::mem::take(&mut core.marked_shown);
-        let watchers: Vec<u64> = watched
-            .iter()
-            .flat_map(|id| core.nodes.get(id).map(|node| node.watchers.clone()).unwrap_or_default())
-            .map(|(proxy, _)| proxy)
-            .collect();
+        let mut watchers = retried;
+        for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
+            watchers.extend(node.watchers.iter().map(|(proxy, _)| *proxy));
+        }
         // Subscribers are noted before anything is computed, since computing may replace nodes.
         let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
             .into_iter()
-            .map(|id| (id, core.nodes.get(&id).map(|node| node.subscribers.clone()).unwrap_or_default()))
+            .filter_map(|id| Some((id, core.nodes.get(&id)?.subscribers.iter().copied().collect())))
             .collect();
-        let mut settled = Settled { groups: groups.len(), ..Settled::default() };
-        let moved = self.rederive(&watchers);
+        settled.groups += groups.len();
+        let moved = self.rederive(watchers);
         for (node, subscribers) in groups {
-            self.settle_group(node, &subscribers, &moved, cause, &mut settled);
+            self.settle_group(node, &subscribers, &moved, cause, settled);
         }
-        let mut moved: Vec<u64> = moved.into_iter().collect();
-        moved.sort_unstable();
         for proxy in moved {
             let kinds: Vec<ResourceType> = match self.core.get_mut().proxies.get(&proxy) {
                 Some(state) => state.shown.keys().copied().collect(),
                 None => Vec::new(),
             };
             for kind in ResourceType::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
-                self.settle_one(proxy, kind, cause, &mut settled);
+                self.settle_one(proxy, kind, cause, settled);
             }
         }
-        settled
     }
 
-    /// Derives anew the attributes of proxies that watch a marked node; gives those with a different answer.
-    fn rederive(&mut self, proxies: &[u64]) -> FxHashSet<u64> {
-        let mut moved = FxHashSet::default();
-        let unique: BTreeSet<u64> = proxies.iter().copied().collect();
-        for proxy in unique {
-            let derived = match self.core.get_mut().proxies.get(&proxy) {
-                Some(state) => state.derived.clone(),
-                None => continue,
-            };
-            for (attr, _) in derived {
-                let before = self.core.get_mut().answer(proxy, attr);
-                let after = self.view(proxy).derive(attr).ok();
-                if before != after {
+    /// Settles those whose node was dropped from under them while something else was computed. That takes a translator that
+    /// is not pure, or one that panics: each turn may drop others, so there are only so many.
+    fn settle_strays(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
+        for _ in 0..STRAY_TURNS {
+            let core = self.core.get_mut();
+            if !core.has_strays() {
+                return;
+            }
+            let strays = std::mem::take(&mut core.strays);
+            let unanswered = std::mem::take(&mut core.unanswered);
+            self.settle(unanswered, cause, settled);
+            for (proxy, kind) in strays {
+                self.settle_one(proxy, kind, cause, settled);
+            }
+        }
+    }
+
+    /// Tells the sinks that were published to that this was all.
+    fn tell_settled(&mut self) {
+        self.compared = None;
+        for sink in std::mem::take(&mut self.told).iter().filter_map(|proxy| self.sinks.get(proxy)) {
+            sink.settled();
+        }
+    }
+
+    /// Derives anew the answers of these proxies; gives those with a different one.
+    fn rederive(&mut self, proxies: BTreeSet<u64>) -> BTreeSet<u64> {
+        let mut moved = BTreeSet::new();
+        for proxy in proxies {
+            // All answers go first: one that rests on another then waits for it, whichever was first asked.
+            let core = self.core.get_mut();
+            let Some(state) = core.proxies.get_mut(&proxy) else { continue };
+            let before: Vec<(AttrId, Option<ValueId>)> =
+                state.derived.keys().map(|attr| (*attr, state.answers.remove(attr))).collect();
+            for (attr, old) in before {
+                let known = self.core.get_mut().answer(proxy, attr);
+                let now = known.unwrap_or_else(|| self.view(proxy).derive(attr));
+                if old != Some(now) {
                     moved.insert(proxy);
                 }
             }
+            self.core.get_mut().unanswered.remove(&proxy);
         }
         moved
     }
@@ -352,7 +396,7 @@ impl Engine {
         &mut self,
         node: NodeId,
         subscribers: &[(u64, ResourceType)],
-        moved: &FxHashSet<u64>,
+        moved: &BTreeSet<u64>,
         cause: &Arc<PushCause>,
         settled: &mut Settled,
     ) {
@@ -389,12 +433,11 @@ impl Engine {
             if let Some(shown) = core.proxies.get_mut(&proxy).and_then(|state| state.shown.get_mut(&kind)) {
                 shown.node = node;
             }
-            if let Some(found) = core.nodes.get_mut(&node)
-                && !found.subscribers.contains(&(proxy, kind))
-            {
-                found.subscribers.push((proxy, kind));
+            if let Some(found) = core.nodes.get_mut(&node) {
+                found.subscribers.insert((proxy, kind));
             }
         }
+        self.core.get_mut().strays.remove(&(proxy, kind));
         self.publish_if_new(proxy, kind, &collection, cause, settled);
         Some((node, collection))
     }
@@ -413,8 +456,13 @@ impl Engine {
         if Arc::ptr_eq(&shown.collection, collection) {
             return;
         }
-        let equal = *shown.collection == **collection;
-        shown.collection = collection.clone();
+        // A group moves from one collection to another: they are compared once, not once per proxy.
+        let equal = match &self.compared {
+            Some((old, new, equal)) if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) => *equal,
+            Some(_) | None => *shown.collection == **collection,
+        };
+        let old = std::mem::replace(&mut shown.collection, collection.clone());
+        self.compared = Some((old, collection.clone(), equal));
         if !equal && let Some(sink) = self.sinks.get(&proxy) {
             sink.publish(kind, collection.clone(), cause);
             self.told.insert(proxy);

@@ -4,6 +4,7 @@
 //! recorded answers are the proxy's answers. Changed facts mark leaves dirty through the parents lists, never by search.
 
 use std::any::{Any, TypeId};
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -59,9 +60,9 @@ pub(super) struct Node {
     /// Results that read this one. May name gone nodes and nodes that no longer read it.
     pub(super) parents: Vec<NodeId>,
     /// Subscriptions that show this result.
-    pub(super) subscribers: Vec<(u64, super::resource::ResourceType)>,
+    pub(super) subscribers: BTreeSet<(u64, super::resource::ResourceType)>,
     /// Proxies for which this result is an attribute.
-    pub(super) watchers: Vec<(u64, AttrId)>,
+    pub(super) watchers: BTreeSet<(u64, AttrId)>,
     /// Revision at which the value last changed.
     pub(super) changed_at: u64,
     /// Revision at which the value was last known to be right.
@@ -118,6 +119,16 @@ pub(super) struct Frame {
     pub(super) seen: FxHashSet<Dep>,
     /// Questions in order.
     pub(super) attrs: Vec<(AttrId, ValueId)>,
+    /// The questions as a set.
+    asked: FxHashSet<AttrId>,
+}
+
+/// Why there is no value: a computation panicked and had no stand-in.
+pub(super) struct Failure {
+    /// What was thrown.
+    pub(super) panic: Box<dyn Any + Send>,
+    /// What was read until then. It belongs to the trace of whoever goes on failing for it.
+    pub(super) frame: Frame,
 }
 
 /// A query without its type.
@@ -162,10 +173,19 @@ impl Frame {
         }
     }
 
-    /// Notes a question and its answer. Traces ask few questions: a linear look costs less than a set.
+    /// Notes a question and its answer.
     pub(super) fn ask(&mut self, attr: AttrId, value: ValueId) {
-        if !self.attrs.iter().any(|(asked, _)| *asked == attr) {
+        if self.asked.insert(attr) {
             self.attrs.push((attr, value));
+        }
+    }
+
+    /// Puts questions before all others, as when the result will be one that rests on their answers.
+    pub(super) fn ask_first(&mut self, attrs: &[(AttrId, ValueId)]) {
+        let later = std::mem::replace(&mut self.attrs, attrs.to_vec());
+        self.asked = attrs.iter().map(|(attr, _)| *attr).collect();
+        for (attr, value) in later {
+            self.ask(attr, value);
         }
     }
 
@@ -178,6 +198,24 @@ impl Frame {
             self.ask(attr, value);
         }
     }
+}
+
+impl Failure {
+    /// A failure of the engine's own, before anything was read.
+    pub(super) fn new(message: &'static str) -> Self {
+        Self { panic: Box::new(message), frame: Frame::default() }
+    }
+
+    /// What the panic said.
+    pub(super) fn text(&self) -> Arc<str> {
+        panic_text(&*self.panic)
+    }
+}
+
+/// What a panic said.
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Arc<str> {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    Arc::from(text.unwrap_or("panic without a message"))
 }
 
 impl Tree {

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::attr::{Attr, AttrDerived, AttrValue};
 use super::context::PushContext;
-use super::core::{Core, Found};
+use super::core::{Core, Derived, Found};
 use super::fact::FactKey;
-use super::memo::{AttrDef, AttrId, Dep, Frame, NodeId, QueryId, Value, ValueId};
+use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
 use super::query::{DerivedValue, ProxyQuery, Query};
 use super::resource::ResourceType;
 use crate::api::names::ResourceName;
@@ -37,9 +37,6 @@ pub struct View<'a> {
 /// How deep queries may rest on queries. Translators need about ten; more means a cycle.
 const MAX_DEPTH: usize = 100;
 
-/// What a panic left behind.
-type Panic = Box<dyn std::any::Any + Send>;
-
 impl std::fmt::Debug for View<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("View").field("proxy", &self.proxy).finish_non_exhaustive()
@@ -58,7 +55,12 @@ impl View<'_> {
                 self.record_node(node);
                 self.typed::<Q>(node)
             }
-            Err(panic) => resume_unwind(panic),
+            Err(failure) => {
+                if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
+                    frame.absorb(failure.frame);
+                }
+                resume_unwind(failure.panic)
+            }
         }
     }
 
@@ -73,23 +75,18 @@ impl View<'_> {
             core.derived_attr(id, answer_of::<Q>)
         };
         let known = self.core.borrow().proxies.get(&self.proxy).and_then(|state| state.answers.get(&attr).copied());
-        let value = match known {
-            Some(value) => value,
-            None => match self.derive(attr) {
-                Ok(value) => value,
-                Err(panic) => resume_unwind(panic),
-            },
-        };
+        let value = known.unwrap_or_else(|| self.derive(attr));
         let mut core = self.core.borrow_mut();
         if let Some(frame) = core.frames.last_mut() {
             frame.ask(attr, value);
         }
-        let node = core
-            .proxies
-            .get(&self.proxy)
-            .and_then(|state| state.derived.iter().find(|(derived, _)| *derived == attr).map(|(_, node)| *node));
+        let answer = core.proxies.get(&self.proxy).and_then(|state| state.derived.get(&attr).cloned());
         drop(core);
-        self.typed::<Q>(node.expect("an answered derived question has its node"))
+        match answer {
+            Some(Derived::From(node)) => self.typed::<Q>(node),
+            Some(Derived::Failed(text)) => resume_unwind(Box::new(text.to_string())),
+            None => resume_unwind(Box::new("a proxy that has gone was asked")),
+        }
     }
 
     /// A plain attribute of the proxy.
@@ -137,59 +134,55 @@ impl View<'_> {
     }
 
     /// The node that answers a query for this proxy, brought up to date.
-    pub(super) fn node_of(&self, query: QueryId) -> Result<NodeId, Panic> {
+    pub(super) fn node_of(&self, query: QueryId) -> Result<NodeId, Failure> {
         loop {
             let found = self.core.borrow_mut().find(query, self.proxy);
             match found {
                 Found::Node(id) => return self.refresh(id),
                 Found::Nothing => return self.compute(query, None),
-                Found::Derive(attr) => {
-                    self.derive(attr)?;
-                }
+                Found::Derive(attr) => _ = self.derive(attr),
             }
         }
     }
 
     /// Answers a derived question for this proxy, in a trace of its own, and has the proxy watch the answer's node.
-    pub(super) fn derive(&self, attr: AttrId) -> Result<ValueId, Panic> {
+    ///
+    /// Where it cannot be answered the last good answer stays, or the proxy is one of those that failed; the engine
+    /// tries again at every change.
+    pub(super) fn derive(&self, attr: AttrId) -> ValueId {
         let definition = self.core.borrow().attr(attr);
-        let Some(AttrDef::Derived { query, answer }) = definition else {
-            return Err(Box::new("a plain question is never derived"));
+        let outcome = match definition {
+            Some(AttrDef::Derived { query, answer }) => self.node_of(query).map(|node| (node, answer)),
+            Some(AttrDef::Plain(_)) | None => Err(Failure::new("a plain question is never derived")),
         };
-        let node = self.node_of(query)?;
         let mut core = self.core.borrow_mut();
-        let value = core.nodes.get(&node).map(|node| answer(&node.value)).unwrap_or(AttrValue::Absent);
-        let value = core.value_id(value);
-        let watcher = (self.proxy, attr);
-        let mut left = None;
-        if let Some(state) = core.proxies.get_mut(&self.proxy) {
-            state.answers.insert(attr, value);
-            match state.derived.iter_mut().find(|(known, _)| *known == attr) {
-                Some((_, known)) if *known == node => {}
-                Some((_, known)) => left = Some(std::mem::replace(known, node)),
-                None => state.derived.push((attr, node)),
+        match outcome {
+            Ok((node, answer)) => {
+                let value = core.nodes.get(&node).map_or(AttrValue::Absent, |node| answer(&node.value));
+                let value = core.value_id(value);
+                core.watch(self.proxy, attr, node, value);
+                value
+            }
+            Err(failure) => {
+                // The facts that were read name whom to blame.
+                if let Some(frame) = core.frames.last_mut() {
+                    let facts = failure.frame.deps.iter().filter(|dep| matches!(dep, Dep::Fact(_)));
+                    facts.for_each(|fact| frame.read(*fact));
+                }
+                core.keep_answer(self.proxy, attr, failure.text())
             }
         }
-        if let Some(left) = left.and_then(|left| core.nodes.get_mut(&left)) {
-            left.watchers.retain(|known| *known != watcher);
-        }
-        if let Some(node) = core.nodes.get_mut(&node)
-            && !node.watchers.contains(&watcher)
-        {
-            node.watchers.push(watcher);
-        }
-        Ok(value)
     }
 
     /// Brings a node up to date for this proxy, which its trace fits. Gives the node that answers now: the same one unless
     /// what is asked of the proxy has changed.
-    pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Panic> {
+    pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
         let (query, deps, verified_at) = {
             let core = self.core.borrow();
             match core.nodes.get(&id) {
                 Some(node) if node.dirty => (node.query, node.deps.clone(), node.verified_at),
                 Some(_) => return Ok(id),
-                None => return Err(Box::new("a forgotten result was asked for")),
+                None => return Err(Failure::new("a forgotten result was asked for")),
             }
         };
         for dep in deps.iter() {
@@ -224,11 +217,11 @@ impl View<'_> {
     }
 
     /// Computes a query, in place of `old` where given.
-    fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Panic> {
+    fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Failure> {
         let (code, depth) = {
             let mut core = self.core.borrow_mut();
             if core.frames.len() >= MAX_DEPTH {
-                return Err(Box::new("queries ask for each other without end"));
+                return Err(Failure::new("queries ask for each other without end"));
             }
             core.frames.push(Frame::default());
             core.computed += 1;
@@ -243,24 +236,24 @@ impl View<'_> {
                 frame.absorb(inner);
             }
         }
-        let frame = core.frames.pop().unwrap_or_default();
-        let previous = old.and_then(|old| core.nodes.get(&old)).map(|node| node.value.clone());
+        let mut frame = core.frames.pop().unwrap_or_default();
+        let before = old.and_then(|old| core.nodes.get(&old)).map(|node| (node.value.clone(), node.attrs.clone()));
+        let previous = before.as_ref().map(|(value, _)| value);
         let (value, fault) = match result {
             Ok(value) => (value, None),
-            Err(panic) => match code.rescue(previous.as_ref()) {
-                Some(value) => (value, Some(panic_text(&*panic))),
-                None => {
-                    if let Some(outer) = core.frames.last_mut() {
-                        outer.absorb(frame);
-                    }
-                    return Err(panic);
+            Err(panic) => match code.rescue(previous) {
+                Some(value) => {
+                    // The stand-in was made for these answers: proxies that would give others must not be led to it.
+                    frame.ask_first(before.as_ref().map_or(&[], |(_, attrs)| attrs));
+                    (value, Some(panic_text(&*panic)))
                 }
+                None => return Err(Failure { panic, frame }),
             },
         };
-        let same_trace = old.and_then(|old| core.nodes.get(&old)).is_some_and(|node| *node.attrs == *frame.attrs);
+        let same_trace = before.as_ref().is_some_and(|(_, attrs)| **attrs == *frame.attrs);
         match old {
             Some(old) if same_trace => {
-                let same_value = previous.is_some_and(|previous| code.same(&previous, &value));
+                let same_value = previous.is_some_and(|previous| code.same(previous, &value));
                 Self::replace(&mut core, old, value, same_value, frame, fault);
                 Ok(old)
             }
@@ -299,10 +292,4 @@ fn answer_of<Q: ProxyQuery>(value: &Value) -> AttrValue {
         Ok(value) => AttrValue::Derived(AttrDerived(DerivedValue(value))),
         Err(_) => AttrValue::Absent,
     }
-}
-
-/// What a panic said.
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> Arc<str> {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    Arc::from(text.unwrap_or("panic without a message"))
 }

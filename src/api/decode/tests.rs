@@ -197,3 +197,28 @@ fn words_that_are_booleans_to_some_are_text_where_text_is_meant() {
     let AnyObject::Pod(pod) = object(pod) else { panic!() };
     assert!(pod.spec.host_network);
 }
+
+/// Reads a text and checks that whatever is told of it is on one of its lines.
+fn assert_lines_exist(text: &str, format: Format) {
+    let last = 1 + text.matches('\n').count();
+    for decoded in decode_documents(text, format) {
+        assert!((1..=last).contains(&decoded.line), "{decoded:?} in {text:?}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "[a-z0-9:\\-\\[\\]{}&*!|>'\"#%@,. \n\t]{0,200}") {
+        assert_lines_exist(&text, Format::Yaml);
+        assert_lines_exist(&text, Format::Json);
+    }
+
+    #[test]
+    fn no_damage_to_an_object_makes_it_panic(at in 0_usize..400, cut in 0_usize..20, put in "[a-z:\\[{&*\n -]{0,8}") {
+        let spec = "  hosts: [a]\n  http:\n  - route:\n    - destination: {host: b, port: {number: 80}}\n      weight: 100";
+        let whole = virtual_service("one", spec);
+        let start = at.min(whole.len());
+        let damaged = format!("{}{put}{}", &whole[..start], &whole[(start + cut).min(whole.len())..]);
+        assert_lines_exist(&damaged, Format::Yaml);
+    }
+}

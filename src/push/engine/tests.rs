@@ -1,5 +1,7 @@
 //! The engine on a small translator of its own: reuse, reach, cut-off, faults.
 
+mod soundness;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
