@@ -68,7 +68,8 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
     let renamed = ports.iter().filter_map(|port| Some((port.port.port, port.target?)));
     let no_labels = Labels::new();
     let visibility = visibility_in(world.visibility.as_ref(), namespace.map_or(&no_labels, |meta| &meta.labels));
-    let export_to = ExportTo::parse(spec.export_to.iter().map(String::as_str), &meta.namespace);
+    let export = |items: &[String]| ExportTo::parse(items.iter().map(String::as_str), &meta.namespace);
+    let export_to = export(&spec.export_to).capped(visibility, &meta.namespace, &export(&world.default_export));
     let mut accounts: Vec<Arc<str>> = spec.subject_alt_names.iter().map(|name| Arc::from(name.as_str())).collect();
     accounts.sort_unstable();
     accounts.dedup();
@@ -91,7 +92,7 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
         ports: ports.into_iter().map(|port| port.port).collect(),
         resolution,
         mesh_external: spec.location == Location::MeshExternal,
-        export_to: export_to.capped(visibility, &meta.namespace, &world.default_export),
+        export_to,
         default_address: Arc::default(),
         cluster_vips: BTreeMap::new(),
         auto_ipv4: None,

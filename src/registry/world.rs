@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::model::{ExportTo, Labels};
+use super::model::Labels;
 use super::networks::NetworkFinder;
 use crate::api::mesh::{MeshConfig, MeshNetworks, ServiceEntryVisibility};
-use crate::api::names::{Hostname, Namespace};
+use crate::api::names::Hostname;
 use crate::api::object::NamespacedName;
 use crate::api::settings::Settings;
 use crate::store::Objects;
@@ -17,8 +17,8 @@ pub(super) struct World {
     pub settings: Settings,
     /// `trustDomain` of mesh config.
     pub trust_domain: Arc<str>,
-    /// `defaultServiceExportTo` of mesh config.
-    pub default_export: ExportTo,
+    /// `defaultServiceExportTo` of mesh config. What `.` means in it depends on the service.
+    pub default_export: Vec<String>,
     /// `serviceEntryVisibility` of mesh config.
     pub visibility: Option<ServiceEntryVisibility>,
     /// Mesh networks.
@@ -31,10 +31,9 @@ impl World {
     /// Gathers what counts.
     #[must_use]
     pub(super) fn new(settings: Settings, mesh: &MeshConfig, networks: &MeshNetworks, objects: &Objects) -> Self {
-        let default_export = mesh.default_service_export_to.iter().map(String::as_str);
         Self {
             trust_domain: Arc::from(mesh.trust_domain.as_str()),
-            default_export: ExportTo::parse(default_export, &Namespace::default()),
+            default_export: mesh.default_service_export_to.clone(),
             visibility: mesh.service_entry_visibility.clone(),
             networks: networks.clone(),
             finder: NetworkFinder::new(&settings.cluster_id, networks, Self::system_labels(&settings, objects)),

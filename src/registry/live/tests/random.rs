@@ -9,8 +9,9 @@ use super::{House, parse_networks};
 use crate::api::mesh::MeshConfig;
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
-use crate::registry::Registry;
-use crate::store::Objects;
+use crate::api::{istio, kubernetes};
+use crate::registry::{DirectoryChange, Registry};
+use crate::store::{Objects, Stored};
 
 /// One step of a story.
 #[derive(Clone, Debug)]
@@ -265,12 +266,34 @@ fn tell(story: &[Step], settings: &Settings) {
         let difference = house.registry.directory().change_to(fresh.directory());
         assert_eq!(
             difference,
-            Default::default(),
+            DirectoryChange::default(),
             "kept {:#?}\nfresh {:#?}",
             house.registry.directory(),
             fresh.directory()
         );
     }
+    let all = names(&house.objects);
+    for ObjectRef { kind, name } in &all {
+        house.objects.remove_ref(*kind, name);
+    }
+    house.apply(&all);
+    let empty = fresh(&house.objects, settings, variant);
+    assert_eq!(format!("{:?}", house.registry), format!("{empty:?}"), "nothing is left behind");
+}
+
+/// The names of all objects.
+fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
+    fn of<T: Stored>(objects: &Objects) -> impl Iterator<Item = ObjectRef> {
+        T::table(objects).iter().map(|object| ObjectRef { kind: T::KIND, name: object.meta.key() })
+    }
+    of::<kubernetes::Namespace>(objects)
+        .chain(of::<kubernetes::Node>(objects))
+        .chain(of::<kubernetes::Pod>(objects))
+        .chain(of::<kubernetes::Service>(objects))
+        .chain(of::<kubernetes::EndpointSlice>(objects))
+        .chain(of::<istio::WorkloadEntry>(objects))
+        .chain(of::<istio::ServiceEntry>(objects))
+        .collect()
 }
 
 /// A registry that takes all objects in at once.
