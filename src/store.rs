@@ -14,7 +14,7 @@ use crate::api::istio::{
     DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use crate::api::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
-use crate::api::object::{Kind, NamespacedName, Object};
+use crate::api::object::{Kind, NamespacedName, Object, ObjectRef};
 
 /// A kind that the store keeps.
 pub trait Stored: Sized + PartialEq + 'static {
@@ -61,6 +61,14 @@ macro_rules! tables {
             pub fn put_any(&mut self, object: AnyObject) -> bool {
                 match object {
                     $(AnyObject::$kind(object) => self.$field.put(object),)*
+                }
+            }
+
+            /// Whether an object says something else here than in `other`, being in one of them only included.
+            #[must_use]
+            pub fn differs(&self, other: &Self, object: &ObjectRef) -> bool {
+                match object.kind {
+                    $(Kind::$kind => self.$field.differs(&other.$field, &object.name),)*
                 }
             }
 

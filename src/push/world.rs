@@ -64,6 +64,7 @@ impl World {
     /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for
     /// changes of the same object.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
+        let before = self.objects.clone();
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
@@ -84,6 +85,8 @@ impl World {
                 Change::Networks(config) => networks = Some(config),
             }
         }
+        // What goes and comes back, as when a source reads all anew, is no change.
+        objects.retain(|object| self.objects.differs(&before, object));
         if mesh.is_some() || networks.is_some() {
             let changed = self.set_mesh(mesh, networks, &mut facts);
             facts.extend(directory_facts(&changed));

@@ -75,4 +75,14 @@ impl<T: PartialEq> Table<T> {
         self.objects.insert(key, object);
         changed
     }
+
+    /// Whether the object of this name says something else in `other`, being in one of them only included.
+    #[must_use]
+    pub fn differs(&self, other: &Self, key: &NamespacedName) -> bool {
+        match (self.get(key), other.get(key)) {
+            (Some(a), Some(b)) => !Arc::ptr_eq(a, b) && !a.same_content(b),
+            (None, None) => false,
+            (Some(_), None) | (None, Some(_)) => true,
+        }
+    }
 }

@@ -1,0 +1,87 @@
+//! A control plane in small, with as many sidecars as are asked for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use navarch::api::names::ResourceName;
+use navarch::api::settings::Settings;
+use navarch::envoy::EnvoyTranslator;
+use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
+use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::world::{Change, World};
+
+use crate::world::{host, sidecar};
+
+/// Counts what it is sent.
+#[derive(Default)]
+pub(crate) struct Count(AtomicUsize);
+
+impl Sink for Count {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// World and engine.
+pub(crate) struct Plane {
+    world: World,
+    engine: Engine,
+    sent: Arc<Count>,
+}
+
+impl Plane {
+    /// Started on these objects.
+    pub(crate) fn new(changes: Vec<Change>) -> Self {
+        let mut world = World::new(Settings::default());
+        world.apply(changes);
+        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        Self { world, engine, sent: Arc::default() }
+    }
+
+    /// Connects sidecars that ask for everything, the endpoints of all services included.
+    pub(crate) fn connect(&mut self, sidecars: usize, services: usize) {
+        let everything = Interest { wildcard: true, ..Interest::default() };
+        let endpoints = named((0..services).map(|n| format!("outbound|80||{}", host(n))));
+        let routes = named(["80".to_owned()]);
+        for n in 0..sidecars {
+            let id = self.engine.connect(sidecar(n), self.sent.clone());
+            for (kind, interest) in [
+                (ResourceType::Cluster, &everything),
+                (ResourceType::Endpoint, &endpoints),
+                (ResourceType::Listener, &everything),
+                (ResourceType::Route, &routes),
+                (ResourceType::NameTable, &everything),
+            ] {
+                self.engine.subscribe(id, kind, interest.clone());
+            }
+        }
+    }
+
+    /// Takes changes in and hands out what they make of the resources.
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> Settled {
+        let facts = self.world.apply(changes);
+        if facts.is_empty() {
+            return Settled::default();
+        }
+        self.engine.apply(self.world.context(), facts)
+    }
+
+    /// The same snapshot in an engine that knows no proxy yet.
+    pub(crate) fn fresh(&self) -> Self {
+        let mut world = World::new(Settings::default());
+        world.apply([]);
+        let engine = Engine::new(self.world.context(), Arc::new(EnvoyTranslator));
+        Self { world, engine, sent: Arc::default() }
+    }
+
+    /// How many collections were handed out.
+    pub(crate) fn sent(&self) -> usize {
+        self.sent.0.load(Ordering::Relaxed)
+    }
+}
+
+fn named(names: impl IntoIterator<Item = String>) -> Interest {
+    let names: BTreeSet<ResourceName> = names.into_iter().map(ResourceName::new).collect();
+    Interest { wildcard: false, names: Arc::new(names) }
+}

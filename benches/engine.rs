@@ -1,0 +1,76 @@
+//! What the engine costs, from a change of the world to the last collection handed over: 1,000 services of 10 endpoints,
+//! 200 VirtualServices and DestinationRules, up to 1,000 sidecars that are alike.
+
+#![allow(
+    missing_docs,
+    clippy::missing_docs_in_private_items,
+    reason = "the macros of criterion write functions without docs"
+)]
+
+mod clients;
+mod world;
+
+use std::time::Duration;
+
+use clients::Plane;
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use navarch::push::world::Change;
+use world::{Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service};
+
+const SERVICES: usize = 1_000;
+const PROXIES: usize = 1_000;
+const SIZE: Size = Size { services: SERVICES, endpoints: 10, rules: 200 };
+
+/// From nothing to a snapshot.
+fn cold_start(c: &mut Criterion) {
+    c.bench_function("cold start", |b| b.iter_batched(|| mesh(SIZE), Plane::new, BatchSize::PerIteration));
+}
+
+/// The first sidecar, and a thousandth that is like the others.
+fn connect(c: &mut Criterion) {
+    let plane = Plane::new(mesh(SIZE));
+    c.bench_function("first sidecar", |b| {
+        b.iter_batched_ref(|| plane.fresh(), |plane| plane.connect(1, SERVICES), BatchSize::PerIteration);
+    });
+    c.bench_function("1,000 sidecars", |b| {
+        b.iter_batched_ref(|| plane.fresh(), |plane| plane.connect(PROXIES, SERVICES), BatchSize::PerIteration);
+    });
+}
+
+/// One change after the other with all sidecars connected.
+fn changes(c: &mut Criterion) {
+    let mut plane = Plane::new(mesh(SIZE));
+    plane.connect(PROXIES, SERVICES);
+    let mut change = |name: &str, of: &dyn Fn(usize) -> Vec<Change>| {
+        let mut turn = 0;
+        let before = plane.sent();
+        let settled = plane.apply(of(1));
+        println!("{name}: {settled:?}, handed over {}", plane.sent() - before);
+        c.bench_function(name, |b| {
+            let next = || {
+                turn += 1;
+                of(turn % 2)
+            };
+            b.iter_batched(next, |changes| plane.apply(changes), BatchSize::PerIteration);
+        });
+    };
+    change("endpoint", &|turn| vec![pod(7, 9), slice(7, 9 + turn)]);
+    change("VirtualService", &|turn| vec![virtual_service(7, 20 + turn)]);
+    change("DestinationRule", &|turn| vec![destination_rule(7, 200 + turn)]);
+    change("VirtualService that nobody sees", &|turn| vec![private_virtual_service(turn)]);
+    change("rewrite", &|_| vec![service(7)]);
+    change("service", &|turn| match turn {
+        0 => vec![service(SERVICES)],
+        _ => match service(SERVICES) {
+            Change::Put(object) => vec![Change::Removed(object.object_ref())],
+            other => vec![other],
+        },
+    });
+}
+
+criterion_group! {
+    name = engine;
+    config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1));
+    targets = cold_start, connect, changes
+}
+criterion_main!(engine);

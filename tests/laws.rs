@@ -1,0 +1,285 @@
+//! The laws of the engine, held against random meshes, by the real translator and by one that reads everything there is.
+//!
+//! What is built step by step equals what is built at once (law 5), in any order (law 3); a change is told to those whose
+//! resources it changes and to nobody else; proxies share nothing that would differ. `PROPTEST_CASES=<n>` runs more cases.
+
+#[path = "laws/mesh.rs"]
+mod mesh;
+#[path = "laws/probe.rs"]
+mod probe;
+#[path = "laws/universe.rs"]
+mod universe;
+#[path = "../benches/world.rs"]
+#[expect(dead_code, reason = "benches use the rest")]
+mod world;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use mesh::{Interests, KINDS, MESHES, Mesh, PROXIES, Shown, State, difference, first_interests, mesh_config};
+use navarch::envoy::EnvoyTranslator;
+use navarch::push::resource::ResourceType;
+use navarch::push::view::Translator;
+use navarch::push::world::Change;
+use probe::Probe;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use universe::places;
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+enum Event {
+    /// An object is written: which place, which variant.
+    Put(usize, u32),
+    /// An object is written again with another version.
+    Rewrite(usize),
+    /// An object goes.
+    Delete(usize),
+    /// Another mesh config is read.
+    Mesh(u8),
+    /// A proxy connects, anew if it was connected.
+    Connect(usize),
+    /// A proxy goes.
+    Disconnect(usize),
+    /// A proxy asks for what it was told of.
+    Follow(usize),
+    /// What was gathered is pushed.
+    Push,
+}
+
+fn cases(few: u32) -> ProptestConfig {
+    let given = ProptestConfig::default();
+    // 256 is what stands there unless PROPTEST_CASES says otherwise.
+    let cases = if given.cases == 256 { few } else { given.cases };
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 2_000, ..given }
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let place = 0..places().len();
+    prop_oneof![
+        12 => (place.clone(), any::<u32>()).prop_map(|(place, variant)| Event::Put(place, variant)),
+        1 => place.clone().prop_map(Event::Rewrite),
+        3 => place.prop_map(Event::Delete),
+        1 => (0..MESHES).prop_map(Event::Mesh),
+        2 => (0..PROXIES).prop_map(Event::Connect),
+        1 => (0..PROXIES).prop_map(Event::Disconnect),
+        3 => (0..PROXIES).prop_map(Event::Follow),
+        5 => Just(Event::Push),
+    ]
+}
+
+fn objects(least: usize) -> impl Strategy<Value = Vec<(usize, u32)>> {
+    vec((0..places().len(), any::<u32>()), least..60)
+}
+
+fn state_of(objects: &[(usize, u32)], mesh: u8) -> State {
+    let places = places();
+    let objects = objects.iter().map(|(place, variant)| (places[*place], places[*place].object(*variant, 1)));
+    State { objects: objects.collect(), mesh }
+}
+
+fn translators() -> [(&'static str, Arc<dyn Translator>); 2] {
+    [("envoy", Arc::new(EnvoyTranslator)), ("probe", Arc::new(Probe))]
+}
+
+/// What a proxy is shown that asks a fresh control plane for this.
+fn fresh(state: &State, translator: &Arc<dyn Translator>, proxy: usize, interests: &Interests) -> Shown {
+    let mut mesh = Mesh::on(state.changes(), translator);
+    mesh.connect(proxy, interests.clone());
+    mesh.shown(proxy)
+}
+
+/// All proxies on a mesh, each asking for all that it was told of.
+fn all_connected(state: &State, translator: &Arc<dyn Translator>) -> Mesh {
+    let mut mesh = Mesh::on(state.changes(), translator);
+    for proxy in 0..PROXIES {
+        mesh.connect(proxy, first_interests());
+        mesh.follow(proxy);
+    }
+    mesh
+}
+
+/// A mesh that walks through events.
+struct Walk {
+    mesh: Mesh,
+    state: State,
+    pending: Vec<Change>,
+    version: u32,
+}
+
+impl Walk {
+    fn step(&mut self, event: &Event) {
+        let places = places();
+        self.version += 1;
+        match event {
+            Event::Put(place, variant) => {
+                let object = places[*place].object(*variant, self.version);
+                self.state.objects.insert(places[*place], object.clone());
+                self.pending.push(Change::Put(object));
+            }
+            Event::Rewrite(place) => {
+                if let Some(object) = self.state.objects.get(&places[*place]) {
+                    self.pending.push(Change::Put(object.clone()));
+                }
+            }
+            Event::Delete(place) => {
+                self.state.objects.remove(&places[*place]);
+                self.pending.push(Change::Removed(places[*place].reference()));
+            }
+            Event::Mesh(mesh) => {
+                self.state.mesh = *mesh;
+                self.pending.push(mesh_config(*mesh));
+            }
+            Event::Connect(proxy) => self.mesh.connect(*proxy, first_interests()),
+            Event::Disconnect(proxy) => self.mesh.disconnect(*proxy),
+            Event::Follow(proxy) => self.mesh.follow(*proxy),
+            Event::Push => _ = self.mesh.apply(std::mem::take(&mut self.pending)),
+        }
+    }
+
+    /// Compares with a fresh start.
+    fn check(&mut self, name: &str, translator: &Arc<dyn Translator>) -> Result<(), TestCaseError> {
+        self.step(&Event::Push);
+        let connected: Vec<usize> = self.mesh.clients.keys().copied().collect();
+        let mut fresh = Mesh::on(self.state.changes(), translator);
+        for proxy in connected {
+            self.mesh.follow(proxy);
+            fresh.connect(proxy, self.mesh.clients[&proxy].interests.clone());
+            let (expected, actual) = (fresh.shown(proxy), self.mesh.shown(proxy));
+            if let Some(difference) = difference(&format!("{name}, proxy {proxy}"), &expected, &actual) {
+                return Err(TestCaseError::fail(difference));
+            }
+        }
+        let faults = self.mesh.engine.faults();
+        prop_assert!(faults.is_empty(), "{name}: {faults:#?}");
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(12))]
+
+    #[test]
+    fn what_is_shown_equals_a_fresh_start(
+        events in vec(event(), 0..120), checked in 20..60_usize, first in vec(0..PROXIES, 0..PROXIES),
+    ) {
+        for (name, translator) in translators() {
+            let mesh = Mesh::new(&translator);
+            let mut walk = Walk { mesh, state: State::default(), pending: vec![mesh_config(0)], version: 1 };
+            first.iter().for_each(|proxy| walk.step(&Event::Connect(*proxy)));
+            for events in events.chunks(checked) {
+                events.iter().for_each(|event| walk.step(event));
+                walk.check(name, &translator)?;
+            }
+        }
+    }
+
+    #[test]
+    fn order_and_batches_of_objects_do_not_matter(
+        objects in objects(10), mesh in 0..MESHES, seed in any::<u64>(), batch in 1..20_usize,
+    ) {
+        let state = state_of(&objects, mesh);
+        for (name, translator) in translators() {
+            let mut reference = all_connected(&state, &translator);
+            let mut changes = state.changes();
+            shuffle(&mut changes, seed);
+            let mut other = Mesh::new(&translator);
+            for proxy in 0..PROXIES {
+                other.connect(proxy, reference.clients[&proxy].interests.clone());
+            }
+            let mut changes = changes.into_iter().peekable();
+            while changes.peek().is_some() {
+                let batch = changes.by_ref().take(batch).collect();
+                other.apply(batch);
+            }
+            for proxy in 0..PROXIES {
+                reference.follow(proxy);
+                let found = difference(&format!("{name}, proxy {proxy}"), &reference.shown(proxy), &other.shown(proxy));
+                prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
+            }
+        }
+    }
+
+    #[test]
+    fn a_change_is_told_to_those_alone_whose_resources_it_changes(
+        objects in objects(20), mesh in 0..MESHES, changed in any::<prop::sample::Index>(), to in any::<Option<u32>>(),
+    ) {
+        let before = state_of(&objects, mesh);
+        let place = changed.get(&objects).0;
+        let place = places()[place];
+        let mut after = before.clone();
+        let change = match to {
+            Some(variant) => {
+                let object = place.object(variant, 2);
+                after.objects.insert(place, object.clone());
+                Change::Put(object)
+            }
+            None => {
+                after.objects.remove(&place);
+                Change::Removed(place.reference())
+            }
+        };
+        for (name, translator) in translators() {
+            let mut mesh = all_connected(&before, &translator);
+            let was: Vec<Shown> = (0..PROXIES).map(|proxy| mesh.shown(proxy)).collect();
+            let told = mesh.apply(vec![change.clone()]);
+            let mut differ: BTreeSet<(usize, ResourceType)> = BTreeSet::new();
+            for (proxy, was) in was.iter().enumerate() {
+                let now = fresh(&after, &translator, proxy, &mesh.clients[&proxy].interests);
+                let found = difference(&format!("{name}, proxy {proxy}"), &now, &mesh.shown(proxy));
+                prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
+                differ.extend(KINDS.into_iter().filter(|kind| was.get(kind) != now.get(kind)).map(|kind| (proxy, kind)));
+            }
+            prop_assert_eq!(told, differ, "{}: told is not what differs, by proxy and type", name);
+        }
+    }
+
+    #[test]
+    fn a_rewrite_of_equal_content_computes_nothing(objects in objects(10), mesh in 0..MESHES) {
+        let state = state_of(&objects, mesh);
+        let again: Vec<Change> =
+            objects.iter().map(|(place, variant)| (places()[*place], *variant)).filter_map(|(place, variant)| {
+                let object = place.object(variant, 2);
+                state.objects.get(&place).is_some_and(|first| first.same_content(&object)).then_some(Change::Put(object))
+            }).chain([mesh_config(mesh)]).collect();
+        let mut mesh = Mesh::on(state.changes(), &translators()[1].1);
+        prop_assert_eq!(mesh.world.apply(again), []);
+        // Gone and back within one batch is no change either.
+        let there_and_back: Vec<Change> = state.objects.iter().flat_map(|(place, object)| {
+            [Change::Removed(place.reference()), Change::Put(object.clone())]
+        }).collect();
+        prop_assert_eq!(mesh.world.apply(there_and_back), []);
+    }
+
+    #[test]
+    fn proxies_share_nothing_that_would_differ(objects in objects(20), mesh in 0..MESHES) {
+        let state = state_of(&objects, mesh);
+        for (name, translator) in translators() {
+            let shared = all_connected(&state, &translator);
+            for proxy in 0..PROXIES {
+                let alone = fresh(&state, &translator, proxy, &shared.clients[&proxy].interests);
+                let found = difference(&format!("{name}, proxy {proxy}"), &alone, &shared.shown(proxy));
+                prop_assert!(found.is_none(), "{}", found.unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// Puts things in an order that a number decides.
+fn shuffle<T>(items: &mut [T], mut seed: u64) {
+    for last in (1..items.len()).rev() {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let other = usize::try_from(seed >> 33).expect("31 bits") % (last + 1);
+        items.swap(last, other);
+    }
+}
+
+#[test]
+fn every_place_has_objects_that_are_taken() {
+    for place in places() {
+        for variant in 0..2_000_u32 {
+            // Spread over all digits by which options are picked.
+            let _ = place.object(variant.wrapping_mul(2_654_435_761), 1);
+        }
+    }
+}

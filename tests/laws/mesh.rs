@@ -1,0 +1,296 @@
+//! A world, an engine on it, and proxies that follow what they are shown as Envoy does.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use navarch::api::any_object::AnyObject;
+use navarch::api::mesh::MeshConfig;
+use navarch::api::names::ResourceName;
+use navarch::api::settings::Settings;
+use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::proxy::{Locality, Proxy};
+use navarch::push::resource::{Collection, ResourceType, Version};
+use navarch::push::view::Translator;
+use navarch::push::world::{Change, World};
+use navarch_proto::json::Codec;
+use serde_json::{Value, json};
+
+use crate::universe::Place;
+
+/// The types that proxies ask for, in Envoy's order.
+pub(crate) const KINDS: [ResourceType; 5] = [
+    ResourceType::Cluster,
+    ResourceType::Endpoint,
+    ResourceType::Listener,
+    ResourceType::Route,
+    ResourceType::NameTable,
+];
+
+/// How many proxies there are to connect.
+pub(crate) const PROXIES: usize = 6;
+
+/// How many mesh configs there are.
+pub(crate) const MESHES: u8 = 5;
+
+/// What one proxy is shown, by type.
+pub(crate) type Shown = BTreeMap<ResourceType, Arc<Collection>>;
+
+/// What a proxy asks for, by type.
+pub(crate) type Interests = BTreeMap<ResourceType, Interest>;
+
+/// Keeps the last collection of each type, and which types came since it was asked.
+#[derive(Default)]
+pub(crate) struct Last {
+    shown: Mutex<Shown>,
+    came: Mutex<BTreeSet<ResourceType>>,
+}
+
+impl Sink for Last {
+    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, _: &Arc<PushCause>) {
+        self.shown.lock().unwrap().insert(kind, collection);
+        self.came.lock().unwrap().insert(kind);
+    }
+}
+
+/// A proxy on the line.
+pub(crate) struct Client {
+    id: ProxyId,
+    sink: Arc<Last>,
+    pub(crate) interests: Interests,
+}
+
+/// A control plane in small.
+pub(crate) struct Mesh {
+    pub(crate) world: World,
+    pub(crate) engine: Engine,
+    pub(crate) clients: BTreeMap<usize, Client>,
+}
+
+impl Mesh {
+    pub(crate) fn new(translator: &Arc<dyn Translator>) -> Self {
+        Self::on([], translator)
+    }
+
+    /// Started afresh on these changes.
+    pub(crate) fn on(changes: impl IntoIterator<Item = Change>, translator: &Arc<dyn Translator>) -> Self {
+        let mut world = World::new(Settings::default());
+        world.apply(changes);
+        let engine = Engine::new(world.context(), translator.clone());
+        Self { world, engine, clients: BTreeMap::new() }
+    }
+
+    /// Takes a batch in; says what was published to whom.
+    pub(crate) fn apply(&mut self, changes: Vec<Change>) -> BTreeSet<(usize, ResourceType)> {
+        self.clients.values().for_each(|client| client.sink.came.lock().unwrap().clear());
+        let facts = self.world.apply(changes);
+        if !facts.is_empty() {
+            self.engine.apply(self.world.context(), facts);
+        }
+        let came = self.clients.iter().map(|(n, client)| (*n, client.sink.came.lock().unwrap().clone()));
+        came.flat_map(|(n, kinds)| kinds.into_iter().map(move |kind| (n, kind))).collect()
+    }
+
+    /// Connects a proxy, or connects it anew, with these interests.
+    pub(crate) fn connect(&mut self, n: usize, interests: Interests) {
+        self.disconnect(n);
+        let sink = Arc::new(Last::default());
+        let id = self.engine.connect(proxy(n), sink.clone());
+        for (kind, interest) in &interests {
+            self.engine.subscribe(id, *kind, interest.clone());
+        }
+        self.clients.insert(n, Client { id, sink, interests });
+    }
+
+    pub(crate) fn disconnect(&mut self, n: usize) {
+        if let Some(client) = self.clients.remove(&n) {
+            self.engine.disconnect(client.id);
+        }
+    }
+
+    /// Has a proxy ask for the endpoints and routes that its clusters and listeners name.
+    pub(crate) fn follow(&mut self, n: usize) {
+        let Some(client) = self.clients.get(&n) else { return };
+        let mut interests = client.interests.clone();
+        let of = |kind| self.engine.shown(client.id, kind).map(|shown| named_in(&shown)).unwrap_or_default();
+        interests.insert(ResourceType::Endpoint, names(of(ResourceType::Cluster)));
+        interests.insert(ResourceType::Route, names(of(ResourceType::Listener)));
+        for (kind, interest) in &interests {
+            if client.interests.get(kind) != Some(interest) {
+                self.engine.subscribe(client.id, *kind, interest.clone());
+            }
+        }
+        self.clients.get_mut(&n).unwrap().interests = interests;
+    }
+
+    /// What a proxy is shown; it must be what was last published to it.
+    pub(crate) fn shown(&self, n: usize) -> Shown {
+        let client = &self.clients[&n];
+        let kinds = client.interests.keys();
+        let shown: Shown = kinds.filter_map(|kind| Some((*kind, self.engine.shown(client.id, *kind)?))).collect();
+        assert_eq!(*client.sink.shown.lock().unwrap(), shown, "proxy {n} was sent something else than it is shown");
+        shown
+    }
+}
+
+/// Subscriptions with which a proxy begins.
+pub(crate) fn first_interests() -> Interests {
+    let everything = Interest { wildcard: true, ..Interest::default() };
+    let wildcards = KINDS.into_iter().filter(|kind| kind.is_wildcard_by_default());
+    wildcards.map(|kind| (kind, everything.clone())).collect()
+}
+
+fn names(names: BTreeSet<String>) -> Interest {
+    Interest { wildcard: false, names: Arc::new(names.iter().map(ResourceName::new).collect()) }
+}
+
+/// The proxies: two alike but for name and address, others of another namespace, kind, version, place.
+pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
+    let (kind, namespace, pod, app) = match n {
+        0 => ("sidecar", "a", "p0", "s0"),
+        1 => ("sidecar", "a", "p1", "s0"),
+        2 => ("sidecar", "b", "p0", "s1"),
+        3 => ("router", "istio-system", "gateway", "gateway"),
+        4 => ("sidecar", "nowhere", "lone", "s0"),
+        _ => ("sidecar", "a", "workloadentry-1", "we"),
+    };
+    let ip = match n {
+        0 => "10.0.0.1",
+        1 => "10.0.0.2",
+        2 => "10.0.1.1",
+        3 => "10.0.2.9",
+        4 => "10.8.0.1",
+        _ => "10.1.0.1",
+    };
+    let mut metadata = json!({
+        "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.32.0", "MESH_ID": "cluster.local",
+        "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": ip, "INTERCEPTION_MODE": "REDIRECT", "NAME": pod,
+        "LABELS": { "app": app, "version": "v1" },
+    });
+    match n {
+        2 => {
+            metadata["DNS_CAPTURE"] = json!("true");
+            metadata["NETWORK"] = json!("n1");
+        }
+        3 => metadata["LABELS"] = json!({ "istio": "ingressgateway" }),
+        _ => {}
+    }
+    let locality = if n == 4 { Locality::parse("region1/zone1") } else { Locality::default() };
+    let node = format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
+    let mut proxy = Proxy::parse(&node, metadata, locality).unwrap();
+    proxy.identity = Some(Arc::from(format!("spiffe://cluster.local/ns/{namespace}/sa/default")));
+    if n == 4 {
+        proxy.extensions = Some(Arc::default());
+    }
+    Arc::new(proxy)
+}
+
+/// One of the mesh configs.
+pub(crate) fn mesh_config(n: u8) -> Change {
+    let text = match n {
+        0 => "{}",
+        1 => "outboundTrafficPolicy: {mode: REGISTRY_ONLY}",
+        2 => "defaultVirtualServiceExportTo: ['.']\ndefaultDestinationRuleExportTo: ['.']",
+        3 => "enableAutoMtls: false\naccessLogFile: /dev/stdout",
+        _ => "defaultServiceExportTo: ['.']\ntrustDomain: other.local",
+    };
+    let config = MeshConfig::istio_defaults().apply(text).unwrap().value;
+    Change::Mesh(Arc::new(config))
+}
+
+/// What stands where, and which mesh config is in force.
+#[derive(Clone, Default)]
+pub(crate) struct State {
+    pub(crate) objects: BTreeMap<Place, AnyObject>,
+    pub(crate) mesh: u8,
+}
+
+impl State {
+    /// All of it as changes.
+    pub(crate) fn changes(&self) -> Vec<Change> {
+        let objects = self.objects.values().cloned().map(Change::Put);
+        std::iter::once(mesh_config(self.mesh)).chain(objects).collect()
+    }
+}
+
+thread_local! {
+    /// Costly to make, and a case looks at the same resources again and again.
+    static KNOWN: RefCell<(Codec, BTreeMap<Version, BTreeSet<String>>)> = RefCell::new((Codec::new(), BTreeMap::new()));
+}
+
+/// The endpoints or routes that clusters or listeners name, or all resources of a type that names none.
+fn named_in(collection: &Collection) -> BTreeSet<String> {
+    KNOWN.with_borrow_mut(|(codec, known)| {
+        let mut all = BTreeSet::new();
+        for resource in &collection.resources {
+            let found = known.entry(resource.version).or_insert_with(|| {
+                // The probe's resources are no messages, and go by one name in all types.
+                let own = BTreeSet::from([resource.name.as_str().to_owned()]);
+                match codec.any_to_json(collection.kind.type_url(), &resource.body) {
+                    Ok(json) => references(&json),
+                    Err(_) => own,
+                }
+            });
+            all.extend(found.iter().cloned());
+        }
+        all
+    })
+}
+
+/// The names of endpoints and routes in a cluster or listener.
+fn references(json: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    if json["type"] == "EDS" {
+        let name = json["edsClusterConfig"]["serviceName"].as_str().or(json["name"].as_str());
+        found.extend(name.map(str::to_owned));
+    }
+    collect(json, &mut found);
+    found
+}
+
+fn collect(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(map) => {
+            into.extend(map.get("routeConfigName").and_then(Value::as_str).map(str::to_owned));
+            map.values().for_each(|value| collect(value, into));
+        }
+        Value::Array(items) => items.iter().for_each(|value| collect(value, into)),
+        _ => {}
+    }
+}
+
+/// Says where two proxies' worth of resources differ; `None` where they are equal byte for byte.
+pub(crate) fn difference(what: &str, expected: &Shown, actual: &Shown) -> Option<String> {
+    let kinds: BTreeSet<ResourceType> = expected.keys().chain(actual.keys()).copied().collect();
+    kinds.into_iter().find_map(|kind| {
+        let bodies = |shown: &Shown| -> BTreeMap<String, bytes::Bytes> {
+            let resources = shown.get(&kind).into_iter().flat_map(|collection| &collection.resources);
+            resources.map(|resource| (resource.name.as_str().to_owned(), resource.body.clone())).collect()
+        };
+        let (expected, actual) = (bodies(expected), bodies(actual));
+        let names: BTreeSet<&String> = expected.keys().chain(actual.keys()).collect();
+        let name = names.into_iter().find(|name| expected.get(*name) != actual.get(*name))?;
+        let show = |body: Option<&bytes::Bytes>| body.map_or_else(|| "nothing".to_owned(), |body| text(kind, body));
+        let (expected, actual) = (show(expected.get(name)), show(actual.get(name)));
+        Some(format!("{what}: {} {name}\n{}", kind.short_name(), lines_that_differ(&expected, &actual)))
+    })
+}
+
+fn text(kind: ResourceType, body: &[u8]) -> String {
+    KNOWN.with_borrow(|(codec, _)| match codec.any_to_json(kind.type_url(), body) {
+        Ok(json) => serde_json::to_string_pretty(&json).unwrap(),
+        Err(_) => String::from_utf8_lossy(body).into_owned(),
+    })
+}
+
+/// The lines around the first and last difference, expected ones with `-`, actual ones with `+`.
+fn lines_that_differ(expected: &str, actual: &str) -> String {
+    let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
+    let same = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+    let rest = a.len().min(b.len()) - same;
+    let tail = a.iter().rev().zip(b.iter().rev()).take(rest).take_while(|(a, b)| a == b).count();
+    let mut out: Vec<String> = a[same.saturating_sub(3)..same].iter().map(|line| format!("  {line}")).collect();
+    out.extend(a[same..a.len() - tail].iter().take(40).map(|line| format!("- {line}")));
+    out.extend(b[same..b.len() - tail].iter().take(40).map(|line| format!("+ {line}")));
+    out.join("\n")
+}

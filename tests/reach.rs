@@ -1,0 +1,65 @@
+//! What a change costs, counted in results computed anew: it must not grow with the mesh where nothing else of it changes.
+//!
+//! What does grow: a new Service is a line in the index of all services, which every result that picks services by
+//! visibility rests on; those are computed anew, and cut off what rests on them where they come out equal.
+
+#[path = "../benches/clients.rs"]
+#[expect(dead_code, reason = "benches use the rest")]
+mod clients;
+#[path = "../benches/world.rs"]
+#[expect(dead_code, reason = "benches use the rest")]
+mod world;
+
+use clients::Plane;
+use navarch::push::engine::Settled;
+use navarch::push::world::Change;
+use world::{Size, destination_rule, mesh, pod, service, slice, virtual_service};
+
+/// A mesh of so many services, two endpoints and ten rules of each sort, with two sidecars that are alike.
+fn plane(services: usize) -> Plane {
+    let mut plane = Plane::new(mesh(Size { services, endpoints: 2, rules: 10 }));
+    plane.connect(2, services);
+    plane
+}
+
+/// What a change does to a small mesh and to a large one.
+fn in_both(change: impl Fn() -> Vec<Change>) -> [Settled; 2] {
+    [100, 1_000].map(|services| {
+        let mut plane = plane(services);
+        plane.apply(change())
+    })
+}
+
+#[test]
+fn an_endpoint_costs_the_same_in_a_mesh_of_any_size() {
+    let [small, large] = in_both(|| vec![pod(3, 2), slice(3, 3)]);
+    println!("endpoint: {small:?}, {large:?}");
+    assert_eq!(small.computed, large.computed);
+    assert!(small.computed <= 12, "{small:?}");
+}
+
+#[test]
+fn a_virtual_service_costs_the_same_in_a_mesh_of_any_size() {
+    let [small, large] = in_both(|| vec![virtual_service(3, 20)]);
+    println!("VirtualService: {small:?}, {large:?}");
+    assert_eq!(small.computed, large.computed);
+    assert!(small.computed <= 60, "{small:?}");
+}
+
+#[test]
+fn a_destination_rule_costs_the_same_in_a_mesh_of_any_size() {
+    let [small, large] = in_both(|| vec![destination_rule(3, 200)]);
+    println!("DestinationRule: {small:?}, {large:?}");
+    assert_eq!(small.computed, large.computed);
+    assert!(small.computed <= 60, "{small:?}");
+}
+
+#[test]
+fn a_new_service_computes_no_more_than_a_few_results_for_each_that_there_is() {
+    let [small, large] = [100, 1_000].map(|services| {
+        let mut plane = plane(services);
+        plane.apply(vec![service(services)])
+    });
+    println!("Service: {small:?}, {large:?}");
+    assert!(large.computed < 1_000 * 40, "{large:?}");
+}
