@@ -37,6 +37,7 @@ use std::fmt;
 
 pub use self::mesh_config::validate_mesh_config;
 pub use self::mesh_networks::validate_mesh_networks;
+pub use self::server_tls::is_cipher_suite;
 
 use self::path::Path;
 use super::object::{Object, ObjectMeta};

@@ -69,7 +69,8 @@ fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
 }
 
 /// Whether the text may stand in a list of cipher suites; expressions with operators are not looked into.
-fn is_cipher_suite(text: &str) -> bool {
+#[must_use]
+pub fn is_cipher_suite(text: &str) -> bool {
     let starts_with_name = text.chars().next().is_some_and(char::is_alphanumeric);
     text == "ALL" || !starts_with_name || CIPHER_SUITES.contains(&text)
 }

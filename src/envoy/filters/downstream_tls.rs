@@ -13,6 +13,7 @@ use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 use super::provider;
 use crate::api::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use crate::api::mesh::{MeshConfig, TlsProtocol as MeshTlsProtocol};
+use crate::api::validation::is_cipher_suite;
 use crate::envoy::sds;
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -246,12 +247,24 @@ fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut Co
     if settings.max_protocol_version != TlsProtocol::TlsAuto {
         limits.tls_maximum_protocol_version = version(settings.max_protocol_version).into();
     }
-    if !settings.cipher_suites.is_empty() {
-        limits.cipher_suites.clone_from(&settings.cipher_suites);
+    let ciphers = known_ciphers(&settings.cipher_suites);
+    if !ciphers.is_empty() {
+        limits.cipher_suites = ciphers;
     }
     if limits != TlsParameters::default() {
         common.tls_params = Some(limits);
     }
+}
+
+/// The cipher suites that Envoy knows, each once: one that it does not know would have it refuse the listener.
+fn known_ciphers(suites: &[String]) -> Vec<String> {
+    let mut known: Vec<String> = Vec::with_capacity(suites.len());
+    for suite in suites.iter().filter(|suite| is_cipher_suite(suite)) {
+        if !known.contains(suite) {
+            known.push(suite.clone());
+        }
+    }
+    known
 }
 
 /// Envoy's value of a TLS version.
@@ -348,5 +361,11 @@ mod tests {
         assert_eq!(files.certificate(false).name, "default");
         let files = Files { key: "/key.pem".to_owned(), ..files };
         assert_eq!(files.certificate(false).name, "file-cert:/cert.pem~/key.pem");
+    }
+
+    #[test]
+    fn ciphers_that_envoy_does_not_know_are_left_out() {
+        let suites = ["AES128-SHA", "RC4-MD5", "AES128-SHA", "-ALL", "AES256-SHA"].map(str::to_owned);
+        assert_eq!(known_ciphers(&suites), ["AES128-SHA", "-ALL", "AES256-SHA"]);
     }
 }
