@@ -33,7 +33,11 @@ impl Query for TopologyOfProxy {
             trusted_proxies: topology.num_trusted_proxies,
             client_cert: match topology.forward_client_cert_details {
                 ForwardClientCertDetails::Undefined => ForwardClientCertDetails::SanitizeSet,
-                set => set,
+                set @ (ForwardClientCertDetails::Sanitize
+                | ForwardClientCertDetails::ForwardOnly
+                | ForwardClientCertDetails::AppendForward
+                | ForwardClientCertDetails::SanitizeSet
+                | ForwardClientCertDetails::AlwaysForwardOnly) => set,
             },
             proxy_protocol: topology.proxy_protocol.is_some(),
         }
