@@ -18,26 +18,22 @@ mod metadata;
 mod outbound;
 mod outlier;
 mod sni_routing;
-mod stat_name;
 mod tls;
 mod tls_context;
 mod traffic_policy;
 mod transport;
 
-use std::collections::BTreeMap;
-
 use bytes::Bytes;
-use navarch_proto::any;
 use navarch_proto::envoy::config::cluster::v3::cluster::{LbConfig, OriginalDstLbConfig};
 use navarch_proto::envoy::config::cluster::v3::{Cluster, Filter};
-use navarch_proto::udpa::r#type::v1::TypedStruct;
-use prost_types::value::Kind;
-use prost_types::{ListValue, Struct, Value};
+use navarch_proto::envoy::config::listener::v3 as listener;
 
 use self::traffic_policy::Purpose;
 use crate::api::names::ResourceName;
 use crate::envoy::build::encode;
 use crate::envoy::destination_rule;
+use crate::envoy::filters::dynamic_forward_proxy::resolves_by_name;
+use crate::envoy::filters::network;
 use crate::envoy::names::{
     ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH,
 };
@@ -48,14 +44,14 @@ use crate::push::query::Query;
 use crate::push::view::View;
 use crate::registry::model::ServiceKey;
 
-/// The filter by which proxies tell each other who they are.
-const EXCHANGE_FILTER: &str = "istio.metadata_exchange";
-/// The type of its configuration.
-const EXCHANGE_TYPE: &str = "type.googleapis.com/envoy.tcp.metadataexchange.config.MetadataExchange";
-
 /// The clusters of one service: its ports, and its ports by subset.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-struct ClustersOfService(ServiceKey);
+struct ClustersOfService {
+    /// The service.
+    service: ServiceKey,
+    /// Who connects through them.
+    purpose: Purpose,
+}
 
 /// The names of all that the proxy gets.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
@@ -63,7 +59,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
     let mut names = Vec::new();
     match view.proxy().kind() {
         ProxyKind::Sidecar => {
-            names.extend(outbound_names(view, OutboundCluster::resource_name));
+            names.extend(outbound_names(view, Purpose::Client));
             names.extend([BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].map(fixed));
             if scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns {
                 names.push(fixed(ALLOW_ANY_DYNAMIC_DNS));
@@ -71,10 +67,10 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
             names.extend(inbound::names(view));
         }
         ProxyKind::Router => {
-            names.extend(outbound_names(view, OutboundCluster::resource_name));
+            names.extend(outbound_names(view, Purpose::Client));
             names.push(fixed(BLACK_HOLE));
             if sni_routing::is_used(view) {
-                names.extend(outbound_names(view, |name| ResourceName::new(name.sni())));
+                names.extend(outbound_names(view, Purpose::SniRouted));
             }
         }
         ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
@@ -105,24 +101,36 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
 }
 
 /// The names of the clusters of all services that the proxy sees.
-fn outbound_names(view: &View<'_>, form: impl Fn(&OutboundCluster) -> ResourceName) -> Vec<ResourceName> {
+fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
     let services = scope::visible_services(view);
     let mut names = Vec::with_capacity(services.len());
     for service in services.iter() {
-        names.extend(view.get(&ClustersOfService(service.clone())).iter().map(&form));
+        let clusters = view.get(&ClustersOfService { service: service.clone(), purpose });
+        names.extend(clusters.iter().map(|cluster| purpose.resource_name(cluster)));
     }
     names
+}
+
+impl Purpose {
+    /// The name of a cluster for this purpose.
+    fn resource_name(self, cluster: &OutboundCluster) -> ResourceName {
+        match self {
+            Self::Client => cluster.resource_name(),
+            Self::SniRouted => ResourceName::new(cluster.sni()),
+        }
+    }
 }
 
 impl Query for ClustersOfService {
     type Value = Vec<OutboundCluster>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let Some(service) = scope::seen_service(view, &self.0) else { return Vec::new() };
+        let Some(service) = scope::seen_service(view, &self.service) else { return Vec::new() };
         let rule = destination_rule::for_service(view, &service);
-        let subsets = rule.iter().filter(|_| !dynamic_dns::is_dynamic(&service)).flat_map(|rule| rule.subsets.iter());
+        let whole = self.purpose == Purpose::Client && resolves_by_name(&service);
+        let subsets = rule.iter().filter(|_| !whole).flat_map(|rule| rule.subsets.iter());
         let subsets: Vec<&str> = std::iter::once("").chain(subsets.map(|subset| subset.name.as_str())).collect();
-        let ports = service.ports.iter().filter(|port| outbound::has_cluster(&service, port));
+        let ports = service.ports.iter().filter(|port| outbound::has_cluster(&service, port, self.purpose));
         let of_port = |port: u16| subsets.iter().map(move |subset| (port, *subset));
         ports
             .flat_map(|port| of_port(port.port))
@@ -131,32 +139,11 @@ impl Query for ClustersOfService {
     }
 }
 
-/// Whether the proxy exchanges metadata with others.
-fn exchanges_metadata(view: &View<'_>) -> bool {
-    view.mesh().settings.metadata_exchange && view.proxy().supports(EXCHANGE_FILTER)
-}
-
-/// The filter by which the proxy exchanges metadata with others, if it does.
+/// The filter by which the proxy and its peers tell each other who they are, if they do.
 fn exchange_filter(view: &View<'_>) -> Option<Filter> {
-    if !exchanges_metadata(view) {
-        return None;
-    }
-    let value = |kind: Kind| Value { kind: Some(kind) };
-    let text = |text: &str| value(Kind::StringValue(text.to_owned()));
-    let mut fields = BTreeMap::from([
-        ("protocol".to_owned(), text("istio-peer-exchange")),
-        ("enable_discovery".to_owned(), value(Kind::BoolValue(true))),
-    ]);
-    let labels = &view.mesh().settings.metadata_exchange_labels;
-    if !labels.is_empty() {
-        let mut labels: Vec<&str> = labels.split(',').collect();
-        labels.sort_unstable();
-        labels.dedup();
-        let values = labels.into_iter().map(text).collect();
-        fields.insert("additional_labels".to_owned(), value(Kind::ListValue(ListValue { values })));
-    }
-    let config = TypedStruct { type_url: EXCHANGE_TYPE.to_owned(), value: Some(Struct { fields }) };
-    Some(Filter { name: EXCHANGE_FILTER.to_owned(), typed_config: Some(any::pack(&config)), ..Filter::default() })
+    let listener::Filter { name, config_type } = network::metadata_exchange(view)?;
+    let Some(listener::filter::ConfigType::TypedConfig(config)) = config_type else { return None };
+    Some(Filter { name, typed_config: Some(config), ..Filter::default() })
 }
 
 /// Sends to the original destination, but on another port.
@@ -166,3 +153,6 @@ fn original_dst_port(port: u16) -> LbConfig {
         ..OriginalDstLbConfig::default()
     })
 }
+
+#[cfg(test)]
+mod tests;

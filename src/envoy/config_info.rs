@@ -14,10 +14,16 @@ const ISTIO: &str = "istio";
 /// The path of an object of `networking.istio.io` as metadata.
 #[must_use]
 pub fn metadata(kind: Kind, name: &NamespacedName) -> Metadata {
-    let path =
-        format!("/apis/{}/v1/namespaces/{}/{}/{}", kind.group(), name.namespace, kebab_case(kind.as_str()), name.name);
-    let fields = BTreeMap::from([("config".to_owned(), Value { kind: Some(ValueKind::StringValue(path)) })]);
+    let path = Value { kind: Some(ValueKind::StringValue(path(kind, name))) };
+    let fields = BTreeMap::from([("config".to_owned(), path)]);
     Metadata { filter_metadata: BTreeMap::from([(ISTIO.to_owned(), Struct { fields })]), ..Metadata::default() }
+}
+
+/// The path of an object, as the Kubernetes API has it but for the kind.
+#[must_use]
+pub fn path(kind: Kind, name: &NamespacedName) -> String {
+    let kebab = kebab_case(kind.as_str());
+    format!("/apis/{}/v1/namespaces/{}/{kebab}/{}", kind.group(), name.namespace, name.name)
 }
 
 /// `VirtualService` as `virtual-service`.

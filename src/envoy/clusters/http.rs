@@ -12,9 +12,9 @@ use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options
     ExplicitHttpConfig, OutlierDetection, UpstreamProtocolOptions, UseDownstreamHttpConfig, explicit_http_config,
 };
 use prost_types::Any;
-use serde_json::Value;
 
 use crate::api::duration::Duration;
+use crate::envoy::filters::proxy_settings::EffectiveProxyConfig;
 use crate::push::proxy::ProxyKind;
 use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
@@ -169,15 +169,8 @@ impl Query for PreservesHeaderCase {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        let own = view.proxy().meta("PROXY_CONFIG").and_then(|text| serde_json::from_str::<Value>(&text).ok());
-        match own {
-            // Its numbers may be doubles, so only what is asked for is read.
-            Some(own) => own.pointer("/proxyHeaders/preserveHttp1HeaderCase") == Some(&Value::Bool(true)),
-            None => {
-                let headers = view.mesh().config.default_config.proxy_headers.as_ref();
-                headers.and_then(|headers| headers.preserve_http1_header_case) == Some(true)
-            }
-        }
+        let config = view.get(&EffectiveProxyConfig);
+        config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
     }
 }
 

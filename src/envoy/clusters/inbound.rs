@@ -10,7 +10,6 @@ use super::draft::{Discovery, Draft, stat_name};
 use super::fixed::{LOCALHOST_V4, LOCALHOST_V6, bind_config};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
-use super::stat_name::{Named, fill};
 use super::traffic_policy;
 use crate::api::istio::{ConnectionPoolSettings, IstioIngressListener, SidecarPort, TrafficPolicy};
 use crate::api::mesh::InboundTrafficPolicyMode;
@@ -19,6 +18,7 @@ use crate::envoy::destination_rule::{self, port_policy, with_mesh_defaults};
 use crate::envoy::endpoints::wire;
 use crate::envoy::names::inbound_cluster;
 use crate::envoy::scope;
+use crate::envoy::stat_prefix::{self, ShortNames, StatService};
 use crate::push::proxy::IpFamilies;
 use crate::push::view::View;
 use crate::registry::model::{Service, ServicePort, ServiceTarget};
@@ -103,7 +103,11 @@ fn of_targets(view: &View<'_>, port: u16) -> Option<Inbound> {
     Some(Inbound {
         port,
         declared: first.port.clone(),
-        named: named.map(|target| NamedService::new(&target.service)).collect(),
+        named: if first.service.mesh_external {
+            Vec::new()
+        } else {
+            named.map(|target| NamedService::new(&target.service)).collect()
+        },
         service: Some(first.service.clone()),
         destination,
     })
@@ -203,11 +207,16 @@ impl Inbound {
         if mesh.settings.telemetry_label && !self.named.is_empty() {
             draft.metadata.services = Some(self.named.clone());
         }
-        let pattern = &mesh.config.inbound_cluster_stat_name;
-        if let Some(service) = self.service.as_ref().filter(|_| !pattern.is_empty()) {
-            let named = Named { service, port: &self.declared, subset: "", target_port: self.port };
-            draft.cluster.alt_stat_name = stat_name(&fill(pattern, named));
-        }
+        let short = match &self.service {
+            Some(service) => Some(stat_prefix::short_names(service, service.key.hostname.as_str())),
+            None => sidecar_names(view),
+        };
+        let Some(short) = short else { return };
+        let host = self.service.as_ref().map_or(short.name.as_str(), |service| service.key.hostname.as_str());
+        let port_name = self.declared.name.as_str();
+        let named = StatService { host, subset: "", port: self.declared.port, port_name };
+        let name = stat_prefix::inbound(view, &short, named, &draft.cluster.name);
+        draft.cluster.alt_stat_name = stat_name(&name.replace("%TARGET_PORT%", &self.port.to_string()));
     }
 
     /// The policy: the Sidecar's limits over the rule's over the mesh's. The server must be able to take what its clients
@@ -229,6 +238,13 @@ impl Inbound {
         }
         policy
     }
+}
+
+/// The names of the Sidecar, which stands in for a service where none names the port.
+fn sidecar_names(view: &View<'_>) -> Option<ShortNames> {
+    let meta = &scope::sidecar(view)?.meta;
+    let name = format!("{}.{}", meta.name, meta.namespace);
+    Some(ShortNames { qualified: name.clone(), name })
 }
 
 /// The limits that a Sidecar sets for a port, or for all.

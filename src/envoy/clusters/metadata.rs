@@ -7,7 +7,8 @@ use prost_types::value::Kind;
 use prost_types::{ListValue, Struct, Value};
 
 use crate::api::istio::ClientTlsMode;
-use crate::api::object::NamespacedName;
+use crate::api::object::{Kind as ObjectKind, NamespacedName};
+use crate::envoy::config_info;
 use crate::registry::model::Service;
 
 /// The key of Istio's metadata.
@@ -73,9 +74,7 @@ impl ClusterMetadata {
             fields.insert("external".to_owned(), value(Kind::BoolValue(true)));
         }
         if let Some(rule) = self.rule {
-            let path =
-                format!("/apis/networking.istio.io/v1/namespaces/{}/destination-rule/{}", rule.namespace, rule.name);
-            fields.insert("config".to_owned(), text(&path));
+            fields.insert("config".to_owned(), text(&config_info::path(ObjectKind::DestinationRule, &rule)));
         }
         if let Some(subset) = self.subset {
             fields.insert("subset".to_owned(), text(&subset));

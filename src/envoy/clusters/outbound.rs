@@ -6,7 +6,6 @@ use navarch_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
 use super::draft::{Discovery, Draft, stat_name};
 use super::http::HttpOptions;
 use super::metadata::NamedService;
-use super::stat_name::{Named, fill};
 use super::traffic_policy::{self, Purpose};
 use super::{dns, dynamic_dns, exchange_filter, original_dst_port};
 use crate::api::istio::{SimpleLb, Subset, TrafficPolicy};
@@ -14,8 +13,10 @@ use crate::envoy::destination_rule::{self, MergedRule, port_policy, subset_polic
 use crate::envoy::endpoints::health::keeps_draining;
 use crate::envoy::endpoints::locality_setting::LocalitySetting;
 use crate::envoy::endpoints::{self, Group, Target};
+use crate::envoy::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::envoy::names::OutboundCluster;
 use crate::envoy::scope;
+use crate::envoy::stat_prefix::{self, StatService};
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
 use crate::registry::model::{Registry, Resolution, Service, ServicePort};
@@ -41,12 +42,9 @@ pub(super) struct Outbound<'a> {
 /// The cluster of this name, if the proxy gets one.
 pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
     let service = scope::host_service(view, &name.host)?;
-    let port = service.port(name.port).filter(|port| has_cluster(&service, port))?;
-    if purpose == Purpose::SniRouted && service.mesh_external {
-        return None;
-    }
+    let port = service.port(name.port).filter(|port| has_cluster(&service, port, purpose))?;
     let rule = destination_rule::for_service(view, &service);
-    let dynamic = purpose == Purpose::Client && dynamic_dns::is_dynamic(&service);
+    let dynamic = purpose == Purpose::Client && resolves_by_name(&service);
     let subset = match name.subset.as_str() {
         "" => None,
         _ if dynamic => return None,
@@ -65,33 +63,25 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
 }
 
 /// Whether a port of a service has a cluster.
-pub(super) fn has_cluster(service: &Service, port: &ServicePort) -> bool {
-    match service.resolution {
-        Resolution::Alias => false,
-        Resolution::DynamicDns if dynamic_dns::is_dynamic(service) => dynamic_dns::is_carried(port.protocol),
-        Resolution::ClientSideLb
-        | Resolution::DnsLb
-        | Resolution::DnsRoundRobinLb
-        | Resolution::Passthrough
-        | Resolution::DynamicDns => port.protocol != Protocol::Udp,
+pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpose) -> bool {
+    match (purpose, service.resolution) {
+        // Istio gives gateways that route by SNI clusters for aliases, too, which stay empty.
+        (Purpose::SniRouted, _) => !service.mesh_external && port.protocol != Protocol::Udp,
+        (Purpose::Client, Resolution::Alias) => false,
+        (Purpose::Client, _) if resolves_by_name(service) => dynamic_dns::is_carried(port.protocol),
+        (Purpose::Client, _) => port.protocol != Protocol::Udp,
     }
 }
 
 impl Outbound<'_> {
-    /// The resource name.
-    fn resource_name(&self) -> String {
-        match self.purpose {
-            Purpose::Client => self.name.to_string(),
-            Purpose::SniRouted => self.name.sni(),
-        }
-    }
-
     /// The cluster before any policy; `None` if it would be without endpoints for good.
     fn draft(&self, view: &View<'_>) -> Option<Draft> {
-        let mut draft = Draft::new(&self.resource_name(), self.discovery(view));
+        let mut draft = Draft::new(self.purpose.resource_name(self.name).as_str(), self.discovery(view));
         draft.common_lb();
         match draft.discovery {
-            Discovery::StrictDns | Discovery::LogicalDns => dns::apply(view, &mut draft),
+            Discovery::StrictDns | Discovery::LogicalDns => {
+                dns::apply(view, &mut draft, self.service.races_connections)
+            }
             Discovery::OriginalDst => {
                 if let Some(port) = self.service.passthrough_target_ports.get(&self.port.port) {
                     draft.cluster.lb_config = Some(original_dst_port(*port));
@@ -104,12 +94,13 @@ impl Outbound<'_> {
         if mesh.settings.telemetry_label {
             draft.metadata.services = Some(vec![NamedService::new(self.service)]);
         }
-        let pattern = &mesh.config.outbound_cluster_stat_name;
-        if !pattern.is_empty() {
-            let subset = &self.name.subset;
-            let named = Named { service: self.service, port: self.port, subset, target_port: 0 };
-            draft.cluster.alt_stat_name = stat_name(&fill(pattern, named));
-        }
+        let named = StatService {
+            host: self.service.key.hostname.as_str(),
+            subset: &self.name.subset,
+            port: self.port.port,
+            port_name: self.port.name.as_str(),
+        };
+        draft.cluster.alt_stat_name = stat_name(&stat_prefix::outbound(view, self.service, named, &draft.cluster.name));
         self.inline_endpoints(view, &mut draft)?;
         Some(draft)
     }
@@ -131,6 +122,8 @@ impl Outbound<'_> {
     /// How the proxy finds endpoints as the service declares it.
     fn declared_discovery(&self, view: &View<'_>) -> Discovery {
         match self.service.resolution {
+            // One logical host with all addresses, which are then tried at once.
+            Resolution::DnsLb if self.service.races_connections => Discovery::LogicalDns,
             Resolution::DnsLb => Discovery::StrictDns,
             Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
             Resolution::Passthrough => {

@@ -68,7 +68,7 @@ fn istio_mutual(view: &View<'_>, draft: &mut Draft, settings: &ClientTlsSettings
         "" if !draft.is_dynamic() => draft.cluster.name.clone(),
         sni => sni.to_owned(),
     };
-    let exchange = super::exchanges_metadata(view) && !view.mesh().settings.disable_metadata_exchange_alpn;
+    let exchange = super::exchange_filter(view).is_some() && !view.mesh().settings.disable_metadata_exchange_alpn;
     let alpn = [(EXCHANGE_ALPN, exchange), (MESH_ALPN, true), (HTTP2_ALPN, draft.http.is_http2())];
     let common = CommonTlsContext {
         tls_certificate_sds_secret_configs: vec![sds::secret(sds::WORKLOAD)],

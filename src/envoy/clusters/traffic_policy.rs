@@ -13,7 +13,7 @@ use crate::push::view::View;
 use crate::registry::model::Registry;
 
 /// Who connects through an outbound cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Purpose {
     /// A client.
     Client,

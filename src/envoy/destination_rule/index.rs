@@ -1,10 +1,10 @@
 //! Which rules speak of a host: an index by namespace and the queries that project one host out of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::merge::{MergedRule, merge_rules};
-use crate::api::hostname;
 use crate::api::istio::DestinationRule;
 use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{NamespacedName, Object};
@@ -155,9 +155,8 @@ impl Query for ClientNamespaces {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let homes = view.get(&HomesOfHosts);
-        let covers = |host: &&Hostname| host.is_wildcard() && self.0.subset_of(host);
-        let wildcards = homes.keys().filter(covers).filter_map(|host| homes.get(host));
-        homes.get(&self.0).into_iter().chain(wildcards).flatten().cloned().collect()
+        let covering = wildcards(&homes).filter(|(pattern, _)| self.0.subset_of(pattern)).map(|(_, found)| found);
+        homes.get(&self.0).into_iter().chain(covering).flatten().cloned().collect()
     }
 }
 
@@ -180,15 +179,18 @@ impl Query for RulesOfHost {
     }
 }
 
+/// The wildcard hosts of an index, which stand together since all start with `*`.
+fn wildcards<T>(index: &BTreeMap<Hostname, T>) -> impl Iterator<Item = (&Hostname, &T)> {
+    index.range::<str, _>((Bound::Included("*"), Bound::Unbounded)).take_while(|(pattern, _)| pattern.is_wildcard())
+}
+
 /// What the index holds for the most specific of its hosts that covers `host`.
 fn most_specific<'a, T>(index: &'a BTreeMap<Hostname, T>, host: &Hostname) -> Option<&'a T> {
     if let Some(exact) = index.get(host) {
         return Some(exact);
     }
-    let covers = |(pattern, _): &(&Hostname, &T)| {
-        pattern.is_wildcard() && hostname::is_subset_of(host.as_str(), pattern.as_str())
-    };
-    index.iter().filter(covers).min_by(|(a, _), (b, _)| a.more_specific(b)).map(|(_, value)| value)
+    let covering = wildcards(index).filter(|(pattern, _)| host.subset_of(pattern));
+    covering.min_by(|(a, _), (b, _)| a.more_specific(b)).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -197,7 +197,8 @@ impl Query for LabelValues {
             ZONE => placed(proxy.locality().zone, ZONE),
             SUBZONE => placed(proxy.locality().sub_zone, SUBZONE),
             CLUSTER => placed(Arc::from(proxy.cluster_id().as_str()), CLUSTER),
-            NODE => placed(proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from("")), NODE),
+            // The node is what the proxy says, even where the registry knows better: Istio goes by it.
+            NODE => proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from("")),
             NETWORK => match own(NETWORK) {
                 label if label.is_empty() => Arc::from(proxy.network().as_str()),
                 label => label,
