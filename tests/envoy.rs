@@ -5,9 +5,12 @@
 #[path = "envoy/accepts.rs"]
 mod accepts;
 #[path = "parity/case.rs"]
+#[expect(dead_code, reason = "the parity test uses the rest")]
 mod case;
 #[path = "parity/input.rs"]
 mod input;
+#[path = "envoy/secrets.rs"]
+mod secrets;
 #[path = "envoy/traffic.rs"]
 mod traffic;
 

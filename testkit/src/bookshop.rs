@@ -43,6 +43,7 @@ impl Bookshop {
             let entry = entry?;
             std::fs::copy(entry.path(), folder.path().join(entry.file_name()))?;
         }
+        std::fs::copy(root.join("deploy/samples/mesh.yaml"), folder.path().join(".mesh"))?;
         let mut backends = Vec::new();
         for (name, last) in BACKENDS {
             backends.push(Backend::start(name, SocketAddr::from(([127, 0, 10, last], BACKEND_PORT))).await?);
@@ -54,6 +55,12 @@ impl Bookshop {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The flags with which Navarch takes the sample's mesh config.
+    #[must_use]
+    pub fn flags(&self) -> Vec<String> {
+        vec![format!("--mesh-config={}", self.file(".mesh").display())]
     }
 
     /// One of its files.
@@ -99,6 +106,7 @@ pub async fn gateway(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
         metadata,
         xds,
         protocol,
+        sds: None,
     };
     Envoy::start(&config).await
 }
@@ -117,6 +125,7 @@ pub async fn sidecar(xds: SocketAddr, protocol: AdsProtocol) -> Result<Envoy> {
         metadata,
         xds,
         protocol,
+        sds: None,
     };
     Envoy::start(&config).await
 }

@@ -31,6 +31,8 @@ pub struct EnvoyConfig {
     pub xds: SocketAddr,
     /// Delta or state-of-the-world.
     pub protocol: AdsProtocol,
+    /// Who gives the workload's certificates (`sds-grpc`, in Istio the agent beside Envoy), if anybody.
+    pub sds: Option<SocketAddr>,
 }
 
 /// The flavour of ADS.
@@ -193,6 +195,12 @@ impl Stats {
 }
 
 impl EnvoyConfig {
+    /// The clusters that lead to the servers of its configuration.
+    fn static_clusters(&self) -> Vec<Value> {
+        let sds = self.sds.map(|sds| grpc_cluster("sds-grpc", sds));
+        std::iter::once(grpc_cluster("xds-grpc", self.xds)).chain(sds).collect()
+    }
+
     /// The bootstrap: node, ADS and the static cluster that leads to the server.
     fn bootstrap(&self, admin: SocketAddr) -> Value {
         let Self { kind, pod, namespace, ip, .. } = self;
@@ -227,23 +235,28 @@ impl EnvoyConfig {
                 "cds_config": {"ads": {}, "resource_api_version": "V3"},
                 "lds_config": {"ads": {}, "resource_api_version": "V3"},
             },
-            "static_resources": {"clusters": [{
-                "name": "xds-grpc",
-                "type": "STATIC",
-                "connect_timeout": "1s",
-                "typed_extension_protocol_options": {
-                    "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
-                        "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
-                        "explicit_http_config": {"http2_protocol_options": {}},
-                    },
-                },
-                "load_assignment": {
-                    "cluster_name": "xds-grpc",
-                    "endpoints": [{"lb_endpoints": [{"endpoint": {"address": socket(self.xds)}}]}],
-                },
-            }]},
+            "static_resources": {"clusters": self.static_clusters()},
         })
     }
+}
+
+/// A static HTTP/2 cluster with one endpoint.
+fn grpc_cluster(name: &str, address: SocketAddr) -> Value {
+    json!({
+        "name": name,
+        "type": "STATIC",
+        "connect_timeout": "1s",
+        "typed_extension_protocol_options": {
+            "envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
+                "explicit_http_config": {"http2_protocol_options": {}},
+            },
+        },
+        "load_assignment": {
+            "cluster_name": name,
+            "endpoints": [{"lb_endpoints": [{"endpoint": {"address": socket(address)}}]}],
+        },
+    })
 }
 
 /// An address in Envoy's JSON.

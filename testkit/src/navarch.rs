@@ -33,7 +33,7 @@ impl Navarch {
     ///
     /// # Errors
     /// When it ends or is not ready in time.
-    pub async fn start(program: &Path, config_dir: &Path, args: &[&str]) -> Result<Self> {
+    pub async fn start(program: &Path, config_dir: &Path, args: &[String]) -> Result<Self> {
         let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
         Self::start_at(program, config_dir, args, address()?, address()?, address()?).await
     }
@@ -45,7 +45,7 @@ impl Navarch {
     pub async fn start_at(
         program: &Path,
         config_dir: &Path,
-        args: &[&str],
+        args: &[String],
         xds: SocketAddr,
         http: SocketAddr,
         monitoring: SocketAddr,
@@ -60,7 +60,7 @@ impl Navarch {
             "--secure-grpc-addr=".to_owned(),
             "--https-addr=".to_owned(),
         ];
-        all.extend(args.iter().map(ToString::to_string));
+        all.extend(args.iter().cloned());
         let process = Process::start("navarch", program, &all, &folder.path().join("navarch.log"))?;
         let mut navarch = Self { process, xds, http, monitoring, _folder: folder };
         navarch.wait_ready().await?;

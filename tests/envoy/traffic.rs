@@ -20,7 +20,7 @@ fn program() -> &'static Path {
 /// The sample mesh under Navarch.
 async fn open() -> Result<(Bookshop, Navarch)> {
     let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-    let navarch = Navarch::start(program(), shop.folder(), &[]).await?;
+    let navarch = Navarch::start(program(), shop.folder(), &shop.flags()).await?;
     Ok((shop, navarch))
 }
 
@@ -148,7 +148,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     let (xds, http, monitoring) = (navarch.xds, navarch.http, navarch.monitoring);
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     eventually("without navarch", "shop.example.com", "/", "storefront").await?;
-    let navarch = Navarch::start_at(program(), shop.folder(), &[], xds, http, monitoring).await?;
+    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), xds, http, monitoring).await?;
     shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
     shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
     let end = Instant::now() + Duration::from_secs(30);

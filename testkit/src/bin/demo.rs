@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
     let shop = Bookshop::open(&root).await?;
     println!("the bookshop: {} backends on 127.0.10.x, its files in {}", shop.backends.len(), shop.folder().display());
     let begun = Instant::now();
-    let navarch = Navarch::start(&program, shop.folder(), &[]).await?;
+    let navarch = Navarch::start(&program, shop.folder(), &shop.flags()).await?;
     println!("navarch is ready after {}", milliseconds(begun.elapsed()));
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::Delta).await?;
