@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::Request;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// A running backend. It ends when dropped.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl Backend {
     /// # Errors
     /// When the address cannot be bound.
     pub async fn start(name: &str, address: SocketAddr) -> Result<Self> {
-        let listener = TcpListener::bind(address).await.with_context(|| format!("backend {name} at {address}"))?;
+        let listener = bind(address).await.with_context(|| format!("backend {name} at {address}"))?;
         let address = listener.local_addr()?;
         let served = Arc::new(AtomicUsize::new(0));
         let (count, name) = (served.clone(), name.to_owned());
@@ -50,6 +52,19 @@ impl Backend {
     #[must_use]
     pub fn served(&self) -> usize {
         self.served.load(Ordering::Relaxed)
+    }
+}
+
+/// Opens a port, waiting a moment for the one who had it before to let it go.
+async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let end = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            outcome => return outcome,
+        }
     }
 }
 

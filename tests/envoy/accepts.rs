@@ -34,8 +34,14 @@ use super::ONE_AT_A_TIME;
 use super::case::{Case, CaseProxy};
 use super::{input, secrets};
 
-/// What Envoy says of files that a case names and this machine lacks.
-const NOT_HERE: [&str; 1] = ["Invalid path: /"];
+/// What Envoy says of files and folders that a case names and this machine lacks.
+const NOT_HERE: [&str; 3] = ["Invalid path: /", "unable to open file '/", "cannot bind '/"];
+
+/// Cases in which Envoy refuses what istiod sends, too, and Navarch still sends the same; each with a part of the reason.
+const AS_ISTIOD: [(&str, &str); 1] = [
+    // A redirect that changes nothing becomes a route without an action.
+    ("virtualservice/redirects", "field: \"action\", reason: is required"),
+];
 
 /// Everything one proxy gets, by type and name.
 type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
@@ -106,6 +112,11 @@ impl Feeder {
 
     /// Feeds a snapshot, waits until Envoy has answered all of it, and gives what it refused.
     async fn feed(&mut self, snapshot: Snapshot) -> Result<Vec<String>> {
+        let follow: Vec<(ResourceType, ResourceName)> = snapshot
+            .keys()
+            .filter(|(kind, _)| matches!(kind, ResourceType::Endpoint | ResourceType::Route))
+            .cloned()
+            .collect();
         *self.replay.0.lock() = Arc::new(snapshot);
         self.turn += 1;
         let mesh = MeshConfig { proxy_listen_port: self.turn, ..MeshConfig::istio_defaults() };
@@ -120,10 +131,15 @@ impl Feeder {
                 .iter()
                 .filter_map(|kind| Some(format!("{}: {}", kind.kind.short_name(), kind.rejected.as_ref()?.message)))
                 .collect();
-            if info.types.iter().all(|kind| kind.in_sync || kind.rejected.is_some()) {
+            // What follows from a refused cluster or listener is never asked for.
+            let asked = |(kind, name): &(ResourceType, ResourceName)| {
+                info.types.iter().any(|watch| watch.kind == *kind && watch.names.contains(name))
+            };
+            let settled = info.types.iter().all(|kind| kind.in_sync || kind.rejected.is_some());
+            if settled && (!rejected.is_empty() || follow.iter().all(asked)) {
                 return Ok(rejected);
             }
-            ensure!(Instant::now() < end, "Envoy does not answer: {:?}", info.types);
+            ensure!(Instant::now() < end, "Envoy does not answer, or not ask for all of {follow:?}: {:?}", info.types);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
@@ -183,11 +199,14 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
     let extensions = feeder.extensions().await?;
     let codec = Codec::new();
     let mut refused = Vec::new();
+    let mut excused = BTreeSet::new();
     for case in Case::all(&here.join("cases")).iter().filter(|case| case.name.contains(&filter)) {
         for proxy in &case.proxies {
             let snapshot = translate(case, proxy, &extensions, &codec)?;
             for rejection in feeder.feed(snapshot).await.with_context(|| format!("{} {}", case.name, proxy.name))? {
-                if NOT_HERE.iter().any(|text| rejection.contains(text)) {
+                let as_istiod = AS_ISTIOD.iter().find(|(name, text)| *name == case.name && rejection.contains(text));
+                excused.extend(as_istiod.map(|(name, _)| *name));
+                if as_istiod.is_some() || NOT_HERE.iter().any(|text| rejection.contains(text)) {
                     continue;
                 }
                 refused.push(format!("{} {}: {rejection}", case.name, proxy.name));
@@ -197,6 +216,9 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
         }
     }
     feeder.drain.cancel();
+    let listed = AS_ISTIOD.iter().filter(|(name, _)| name.contains(&filter));
+    let better: Vec<&str> = listed.map(|(name, _)| *name).filter(|name| !excused.contains(name)).collect();
+    ensure!(better.is_empty(), "Envoy takes them now, take them out of AS_ISTIOD: {better:?}");
     ensure!(refused.is_empty(), "Envoy refuses:\n{}\n{}", refused.join("\n"), envoy.output());
     Ok(())
 }
