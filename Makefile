@@ -13,9 +13,10 @@ endif
 CARGO := cargo
 LOCKED := --locked
 
-test:
+test: tools
 	$(CARGO) fmt --all --check
 	$(MAKE) lint unit doc
+	$(MAKE) demo PROFILE=dev DEMO=once
 
 fmt:
 	$(CARGO) fmt --all
@@ -33,8 +34,14 @@ doc:
 tools:
 	scripts/tools
 
+# Optimised for people; the tests run it once as it is built anyway (PROFILE=dev DEMO=once).
+PROFILE ?= release
+OUT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
+
 demo: tools
-	$(CARGO) run $(LOCKED) --release --bin navarch
+	$(CARGO) build $(LOCKED) --profile $(PROFILE) --bin navarch
+	$(CARGO) build $(LOCKED) --profile $(PROFILE) -p navarch-testkit --bin demo
+	DEMO=$(DEMO) $(OUT)/demo $(OUT)/navarch .
 
 bench:
 	$(CARGO) bench $(LOCKED) --workspace
