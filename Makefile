@@ -39,8 +39,7 @@ PROFILE ?= release
 OUT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
 demo: tools
-	$(CARGO) build $(LOCKED) --profile $(PROFILE) --bin navarch
-	$(CARGO) build $(LOCKED) --profile $(PROFILE) -p navarch-testkit --bin demo
+	$(CARGO) build $(LOCKED) --profile $(PROFILE) --workspace --bins
 	DEMO=$(DEMO) $(OUT)/demo $(OUT)/navarch .
 
 bench:
