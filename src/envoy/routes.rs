@@ -20,6 +20,7 @@ mod domains;
 mod fault;
 mod fraction;
 mod gateway;
+mod groups;
 mod hash;
 mod headers;
 mod http_route;

@@ -1,9 +1,10 @@
 //! Which virtual hosts stand on a port, and whose they are.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::context::RouteContext;
-use super::domains::{self, Domains, PortForm};
+use super::domains;
 use super::http_route::has_routes;
 use super::port_services::{self, OutboundPort, PortService};
 use crate::api::hostname;
@@ -51,10 +52,26 @@ struct Wrapper {
     services: Vec<(Hostname, ServiceRef)>,
 }
 
-impl Query for Claims {
-    type Value = Vec<Claim>;
+/// The value of [`Claims`].
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ClaimTable {
+    /// The virtual hosts in their order.
+    pub(super) claims: Vec<Claim>,
+    /// Their places, by name.
+    by_name: BTreeMap<String, usize>,
+}
 
-    fn compute(&self, view: &View<'_>) -> Vec<Claim> {
+impl ClaimTable {
+    /// The virtual host of this name.
+    pub(super) fn find(&self, name: &str) -> Option<&Claim> {
+        self.claims.get(*self.by_name.get(name)?)
+    }
+}
+
+impl Query for Claims {
+    type Value = ClaimTable;
+
+    fn compute(&self, view: &View<'_>) -> ClaimTable {
         let services = port_services::services_on(view, self.at);
         let mut wrappers = of_virtual_services(view, self.at, &services);
         let routed: BTreeSet<Hostname> =
@@ -69,9 +86,14 @@ impl Query for Claims {
         }
         // Istio visits the ports of an HTTP proxy in random order; port 80 comes first here, as its domains stand without it.
         wrappers.sort_by_key(|wrapper| wrapper.port != HTTP_PORT);
-        let mut names = BTreeSet::new();
-        let claims = wrappers.into_iter().flat_map(Wrapper::claims);
-        claims.filter(|claim| names.insert(claim.name.clone())).collect()
+        let mut table = ClaimTable::default();
+        for claim in wrappers.into_iter().flat_map(Wrapper::claims) {
+            if let Entry::Vacant(entry) = table.by_name.entry(claim.name.clone()) {
+                entry.insert(table.claims.len());
+                table.claims.push(claim);
+            }
+        }
+        table
     }
 }
 
@@ -242,16 +264,5 @@ impl<'a> HostOwners<'a> {
             return Some(owner);
         }
         self.wildcards.iter().find(|(wildcard, _)| host.subset_of(wildcard)).map(|(_, owner)| *owner)
-    }
-}
-
-/// The domains that a virtual host asks for.
-pub(super) fn wanted_domains(view: &View<'_>, at: OutboundPort, claim: &Claim) -> Domains {
-    let form = if at.port == 0 { PortForm::WithPort(claim.port) } else { PortForm::Bare };
-    let service = claim.service.as_ref().map(|reference| port_services::cut(view, at, reference));
-    match service {
-        None => domains::of_host(claim.host.as_str()),
-        Some(None) => Domains::default(),
-        Some(Some(service)) => domains::of_service(view, &service, form),
     }
 }

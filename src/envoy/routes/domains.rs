@@ -9,13 +9,15 @@ use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
 use crate::registry::model::Service;
 
-/// The domains of one virtual host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Domains {
-    /// All of them, the main name first.
-    pub(super) all: Vec<String>,
-    /// Those that were derived from a name, and stand back where another host has that very name.
-    pub(super) derived: Vec<String>,
+/// One domain of a virtual host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Domain {
+    /// As it stands in the configuration.
+    pub(super) text: String,
+    /// Whether it was derived from a name, and stands back where another host has that very name.
+    pub(super) is_derived: bool,
+    /// The DNS namespace whose proxies alone know it; `None` is everyone.
+    pub(super) local_to: Option<Arc<str>>,
 }
 
 /// Whether domains stand with their port beside those without.
@@ -73,23 +75,35 @@ impl Query for IsInDnsNamespace {
 
 impl ProxyQuery for IsInDnsNamespace {}
 
+impl Domain {
+    /// One that everyone knows.
+    fn of_all(text: String) -> Self {
+        Self { text, is_derived: false, local_to: None }
+    }
+
+    /// Whether the proxy knows it.
+    pub(super) fn is_known(&self, view: &View<'_>) -> bool {
+        self.local_to.as_ref().is_none_or(|namespace| *view.derived(&IsInDnsNamespace(namespace.to_string())))
+    }
+}
+
 /// The domains of a service: its host and aliases with what they are derived to, the pods of a headless service, addresses.
-pub(super) fn of_service(view: &View<'_>, service: &Service, form: PortForm) -> Domains {
-    let mut domains = Domains::default();
+/// Those of other DNS namespaces than the proxy's are among them: nothing but [`Domain::is_known`] asks for that.
+pub(super) fn of_service(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Domain> {
+    let mut domains = Vec::new();
     let aliases = service.aliases.iter().map(|alias| alias.hostname.as_str());
     for host in std::iter::once(service.key.hostname.as_str()).chain(aliases) {
-        let derived = derived(view, host, form);
-        push(&mut domains.all, host, form);
-        domains.all.extend(derived.iter().cloned());
-        domains.derived.extend(derived);
+        domains.extend(in_form(host, form).map(Domain::of_all));
+        domains.extend(derived(view, host, form));
     }
     if service.is_headless() {
-        let pods: Vec<String> = domains.all.iter().map(|domain| format!("*.{domain}")).collect();
-        domains.all.extend(pods);
+        let pod = |domain: &Domain| Domain { text: format!("*.{}", domain.text), is_derived: false, ..domain.clone() };
+        let pods: Vec<Domain> = domains.iter().map(pod).collect();
+        domains.extend(pods);
     }
     for address in addresses(view, service, form) {
         if !address.is_empty() && *address != *UNSPECIFIED {
-            push(&mut domains.all, &address, form);
+            domains.extend(in_form(&address, form).map(Domain::of_all));
         }
     }
     domains
@@ -107,16 +121,17 @@ fn addresses(view: &View<'_>, service: &Service, form: PortForm) -> Vec<Arc<str>
 }
 
 /// The domain of a host that only a VirtualService names.
-pub(super) fn of_host(host: &str) -> Domains {
-    Domains { all: vec![bracketed(host)], derived: Vec::new() }
+pub(super) fn of_host(host: &str) -> Vec<Domain> {
+    vec![Domain::of_all(bracketed(host))]
 }
 
-/// Adds a name in the form asked for.
-fn push(domains: &mut Vec<String>, name: &str, form: PortForm) {
-    domains.push(bracketed(name));
-    if let PortForm::WithPort(port) = form {
-        domains.push(with_port(name, port));
-    }
+/// A name in the form asked for.
+fn in_form(name: &str, form: PortForm) -> impl Iterator<Item = String> {
+    let ported = match form {
+        PortForm::Bare => None,
+        PortForm::WithPort(port) => Some(with_port(name, port)),
+    };
+    std::iter::once(bracketed(name)).chain(ported)
 }
 
 /// A host in the form that a Host header has: IPv6 addresses in brackets.
@@ -130,43 +145,34 @@ pub(super) fn with_port(host: &str, port: u16) -> String {
 }
 
 /// The other names of a host: with a dot at its end, and shortened as the proxy's DNS domain allows.
-fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<String> {
-    let mut names = Vec::new();
+fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<Domain> {
+    let mut names: Vec<(String, Option<Arc<str>>)> = Vec::new();
+    let mut texts = Vec::new();
     if view.get(&RouteSettings).absolute_hosts {
         let absolute = format!("{host}.");
-        if let PortForm::WithPort(port) = form {
-            if host.parse::<IpAddr>().is_err() {
-                names.push(absolute.clone());
-            }
-            names.push(with_port(&absolute, port));
-        } else if host.parse::<IpAddr>().is_err() {
-            names.push(absolute);
+        // Istio leaves the dot out after an address, but not between address and port.
+        let is_address = host.parse::<IpAddr>().is_ok();
+        texts.extend(in_form(&absolute, form).skip(usize::from(is_address)).map(|text| (text, None)));
+    }
+    match &*view.derived(&DomainOfProxy) {
+        ProxyDomain::Kubernetes(suffix) if host.ends_with(suffix.as_str()) => names.extend(kubernetes_names(host)),
+        ProxyDomain::Kubernetes(_) => {}
+        ProxyDomain::Other(domain) => {
+            names.extend(shared_suffix_names(host, domain).into_iter().map(|name| (name, None)));
         }
     }
-    let short = match &*view.derived(&DomainOfProxy) {
-        ProxyDomain::Kubernetes(suffix) => {
-            if host.ends_with(suffix.as_str()) {
-                kubernetes_names(view, host)
-            } else {
-                Vec::new()
-            }
-        }
-        ProxyDomain::Other(domain) => shared_suffix_names(host, domain),
-    };
-    short.iter().for_each(|name| push(&mut names, name, form));
-    names
+    for (name, local_to) in names {
+        texts.extend(in_form(&name, form).map(|text| (text, local_to.clone())));
+    }
+    texts.into_iter().map(|(text, local_to)| Domain { text, is_derived: true, local_to }).collect()
 }
 
-/// The short names of `<name>.<namespace>.svc.<suffix>`: without the name's own namespace only in that namespace.
-fn kubernetes_names(view: &View<'_>, host: &str) -> Vec<String> {
+/// The short names of `<name>.<namespace>.svc.<suffix>`: the bare name for proxies of that namespace alone.
+fn kubernetes_names(host: &str) -> Vec<(String, Option<Arc<str>>)> {
     let Some((qualified, _)) = host.split_once(SVC) else { return Vec::new() };
     let Some((name, namespace)) = qualified.split_once('.') else { return Vec::new() };
-    let service = format!("{qualified}.svc");
-    if *view.derived(&IsInDnsNamespace(namespace.to_owned())) {
-        vec![name.to_owned(), service, qualified.to_owned()]
-    } else {
-        vec![qualified.to_owned(), service]
-    }
+    let short = (name.to_owned(), Some(Arc::from(namespace)));
+    vec![short, (format!("{qualified}.svc"), None), (qualified.to_owned(), None)]
 }
 
 /// The short names outside of Kubernetes: what stands before the labels that host and proxy share, and one shared label more
@@ -198,9 +204,18 @@ mod tests {
     }
 
     #[test]
+    fn the_bare_name_is_for_its_own_namespace() {
+        let names = kubernetes_names("reviews.shop.svc.cluster.local");
+        let expected = [("reviews", Some("shop")), ("reviews.shop.svc", None), ("reviews.shop", None)];
+        let expected = expected.map(|(name, local_to)| (name.to_owned(), local_to.map(Arc::from)));
+        assert_eq!(names, expected);
+        assert_eq!(kubernetes_names("reviews.svc.cluster.local"), []);
+    }
+
+    #[test]
     fn ipv6_addresses_stand_in_brackets() {
         assert_eq!(with_port("fd00::1", 80), "[fd00::1]:80");
-        assert_eq!(of_host("fd00::1").all, ["[fd00::1]"]);
+        assert_eq!(of_host("fd00::1"), [Domain::of_all("[fd00::1]".to_owned())]);
         assert_eq!(with_port("shop.example", 80), "shop.example:80");
     }
 }

@@ -4,9 +4,11 @@ use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
 
-use super::claims::{Claim, Claims, wanted_domains};
-use super::collisions::{Collisions, host_name};
+use super::claims::{Claim, Claims};
+use super::collisions::{WantedDomains, lost_domains};
 use super::default_route;
+use super::domains::with_port;
+use super::groups::{GroupBytes, Groups};
 use super::port_services::OutboundPort;
 use super::settings::RouteHeaders;
 use super::virtual_host::{DomainChoice, VirtualHostBytes, as_field};
@@ -95,18 +97,10 @@ pub(super) fn assemble(name: &str, hosts: &[Bytes]) -> Bytes {
     bytes.freeze()
 }
 
-/// All virtual hosts of a port by name, but for those that lost every domain.
+/// All virtual hosts of a port, group by group.
 fn all_hosts(view: &View<'_>, at: OutboundPort) -> Vec<Bytes> {
-    let claims = view.get(&Claims { at });
-    let collisions = view.get(&Collisions { at });
-    let mut sorted: Vec<&Claim> = claims.iter().collect();
-    sorted.sort_by(|a, b| a.name.cmp(&b.name));
-    let bytes = |claim: &Claim| {
-        let lost = collisions.get(&claim.name).cloned().unwrap_or_default();
-        let host = VirtualHostBytes { at, claim: claim.clone(), domains: DomainChoice::Without(lost) };
-        (*view.get(&host)).clone()
-    };
-    sorted.into_iter().map(bytes).collect()
+    let groups = view.get(&Groups { at });
+    groups.keys().map(|id| (*view.get(&GroupBytes { at, id: id.clone() })).clone()).collect()
 }
 
 /// The virtual hosts that have this host among their domains, each with the choice of its domains.
@@ -122,21 +116,19 @@ impl Query for SniffedHosts {
     type Value = Vec<(Claim, DomainChoice)>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let claims = view.get(&Claims { at: self.at });
-        let collisions = view.get(&Collisions { at: self.at });
-        let lost_by = |claim: &Claim| collisions.get(&claim.name).cloned().unwrap_or_default();
-        let name = host_name(&self.host, self.at.port);
-        let named = claims.iter().find(|claim| claim.name == name);
+        let table = view.get(&Claims { at: self.at });
+        let lost_by = |claim: &Claim| lost_domains(view, self.at, &claim.name);
         // A virtual host always asks for its own name. Only where it had to leave it to another is there need to search.
-        if let Some(claim) = named.filter(|claim| lost_by(claim).binary_search(&self.host).is_err()) {
+        let named = table.find(&with_port(&self.host, self.at.port));
+        if let Some(claim) = named.filter(|claim| !lost_by(claim).contains(&self.host)) {
             return vec![(claim.clone(), DomainChoice::Any)];
         }
         let has = |claim: &&Claim| {
-            let lost = lost_by(claim);
-            let wanted = wanted_domains(view, self.at, claim).all;
-            wanted.iter().any(|domain| *domain == self.host && lost.binary_search(domain).is_err())
+            let wanted = view.get(&WantedDomains { at: self.at, claim: (*claim).clone() });
+            let mut known = wanted.iter().filter(|domain| domain.text == self.host && domain.is_known(view));
+            known.next().is_some() && !lost_by(claim).contains(&self.host)
         };
-        let mut found: Vec<&Claim> = claims.iter().filter(has).collect();
+        let mut found: Vec<&Claim> = table.claims.iter().filter(has).collect();
         found.sort_by(|a, b| a.name.cmp(&b.name));
         match found.as_slice() {
             [only] => vec![((*only).clone(), DomainChoice::Any)],

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use navarch_proto::envoy::config::route::v3::{Route, VirtualHost};
 use prost::Message;
 
-use super::claims::{Claim, wanted_domains};
+use super::claims::Claim;
+use super::collisions::WantedDomains;
 use super::context::RouteContext;
 use super::domains::with_port;
 use super::http_route::http_routes;
@@ -90,9 +91,10 @@ impl VirtualHostBytes {
         };
         let needs_port = self.at.port == 0 && self.claim.port != 80;
         let mut domains: Vec<String> = Vec::new();
-        for domain in wanted_domains(view, self.at, &self.claim).all {
-            if lost.binary_search(&domain).is_err() && (!needs_port || domain.contains(':')) {
-                domains.push(domain);
+        for domain in view.get(&WantedDomains { at: self.at, claim: self.claim.clone() }).iter() {
+            let text = &domain.text;
+            if lost.binary_search(text).is_err() && (!needs_port || text.contains(':')) && domain.is_known(view) {
+                domains.push(text.clone());
             }
         }
         domains
