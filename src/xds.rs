@@ -17,6 +17,7 @@ mod body;
 mod changes;
 pub mod connections;
 mod frames;
+mod interner;
 mod mailbox;
 pub mod metrics;
 mod node;
@@ -25,6 +26,7 @@ mod request;
 pub mod server;
 mod session;
 mod stream;
+mod subscription;
 mod watch;
 
 pub use node::Caller;

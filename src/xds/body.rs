@@ -34,15 +34,20 @@ pub(super) struct Message {
 /// The task's end of a stream's responses.
 #[derive(Debug)]
 pub(super) struct Outbox {
+    /// The messages.
     messages: mpsc::Sender<Message>,
+    /// How the stream ended, told after the last message.
     end: oneshot::Sender<Status>,
 }
 
 /// The wire's end.
 #[derive(Debug)]
 pub(super) struct FrameBody {
+    /// The messages.
     messages: mpsc::Receiver<Message>,
+    /// The second half of a message whose head is out.
     payload: Option<Bytes>,
+    /// How the stream ended; `None` once that was said.
     end: Option<oneshot::Receiver<Status>>,
 }
 

@@ -116,6 +116,20 @@ impl Base {
     }
 }
 
+/// Those of `names` that stand for nothing. Costs a walk over both.
+pub(super) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
+    let mut missing = BTreeSet::new();
+    walk(
+        names.iter().map(|name| (name, ())),
+        collection.resources.iter(),
+        |_, _| {},
+        |name, ()| {
+            missing.insert(name.clone());
+        },
+    );
+    missing
+}
+
 /// The resource of this name.
 pub(super) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
     let at = collection.resources.binary_search_by(|resource| resource.name.cmp(name)).ok()?;
@@ -244,6 +258,7 @@ pub(super) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = 
     encode_state(&all)
 }
 
+/// A resource with its type, sharing its bytes.
 fn any(resource: &Resource) -> RawAny {
     RawAny { type_url: resource.kind.type_url().to_owned(), value: resource.body.clone() }
 }

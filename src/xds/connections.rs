@@ -20,6 +20,7 @@ use crate::push::resource::{Collection, ResourceType};
 /// All open streams.
 #[derive(Debug, Default)]
 pub struct Connections {
+    /// By number.
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
 }
 
@@ -117,16 +118,19 @@ impl Connections {
         found.inspect(|connection| connection.kick.cancel()).is_some()
     }
 
+    /// A stream has begun.
     pub(super) fn add(&self, connection: Arc<Connection>) {
         self.open.lock().insert(connection.number, connection);
     }
 
+    /// A stream has ended.
     pub(super) fn remove(&self, number: u64) {
         self.open.lock().remove(&number);
     }
 }
 
 impl Connection {
+    /// Looks at the stream.
     fn look(&self) -> ConnectionInfo {
         let session = self.session.lock();
         let types = session.watches.iter().map(|(kind, watch)| TypeInfo {
@@ -150,6 +154,7 @@ impl Connection {
         }
     }
 
+    /// A response as others see it.
     fn mark(&self, told: &Told) -> Mark {
         Mark { nonce: told.nonce.clone(), version: told.version.clone(), at: after(self.since, told.at) }
     }

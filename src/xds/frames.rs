@@ -1,13 +1,13 @@
 //! Differences and their bytes, computed once for all streams that make the same step.
 
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, Hash};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use rustc_hash::FxHashMap;
 
 use super::changes::{Base, Brought, Changes, Names};
+use super::interner::Interner;
 use crate::api::names::ResourceName;
 use crate::push::resource::Collection;
 
@@ -19,22 +19,33 @@ const BYTES: usize = 32 << 20;
 /// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
+    /// The steps.
     generations: Mutex<Generations>,
-    brought: Mutex<FxHashMap<u64, Weak<Brought>>>,
+    /// What clients brought: those that come back after a restart mostly bring the same.
+    pub(super) brought: Interner<Brought>,
+    /// What clients watch by name.
+    pub(super) names: Interner<BTreeSet<ResourceName>>,
 }
 
+/// The two generations.
 #[derive(Debug, Default)]
 struct Generations {
+    /// Steps made or used lately.
     young: FxHashMap<Step, Arc<Kept>>,
+    /// Those of the generation before.
     old: FxHashMap<Step, Arc<Kept>>,
+    /// Bytes of resource bodies in the young steps.
     bytes: usize,
 }
 
 /// A step by the addresses of what it goes between: zero for nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Step {
+    /// What the client has.
     base: usize,
+    /// What it shall have.
     latest: usize,
+    /// What it needs again.
     forced: usize,
 }
 
@@ -42,17 +53,24 @@ struct Step {
 /// not keep the collections alive.
 #[derive(Debug)]
 struct Kept {
+    /// What the step changes, once somebody has worked it out.
     changes: OnceLock<Arc<Changes>>,
+    /// Guards [`Step::base`].
     _base: Guard,
+    /// Guards [`Step::latest`].
     _latest: Weak<Collection>,
+    /// Guards [`Step::forced`].
     _forced: Weak<BTreeSet<ResourceName>>,
 }
 
 /// Guards the address of a base.
 #[derive(Debug)]
 enum Guard {
+    /// There is none.
     Nothing,
+    /// Of a collection.
     Sent(#[expect(dead_code, reason = "held, never read")] Weak<Collection>),
+    /// Of what a client brought.
     Brought(#[expect(dead_code, reason = "held, never read")] Weak<Brought>),
 }
 
@@ -76,21 +94,7 @@ impl Frames {
         changes
     }
 
-    /// One shared copy of what clients brought: proxies that come back after a restart mostly bring the same.
-    pub(super) fn intern(&self, brought: Brought) -> Arc<Brought> {
-        let hash = FxBuildHasher.hash_one(&brought);
-        let mut known = self.brought.lock();
-        if let Some(found) = known.get(&hash).and_then(Weak::upgrade)
-            && *found == brought
-        {
-            return found;
-        }
-        known.retain(|_, brought| brought.strong_count() > 0);
-        let brought = Arc::new(brought);
-        known.insert(hash, Arc::downgrade(&brought));
-        brought
-    }
-
+    /// The entry of a step, made if need be.
     fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Kept> {
         let (base_address, guard) = match base {
             Base::Nothing => (0, Guard::Nothing),
@@ -120,6 +124,7 @@ impl Frames {
 }
 
 impl Generations {
+    /// Counts a step that was worked out, and lets the young grow old when they are too many.
     fn charge(&mut self, bytes: usize) {
         self.bytes += bytes;
         if self.bytes > BYTES || self.young.len() > STEPS {

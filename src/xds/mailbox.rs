@@ -26,7 +26,9 @@ pub(super) struct Mail {
 /// The sink of one stream. The push thread puts in, the stream's task takes out; neither waits for the other.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
+    /// The mail.
     slots: Mutex<Slots>,
+    /// Wakes the stream's task.
     wake: Notify,
 }
 

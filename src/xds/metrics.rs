@@ -22,38 +22,56 @@ pub struct Count(Counter);
 /// Handles of all metrics of this room. Cloning shares them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
+    /// `pilot_xds`.
     connected: Family<VersionLabel, Gauge>,
+    /// `pilot_xds_pushes`.
     pushes: Family<TypeLabel, Count>,
+    /// `pilot_xds_push_time`.
     push_time: Family<TypeLabel, Histogram>,
+    /// `pilot_xds_send_time`.
     send_time: Histogram,
+    /// `pilot_xds_config_size_bytes`.
     size: Family<TypeLabel, Histogram>,
+    /// `pilot_proxy_convergence_time`.
     convergence: Histogram,
+    /// `pilot_total_xds_rejects`.
     rejects: Family<TypeLabel, Count>,
+    /// `pilot_xds_cds_reject`.
     rejected_clusters: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_eds_reject`.
     rejected_endpoints: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_lds_reject`.
     rejected_listeners: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_rds_reject`.
     rejected_routes: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_expired_nonce`.
     expired_nonces: Family<TypeLabel, Count>,
+    /// `pilot_total_xds_internal_errors`.
     errors: Count,
+    /// `pilot_xds_recv_max`.
     largest_request: Gauge,
 }
 
 /// The proxy's `ISTIO_VERSION`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct VersionLabel {
+    /// The version.
     version: Arc<str>,
 }
 
 /// The type: its short name, or its URL where Istio has that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TypeLabel {
+    /// The name or URL.
     r#type: &'static str,
 }
 
 /// Which proxy rejected, and with what code. Bounded by the connected proxies: [`Metrics::forget`] takes them out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
 pub(super) struct RejectLabel {
+    /// `<pod>.<namespace>`.
     node: Arc<str>,
+    /// The gRPC code by name.
     err: String,
 }
 
@@ -195,6 +213,7 @@ impl Metrics {
         self.largest_request.inner().fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
     }
 
+    /// The gauge of a type's rejections; Istio has none for the rarer types.
     fn rejections_of(&self, kind: ResourceType) -> Option<&Family<RejectLabel, Gauge>> {
         match kind {
             ResourceType::Cluster => Some(&self.rejected_clusters),

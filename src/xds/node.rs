@@ -74,6 +74,7 @@ pub(super) fn kind_name(kind: ProxyKind) -> &'static str {
     }
 }
 
+/// A `google.protobuf.Struct` as JSON.
 fn object(fields: impl IntoIterator<Item = (String, prost_types::Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(key, value)| (key, json(value))).collect())
 }
@@ -90,6 +91,7 @@ fn json(value: prost_types::Value) -> Value {
     }
 }
 
+/// A number; whole ones without a fraction, as people write ports.
 fn whole_or_not(number: f64) -> Value {
     let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
         #[expect(clippy::cast_possible_truncation, reason = "a whole number that fits, as was just asked")]

@@ -3,13 +3,11 @@
 //! Listeners and routes wait until the clusters that they may name are sent and warm; clusters are taken away only when no
 //! listener and no route can name them any more. Every wait is bounded.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::changes::Names;
 use super::session::Session;
 use super::watch::{Removals, Watch};
-use crate::api::names::ResourceName;
 use crate::push::resource::ResourceType;
 
 /// The longest that one type waits for another.
@@ -19,7 +17,7 @@ pub(super) const ORDER_WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Order {
     /// Endpoint sets that clusters sent on this stream wait for.
-    warming: BTreeSet<ResourceName>,
+    warming: Vec<Names>,
     /// Since when listeners or routes wait.
     held_since: Option<Duration>,
 }
@@ -31,7 +29,7 @@ impl Session {
         if warming.is_empty() {
             return;
         }
-        self.order.warming.extend(warming.iter().cloned());
+        self.order.warming.push(warming.clone());
         if let Some(endpoints) = self.watches.get_mut(&ResourceType::Endpoint) {
             endpoints.force(warming);
         }
@@ -59,10 +57,11 @@ impl Session {
         true
     }
 
-    /// Whether clusters are unsent, or wait for endpoints that the client has yet to ask for. A client that watches no
-    /// endpoints at all never asks.
+    /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the client has yet to ask for. A
+    /// client that watches no endpoints at all never asks.
     fn are_clusters_cold(&self) -> bool {
         self.is_unsent(ResourceType::Cluster)
+            || self.is_unsent(ResourceType::Endpoint)
             || !self.order.warming.is_empty() && self.watches.contains_key(&ResourceType::Endpoint)
     }
 
@@ -70,7 +69,7 @@ impl Session {
     pub(super) fn endpoints_sent(&mut self) {
         let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else { return };
         let interest = &endpoints.interest;
-        self.order.warming.retain(|name| !interest.wildcard && !interest.names.contains(name));
+        self.order.warming.retain(|names| !interest.wildcard && !names.is_subset(&interest.names));
     }
 
     /// Whether what is gone of a type may be taken from the client now.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use navarch_proto::google::rpc::Status as ErrorDetail;
+use prost::Message as _;
 use tonic::Status;
 
 use super::changes::Brought;
@@ -16,6 +17,12 @@ use crate::push::resource::ResourceType;
 const MAX_NAMES: usize = 100_000;
 /// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
 const MAX_NAME_BYTES: usize = 4096;
+/// Bytes of one type URL.
+const MAX_URL_BYTES: usize = 1024;
+/// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension names.
+const MAX_NODE_BYTES: usize = 1 << 20;
+/// Bytes kept of why a response was rejected.
+const MAX_ERROR_BYTES: usize = 4096;
 /// The name that stands for everything.
 const STAR: &str = "*";
 /// Health reports of virtual machines come over the same stream.
@@ -34,27 +41,9 @@ pub enum Protocol {
 #[derive(Debug)]
 pub(super) enum Request {
     /// All that the client wants of a type from now on.
-    State {
-        /// The type.
-        kind: ResourceType,
-        /// What it says about the last response.
-        quoted: Quoted,
-        /// What it wants.
-        wanted: Wanted,
-    },
+    State(StateRequest),
     /// What the client wants more and less of a type.
-    Delta {
-        /// The type.
-        kind: ResourceType,
-        /// What it says about an earlier response.
-        quoted: Quoted,
-        /// What it wants from now on.
-        subscribe: Wanted,
-        /// What it wants no longer.
-        unsubscribe: Wanted,
-        /// What it has from an earlier stream.
-        brought: Brought,
-    },
+    Delta(DeltaRequest),
     /// A type that is not served.
     Unserved {
         /// The type URL.
@@ -62,6 +51,32 @@ pub(super) enum Request {
     },
     /// A health report: nothing to answer.
     Health,
+}
+
+/// A state-of-the-world request.
+#[derive(Debug)]
+pub(super) struct StateRequest {
+    /// The type.
+    pub(super) kind: ResourceType,
+    /// What it says about the last response.
+    pub(super) quoted: Quoted,
+    /// What it wants.
+    pub(super) wanted: Wanted,
+}
+
+/// A delta request.
+#[derive(Debug)]
+pub(super) struct DeltaRequest {
+    /// The type.
+    pub(super) kind: ResourceType,
+    /// What it says about an earlier response.
+    pub(super) quoted: Quoted,
+    /// What it wants from now on.
+    pub(super) subscribe: Wanted,
+    /// What it wants no longer.
+    pub(super) unsubscribe: Wanted,
+    /// What it has from an earlier stream.
+    pub(super) brought: Brought,
 }
 
 /// What a request says about a response.
@@ -97,7 +112,7 @@ pub(super) trait Wire: prost::Message + Default + 'static {
     const PROTOCOL: Protocol;
 
     /// Who asks; clients say so on the first request only.
-    fn take_node(&mut self) -> Option<Node>;
+    fn node(&mut self) -> &mut Option<Node>;
 
     /// Whether it is a health report, which says nothing of who sends it.
     fn is_health(&self) -> bool;
@@ -109,20 +124,31 @@ pub(super) trait Wire: prost::Message + Default + 'static {
     fn parse(self) -> Result<Request, Status>;
 }
 
+/// Who sends a first request.
+///
+/// # Errors
+/// When it does not say, or says more than any honest client.
+pub(super) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
+    let node = request.node().take().filter(|node| !node.id.is_empty());
+    let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
+    if node.encoded_len() > MAX_NODE_BYTES {
+        return Err(Status::invalid_argument(format!("a node of more than {MAX_NODE_BYTES} bytes")));
+    }
+    Ok(node)
+}
+
 impl Wanted {
+    /// Takes a list of names.
     fn parse(names: Vec<String>) -> Result<Self, Status> {
         if names.len() > MAX_NAMES {
             return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} resource names in a request")));
         }
         let mut wanted = Self::default();
         for name in names {
-            if name.len() > MAX_NAME_BYTES {
-                return Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")));
-            }
             if name == STAR {
                 wanted.star = true;
             } else {
-                wanted.names.insert(ResourceName::new(name));
+                wanted.names.insert(resource_name(&name)?);
             }
         }
         Ok(wanted)
@@ -135,8 +161,12 @@ impl Wanted {
 }
 
 impl Quoted {
+    /// What a request says of a response.
     fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
-        let error = error.map(|error| Rejection { code: error.code, message: Arc::from(error.message) });
+        let error = error.map(|error| {
+            let message = error.message.get(..error.message.floor_char_boundary(MAX_ERROR_BYTES)).unwrap_or_default();
+            Rejection { code: error.code, message: Arc::from(message) }
+        });
         Self { nonce, error }
     }
 }
@@ -144,8 +174,8 @@ impl Quoted {
 impl Wire for DiscoveryRequest {
     const PROTOCOL: Protocol = Protocol::StateOfTheWorld;
 
-    fn take_node(&mut self) -> Option<Node> {
-        self.node.take()
+    fn node(&mut self) -> &mut Option<Node> {
+        &mut self.node
     }
 
     fn is_health(&self) -> bool {
@@ -154,18 +184,18 @@ impl Wire for DiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
-            return Ok(unserved(self.type_url));
+            return unserved(self.type_url);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
-        Ok(Request::State { kind, quoted, wanted: Wanted::parse(self.resource_names)? })
+        Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(self.resource_names)? }))
     }
 }
 
 impl Wire for DeltaDiscoveryRequest {
     const PROTOCOL: Protocol = Protocol::Delta;
 
-    fn take_node(&mut self) -> Option<Node> {
-        self.node.take()
+    fn node(&mut self) -> &mut Option<Node> {
+        &mut self.node
     }
 
     fn is_health(&self) -> bool {
@@ -174,22 +204,39 @@ impl Wire for DeltaDiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
-            return Ok(unserved(self.type_url));
+            return unserved(self.type_url);
         };
         if self.initial_resource_versions.len() > MAX_NAMES {
             return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")));
         }
         let brought = self.initial_resource_versions.into_iter();
-        Ok(Request::Delta {
+        let brought: Result<Vec<_>, Status> =
+            brought.map(|(name, version)| Ok((resource_name(&name)?, version))).collect();
+        Ok(Request::Delta(DeltaRequest {
             kind,
             quoted: Quoted::new(self.response_nonce, self.error_detail),
             subscribe: Wanted::parse(self.resource_names_subscribe)?,
             unsubscribe: Wanted::parse(self.resource_names_unsubscribe)?,
-            brought: Brought::new(brought.map(|(name, version)| (ResourceName::new(name), version))),
-        })
+            brought: Brought::new(brought?),
+        }))
     }
 }
 
-fn unserved(url: String) -> Request {
-    if url == HEALTH_URL { Request::Health } else { Request::Unserved { url } }
+/// A request of a type that is not among those served.
+fn unserved(url: String) -> Result<Request, Status> {
+    match url.as_str() {
+        HEALTH_URL => Ok(Request::Health),
+        _ if url.len() > MAX_URL_BYTES => {
+            Err(Status::invalid_argument(format!("a type URL of more than {MAX_URL_BYTES} bytes")))
+        }
+        _ => Ok(Request::Unserved { url }),
+    }
+}
+
+/// A name of bearable length.
+fn resource_name(name: &str) -> Result<ResourceName, Status> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")));
+    }
+    Ok(ResourceName::new(name))
 }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
+use tonic::codec::BufferSettings;
 use tonic::server::NamedService;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 use tonic::{Status, Streaming};
@@ -52,15 +53,20 @@ pub struct Limits {
 /// The aggregated discovery service. Clones are one service: all ports serve the same streams.
 #[derive(Clone, Debug)]
 pub struct Ads {
+    /// What its streams share.
     core: Arc<Core>,
 }
 
 /// What all streams share.
 #[derive(Debug)]
 pub(super) struct Core {
+    /// Where resources come from.
     pub(super) push: PushHandle,
+    /// Steps and their bytes.
     pub(super) frames: Frames,
+    /// The metrics.
     pub(super) metrics: Metrics,
+    /// The open streams.
     pub(super) connections: Arc<Connections>,
     /// Ends all streams.
     pub(super) drain: CancellationToken,
@@ -68,13 +74,20 @@ pub(super) struct Core {
     pub(super) started: Timestamp,
     /// The same as versions show it, to the second.
     pub(super) started_text: Arc<str>,
+    /// The steady clock at the start.
     pub(super) begun: Instant,
+    /// What one client may do.
     limits: Limits,
+    /// Who may begin when.
     admission: Admission,
+    /// Numbers given to streams.
     numbers: AtomicU64,
+    /// The streams' tasks.
     tasks: TaskTracker,
 }
 
+/// Bytes that a stream holds for requests to come; most are answers of a few hundred. Grows as need be.
+const REQUEST_BUFFER: usize = 2048;
 /// The service's name on the wire.
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 /// The path of its state-of-the-world method.
@@ -182,7 +195,7 @@ impl Ads {
             peer: parts.extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr),
             caller: parts.extensions.get::<Caller>().cloned(),
         };
-        let decoder = ProstCodec::<M, M>::raw_decoder(tonic::codec::BufferSettings::default());
+        let decoder = ProstCodec::<M, M>::raw_decoder(BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER));
         let requests = Streaming::new_request(decoder, body, None, Some(core.limits.request_bytes));
         let (outbox, responses) = body::channel();
         self.core.tasks.spawn(wait_and_run::<M>(core, begin, requests, outbox, origin));

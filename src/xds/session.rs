@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::changes::{Base, Brought};
 use super::frames::Frames;
 use super::mailbox::Mail;
 use super::order::{ORDER_WAIT, Order};
-use super::request::{Protocol, Quoted, Rejection, Request, Wanted};
+use super::request::{Protocol, Rejection, Request};
 use super::watch::{Removals, Told, Watch};
 use crate::api::names::ResourceName;
 use crate::push::engine::Interest;
@@ -64,17 +63,33 @@ pub(super) struct Response {
     pub(super) count: usize,
 }
 
+/// What a type does when there is room on the wire.
+#[derive(Debug)]
+enum Turn {
+    /// Nothing.
+    Idle,
+    /// It came to rest, with nothing to say.
+    Silent,
+    /// It says this.
+    Sends(Response),
+}
+
 /// The state.
 #[derive(Debug)]
 pub(super) struct Session {
+    /// What the client speaks.
     protocol: Protocol,
+    /// What the next response is marked with.
     marks: Marks,
     /// By type; no entry for types that were never asked for.
     pub(super) watches: BTreeMap<ResourceType, Watch>,
     /// Subscriptions that the push thread has yet to answer. What it sends before is for what the client wanted earlier.
     unanswered: BTreeMap<ResourceType, u32>,
+    /// What types wait for.
     pub(super) order: Order,
+    /// Types that are not served and were asked for.
     unserved: BTreeSet<String>,
+    /// Those of them that are to be answered.
     to_answer: VecDeque<String>,
     /// The newest snapshot heard of.
     revision: u64,
@@ -120,16 +135,8 @@ impl Session {
     pub(super) fn step(&mut self, event: Event, frames: &Frames) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Request(Request::State { kind, quoted, wanted }) => {
-                self.on_state(kind, quoted, wanted, &mut effects)
-            }
-            Event::Request(Request::Delta { kind, quoted, subscribe, unsubscribe, brought }) => {
-                if self.watches.contains_key(&kind) {
-                    self.on_delta(kind, quoted, subscribe, unsubscribe, &mut effects);
-                } else {
-                    self.on_first_delta(kind, quoted, subscribe, unsubscribe, brought, frames, &mut effects);
-                }
-            }
+            Event::Request(Request::State(request)) => self.on_state(request, frames, &mut effects),
+            Event::Request(Request::Delta(request)) => self.on_delta(request, frames, &mut effects),
             Event::Request(Request::Unserved { url }) => {
                 if self.unserved.len() >= MAX_UNSERVED {
                     effects.push(Effect::Refuse("too many types that are not served"));
@@ -146,6 +153,7 @@ impl Session {
         effects
     }
 
+    /// The push thread said what the client shall have.
     fn on_mail(&mut self, kind: ResourceType, mail: Mail) {
         self.revision = self.revision.max(mail.revision);
         let unanswered = self.unanswered.entry(kind).or_default();
@@ -160,133 +168,14 @@ impl Session {
         }
     }
 
-    fn on_state(&mut self, kind: ResourceType, quoted: Quoted, wanted: Wanted, effects: &mut Vec<Effect>) {
-        // Types that are wildcards by nature cannot be left: an empty list means all of them, as in Istio.
-        let wildcard = wanted.star || wanted.names.is_empty() && kind.is_wildcard_by_default();
-        let Quoted { nonce, error } = quoted;
-        let is_rejected = error.is_some();
-        if let Some(error) = &error {
-            effects.push(Effect::Rejected(kind, error.clone()));
-        }
-        let Some(watch) = self.watches.get_mut(&kind) else {
-            if wildcard || !wanted.names.is_empty() {
-                let interest = Interest { wildcard, names: Arc::new(wanted.names) };
-                self.watches.insert(kind, Watch::new(kind, interest, Base::Nothing));
-                self.refresh(kind, effects);
-            }
-            return;
-        };
-        if let Some(error) = error {
-            watch.reject(&nonce, error, Protocol::StateOfTheWorld);
-        }
-        if !wildcard && wanted.names.is_empty() {
-            self.watches.remove(&kind);
-            effects.push(Effect::Unsubscribe(kind));
-            return;
-        }
-        let last = watch.last_nonce();
-        if nonce.is_empty() && last.is_some() {
-            watch.restart();
-        } else if !nonce.is_empty() && last != Some(&*nonce) {
-            effects.push(Effect::Stale(kind));
-            return;
-        } else if !is_rejected {
-            watch.acknowledge(&nonce);
-        }
-        if wildcard == watch.interest.wildcard && wanted.names == *watch.interest.names {
-            return;
-        }
-        if wildcard && !watch.interest.wildcard {
-            watch.ask_for_all();
-        }
-        let added: Vec<ResourceName> = wanted.names.difference(&watch.interest.names).cloned().collect();
-        watch.ask(added);
-        watch.interest = Interest { wildcard, names: Arc::new(wanted.names) };
-        self.refresh(kind, effects);
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the parts of a request, taken apart once")]
-    fn on_first_delta(
-        &mut self,
-        kind: ResourceType,
-        quoted: Quoted,
-        subscribe: Wanted,
-        unsubscribe: Wanted,
-        brought: Brought,
-        frames: &Frames,
-        effects: &mut Vec<Effect>,
-    ) {
-        if let Some(error) = quoted.error {
-            effects.push(Effect::Rejected(kind, error));
-        }
-        let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
-        let wildcard = asks_for_all && !unsubscribe.star;
-        let mut names = subscribe.names;
-        if !wildcard {
-            // What the client has of named types it had asked for, as in Istio.
-            names.extend(brought.names().cloned());
-        }
-        names.retain(|name| !unsubscribe.names.contains(name));
-        let base = if brought.is_empty() { Base::Nothing } else { Base::Brought(frames.intern(brought)) };
-        let interest = Interest { wildcard, names: Arc::new(names) };
-        self.watches.insert(kind, Watch::new(kind, interest, base));
-        self.refresh(kind, effects);
-    }
-
-    fn on_delta(
-        &mut self,
-        kind: ResourceType,
-        quoted: Quoted,
-        subscribe: Wanted,
-        unsubscribe: Wanted,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(watch) = self.watches.get_mut(&kind) else { return };
-        let Quoted { nonce, error } = quoted;
-        // Subscriptions come with answers, too, and only once: a stale nonce does not void them.
-        let is_known = nonce.is_empty() || watch.last_nonce() == Some(&*nonce);
-        let is_answer = match error {
-            Some(error) => {
-                effects.push(Effect::Rejected(kind, error.clone()));
-                watch.reject(&nonce, error, Protocol::Delta)
-            }
-            None => watch.acknowledge(&nonce),
-        };
-        if !is_answer && !is_known {
-            effects.push(Effect::Stale(kind));
-        }
-        if subscribe.is_empty() && unsubscribe.is_empty() {
-            return;
-        }
-        let mut interest = watch.interest.clone();
-        interest.wildcard = (interest.wildcard || subscribe.star) && !unsubscribe.star;
-        let names = Arc::make_mut(&mut interest.names);
-        names.extend(subscribe.names.iter().cloned());
-        names.retain(|name| !unsubscribe.names.contains(name));
-        watch.ask(subscribe.names);
-        for name in &unsubscribe.names {
-            watch.let_go(name);
-        }
-        if interest.wildcard {
-            // The client cannot know whether the wildcard brings it the name that it let go.
-            watch.ask(unsubscribe.names);
-            if !watch.interest.wildcard {
-                watch.ask_for_all();
-            }
-        }
-        if interest != watch.interest {
-            watch.interest = interest;
-            self.refresh(kind, effects);
-        }
-    }
-
     /// Has the push thread told what the client wants of a type now.
-    fn refresh(&mut self, kind: ResourceType, effects: &mut Vec<Effect>) {
+    pub(super) fn refresh(&mut self, kind: ResourceType, frames: &Frames, effects: &mut Vec<Effect>) {
         let Some(watch) = self.watches.get_mut(&kind) else { return };
         if is_empty(&watch.interest) {
             watch.receive(Arc::new(Collection { kind, resources: Vec::new() }), self.revision);
             effects.push(Effect::Unsubscribe(kind));
         } else {
+            watch.interest.names = frames.names.intern(watch.interest.names.clone());
             *self.unanswered.entry(kind).or_default() += 1;
             effects.push(Effect::Subscribe(kind, watch.interest.clone()));
         }
@@ -300,35 +189,46 @@ impl Session {
             let (removed, payload) = (Vec::new(), Bytes::new());
             return Some(Response { kind: None, type_url, version, nonce, removed, payload, count: 0 });
         }
-        let response = ResourceType::ALL.into_iter().find_map(|kind| self.next_of(kind, now, frames));
-        if response.is_none() {
-            self.release();
+        loop {
+            let mut has_moved = false;
+            for kind in ResourceType::ALL {
+                match self.turn_of(kind, now, frames) {
+                    Turn::Idle => {}
+                    Turn::Silent => has_moved = true,
+                    Turn::Sends(response) => return Some(response),
+                }
+            }
+            // What came to rest without a word may be what an earlier type waited for.
+            if !has_moved {
+                self.release();
+                return None;
+            }
         }
-        response
     }
 
-    fn next_of(&mut self, kind: ResourceType, now: Duration, frames: &Frames) -> Option<Response> {
-        if self.is_unanswered(kind) || !self.watches.get(&kind)?.is_free(now) {
-            return None;
+    /// What one type does when there is room on the wire.
+    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &Frames) -> Turn {
+        if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
+            return Turn::Idle;
         }
         let removals = self.removals(kind, now);
-        let watch = self.watches.get(&kind)?;
-        let takes_away = removals == Removals::Allowed && watch.leaving_since().is_some();
-        if !watch.is_unsent() && !takes_away || !self.may_send(kind, now) {
-            return None;
+        let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(what);
+        let takes_away = removals == Removals::Allowed && has(|watch| watch.leaving_since().is_some());
+        if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
+            return Turn::Idle;
         }
-        let watch = self.watches.get_mut(&kind)?;
-        let composed = watch.compose(self.protocol, frames, removals)?;
+        let Some(watch) = self.watches.get_mut(&kind) else { return Turn::Idle };
+        let Some(composed) = watch.compose(self.protocol, frames, removals) else { return Turn::Idle };
         let told = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, told.clone(), now);
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
-        let Told { nonce, version, .. } = told?;
+        let Some(Told { nonce, version, .. }) = told else { return Turn::Silent };
         if kind == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
         }
-        Some(Response {
+        Turn::Sends(Response {
             kind: Some(kind),
             type_url: kind.type_url().to_owned(),
             version,
@@ -353,6 +253,7 @@ impl Session {
         self.watches.keys().all(|kind| !self.is_unsent(*kind))
     }
 
+    /// Whether what is known of a type is for what the client wanted earlier.
     fn is_unanswered(&self, kind: ResourceType) -> bool {
         self.unanswered.get(&kind).is_some_and(|count| *count > 0)
     }
@@ -368,6 +269,10 @@ impl Session {
     }
 }
 
+/// Whether nothing is wanted.
 fn is_empty(interest: &Interest) -> bool {
     !interest.wildcard && interest.names.is_empty()
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,10 +15,11 @@ use super::connections::{Connection, after};
 use super::mailbox::Mailbox;
 use super::metrics::RejectLabel;
 use super::node::{self, Caller};
-use super::request::Wire;
+use super::request::{Protocol, Wire, sender};
 use super::server::Core;
 use super::session::{Effect, Event, Marks, Session};
 use crate::push::engine::ProxyId;
+use crate::push::proxy::Proxy;
 use crate::push::resource::ResourceType;
 use crate::push::worker::Ended;
 
@@ -33,12 +34,17 @@ pub(super) struct Origin {
 
 /// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
 struct Stream {
+    /// What it shares with others.
     core: Arc<Core>,
+    /// What others may look at.
     connection: Arc<Connection>,
+    /// Where the push thread puts what the proxy shall have.
     mailbox: Arc<Mailbox>,
+    /// The session's time zero.
     begun: Instant,
     /// The proxy's `ISTIO_VERSION`.
     version: Arc<str>,
+    /// What the metrics hold of this proxy's rejections.
     rejections: BTreeSet<(ResourceType, RejectLabel)>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
@@ -60,6 +66,7 @@ pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Streaming<M>, outbox
     outbox.end(status);
 }
 
+/// Lets the client say who it is, and talks with it.
 async fn serve<M: Wire>(
     core: &Arc<Core>,
     mut requests: Streaming<M>,
@@ -72,9 +79,7 @@ async fn serve<M: Wire>(
         first = first_request(core, &mut requests) => first?,
     };
     let Some(mut first) = first else { return Ok(()) };
-    let node = first.take_node().filter(|node| !node.id.is_empty());
-    let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
-    let proxy = node::proxy(node, origin.caller.as_ref())?;
+    let proxy = node::proxy(sender(&mut first)?, origin.caller.as_ref())?;
     let mailbox = Arc::new(Mailbox::default());
     let proxy_id = core.push.connect(proxy.clone(), mailbox.clone()).await.map_err(push_ended)?;
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);
@@ -94,10 +99,11 @@ async fn first_request<M: Wire>(core: &Core, requests: &mut Streaming<M>) -> Res
 }
 
 impl Stream {
+    /// Makes the stream known.
     fn new(
         core: &Arc<Core>,
-        protocol: super::request::Protocol,
-        proxy: crate::push::proxy::Proxy,
+        protocol: Protocol,
+        proxy: Proxy,
         proxy_id: ProxyId,
         mailbox: Arc<Mailbox>,
         peer: Option<SocketAddr>,
@@ -125,8 +131,11 @@ impl Stream {
         Self { core, connection, mailbox, begun, version, rejections, changed: None }
     }
 
+    /// Moves requests, mail and responses until either side ends.
+    ///
     /// Requests go first: a client may be waiting for one, and they are cheap. Responses are made up when the wire has room,
     /// never before.
+    #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
     async fn talk<M: Wire>(&mut self, mut requests: Streaming<M>, outbox: &Outbox) -> Result<(), Status> {
         let connection = self.connection.clone();
         let mailbox = self.mailbox.clone();
@@ -165,12 +174,14 @@ impl Stream {
         }
     }
 
+    /// Takes a request in.
     async fn on_request<M: Wire>(&mut self, request: M) -> Result<(), Status> {
         let request = request.parse()?;
-        debug!(proxy = %self.connection.id, ?request, "request");
+        debug!(?request, "request");
         self.carry_out(Event::Request(request)).await
     }
 
+    /// Has the session take an event in, and does what it says.
     async fn carry_out(&mut self, event: Event) -> Result<(), Status> {
         let effects = self.connection.session.lock().step(event, &self.core.frames);
         let id = self.connection.proxy_id;
@@ -227,11 +238,12 @@ impl Stream {
         if let Some(kind) = kind {
             self.core.metrics.pushed(kind, message.len(), begin.elapsed());
             let bytes = message.len();
-            debug!(proxy = %self.connection.id, kind = kind.short_name(), count, removed, bytes, %nonce, "push");
+            debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
         }
         Ok(Some(message))
     }
 
+    /// When to look for something to send though nothing happens before.
     fn wake_at(&self) -> Option<Instant> {
         let now: Duration = self.begun.elapsed();
         self.connection.session.lock().wake_at(now).map(|at| self.begun + at)
@@ -250,10 +262,12 @@ impl Drop for Stream {
     }
 }
 
+/// How streams end when the server does.
 fn going_away() -> Status {
     Status::unavailable("the server is going away; connect again")
 }
 
+/// How streams end when the push thread has.
 fn push_ended(_: Ended) -> Status {
     Status::unavailable("the server is going away")
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::changes::{Base, Changes, Leaving, Names, encode_keeping, find};
+use super::changes::{Base, Changes, Leaving, Names, encode_keeping, find, missing};
 use super::frames::Frames;
 use super::request::{Protocol, Rejection};
 use crate::api::names::ResourceName;
@@ -22,14 +22,21 @@ const MAX_IN_FLIGHT: usize = 4;
 /// One subscription of a stream.
 #[derive(Debug)]
 pub(super) struct Watch {
+    /// The type.
     kind: ResourceType,
     /// What the client wants.
     pub(super) interest: Interest,
+    /// What it shall have; `None` until the push thread has answered.
     latest: Option<Arc<Collection>>,
+    /// The snapshot that this comes from.
     revision: u64,
+    /// What it has.
     held: Held,
+    /// Since when some of that waits to be taken away.
     leaving_since: Option<Duration>,
+    /// What it must be sent.
     owed: Owed,
+    /// What it has not answered, oldest first.
     in_flight: VecDeque<InFlight>,
     /// The client rejected the latest: nothing is sent until it changes.
     barred: bool,
@@ -62,8 +69,10 @@ pub(super) struct Told {
 /// What the client has.
 #[derive(Clone, Debug, Default)]
 struct Held {
+    /// The bulk of it.
     base: Base,
-    /// What it has beside the base and shall lose, later.
+    /// What it has, or may have, beside or instead of what is in the base, and shall lose unless it is sent anew. With the
+    /// resource where that is known.
     leaving: BTreeMap<ResourceName, Option<Arc<Resource>>>,
 }
 
@@ -81,9 +90,11 @@ struct Owed {
 /// A response that the client has not answered.
 #[derive(Debug)]
 struct InFlight {
+    /// Its marks.
     told: Told,
-    /// What the client had, and what was owed to it, before.
+    /// What the client had before.
     before: Held,
+    /// What was owed.
     owed: Owed,
 }
 
@@ -114,6 +125,7 @@ pub(super) struct Composed {
 }
 
 impl Owed {
+    /// Whether nothing is owed.
     fn is_nothing(&self) -> bool {
         !self.first && self.asked.is_empty() && self.forced.is_empty()
     }
@@ -156,15 +168,19 @@ impl Watch {
 
     /// The client asks for these names, whether or not it asked before.
     pub(super) fn ask(&mut self, names: impl IntoIterator<Item = ResourceName>) {
-        let before = self.owed.asked.len();
-        self.owed.asked.extend(names);
-        if self.owed.asked.len() > before {
+        let mut names = names.into_iter().peekable();
+        if names.peek().is_some() {
             self.barred = false;
         }
+        self.owed.asked.extend(names);
     }
 
-    /// The client asks for everything.
+    /// The client asks for everything, after it did not. What it was sent of that before, it has forgotten since, but for
+    /// what it watched by name.
     pub(super) fn ask_for_all(&mut self) {
+        let base = std::mem::take(&mut self.held.base);
+        let named = self.interest.names.iter().filter(|name| base.contains(name));
+        self.held.leaving.extend(named.map(|name| (name.clone(), None)));
         self.owed.first = true;
         self.barred = false;
     }
@@ -197,24 +213,27 @@ impl Watch {
 
     /// The client did not take the response with this nonce. What it has is what it had before, but for a part that it may
     /// have taken; the next change is told from there. False if no such response is unanswered.
-    pub(super) fn reject(&mut self, nonce: &str, rejection: Rejection, protocol: Protocol) -> bool {
+    pub(super) fn reject(&mut self, nonce: &str, rejection: Rejection) -> bool {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         let sent = std::mem::replace(&mut self.held, answered.before);
         self.held.leaving.extend(sent.leaving);
-        if protocol == Protocol::Delta
-            && let Base::Sent(collection) = &sent.base
-        {
-            // Should one of these vanish before the client has taken it, it is told so in case it did take it.
-            let new = Changes::between(&self.held.base, collection, None).resources;
-            self.held.leaving.extend(new.iter().map(|resource| (resource.name.clone(), Some(resource.clone()))));
+        if let Base::Sent(collection) = &sent.base {
+            // Whether it took these, or what it had of them before, nobody knows: each is told anew, there or gone.
+            let Changes { resources, removed, .. } = Changes::between(&self.held.base, collection, None);
+            let touched = resources.iter().map(|resource| &resource.name).chain(removed.iter().map(|(name, _)| name));
+            self.held.leaving.extend(touched.map(|name| (name.clone(), None)));
         }
         self.owed.asked.extend(answered.owed.asked);
         self.owed.forced.extend(answered.owed.forced);
+        for later in &mut self.in_flight {
+            later.before = self.held.clone();
+        }
         self.history.rejected = Some(rejection);
         self.barred = true;
         true
     }
 
+    /// Takes out what is answered by this nonce, and all before it.
     fn take_answered(&mut self, nonce: &str) -> Vec<InFlight> {
         match self.in_flight.iter().position(|sent| &*sent.told.nonce == nonce) {
             Some(at) => self.in_flight.drain(..=at).collect(),
@@ -279,6 +298,7 @@ impl Watch {
         })
     }
 
+    /// A delta response: what changed, and the names that are gone.
     fn compose_delta(
         &self,
         changes: Arc<Changes>,
@@ -287,8 +307,7 @@ impl Watch {
         removals: Removals,
     ) -> Composed {
         // Names that do not exist are told as removed at once: the client waits for an answer.
-        let mut removed: BTreeSet<ResourceName> =
-            self.owed.asked.iter().filter(|name| find(latest, name).is_none()).cloned().collect();
+        let mut removed = missing(&self.owed.asked, latest);
         let mut leaving = gone;
         match removals {
             Removals::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
@@ -299,6 +318,7 @@ impl Watch {
         Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
     }
 
+    /// A state-of-the-world response of a type that is told whole.
     fn compose_whole(
         &self,
         changes: &Arc<Changes>,
@@ -307,8 +327,12 @@ impl Watch {
         removals: Removals,
         frames: &Frames,
     ) -> Composed {
-        let mut worth_sending = self.owed.first || !self.owed.asked.is_empty() || !changes.resources.is_empty();
+        // What the client may or may not have cannot be kept for it.
+        let is_doubtful = gone.values().any(Option::is_none);
+        let mut worth_sending =
+            self.owed.first || is_doubtful || !self.owed.asked.is_empty() || !changes.resources.is_empty();
         let mut leaving = gone;
+        leaving.retain(|_, resource| resource.is_some());
         if removals == Removals::Allowed {
             worth_sending |= !leaving.is_empty();
             leaving.clear();
@@ -328,8 +352,8 @@ impl Watch {
 
     /// The step to take. Shared, unless this client asked for what it has.
     fn changes(&self, frames: &Frames, latest: &Arc<Collection>) -> Arc<Changes> {
-        let again: BTreeSet<ResourceName> =
-            self.owed.asked.iter().filter(|name| self.held.base.contains(name)).cloned().collect();
+        let again = self.owed.asked.iter().chain(self.held.leaving.keys());
+        let again: BTreeSet<ResourceName> = again.filter(|name| self.held.base.contains(name)).cloned().collect();
         match self.owed.forced.as_slice() {
             [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
             [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
@@ -352,6 +376,7 @@ impl Watch {
         all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_wanted(name)).collect()
     }
 
+    /// Whether the client wants this name.
     fn is_wanted(&self, name: &ResourceName) -> bool {
         self.interest.wildcard || self.interest.names.contains(name)
     }

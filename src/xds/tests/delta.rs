@@ -40,6 +40,7 @@ fn names_come_and_go() {
         client.subscribe(EDS, &["b", "nobody"]).await;
         client.take().await.is(EDS, &["b=1"], &["nobody"]);
         client.change(EDS, &[], &["a"]).await;
+        mesh.until(|streams| streams[0].types[0].names.len() == 2).await;
         mesh.edit(&[(EDS, "a", body("2"))]).await;
         mesh.edit(&[(EDS, "b", body("2"))]).await;
         client.take().await.is(EDS, &["b=2"], &[]);

@@ -33,6 +33,7 @@ fn added_names_are_answered_alone_and_dropped_ones_not_at_all() {
         client.request(EDS, &["a", "b"], &first.nonce, None).await;
         let second = client.take(&["a", "b"]).await.is(EDS, &["b1"], &[]);
         client.request(EDS, &["b"], &second.nonce, None).await;
+        mesh.until(|streams| streams[0].types[0].names.len() == 1).await;
         mesh.edit(&[(EDS, "a", body("a2"))]).await;
         mesh.edit(&[(EDS, "b", body("b2"))]).await;
         let third = client.take(&["b"]).await.is(EDS, &["b2"], &[]);

@@ -1,0 +1,169 @@
+//! Make before break, transition by transition.
+
+use super::super::*;
+use super::rig::*;
+
+/// A delta stream that has a cluster with its endpoints, a listener and a route, all answered.
+fn settled() -> Rig {
+    let mut rig = Rig::new(Protocol::Delta);
+    for (kind, names, resources) in [
+        (CDS, &[][..], &[("old", "1")][..]),
+        (EDS, &["old"], &[("old", "1")]),
+        (LDS, &[], &[("l", "1")]),
+        (RDS, &["r"], &[("r", "old")]),
+    ] {
+        rig.request(delta(kind, names, "", None));
+        rig.answer(kind, resources);
+        let got = rig.next().unwrap();
+        assert_eq!(got.kind, kind);
+        rig.request(delta(kind, &[], &got.nonce, None));
+    }
+    rig.is_silent();
+    rig
+}
+
+#[test]
+fn routes_wait_until_the_endpoints_of_new_clusters_are_sent() {
+    let mut rig = settled();
+    rig.change(CDS, &[("new", "1"), ("old", "1")]);
+    rig.change(RDS, &[("r", "new")]);
+    rig.sends(CDS, &["new=1"], &[]);
+    rig.is_silent();
+    rig.request(delta(EDS, &["new"], "", None));
+    rig.is_silent();
+    rig.answer(EDS, &[("new", "1"), ("old", "1")]);
+    rig.sends(EDS, &["new=1"], &[]);
+    rig.sends(RDS, &["r=new"], &[]);
+}
+
+#[test]
+fn they_do_not_wait_for_ever() {
+    let mut rig = settled();
+    rig.change(CDS, &[("new", "1"), ("old", "1")]);
+    rig.change(RDS, &[("r", "new")]);
+    rig.sends(CDS, &["new=1"], &[]);
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(5)));
+    rig.now = seconds(5);
+    let nonce = rig.sends(RDS, &["r=new"], &[]);
+    rig.request(delta(RDS, &[], &nonce, None));
+    // What was never asked for is not waited for again.
+    rig.change(RDS, &[("r", "newer")]);
+    rig.sends(RDS, &["r=newer"], &[]);
+}
+
+#[test]
+fn who_watches_no_endpoints_waits_for_none() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(CDS, &[], "", None));
+    rig.request(delta(LDS, &[], "", None));
+    rig.answer(CDS, &[("a", "1")]);
+    rig.answer(LDS, &[("l", "1")]);
+    rig.sends(CDS, &["a=1"], &[]);
+    rig.sends(LDS, &["l=1"], &[]);
+}
+
+#[test]
+fn endpoints_and_secrets_never_wait() {
+    let mut rig = settled();
+    rig.change(CDS, &[("new", "1"), ("old", "1")]);
+    rig.sends(CDS, &["new=1"], &[]);
+    rig.change(EDS, &[("old", "2")]);
+    rig.sends(EDS, &["old=2"], &[]);
+    rig.request(delta(SDS, &["cert"], "", None));
+    rig.answer(SDS, &[("cert", "1")]);
+    rig.sends(SDS, &["cert=1"], &[]);
+}
+
+#[test]
+fn clusters_leave_when_listeners_and_routes_are_answered() {
+    let mut rig = settled();
+    rig.change(CDS, &[("new", "1")]);
+    rig.change(LDS, &[("l", "2")]);
+    rig.change(RDS, &[("r", "new")]);
+    let clusters = rig.sends(CDS, &["new=1"], &[]);
+    rig.request(delta(CDS, &[], &clusters, None));
+    rig.request(delta(EDS, &["new"], "", None));
+    rig.answer(EDS, &[("new", "1"), ("old", "1")]);
+    rig.sends(EDS, &["new=1"], &[]);
+    let listeners = rig.sends(LDS, &["l=2"], &[]);
+    let routes = rig.sends(RDS, &["r=new"], &[]);
+    rig.request(delta(LDS, &[], &listeners, None));
+    rig.is_silent();
+    // A rejection is an answer.
+    rig.request(delta(RDS, &[], &routes, Some("no")));
+    rig.sends(CDS, &[], &["old"]);
+}
+
+#[test]
+fn clusters_leave_after_a_while_whatever_is_answered() {
+    let mut rig = settled();
+    rig.change(CDS, &[]);
+    rig.change(RDS, &[("r", "none")]);
+    rig.sends(RDS, &["r=none"], &[]);
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(5)));
+    rig.now = seconds(5);
+    rig.sends(CDS, &[], &["old"]);
+}
+
+#[test]
+fn clusters_leave_at_once_when_nothing_else_changes() {
+    let mut rig = settled();
+    rig.change(CDS, &[("new", "1")]);
+    rig.sends(CDS, &["new=1"], &["old"]);
+}
+
+#[test]
+fn a_cluster_that_comes_back_before_it_left_is_sent_and_stays() {
+    let mut rig = settled();
+    rig.change(CDS, &[]);
+    rig.change(RDS, &[("r", "none")]);
+    let routes = rig.sends(RDS, &["r=none"], &[]);
+    rig.is_silent();
+    rig.change(CDS, &[("old", "1")]);
+    rig.sends(CDS, &["old=1"], &[]);
+    rig.sends(EDS, &["old=1"], &[]);
+    rig.request(delta(RDS, &[], &routes, None));
+    rig.is_silent();
+}
+
+#[test]
+fn endpoints_leave_after_their_clusters() {
+    let mut rig = settled();
+    rig.change(CDS, &[]);
+    rig.change(EDS, &[]);
+    let clusters = rig.sends(CDS, &[], &["old"]);
+    rig.is_silent();
+    rig.request(delta(CDS, &[], &clusters, None));
+    rig.sends(EDS, &[], &["old"]);
+}
+
+#[test]
+fn endpoints_of_a_cluster_that_the_client_dropped_are_not_spoken_of() {
+    let mut rig = settled();
+    rig.change(CDS, &[]);
+    rig.change(EDS, &[]);
+    let clusters = rig.sends(CDS, &[], &["old"]);
+    rig.request(delta(EDS, &["-old"], "", None));
+    rig.request(delta(CDS, &[], &clusters, None));
+    rig.is_silent();
+}
+
+#[test]
+fn a_changed_cluster_has_its_endpoints_again_together_with_changed_ones() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(CDS, &[], "", None));
+    rig.answer(CDS, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let nonce = rig.sends(CDS, &["a=1", "b=1", "c=1"], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.request(delta(EDS, &["a", "b", "c"], "", None));
+    rig.answer(EDS, &[("a", "1"), ("b", "1"), ("c", "1")]);
+    let nonce = rig.sends(EDS, &["a=1", "b=1", "c=1"], &[]);
+    rig.request(delta(EDS, &[], &nonce, None));
+    rig.change(CDS, &[("a", "2"), ("b", "1"), ("c", "1")]);
+    rig.change(EDS, &[("a", "1"), ("b", "1"), ("c", "2")]);
+    rig.sends(CDS, &["a=2"], &[]);
+    rig.sends(EDS, &["a=1", "c=2"], &[]);
+    rig.is_silent();
+}

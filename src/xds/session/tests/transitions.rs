@@ -1,0 +1,257 @@
+//! Each transition on its own.
+
+use super::super::*;
+use super::rig::*;
+
+fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
+    let one = |effect: &Effect| match effect {
+        Effect::Subscribe(kind, interest) => {
+            let names = interest.names.iter().map(|name| name.as_str().to_owned()).collect();
+            Some((*kind, interest.wildcard, names))
+        }
+        _ => None,
+    };
+    effects.iter().filter_map(one).collect()
+}
+
+#[test]
+fn what_a_first_request_subscribes_to() {
+    let names = |names: &[&str]| strings(names);
+    for (request, expected) in [
+        (delta(CDS, &[], "", None), vec![(CDS, true, names(&[]))]),
+        (delta(CDS, &["*"], "", None), vec![(CDS, true, names(&[]))]),
+        (delta(CDS, &["a", "*"], "", None), vec![(CDS, true, names(&["a"]))]),
+        (delta(CDS, &["a"], "", None), vec![(CDS, false, names(&["a"]))]),
+        (delta(CDS, &["*", "-*"], "", None), vec![]),
+        (delta(EDS, &[], "", None), vec![]),
+        (delta(EDS, &["a"], "", None), vec![(EDS, false, names(&["a"]))]),
+        (delta(EDS, &["a", "b", "-b"], "", None), vec![(EDS, false, names(&["a"]))]),
+    ] {
+        let shown = format!("{request:?}");
+        let effects = Rig::new(Protocol::Delta).request(request);
+        assert_eq!(subscribes(&effects), expected, "{shown}");
+    }
+    for (request, expected) in [
+        (state(CDS, &[], "", None), vec![(CDS, true, names(&[]))]),
+        (state(CDS, &["*", "a"], "", None), vec![(CDS, true, names(&["a"]))]),
+        (state(LDS, &["a"], "", None), vec![(LDS, false, names(&["a"]))]),
+        (state(EDS, &[], "", None), vec![]),
+        (state(EDS, &["a"], "old", None), vec![(EDS, false, names(&["a"]))]),
+    ] {
+        let shown = format!("{request:?}");
+        let effects = Rig::new(Protocol::StateOfTheWorld).request(request);
+        assert_eq!(subscribes(&effects), expected, "{shown}");
+    }
+}
+
+#[test]
+fn nothing_is_sent_before_the_answer_to_the_last_subscription() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(EDS, &["a"], "", None));
+    rig.is_silent();
+    rig.request(delta(EDS, &["b"], "", None));
+    rig.answer(EDS, &[("a", "1")]);
+    rig.change(EDS, &[("a", "2")]);
+    rig.is_silent();
+    rig.answer(EDS, &[("a", "2"), ("b", "1")]);
+    rig.sends(EDS, &["a=2", "b=1"], &[]);
+}
+
+#[test]
+fn one_response_of_a_type_is_in_flight_and_the_newest_follows() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(SDS, &["a"], "", None));
+    rig.answer(SDS, &[("a", "1")]);
+    let first = rig.sends(SDS, &["a=1"], &[]);
+    rig.change(SDS, &[("a", "2")]);
+    rig.change(SDS, &[("a", "3")]);
+    rig.is_silent();
+    // Other types do not wait.
+    rig.request(delta(EDS, &["x"], "", None));
+    rig.answer(EDS, &[]);
+    rig.sends(EDS, &[], &["x"]);
+    assert_eq!(rig.request(delta(SDS, &[], &first, None)), []);
+    rig.sends(SDS, &["a=3"], &[]);
+}
+
+#[test]
+fn a_client_that_does_not_answer_gets_changes_every_few_seconds() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(SDS, &["a"], "", None));
+    rig.answer(SDS, &[("a", "1")]);
+    let first = rig.sends(SDS, &["a=1"], &[]);
+    assert_eq!(rig.session.wake_at(rig.now), None);
+    rig.change(SDS, &[("a", "2")]);
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(5)));
+    rig.now = seconds(5);
+    let second = rig.sends(SDS, &["a=2"], &[]);
+    // Late answers are still answers.
+    assert_eq!(rig.request(delta(SDS, &[], &first, None)), []);
+    rig.change(SDS, &[("a", "3")]);
+    rig.is_silent();
+    rig.request(delta(SDS, &[], &second, None));
+    rig.sends(SDS, &["a=3"], &[]);
+}
+
+#[test]
+fn equal_content_is_not_sent() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(LDS, &[], "", None));
+    rig.answer(LDS, &[("a", "1")]);
+    let nonce = rig.sends(LDS, &["a=1"], &[]);
+    rig.request(delta(LDS, &[], &nonce, None));
+    rig.change(LDS, &[("a", "1")]);
+    rig.is_silent();
+    assert!(rig.session.is_all_sent());
+}
+
+#[test]
+fn what_a_nonce_makes_of_a_request() {
+    for (protocol, make) in
+        [(Protocol::Delta, delta as fn(_, &[&str], &str, Option<&str>) -> _), (Protocol::StateOfTheWorld, state)]
+    {
+        let mut rig = Rig::new(protocol);
+        rig.request(make(RDS, &["r"], "", None));
+        rig.answer(RDS, &[("r", "1")]);
+        let first = rig.next().unwrap().nonce;
+        assert_eq!(rig.request(make(RDS, &["r"], "nonsense", None)).first(), Some(&Effect::Stale(RDS)));
+        let acked = |rig: &Rig| rig.session.watches[&RDS].history.acked.as_ref().map(|told| told.nonce.to_string());
+        assert_eq!(acked(&rig), None);
+        let same: &[&str] = if protocol == Protocol::Delta { &[] } else { &["r"] };
+        assert_eq!(rig.request(make(RDS, same, &first, None)), []);
+        assert_eq!(acked(&rig), Some(first.clone()));
+        // Again: nothing new.
+        assert_eq!(rig.request(make(RDS, same, &first, None)), []);
+        rig.change(RDS, &[("r", "2")]);
+        let second = rig.next().unwrap().nonce;
+        assert_ne!(first, second);
+        assert_eq!(rig.request(make(RDS, same, &first, None)), [Effect::Stale(RDS)]);
+        assert_eq!(rig.request(make(RDS, same, &second, None)), []);
+        assert_eq!(acked(&rig), Some(second));
+    }
+}
+
+#[test]
+fn a_rejection_is_kept_bars_the_type_and_is_lifted_by_an_answer() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(RDS, &["r"], "", None));
+    rig.answer(RDS, &[("r", "bad")]);
+    let nonce = rig.sends(RDS, &["r=bad"], &[]);
+    let rejection = Rejection { code: 13, message: Arc::from("why") };
+    assert_eq!(rig.request(delta(RDS, &[], &nonce, Some("why"))), [Effect::Rejected(RDS, rejection.clone())]);
+    assert_eq!(rig.session.watches[&RDS].history.rejected, Some(rejection));
+    rig.is_silent();
+    rig.now = seconds(60);
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(rig.now), None);
+    // Asked for by name it is sent again.
+    rig.request(delta(RDS, &["r"], "", None));
+    let nonce = rig.sends(RDS, &["r=bad"], &[]);
+    rig.request(delta(RDS, &[], &nonce, None));
+    assert_eq!(rig.session.watches[&RDS].history.rejected, None);
+}
+
+#[test]
+fn the_rejection_of_an_earlier_response_counts_after_a_later_one_was_sent() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(RDS, &["r", "s"], "", None));
+    rig.answer(RDS, &[("r", "1"), ("s", "1")]);
+    let first = rig.sends(RDS, &["r=1", "s=1"], &[]);
+    rig.change(RDS, &[("r", "2"), ("s", "1")]);
+    rig.now = seconds(5);
+    let second = rig.sends(RDS, &["r=2"], &[]);
+    rig.request(delta(RDS, &[], &first, Some("no")));
+    rig.request(delta(RDS, &[], &second, None));
+    rig.change(RDS, &[("r", "3"), ("s", "1")]);
+    // All that the first response held is sent again.
+    rig.sends(RDS, &["r=3", "s=1"], &[]);
+}
+
+#[test]
+fn what_may_have_been_taken_of_a_rejected_response_is_taken_back() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(LDS, &[], "", None));
+    rig.answer(LDS, &[("a", "1"), ("b", "1")]);
+    let nonce = rig.sends(LDS, &["a=1", "b=1"], &[]);
+    rig.request(delta(LDS, &[], &nonce, None));
+    rig.change(LDS, &[("b", "2"), ("c", "1")]);
+    let nonce = rig.sends(LDS, &["b=2", "c=1"], &["a"]);
+    rig.request(delta(LDS, &[], &nonce, Some("no")));
+    rig.change(LDS, &[("b", "1")]);
+    rig.sends(LDS, &["b=1"], &["a", "c"]);
+}
+
+#[test]
+fn names_wanted_again_are_sent_again() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(delta(EDS, &["a", "b"], "", None));
+    rig.answer(EDS, &[("a", "1"), ("b", "1")]);
+    let nonce = rig.sends(EDS, &["a=1", "b=1"], &[]);
+    rig.request(delta(EDS, &[], &nonce, None));
+    rig.request(delta(EDS, &["-a"], "", None));
+    rig.request(delta(EDS, &["a"], "", None));
+    rig.answer(EDS, &[("b", "1")]);
+    rig.is_silent();
+    rig.answer(EDS, &[("a", "1"), ("b", "1")]);
+    let nonce = rig.sends(EDS, &["a=1"], &[]);
+    rig.request(delta(EDS, &[], &nonce, None));
+    // Subscribed to twice: the client has its reasons.
+    assert_eq!(rig.request(delta(EDS, &["b"], "", None)), []);
+    rig.sends(EDS, &["b=1"], &[]);
+}
+
+#[test]
+fn a_type_left_for_a_while_keeps_its_count() {
+    let mut rig = Rig::new(Protocol::StateOfTheWorld);
+    rig.request(state(EDS, &["a"], "", None));
+    assert_eq!(rig.request(state(EDS, &[], "", None)), [Effect::Unsubscribe(EDS)]);
+    rig.request(state(EDS, &["b"], "", None));
+    rig.answer(EDS, &[("a", "1")]);
+    rig.is_silent();
+    rig.answer(EDS, &[("b", "1")]);
+    rig.sends(EDS, &["1"], &[]);
+}
+
+#[test]
+fn a_wildcard_given_up_for_names_is_answered_for_those() {
+    let mut rig = Rig::new(Protocol::StateOfTheWorld);
+    rig.request(state(LDS, &[], "", None));
+    rig.answer(LDS, &[("a", "a1"), ("b", "b1")]);
+    let nonce = rig.sends(LDS, &["a1", "b1"], &[]);
+    rig.request(state(LDS, &["b"], &nonce, None));
+    rig.answer(LDS, &[("b", "b1")]);
+    let nonce = rig.sends(LDS, &["b1"], &[]);
+    rig.request(state(LDS, &["*"], &nonce, None));
+    rig.answer(LDS, &[("a", "a1"), ("b", "b1")]);
+    rig.sends(LDS, &["a1", "b1"], &[]);
+}
+
+#[test]
+fn marks_are_never_used_twice() {
+    let mut rig = Rig::new(Protocol::StateOfTheWorld);
+    let mut nonces = std::collections::BTreeSet::new();
+    for round in 0..10 {
+        rig.request(state(LDS, &[], "", None));
+        if round == 0 {
+            rig.answer(LDS, &[("a", "1")]);
+        }
+        assert!(nonces.insert(rig.sends(LDS, &["1"], &[])));
+    }
+    assert!(nonces.contains("start/1-1.10"), "{nonces:?}");
+}
+
+#[test]
+fn too_much_is_refused() {
+    let mut rig = Rig::new(Protocol::Delta);
+    let unserved = |number: usize| Request::Unserved { url: format!("type.googleapis.com/t{number}") };
+    assert!((0..MAX_UNSERVED).all(|number| rig.request(unserved(number)).is_empty()));
+    assert!(matches!(&*rig.request(unserved(MAX_UNSERVED)), [Effect::Refuse(_)]));
+    let many: Vec<String> = (0..=MAX_WATCHED).map(|number| number.to_string()).collect();
+    let mut refused = false;
+    for some in many.chunks(50_000) {
+        let names: Vec<&str> = some.iter().map(String::as_str).collect();
+        refused |= rig.request(delta(EDS, &names, "", None)).iter().any(|effect| matches!(effect, Effect::Refuse(_)));
+    }
+    assert!(refused);
+}
