@@ -15,6 +15,7 @@
 mod admission;
 mod body;
 mod changes;
+mod compose;
 pub mod connections;
 mod frames;
 mod interner;

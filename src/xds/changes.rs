@@ -107,6 +107,17 @@ impl Base {
         }
     }
 
+    /// The names of what the client has.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        let (sent, brought) = match self {
+            Self::Nothing => (None, None),
+            Self::Sent(collection) => (Some(collection), None),
+            Self::Brought(brought) => (None, Some(brought)),
+        };
+        let sent = sent.into_iter().flat_map(|collection| &collection.resources).map(|resource| &resource.name);
+        sent.chain(brought.into_iter().flat_map(|brought| brought.names()))
+    }
+
     /// Whether it is exactly this collection, by identity.
     pub(super) fn is(&self, collection: &Arc<Collection>) -> bool {
         match self {
@@ -119,6 +130,9 @@ impl Base {
 /// Those of `names` that stand for nothing. Costs a walk over both.
 pub(super) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
     let mut missing = BTreeSet::new();
+    if names.is_empty() {
+        return missing;
+    }
     walk(
         names.iter().map(|name| (name, ())),
         collection.resources.iter(),

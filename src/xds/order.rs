@@ -6,8 +6,9 @@
 use std::time::Duration;
 
 use super::changes::Names;
+use super::compose::Removals;
 use super::session::Session;
-use super::watch::{Removals, Watch};
+use super::watch::Watch;
 use crate::push::resource::ResourceType;
 
 /// The longest that one type waits for another.

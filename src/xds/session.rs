@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::compose::Removals;
 use super::frames::Frames;
 use super::mailbox::Mail;
 use super::order::{ORDER_WAIT, Order};
 use super::request::{Protocol, Rejection, Request};
-use super::watch::{Removals, Told, Watch};
+use super::watch::{Told, Watch};
 use crate::api::names::ResourceName;
 use crate::push::engine::Interest;
 use crate::push::resource::{Collection, ResourceType};

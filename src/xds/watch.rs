@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
-use super::changes::{Base, Changes, Leaving, Names, encode_keeping, find, missing};
-use super::frames::Frames;
-use super::request::{Protocol, Rejection};
+use super::changes::{Base, Changes, Names};
+use super::compose::Composed;
+use super::request::Rejection;
 use crate::api::names::ResourceName;
 use crate::push::engine::Interest;
 use crate::push::resource::{Collection, Resource, ResourceType};
@@ -19,23 +17,26 @@ pub(super) const ACK_WAIT: Duration = Duration::from_secs(5);
 /// Responses remembered as unanswered. One more is added per [`ACK_WAIT`] only; the oldest is then taken as accepted.
 const MAX_IN_FLIGHT: usize = 4;
 
+/// Names that a client has and shall lose, with the resources where they are known.
+pub(super) type Leavers = BTreeMap<ResourceName, Option<Arc<Resource>>>;
+
 /// One subscription of a stream.
 #[derive(Debug)]
 pub(super) struct Watch {
     /// The type.
-    kind: ResourceType,
+    pub(super) kind: ResourceType,
     /// What the client wants.
     pub(super) interest: Interest,
     /// What it shall have; `None` until the push thread has answered.
-    latest: Option<Arc<Collection>>,
+    pub(super) latest: Option<Arc<Collection>>,
     /// The snapshot that this comes from.
     revision: u64,
     /// What it has.
-    held: Held,
+    pub(super) held: Held,
     /// Since when some of that waits to be taken away.
     leaving_since: Option<Duration>,
     /// What it must be sent.
-    owed: Owed,
+    pub(super) owed: Owed,
     /// What it has not answered, oldest first.
     in_flight: VecDeque<InFlight>,
     /// The client rejected the latest: nothing is sent until it changes.
@@ -68,23 +69,23 @@ pub(super) struct Told {
 
 /// What the client has.
 #[derive(Clone, Debug, Default)]
-struct Held {
+pub(super) struct Held {
     /// The bulk of it.
-    base: Base,
+    pub(super) base: Base,
     /// What it has, or may have, beside or instead of what is in the base, and shall lose unless it is sent anew. With the
     /// resource where that is known.
-    leaving: BTreeMap<ResourceName, Option<Arc<Resource>>>,
+    pub(super) leaving: Leavers,
 }
 
 /// What must be sent though it may not have changed.
 #[derive(Debug, Default)]
-struct Owed {
+pub(super) struct Owed {
     /// The first answer, even if it is empty.
-    first: bool,
+    pub(super) first: bool,
     /// Names that were asked for.
-    asked: BTreeSet<ResourceName>,
+    pub(super) asked: BTreeSet<ResourceName>,
     /// Names that the client needs again.
-    forced: Vec<Names>,
+    pub(super) forced: Vec<Names>,
 }
 
 /// A response that the client has not answered.
@@ -96,32 +97,6 @@ struct InFlight {
     before: Held,
     /// What was owed.
     owed: Owed,
-}
-
-/// Whether what is gone may be taken from the client now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Removals {
-    /// Now.
-    Allowed,
-    /// When nothing can refer to it any more.
-    Withheld,
-}
-
-/// What the next response holds.
-#[derive(Debug)]
-pub(super) struct Composed {
-    /// The difference behind it.
-    pub(super) changes: Arc<Changes>,
-    /// The encoded resources.
-    pub(super) payload: Bytes,
-    /// How many.
-    pub(super) count: usize,
-    /// The names that the client is told to forget (delta only).
-    pub(super) removed: Vec<ResourceName>,
-    /// What it shall lose later.
-    leaving: BTreeMap<ResourceName, Option<Arc<Resource>>>,
-    /// Whether there is anything to say.
-    pub(super) worth_sending: bool,
 }
 
 impl Owed {
@@ -175,12 +150,11 @@ impl Watch {
         self.owed.asked.extend(names);
     }
 
-    /// The client asks for everything, after it did not. What it was sent of that before, it has forgotten since, but for
-    /// what it watched by name.
+    /// The client asks for everything, after it did not. What it was sent of that before, it has forgotten since, unless it
+    /// watches it by name or got it late: each is told anew, there or gone.
     pub(super) fn ask_for_all(&mut self) {
         let base = std::mem::take(&mut self.held.base);
-        let named = self.interest.names.iter().filter(|name| base.contains(name));
-        self.held.leaving.extend(named.map(|name| (name.clone(), None)));
+        self.held.leaving.extend(base.names().map(|name| (name.clone(), None)));
         self.owed.first = true;
         self.barred = false;
     }
@@ -278,112 +252,6 @@ impl Watch {
             Base::Sent(collection) => Some(collection),
             Base::Nothing | Base::Brought(_) => None,
         }
-    }
-
-    /// Makes up the next response. Costs little when another stream made the same step.
-    pub(super) fn compose(&self, protocol: Protocol, frames: &Frames, removals: Removals) -> Option<Composed> {
-        let latest = self.latest.as_ref()?;
-        let changes = self.changes(frames, latest);
-        let gone = self.gone(&changes, latest);
-        Some(match protocol {
-            Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
-            Protocol::StateOfTheWorld if self.is_told_whole() => {
-                self.compose_whole(&changes, gone, latest, removals, frames)
-            }
-            Protocol::StateOfTheWorld => {
-                let (payload, count) = (changes.state(), changes.resources.len());
-                let worth_sending = self.owed.first || count > 0;
-                Composed { changes, payload, count, removed: Vec::new(), leaving: BTreeMap::new(), worth_sending }
-            }
-        })
-    }
-
-    /// A delta response: what changed, and the names that are gone.
-    fn compose_delta(
-        &self,
-        changes: Arc<Changes>,
-        gone: BTreeMap<ResourceName, Option<Arc<Resource>>>,
-        latest: &Collection,
-        removals: Removals,
-    ) -> Composed {
-        // Names that do not exist are told as removed at once: the client waits for an answer.
-        let mut removed = missing(&self.owed.asked, latest);
-        let mut leaving = gone;
-        match removals {
-            Removals::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
-            Removals::Withheld => leaving.retain(|name, _| !removed.contains(name)),
-        }
-        let (payload, count) = (changes.delta(), changes.resources.len());
-        let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
-        Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
-    }
-
-    /// A state-of-the-world response of a type that is told whole.
-    fn compose_whole(
-        &self,
-        changes: &Arc<Changes>,
-        gone: BTreeMap<ResourceName, Option<Arc<Resource>>>,
-        latest: &Arc<Collection>,
-        removals: Removals,
-        frames: &Frames,
-    ) -> Composed {
-        // What the client may or may not have cannot be kept for it.
-        let is_doubtful = gone.values().any(Option::is_none);
-        let mut worth_sending =
-            self.owed.first || is_doubtful || !self.owed.asked.is_empty() || !changes.resources.is_empty();
-        let mut leaving = gone;
-        leaving.retain(|_, resource| resource.is_some());
-        if removals == Removals::Allowed {
-            worth_sending |= !leaving.is_empty();
-            leaving.clear();
-        }
-        let count = latest.resources.len() + leaving.len();
-        let payload = if !worth_sending {
-            Bytes::new()
-        } else if leaving.is_empty() {
-            frames.changes(&Base::Nothing, latest, None).state()
-        } else if self.held.leaving.is_empty() && leaving.len() == changes.removed.len() {
-            changes.keeping(latest)
-        } else {
-            encode_keeping(latest, leaving.values().flatten().cloned())
-        };
-        Composed { changes: changes.clone(), payload, count, removed: Vec::new(), leaving, worth_sending }
-    }
-
-    /// The step to take. Shared, unless this client asked for what it has.
-    fn changes(&self, frames: &Frames, latest: &Arc<Collection>) -> Arc<Changes> {
-        let again = self.owed.asked.iter().chain(self.held.leaving.keys());
-        let again: BTreeSet<ResourceName> = again.filter(|name| self.held.base.contains(name)).cloned().collect();
-        match self.owed.forced.as_slice() {
-            [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
-            [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
-            several => {
-                let all: BTreeSet<ResourceName> =
-                    several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
-                Arc::new(Changes::between(&self.held.base, latest, Some(&all)))
-            }
-        }
-    }
-
-    /// What the client has, still wants, and shall lose.
-    fn gone(&self, changes: &Changes, latest: &Collection) -> BTreeMap<ResourceName, Option<Arc<Resource>>> {
-        // Envoy wants extensions to stay while anything may refer to them (envoyproxy/envoy #32823).
-        if self.kind == ResourceType::ExtensionConfig {
-            return BTreeMap::new();
-        }
-        let earlier = self.held.leaving.iter().filter(|(name, _)| find(latest, name).is_none());
-        let all = earlier.map(|(name, old): (_, _)| -> Leaving { (name.clone(), old.clone()) });
-        all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_wanted(name)).collect()
-    }
-
-    /// Whether the client wants this name.
-    fn is_wanted(&self, name: &ResourceName) -> bool {
-        self.interest.wildcard || self.interest.names.contains(name)
-    }
-
-    /// Whether a state-of-the-world response holds everything: clients take what is not in it as removed.
-    fn is_told_whole(&self) -> bool {
-        self.kind.is_wildcard_by_default() || self.interest.wildcard
     }
 
     /// Notes that what was composed is what the client has from now on: sent as `told`, or without a word where there was

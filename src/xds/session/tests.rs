@@ -1,6 +1,9 @@
 //! The state machine: each transition, then random conversations.
 
+mod client;
 mod conversation;
 mod order;
 mod rig;
+mod routes;
+mod server;
 mod transitions;

@@ -57,17 +57,11 @@ pub(super) fn cluster_body(name: &str, version: &str) -> Bytes {
 }
 
 pub(super) fn body_of(kind: ResourceType, name: &str, text: &str) -> Bytes {
-    match kind {
-        CDS => cluster_body(name, text),
-        _ => Bytes::copy_from_slice(text.as_bytes()),
-    }
+    if kind == CDS { cluster_body(name, text) } else { Bytes::copy_from_slice(text.as_bytes()) }
 }
 
 pub(super) fn text_of(kind: ResourceType, body: &[u8]) -> String {
-    match kind {
-        CDS => Cluster::decode(body).unwrap().alt_stat_name,
-        _ => String::from_utf8(body.to_vec()).unwrap(),
-    }
+    if kind == CDS { Cluster::decode(body).unwrap().alt_stat_name } else { String::from_utf8(body.to_vec()).unwrap() }
 }
 
 pub(super) fn collection(kind: ResourceType, resources: &BTreeMap<String, String>) -> Arc<Collection> {

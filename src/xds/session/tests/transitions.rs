@@ -4,12 +4,10 @@ use super::super::*;
 use super::rig::*;
 
 fn subscribes(effects: &[Effect]) -> Vec<(ResourceType, bool, Vec<String>)> {
-    let one = |effect: &Effect| match effect {
-        Effect::Subscribe(kind, interest) => {
-            let names = interest.names.iter().map(|name| name.as_str().to_owned()).collect();
-            Some((*kind, interest.wildcard, names))
-        }
-        _ => None,
+    let one = |effect: &Effect| {
+        let Effect::Subscribe(kind, interest) = effect else { return None };
+        let names = interest.names.iter().map(|name| name.as_str().to_owned()).collect();
+        Some((*kind, interest.wildcard, names))
     };
     effects.iter().filter_map(one).collect()
 }
