@@ -89,3 +89,6 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

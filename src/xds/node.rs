@@ -37,6 +37,7 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>) -> Result<Proxy, Status
     let extensions: BTreeSet<Arc<str>> =
         node.extensions.into_iter().map(|extension| Arc::from(extension.name)).collect();
     proxy.extensions = (!extensions.is_empty()).then(|| Arc::new(extensions));
+    proxy.service_cluster = Arc::from(node.cluster);
     if let Some(caller) = caller {
         proxy.identity = Some(identity_of(&proxy, caller)?);
     }

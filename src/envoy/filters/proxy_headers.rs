@@ -94,13 +94,12 @@ impl HeaderSettings {
         Self {
             server_name: server_name.to_owned(),
             pass_server_through,
-            forwarded_client_cert: match headers.forwarded_client_cert {
-                ForwardClientCertDetails::Undefined => ForwardClientCertDetails::AppendForward,
-                set => set,
-            },
+            forwarded_client_cert: Some(headers.forwarded_client_cert)
+                .filter(|details| *details != ForwardClientCertDetails::Undefined)
+                .unwrap_or(ForwardClientCertDetails::AppendForward),
             client_cert: ClientCertParts::new(headers.set_current_client_cert_details.as_ref()),
-            attempt_count: !headers.attempt_count.as_ref().is_some_and(|count| count.disabled == Some(true)),
-            generate_request_id: !headers.request_id.as_ref().is_some_and(|id| id.disabled == Some(true)),
+            attempt_count: headers.attempt_count.as_ref().is_none_or(|count| count.disabled != Some(true)),
+            generate_request_id: headers.request_id.as_ref().is_none_or(|id| id.disabled != Some(true)),
             suppress_debug_headers: headers
                 .envoy_debug_headers
                 .as_ref()

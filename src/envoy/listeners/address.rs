@@ -141,7 +141,7 @@ pub(in crate::envoy) fn accepts_per_event(view: &View<'_>) -> Option<u32> {
 pub(in crate::envoy) fn balance(view: &View<'_>, key: &str) -> Option<ConnectionBalanceConfig> {
     view.proxy()
         .meta_bool(key)
-        .then(|| ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
+        .then_some(ConnectionBalanceConfig { balance_type: Some(BalanceType::ExactBalance(ExactBalance {})) })
 }
 
 impl TakenPorts {

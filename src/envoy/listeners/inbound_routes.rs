@@ -51,6 +51,8 @@ pub(super) fn allow_any_dynamic_dns(_view: &View<'_>) -> VirtualHost {
     let action = RouteAction {
         cluster_specifier: Some(ClusterSpecifier::Cluster("AllowAnyDynamicDNSCluster".to_owned())),
         timeout: Some(prost_types::Duration::default()),
+        #[expect(deprecated, reason = "what Istio sets; its successor is not the same to Envoy")]
+        max_grpc_timeout: Some(prost_types::Duration::default()),
         ..RouteAction::default()
     };
     VirtualHost {

@@ -25,7 +25,7 @@ pub(super) const PEERS_OF_ALL_VERSIONS: [&str; 6] = [
 
 /// Requests, to the service of the proxy's configuration.
 pub(super) fn http_service() -> AccessLog {
-    http_log(HttpGrpcAccessLogConfig {
+    http_log(&HttpGrpcAccessLogConfig {
         common_config: Some(common("http_envoy_accesslog", &bootstrap_cluster(), &PEERS_OF_ALL_VERSIONS)),
         ..HttpGrpcAccessLogConfig::default()
     })
@@ -39,7 +39,7 @@ pub(super) fn tcp_service(name: &str) -> AccessLog {
 /// Requests, to a provider.
 pub(super) fn http_provider(provider: &EnvoyHttpGrpcV3LogProvider, cluster: &ProviderCluster) -> AccessLog {
     let name = non_empty(&provider.log_name, "http_envoy_accesslog");
-    http_log(HttpGrpcAccessLogConfig {
+    http_log(&HttpGrpcAccessLogConfig {
         common_config: Some(provider_common(name, cluster, &provider.filter_state_objects_to_log)),
         additional_request_headers_to_log: provider.additional_request_headers_to_log.clone(),
         additional_response_headers_to_log: provider.additional_response_headers_to_log.clone(),
@@ -92,8 +92,8 @@ fn bootstrap_cluster() -> ProviderCluster {
 }
 
 /// A log of requests.
-fn http_log(config: HttpGrpcAccessLogConfig) -> AccessLog {
-    log("envoy.access_loggers.http_grpc", &config)
+fn http_log(config: &HttpGrpcAccessLogConfig) -> AccessLog {
+    log("envoy.access_loggers.http_grpc", config)
 }
 
 /// A log of connections.

@@ -67,7 +67,7 @@ impl Query for TracingSettings {
         let config = view.get(&EffectiveProxyConfig);
         let tracing = config.tracing.clone().unwrap_or_default();
         let sampling = match tracing.sampling {
-            unset if unset == 0.0 => view.mesh().settings.trace_sampling,
+            0.0 => view.mesh().settings.trace_sampling,
             nonsense if nonsense > 100.0 => 1.0,
             percent => percent,
         };
