@@ -13,7 +13,6 @@ mod http_proxy;
 mod inbound_chain;
 mod inbound_match;
 mod inbound_plan;
-mod inbound_routes;
 mod inspectors;
 mod l4_chains;
 mod outbound;

@@ -43,12 +43,26 @@ use bytes::Bytes;
 pub use context::{RouteContext, destination_cluster};
 pub use http_route::http_routes;
 pub use inbound::{InboundRoute, inbound};
-use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 use prost::Message;
 
-use crate::api::names::ResourceName;
+use crate::api::names::{Hostname, ResourceName};
+use crate::envoy::scope;
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
+
+/// The virtual host for hosts that no service of the mesh has, as the Sidecar or the mesh says.
+#[must_use]
+pub fn unknown_hosts(view: &View<'_>) -> VirtualHost {
+    default_route::catch_all(&scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
+}
+
+/// The other names under which clients of the proxy's DNS domain know a host.
+#[must_use]
+pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
+    let all = domains::derived(view, host.as_str(), domains::PortForm::Bare).into_iter();
+    all.filter(|domain| domain.is_known(view)).map(|domain| domain.text).collect()
+}
 
 /// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {

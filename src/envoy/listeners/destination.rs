@@ -12,7 +12,7 @@ use navarch_proto::envoy::r#type::v3::{HashPolicy, hash_policy};
 
 use super::outbound_plan::ListenPort;
 use crate::api::duration::Duration;
-use crate::api::istio::{Destination, RouteDestination, TrafficPolicy};
+use crate::api::istio::{RouteDestination, TrafficPolicy};
 use crate::api::names::Hostname;
 use crate::api::object::NamespacedName;
 use crate::envoy::destination_rule::{self, MergedRule};
@@ -23,32 +23,12 @@ use crate::envoy::filters::metrics::MetricsFiltersOf;
 use crate::envoy::filters::network::{protocol_stack, tcp_proxy};
 use crate::envoy::filters::proxy_settings::idle_timeout;
 use crate::envoy::names::OutboundCluster;
+use crate::envoy::routes::destination_cluster;
 use crate::envoy::scope;
 use crate::envoy::stat_prefix::{self, StatService};
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
 use crate::registry::model::{Service, ServicePort};
-
-/// The cluster of a destination that names no service.
-const UNKNOWN: &str = "UnknownService";
-
-/// The cluster of a destination. A port that is not named is the only one of the service, else the one that is listened on.
-pub(in crate::envoy) fn cluster_name(destination: &Destination, service: Option<&Service>, listen_port: u16) -> String {
-    if destination.host.is_empty() {
-        return UNKNOWN.to_owned();
-    }
-    let external = service.map(|service| &*service.kubernetes.external_name).filter(|name| !name.is_empty());
-    let host = Hostname::new(external.unwrap_or(&destination.host));
-    let only = service.and_then(|service| match service.ports.as_slice() {
-        [port] => Some(port.port),
-        _ => None,
-    });
-    let port = match &destination.port {
-        Some(port) => u16::try_from(port.number).unwrap_or_default(),
-        None => only.unwrap_or(listen_port),
-    };
-    OutboundCluster::new(port, &destination.subset, &host).to_string()
-}
 
 /// The filters of a route of a VirtualService (named for its metrics), from first to last.
 pub(super) fn route_filters(
@@ -61,7 +41,7 @@ pub(super) fn route_filters(
     let service = scope::host_service(view, &Hostname::new(&first.host));
     let rule = service.as_ref().and_then(|service| destination_rule::for_service(view, service));
     let proxy = if destinations.len() == 1 {
-        let cluster = cluster_name(&first, service.as_deref(), port.number);
+        let cluster = destination_cluster(&first, service.as_deref(), port.number);
         let prefix = service.as_deref().map_or_else(
             || cluster.clone(),
             |service| {
@@ -130,7 +110,7 @@ fn weighted_proxy(
         let weight = u32::try_from(route.weight).ok().filter(|weight| *weight > 0)?;
         let destination = route.destination.clone().unwrap_or_default();
         let service = scope::host_service(view, &Hostname::new(&destination.host));
-        let name = cluster_name(&destination, service.as_deref(), port.number);
+        let name = destination_cluster(&destination, service.as_deref(), port.number);
         Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
     });
     let mut proxy = TcpProxy {

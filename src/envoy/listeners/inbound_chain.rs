@@ -6,8 +6,8 @@ use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChai
 use super::address::listener_name;
 use super::inbound_match::{Application, ChainMatch, Speech, chains, own_tls};
 use super::inbound_plan::ServedPort;
-use super::inbound_routes;
 use super::outbound::plaintext_http;
+use crate::api::names::Hostname;
 use crate::api::object::Kind;
 use crate::envoy::config_info;
 use crate::envoy::filters::access_log::AccessLogsOf;
@@ -19,6 +19,7 @@ use crate::envoy::filters::network::{http_filter, metadata_exchange, protocol_st
 use crate::envoy::filters::proxy_settings::idle_timeout;
 use crate::envoy::mtls::MtlsMode;
 use crate::envoy::names::inbound_cluster;
+use crate::envoy::routes::{self, InboundRoute};
 use crate::envoy::stat_prefix::{self, ShortNames, StatService};
 use crate::push::view::View;
 use crate::registry::protocol::Protocol;
@@ -89,12 +90,12 @@ fn chain(view: &View<'_>, target: &Target<'_>, matched: ChainMatch, socket: Opti
 
 /// The filters of a chain that takes HTTP.
 fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
-    let (host, service_port, protocol) = match target {
+    let (host, port, protocol) = match target {
         Target::Served(port) => (port.host.as_str(), port.service_port, port.protocol),
         Target::Unknown { .. } => ("", 0, Protocol::Unsupported),
     };
-    let operation = format!("{}:{service_port}/*", if host.contains(':') { format!("[{host}]") } else { host.into() });
-    let routes = inbound_routes::to_application(&target.cluster(), operation, service_port, protocol);
+    let to = InboundRoute { cluster: &target.cluster(), host: &Hostname::new(host), port, protocol };
+    let routes = routes::inbound(view, &to);
     let stat_prefix = match target {
         Target::Served(_) => format!("inbound_{}", target.chain_name(true)),
         Target::Unknown { .. } => PASSTHROUGH.to_owned(),

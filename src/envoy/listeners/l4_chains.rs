@@ -12,6 +12,7 @@ use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{Kind, NamespacedName};
 use crate::envoy::config_info;
 use crate::envoy::filters::dynamic_forward_proxy::resolves_by_name;
+use crate::envoy::routes;
 use crate::envoy::scope;
 use crate::envoy::service_address::{self, UNSPECIFIED};
 use crate::envoy::virtual_service::{self, MESH_GATEWAY};
@@ -124,7 +125,10 @@ fn sni_of_service(view: &View<'_>, part: &TcpPart, service: &Service, cidrs: &[S
         return Vec::new();
     }
     let mut names = vec![service.key.hostname.to_string()];
-    names.extend(service.aliases.iter().map(|alias| alias.hostname.to_string()));
+    for alias in &service.aliases {
+        names.push(alias.hostname.to_string());
+        names.extend(routes::other_names(view, &alias.hostname));
+    }
     names
 }
 

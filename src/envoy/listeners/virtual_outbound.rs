@@ -6,7 +6,6 @@ use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChai
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 
 use super::address::{Interception, accepts_per_event, additional_addresses, interception, listen_address, wildcards};
-use super::inbound_routes;
 use super::outbound::plaintext_http;
 use crate::envoy::filters::access_log::AccessLogsOf;
 use crate::envoy::filters::class::ListenerClass;
@@ -15,6 +14,7 @@ use crate::envoy::filters::listener::http_inspector;
 use crate::envoy::filters::metrics::MetricsFiltersOf;
 use crate::envoy::filters::network::{http_filter, tcp_filter, tcp_proxy};
 use crate::envoy::filters::proxy_settings::idle_timeout;
+use crate::envoy::routes;
 use crate::envoy::scope::{self, OutboundPolicy};
 use crate::push::proxy::IpFamilies;
 use crate::push::view::View;
@@ -72,7 +72,7 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     let cluster = match scope::outbound_policy(view) {
         OutboundPolicy::RegistryOnly => BLACKHOLE.to_owned(),
         OutboundPolicy::AllowAny { egress_proxy: Some(destination) } => {
-            super::destination::cluster_name(&destination, None, 0)
+            routes::destination_cluster(&destination, None, 0)
         }
         OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::AllowAnyDynamicDns => PASSTHROUGH.to_owned(),
     };
@@ -103,7 +103,7 @@ fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
 fn by_name_chain(view: &View<'_>) -> FilterChain {
     let routes = RouteConfiguration {
         name: "allow_any_dynamic_dns".to_owned(),
-        virtual_hosts: vec![inbound_routes::allow_any_dynamic_dns(view)],
+        virtual_hosts: vec![routes::unknown_hosts(view)],
         validate_clusters: Some(false),
         max_direct_response_body_size_bytes: Some(MAX_DIRECT_RESPONSE),
         ignore_port_in_host_matching: true,

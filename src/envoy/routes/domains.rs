@@ -145,7 +145,7 @@ pub(super) fn with_port(host: &str, port: u16) -> String {
 }
 
 /// The other names of a host: with a dot at its end, and shortened as the proxy's DNS domain allows.
-fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<Domain> {
+pub(super) fn derived(view: &View<'_>, host: &str, form: PortForm) -> Vec<Domain> {
     let mut names: Vec<(String, Option<Arc<str>>)> = Vec::new();
     let mut texts = Vec::new();
     if view.get(&RouteSettings).absolute_hosts {
