@@ -1,5 +1,7 @@
 //! A mesh made to measure, for tests and benches: objects by number, proxies by number.
 
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "test equipment: what it builds is its own")]
+
 use std::sync::Arc;
 
 use navarch::api::any_object::AnyObject;

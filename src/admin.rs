@@ -20,13 +20,11 @@ use axum::routing::get;
 pub use state::{AdminState, Build, Problems};
 
 /// What port 8080 serves: `/ready` and the debug API.
-#[must_use]
 pub fn http_routes(state: AdminState) -> Router {
     Router::new().route("/ready", get(health::ready)).merge(debug_routes()).with_state(state)
 }
 
 /// What port 15014 serves: `/metrics`, `/version` and the debug API.
-#[must_use]
 pub fn monitoring_routes(state: AdminState) -> Router {
     Router::new()
         .route("/metrics", get(health::metrics))

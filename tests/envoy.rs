@@ -2,6 +2,19 @@
 //!
 //! Needs Envoy from `make tools`. The tests share fixed loopback addresses, so they run one after the other.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, spawn and read its switches from the environment"
+)]
+
 #[path = "envoy/accepts.rs"]
 mod accepts;
 #[path = "parity/case.rs"]

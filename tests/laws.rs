@@ -3,6 +3,19 @@
 //! What is built step by step equals what is built at once (law 5), in any order (law 3); a change is told to those whose
 //! resources it changes and to nobody else; proxies share nothing that would differ. `PROPTEST_CASES=<n>` runs more cases.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, spawn and read its switches from the environment"
+)]
+
 #[path = "laws/mesh.rs"]
 mod mesh;
 #[path = "laws/probe.rs"]

@@ -4,6 +4,19 @@
 //! runs those under a folder instead, without the ratchet; `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON.
 //! `PARITY_UPDATE=1` writes the ratchet file anew.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, spawn and read its switches from the environment"
+)]
+
 #[path = "parity/ads.rs"]
 mod ads;
 #[path = "parity/canon.rs"]

@@ -3,6 +3,19 @@
 //! What does grow: a new Service is a line in the index of all services, which every result that picks services by
 //! visibility rests on; those are computed anew, and cut off what rests on them where they come out equal.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, spawn and read its switches from the environment"
+)]
+
 #[path = "../benches/clients.rs"]
 #[expect(dead_code, reason = "benches use the rest")]
 mod clients;

@@ -1,5 +1,10 @@
 //! The recording view: the only way for a translator to read the snapshot and the proxy.
 
+#![expect(
+    clippy::result_large_err,
+    reason = "failures are panics: rare, and what they carry is kept to say whose they are"
+)]
+
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
