@@ -7,9 +7,9 @@
 //!
 //! Delta is the native protocol: an answer is the difference between what the client has and what it shall have.
 //! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the same
-//! step ([`frames`]); a stream adds only a small head with its nonce.
+//! step (`frames`); a stream adds only a small head with its nonce.
 //!
-//! A stream's task owns its [`session`] and moves bytes; everything it decides is decided there, without I/O or clock. Knows
+//! A stream's task owns its `session` and moves bytes; everything it decides is decided there, without I/O or clock. Knows
 //! collections, names and proxies; never what is in a resource, but for which endpoints a cluster waits for.
 
 mod admission;
