@@ -3,10 +3,13 @@
 //! Copies share all that did not change (persistent maps), so a snapshot costs a few reference counts. Knows what objects
 //! are called, not where they come from.
 
+mod discovery;
 mod table;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub use discovery::{Discovery, DiscoveryScope};
 pub use table::Table;
 
 use crate::api::any_object::AnyObject;
@@ -14,6 +17,7 @@ use crate::api::istio::{
     DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
 };
 use crate::api::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use crate::api::names::Namespace as NamespaceName;
 use crate::api::object::{Kind, NamespacedName, Object, ObjectRef};
 
 /// A kind that the store keeps.
@@ -70,6 +74,31 @@ macro_rules! tables {
                 match object.kind {
                     $(Kind::$kind => self.$field.differs(&other.$field, &object.name),)*
                 }
+            }
+
+            /// Moves all objects of a namespace whose kinds are in the scope to `other`. Gives their names.
+            fn move_namespace(
+                &mut self,
+                namespace: &NamespaceName,
+                scope: DiscoveryScope,
+                other: &mut Self,
+            ) -> Vec<ObjectRef> {
+                let mut moved = Vec::new();
+                $(if scope.covers(Kind::$kind) {
+                    for object in self.$field.take_namespace(namespace) {
+                        moved.push(ObjectRef { kind: Kind::$kind, name: object.meta.key() });
+                        other.$field.put(object);
+                    }
+                })*
+                moved
+            }
+
+            /// The namespaces in which there are objects.
+            fn inhabited_namespaces(&self) -> BTreeSet<NamespaceName> {
+                let mut names = BTreeSet::new();
+                $(names.extend(self.$field.iter().map(|object| object.meta.namespace.clone()));)*
+                names.remove("");
+                names
             }
 
             /// How many objects there are of a kind.

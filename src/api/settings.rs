@@ -61,6 +61,9 @@ pub struct Settings {
     pub dns_udp_max_queries: u32,
     /// `PILOT_DNS_JITTER_DURATION`: chance added to the time between DNS queries. Default 100 ms.
     pub dns_jitter: Duration,
+    /// Whether `discoverySelectors` hold for Istio's configuration too: so where it comes from a Kubernetes API server, not
+    /// where it is read from files. Follows from the source, no variable sets it. Default false.
+    pub discover_configuration: bool,
     /// `PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES`: Kubernetes Services select WorkloadEntries. Default true.
     pub services_select_workload_entries: bool,
     /// `PILOT_ENABLE_SERVICEENTRY_SELECT_PODS`: ServiceEntries select pods. Default true.
@@ -181,6 +184,7 @@ impl Default for Settings {
             metadata_exchange_labels: String::new(),
             dns_udp_max_queries: 100,
             dns_jitter: Duration::from_millis(100),
+            discover_configuration: false,
             services_select_workload_entries: true,
             service_entries_select_pods: true,
             workload_entry_health_checks: true,

@@ -11,7 +11,7 @@ use crate::api::object::ObjectRef;
 use crate::api::settings::Settings;
 use crate::registry::Registry;
 use crate::registry::directory::DirectoryChange;
-use crate::store::Objects;
+use crate::store::{Discovery, DiscoveryScope, Objects};
 
 /// One change of the input.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub enum Change {
 /// Store, registry and mesh-wide configuration. The push thread owns it.
 #[derive(Debug)]
 pub struct World {
-    /// All objects.
-    objects: Objects,
+    /// All objects, and which namespaces are discovered.
+    objects: Discovery,
     /// What they say of services.
     registry: Registry,
     /// Mesh config and settings.
@@ -45,9 +45,13 @@ impl World {
     pub fn new(settings: Settings) -> Self {
         let mesh = Arc::new(Mesh { config: MeshConfig::istio_defaults(), settings: settings.clone() });
         let networks = Arc::new(MeshNetworks::default());
+        let scope = match settings.discover_configuration {
+            true => DiscoveryScope::Everything,
+            false => DiscoveryScope::Workloads,
+        };
         let mut registry = Registry::new(settings);
         registry.set_mesh(&mesh.config, &networks, &Objects::default());
-        Self { objects: Objects::default(), registry, mesh, networks }
+        Self { objects: Discovery::new(scope), registry, mesh, networks }
     }
 
     /// The world as it is now, frozen. Costs a few reference counts.
@@ -57,42 +61,36 @@ impl World {
             mesh: self.mesh.clone(),
             networks: self.networks.clone(),
             directory: self.registry.directory().clone(),
-            objects: self.objects.clone(),
+            objects: self.objects.seen().clone(),
         })
     }
 
     /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for
     /// changes of the same object.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
-        let before = self.objects.clone();
+        let before = self.objects.seen().clone();
         let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
         for change in changes {
             match change {
-                Change::Put(object) => {
-                    let name = object.object_ref();
-                    if self.objects.put_any(object) {
-                        objects.insert(name);
-                    }
-                }
-                Change::Removed(name) => {
-                    if self.objects.remove_ref(name.kind, &name.name) {
-                        objects.insert(name);
-                    }
-                }
+                Change::Put(object) => self.objects.put(object, &mut objects),
+                Change::Removed(name) => self.objects.remove(&name, &mut objects),
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
             }
         }
+        if let Some(config) = &mesh {
+            self.objects.select(&config.discovery_selectors, &mut objects);
+        }
         // What goes and comes back, as when a source reads all anew, is no change.
-        objects.retain(|object| self.objects.differs(&before, object));
+        objects.retain(|object| self.objects.seen().differs(&before, object));
         if mesh.is_some() || networks.is_some() {
             let changed = self.set_mesh(mesh, networks, &mut facts);
             facts.extend(directory_facts(&changed));
         }
         if !objects.is_empty() {
-            let changed = self.registry.apply(&self.objects, &objects);
+            let changed = self.registry.apply(self.objects.seen(), &objects);
             facts.extend(directory_facts(&changed));
             facts.extend(objects.iter().flat_map(object_facts));
         }
@@ -117,6 +115,6 @@ impl World {
         if facts.is_empty() {
             return DirectoryChange::default();
         }
-        self.registry.set_mesh(&self.mesh.config, &self.networks, &self.objects)
+        self.registry.set_mesh(&self.mesh.config, &self.networks, self.objects.seen())
     }
 }

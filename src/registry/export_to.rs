@@ -1,7 +1,7 @@
 //! Who may see a service: `exportTo`, and the cap that mesh config may put on ServiceEntries.
 
 use super::model::{ExportTo, Labels};
-use crate::api::mesh::{LabelSelector, LabelSelectorRequirement, ServiceEntryVisibility, Visibility};
+use crate::api::mesh::{ServiceEntryVisibility, Visibility};
 use crate::api::names::Namespace;
 
 impl ExportTo {
@@ -52,34 +52,15 @@ pub(super) fn visibility_in(policies: Option<&ServiceEntryVisibility>, labels: &
     };
     let policy = visibility.policies.iter().find(|policy| {
         // A rule without a selector comes from a newer version of the API: it must not match by chance.
-        policy.matching_rules.iter().all(|rule| rule.namespace_selector.as_ref().is_some_and(|s| selects(s, labels)))
+        policy.matching_rules.iter().all(|rule| rule.namespace_selector.as_ref().is_some_and(|s| s.selects(labels)))
     });
     policy.map_or(visibility.default_visibility, |policy| policy.visibility)
-}
-
-/// Whether a selector of mesh config selects these labels.
-fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-    let has = |(key, value): (&String, &String)| labels.get(key.as_str()).is_some_and(|label| **label == **value);
-    selector.match_labels.iter().all(has) && selector.match_expressions.iter().all(|condition| holds(condition, labels))
-}
-
-/// Whether one condition of a selector holds. Unknown operators hold for nothing.
-fn holds(condition: &LabelSelectorRequirement, labels: &Labels) -> bool {
-    let label = labels.get(condition.key.as_str());
-    let among = || label.is_some_and(|label| condition.values.iter().any(|value| **value == **label));
-    match condition.operator.as_str() {
-        "In" => among(),
-        "NotIn" => !among(),
-        "Exists" => label.is_some(),
-        "DoesNotExist" => label.is_none(),
-        _ => false,
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::mesh::{ServiceEntryMatchRule, ServiceEntryVisibilityPolicy};
+    use crate::api::mesh::{LabelSelector, ServiceEntryMatchRule, ServiceEntryVisibilityPolicy};
 
     #[test]
     fn everyone_outweighs_nobody_and_a_dot_is_the_own_namespace() {

@@ -49,6 +49,15 @@ impl<T> Table<T> {
             .map(|(_, object)| object)
     }
 
+    /// Takes the objects of one namespace away. Costs what it gives.
+    pub(super) fn take_namespace(&mut self, namespace: &Namespace) -> Vec<Arc<Object<T>>> {
+        let taken: Vec<_> = self.in_namespace(namespace).cloned().collect();
+        for object in &taken {
+            self.objects.remove(&object.meta.key());
+        }
+        taken
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
