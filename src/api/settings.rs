@@ -112,6 +112,9 @@ pub struct Settings {
     pub max_connections_per_socket_event: u32,
     /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`: how long a TLS handshake may take; zero is without limit. Default 15s.
     pub transport_socket_connect_timeout: Duration,
+    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`: gateways get clusters of those services alone that their routes and the mesh's
+    /// extension providers name. Default false.
+    pub filter_gateway_clusters: bool,
     /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: gateways serve the Gateways of their own namespace only. Default false.
     pub scope_gateway_to_namespace: bool,
     /// `PILOT_ENABLE_STRICT_GATEWAY_MERGING`: what the control plane deploys for a Gateway of the Gateway API serves no Istio
@@ -207,6 +210,7 @@ impl Default for Settings {
             trace_sampling: 1.0,
             max_connections_per_socket_event: 1,
             transport_socket_connect_timeout: Duration::from_secs(15),
+            filter_gateway_clusters: false,
             scope_gateway_to_namespace: false,
             strict_gateway_merging: true,
             route_collapse: true,

@@ -159,6 +159,7 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
 /// What concerns gateways.
 fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &mut settings.scope_gateway_to_namespace)?;
+    read.flag("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", &mut settings.filter_gateway_clusters)?;
     read.flag("PILOT_ENABLE_STRICT_GATEWAY_MERGING", &mut settings.strict_gateway_merging)?;
     read.flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", &mut settings.route_collapse)
 }

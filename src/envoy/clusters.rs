@@ -11,13 +11,13 @@ mod dns;
 mod draft;
 mod dynamic_dns;
 mod fixed;
+mod gateway_services;
 mod http;
 mod inbound;
 mod load_balancer;
 mod metadata;
 mod outbound;
 mod outlier;
-mod sni_routing;
 mod tls;
 mod tls_context;
 mod traffic_policy;
@@ -34,6 +34,7 @@ use crate::envoy::build::encode;
 use crate::envoy::destination_rule;
 use crate::envoy::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::envoy::filters::network;
+use crate::envoy::gateway;
 use crate::envoy::names::{
     ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH,
 };
@@ -69,7 +70,7 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
         ProxyKind::Router => {
             names.extend(outbound_names(view, Purpose::Client));
             names.push(fixed(BLACK_HOLE));
-            if sni_routing::is_used(view) {
+            if gateway::routes_by_sni(view) {
                 names.extend(outbound_names(view, Purpose::SniRouted));
             }
         }
@@ -103,8 +104,12 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
 /// The names of the clusters of all services that the proxy sees.
 fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
     let services = scope::visible_services(view);
+    let wanted = match purpose {
+        Purpose::Client => gateway_services::wanted(view),
+        Purpose::SniRouted => None,
+    };
     let mut names = Vec::with_capacity(services.len());
-    for service in services.iter() {
+    for service in services.iter().filter(|service| wanted.as_ref().is_none_or(|wanted| wanted.contains(service))) {
         let clusters = view.get(&ClustersOfService { service: service.clone(), purpose });
         names.extend(clusters.iter().map(|cluster| purpose.resource_name(cluster)));
     }

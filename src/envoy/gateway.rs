@@ -33,6 +33,14 @@ struct BoundPorts;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersAt(BoundPort);
 
+/// The Gateways that have a server on some port, as `namespace/name`, sorted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServingGateways;
+
+/// Whether some server passes TLS on to the cluster that its SNI names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RoutesBySni;
+
 /// The servers behind a route configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersOfRoutes {
@@ -62,6 +70,40 @@ pub(super) fn servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup
 /// The servers behind a route configuration, in order; none if no listener names it.
 pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<PlannedServer>>> {
     view.get(&ServersOfRoutes { name: name.to_owned() })
+}
+
+/// The Gateways that the proxy serves, as `namespace/name`, sorted.
+pub(super) fn serving_gateways(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
+    view.get(&ServingGateways)
+}
+
+/// Whether the proxy passes TLS on to clusters that are named by the SNI, which takes clusters of those names.
+pub(super) fn routes_by_sni(view: &View<'_>) -> bool {
+    *view.get(&RoutesBySni)
+}
+
+impl Query for ServingGateways {
+    type Value = Vec<Arc<str>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let plan = view.get(&MergedGateways);
+        let of_groups = plan.groups.iter().flat_map(|group| &group.servers);
+        let servers = of_groups.chain(plan.routes.values().flatten());
+        let mut names: Vec<Arc<str>> = servers.map(|server| server.gateway_name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+}
+
+impl Query for RoutesBySni {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let plan = view.get(&MergedGateways);
+        let mut servers = plan.groups.iter().flat_map(|group| &group.servers);
+        servers.any(|server| server.handling() == Handling::AutoPassthrough)
+    }
 }
 
 impl Query for BoundPorts {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::index::export_to;
+use super::policy::with_backend_policy;
 use super::selector_labels;
 use crate::api::istio::{DestinationRule, Subset, TrafficPolicy};
 use crate::api::object::{NamespacedName, Object};
@@ -24,6 +25,27 @@ pub struct MergedRule {
     pub selector: Option<Labels>,
     /// Namespaces that see it; empty is the mesh's default.
     pub export_to: BTreeSet<String>,
+    /// Who made it.
+    author: Author,
+}
+
+/// Who made a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Author {
+    /// A user.
+    User,
+    /// The control plane, from a policy of the Gateway API. It only fills what users leave open.
+    BackendPolicy,
+}
+
+/// Names the objects that a rule was made from; users may not write it.
+const PARENTS: &str = "internal.istio.io/parents";
+
+impl Author {
+    /// Who made this rule.
+    fn of(rule: &Object<DestinationRule>) -> Self {
+        if rule.meta.annotations.contains_key(PARENTS) { Self::BackendPolicy } else { Self::User }
+    }
 }
 
 impl MergedRule {
@@ -36,6 +58,7 @@ impl MergedRule {
             subsets: unique_subsets(&rule.spec.subsets),
             selector: rule.spec.workload_selector.as_ref().map(|selector| selector_labels(&selector.match_labels)),
             export_to: export_to(&rule.spec),
+            author: Author::of(rule),
         }
     }
 
@@ -58,9 +81,18 @@ impl MergedRule {
                 self.subsets.push(Arc::new(subset.clone()));
             }
         }
-        if self.policy.is_none() {
-            self.policy = rule.spec.traffic_policy.clone().map(Arc::new);
-        }
+        let theirs = rule.spec.traffic_policy.as_ref();
+        let merged = match (self.author, Author::of(rule)) {
+            (Author::User, Author::BackendPolicy) => with_backend_policy(self.policy.as_deref(), theirs),
+            (Author::BackendPolicy, Author::User) => with_backend_policy(theirs, self.policy.as_deref()),
+            (Author::User, Author::User) | (Author::BackendPolicy, Author::BackendPolicy) => {
+                if self.policy.is_some() {
+                    return;
+                }
+                theirs.cloned()
+            }
+        };
+        self.policy = merged.map(Arc::new);
     }
 }
 

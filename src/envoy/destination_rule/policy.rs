@@ -27,15 +27,7 @@ pub fn subset_policy(host: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy
             merged.load_balancer.clone_from(&own.load_balancer);
             merged.tls.clone_from(&own.tls);
         }
-        None => {
-            replace_if_set(&mut merged.connection_pool, &subset.connection_pool);
-            replace_if_set(&mut merged.outlier_detection, &subset.outlier_detection);
-            replace_if_set(&mut merged.load_balancer, &subset.load_balancer);
-            replace_if_set(&mut merged.tls, &subset.tls);
-            replace_if_set(&mut merged.tunnel, &subset.tunnel);
-            replace_if_set(&mut merged.proxy_protocol, &subset.proxy_protocol);
-            replace_if_set(&mut merged.retry_budget, &subset.retry_budget);
-        }
+        None => lay_over(&mut merged, subset),
     }
     Some(merged)
 }
@@ -55,6 +47,40 @@ pub fn with_mesh_defaults(policy: Option<TrafficPolicy>, mesh: &MeshConfig) -> O
         policy.outlier_detection.clone_from(&defaults.outlier_detection);
     }
     Some(policy)
+}
+
+/// A user's policy with its gaps filled from one that was made from a policy of the Gateway API.
+pub(super) fn with_backend_policy(
+    user: Option<&TrafficPolicy>,
+    backend: Option<&TrafficPolicy>,
+) -> Option<TrafficPolicy> {
+    let (Some(user), Some(backend)) = (user, backend) else { return user.or(backend).cloned() };
+    let mut merged = without_ports(backend);
+    lay_over(&mut merged, user);
+    merged.port_level_settings = user.port_level_settings.clone();
+    for theirs in &backend.port_level_settings {
+        match merged.port_level_settings.iter_mut().find(|ours| ours.port == theirs.port) {
+            Some(ours) => {
+                fill_if_unset(&mut ours.load_balancer, &theirs.load_balancer);
+                fill_if_unset(&mut ours.connection_pool, &theirs.connection_pool);
+                fill_if_unset(&mut ours.outlier_detection, &theirs.outlier_detection);
+                fill_if_unset(&mut ours.tls, &theirs.tls);
+            }
+            None => merged.port_level_settings.push(theirs.clone()),
+        }
+    }
+    Some(merged)
+}
+
+/// Takes over all that a policy sets, settings for single ports aside.
+fn lay_over(merged: &mut TrafficPolicy, over: &TrafficPolicy) {
+    replace_if_set(&mut merged.connection_pool, &over.connection_pool);
+    replace_if_set(&mut merged.outlier_detection, &over.outlier_detection);
+    replace_if_set(&mut merged.load_balancer, &over.load_balancer);
+    replace_if_set(&mut merged.tls, &over.tls);
+    replace_if_set(&mut merged.tunnel, &over.tunnel);
+    replace_if_set(&mut merged.proxy_protocol, &over.proxy_protocol);
+    replace_if_set(&mut merged.retry_budget, &over.retry_budget);
 }
 
 /// The settings for a port, if there are any.
@@ -96,6 +122,13 @@ fn replace_if_set<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
     }
 }
 
+/// Takes a setting over where none is made.
+fn fill_if_unset<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
+    if target.is_none() {
+        target.clone_from(source);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,6 +165,25 @@ mod tests {
         assert!(merged.connection_pool.is_some() && merged.outlier_detection.is_some());
         let merged = subset_policy(Some(&host), Some(&policy()), 80).unwrap();
         assert!(merged.connection_pool.is_none() && merged.tls.is_some());
+    }
+
+    #[test]
+    fn a_backend_policy_fills_the_gaps_of_a_users() {
+        let user = policy();
+        let backend = TrafficPolicy {
+            tls: Some(ClientTlsSettings::default()),
+            outlier_detection: Some(OutlierDetection { consecutive_errors: 3, ..OutlierDetection::default() }),
+            port_level_settings: vec![PortTrafficPolicy {
+                port: Some(PortSelector { number: 80 }),
+                connection_pool: Some(ConnectionPoolSettings::default()),
+                ..PortTrafficPolicy::default()
+            }],
+            ..TrafficPolicy::default()
+        };
+        let merged = with_backend_policy(Some(&user), Some(&backend)).unwrap();
+        assert_eq!((&merged.tls, &merged.outlier_detection), (&backend.tls, &user.outlier_detection));
+        assert_eq!(merged.port_level_settings.len(), 1);
+        assert!(merged.port_level_settings[0].connection_pool.is_some() && merged.port_level_settings[0].tls.is_some());
     }
 
     #[test]
