@@ -22,6 +22,9 @@ pub mod service_address;
 pub mod stat_prefix;
 pub mod virtual_service;
 
+#[cfg(test)]
+mod test_mesh;
+
 use bytes::Bytes;
 
 use crate::api::names::ResourceName;

@@ -78,3 +78,6 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 pub fn decoded(name: &ResourceName, view: &View<'_>) -> Option<RouteConfiguration> {
     RouteConfiguration::decode(resource(name, view)?).ok()
 }
+
+#[cfg(test)]
+mod tests;

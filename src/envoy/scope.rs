@@ -143,6 +143,13 @@ fn config_namespace(
 ) -> Option<Namespace> {
     match scope {
         Scope::Sidecar(name) if name.namespace != *view.get(&applied::RootNamespace) => Some(name.namespace.clone()),
-        Scope::Sidecar(_) | Scope::Default | Scope::Gateway => view.proxy().namespace_among(mattering),
+        Scope::Sidecar(_) | Scope::Default | Scope::Gateway => {
+            let mut mattering = mattering.into_iter().peekable();
+            mattering.peek()?;
+            view.proxy().namespace_among(mattering)
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;
