@@ -133,3 +133,46 @@ impl Generations {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::push::resource::{Resource, ResourceType};
+
+    fn collection(resources: &[(&str, &str)]) -> Arc<Collection> {
+        let kind = ResourceType::Endpoint;
+        let one = |(name, body): &(&str, &str)| {
+            Arc::new(Resource::new(kind, ResourceName::new(name), Bytes::copy_from_slice(body.as_bytes())))
+        };
+        Arc::new(Collection { kind, resources: resources.iter().map(one).collect() })
+    }
+
+    #[test]
+    fn streams_that_make_the_same_step_share_its_bytes() {
+        let frames = Frames::default();
+        let (old, new) = (collection(&[("a", "1"), ("b", "1")]), collection(&[("a", "2"), ("b", "1")]));
+        let base = Base::Sent(old);
+        let (one, other) = (frames.changes(&base, &new, None), frames.changes(&base, &new, None));
+        assert!(Arc::ptr_eq(&one, &other));
+        assert_eq!(one.delta().as_ptr(), other.delta().as_ptr());
+        let forced: Names = Arc::new([ResourceName::new("b")].into());
+        assert_eq!(frames.changes(&base, &new, Some(&forced)).resources.len(), 2);
+        assert_eq!(frames.changes(&Base::Nothing, &new, None).resources.len(), 2);
+    }
+
+    #[test]
+    fn the_memo_is_bounded_and_right_however_addresses_are_used_again() {
+        let frames = Frames::default();
+        for round in 0..3 * STEPS {
+            let text = round.to_string();
+            let (old, new) = (collection(&[("a", "0"), ("b", "0")]), collection(&[("a", &text)]));
+            let changes = frames.changes(&Base::Sent(old), &new, None);
+            assert_eq!((changes.resources.len(), changes.removed.len()), (usize::from(round > 0), 1));
+            assert!(changes.resources.iter().all(|resource| *resource.body == *text.as_bytes()));
+        }
+        let generations = frames.generations.lock();
+        assert!(generations.young.len() + generations.old.len() <= 2 * STEPS + 2);
+    }
+}

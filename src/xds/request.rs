@@ -240,3 +240,90 @@ fn resource_name(name: &str) -> Result<ResourceName, Status> {
     }
     Ok(ResourceName::new(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+    use tonic::Code;
+
+    use super::*;
+
+    /// What a stranger may send: any bytes, and requests that are nearly right.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let honest =
+            (any::<bool>(), prop::collection::vec(".{0,40}", 0..5), ".{0,80}").prop_map(|(known, names, text)| {
+                let url = if known { ResourceType::Cluster.type_url().to_owned() } else { text.clone() };
+                DeltaDiscoveryRequest {
+                    node: Some(Node { id: text.clone(), ..Node::default() }),
+                    type_url: url,
+                    initial_resource_versions: names.iter().map(|name| (name.clone(), text.clone())).collect(),
+                    resource_names_subscribe: names,
+                    response_nonce: text.clone(),
+                    error_detail: Some(ErrorDetail { code: -1, message: text, details: Vec::new() }),
+                    ..DeltaDiscoveryRequest::default()
+                }
+                .encode_to_vec()
+            });
+        prop_oneof![prop::collection::vec(any::<u8>(), 0..200), honest]
+    }
+
+    fn read<M: Wire>(bytes: &[u8]) {
+        let Ok(mut request) = M::decode(bytes) else { return };
+        if let Ok(node) = sender(&mut request) {
+            drop(super::super::node::proxy(node, None));
+        }
+        drop(request.parse());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_request_is_too_strange_to_be_read_or_refused(bytes in bytes()) {
+            read::<DiscoveryRequest>(&bytes);
+            read::<DeltaDiscoveryRequest>(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_rejection_is_bounded() {
+        let long = ErrorDetail { code: 13, message: "ä".repeat(10_000), details: Vec::new() };
+        let kept = Quoted::new(String::new(), Some(long)).error.unwrap().message.len();
+        assert_eq!(kept, MAX_ERROR_BYTES);
+    }
+
+    #[test]
+    fn large_things_are_refused() {
+        let parse = |request: DeltaDiscoveryRequest| request.parse().map(|_| ()).map_err(|status| status.code());
+        let url = || ResourceType::Endpoint.type_url().to_owned();
+        for (request, expected) in [
+            (
+                DeltaDiscoveryRequest {
+                    type_url: url(),
+                    resource_names_subscribe: vec![String::new(); MAX_NAMES + 1],
+                    ..DeltaDiscoveryRequest::default()
+                },
+                Err(Code::ResourceExhausted),
+            ),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: url(),
+                    initial_resource_versions: [("x".repeat(MAX_NAME_BYTES + 1), String::new())].into(),
+                    ..DeltaDiscoveryRequest::default()
+                },
+                Err(Code::InvalidArgument),
+            ),
+            (
+                DeltaDiscoveryRequest { type_url: "x".repeat(MAX_URL_BYTES + 1), ..DeltaDiscoveryRequest::default() },
+                Err(Code::InvalidArgument),
+            ),
+            (DeltaDiscoveryRequest { type_url: url(), ..DeltaDiscoveryRequest::default() }, Ok(())),
+        ] {
+            assert_eq!(parse(request), expected);
+        }
+        let node = Node { id: "x".repeat(MAX_NODE_BYTES), ..Node::default() };
+        let mut request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
+        assert_eq!(sender(&mut request).unwrap_err().code(), Code::InvalidArgument);
+    }
+}

@@ -105,3 +105,34 @@ fn open_streams_can_be_looked_at_and_ended() {
         assert!(!mesh.ads.connections().disconnect("web.shop-1"));
     });
 }
+
+#[test]
+fn too_many_streams_at_once_are_refused() {
+    run(async {
+        let mesh = Mesh::with_limits(&[], Limits { streams_per_second: 0.5, ..Limits::default() }).await;
+        let mut first = mesh.delta().await;
+        first.subscribe(LDS, &[]).await;
+        first.take().await.is(LDS, &[], &[]);
+        let refused = mesh.client().delta_aggregated_resources(tokio_stream::empty()).await.unwrap_err();
+        assert_eq!(refused.code(), Code::ResourceExhausted);
+    });
+}
+
+#[test]
+fn what_is_counted_is_under_istios_names() {
+    run(async {
+        let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
+        let mut client = mesh.delta().await;
+        client.subscribe(LDS, &[]).await;
+        client.take().await;
+        assert_eq!(mesh.metric("pilot_xds{"), ["pilot_xds{version=\"\"} 1"]);
+        mesh.edit(&[(LDS, "a", body("2"))]).await;
+        client.take().await;
+        mesh.until(|streams| streams[0].types[0].in_sync).await;
+        assert_eq!(mesh.metric("pilot_xds_pushes{"), ["pilot_xds_pushes{type=\"lds\"} 2"]);
+        assert_eq!(mesh.metric("pilot_proxy_convergence_time_count"), ["pilot_proxy_convergence_time_count 1"]);
+        drop(client);
+        mesh.until(<[_]>::is_empty).await;
+        assert_eq!(mesh.metric("pilot_xds{"), ["pilot_xds{version=\"\"} 0"]);
+    });
+}
