@@ -38,12 +38,11 @@ use super::{input, secrets};
 const NOT_HERE: [&str; 3] = ["Invalid path: /", "unable to open file '/", "cannot bind '/"];
 
 /// Cases in which Envoy refuses what istiod sends, too, and Navarch still sends the same.
-const AS_ISTIOD: [&str; 4] = [
+const AS_ISTIOD: [&str; 3] = [
     // Names certificate files that only its pods have.
     "destinationrule/tls-modes",
     // A dynamic forward proxy cluster over plain TLS settings, which stock Envoy wants allowed explicitly.
     "serviceentry/dynamic-dns",
-    "serviceentry/export-to",
     // A redirect that changes nothing becomes a route without an action.
     "virtualservice/redirects",
 ];
@@ -85,6 +84,8 @@ struct Feeder {
     address: SocketAddr,
     drain: CancellationToken,
     turn: i32,
+    /// What was refused when the last feed ended: it stands until an answer of its type is taken.
+    stale: Vec<String>,
 }
 
 impl Feeder {
@@ -100,7 +101,7 @@ impl Feeder {
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;
         tokio::spawn(ads.serve(listener));
-        Ok(Self { push, replay, connections, address, drain, turn: 0 })
+        Ok(Self { push, replay, connections, address, drain, turn: 0, stale: Vec::new() })
     }
 
     /// The extensions that the connected Envoy says it has.
@@ -131,17 +132,19 @@ impl Feeder {
         let end = Instant::now() + Duration::from_secs(20);
         loop {
             let Some(info) = self.connections.list().into_iter().next() else { anyhow::bail!("Envoy is gone") };
-            let rejected: Vec<String> = info
+            let all: Vec<String> = info
                 .types
                 .iter()
                 .filter_map(|kind| Some(format!("{}: {}", kind.kind.short_name(), kind.rejected.as_ref()?.message)))
                 .collect();
+            let rejected: Vec<String> = all.iter().filter(|text| !self.stale.contains(text)).cloned().collect();
             // What follows from a refused cluster or listener is never asked for.
             let asked = |(kind, name): &(ResourceType, ResourceName)| {
                 info.types.iter().any(|watch| watch.kind == *kind && watch.names.contains(name))
             };
             let settled = info.types.iter().all(|kind| kind.in_sync || kind.rejected.is_some());
             if settled && (!rejected.is_empty() || follow.iter().all(asked)) {
+                self.stale = all;
                 return Ok(rejected);
             }
             ensure!(Instant::now() < end, "Envoy does not answer, or not ask for all of {follow:?}: {:?}", info.types);
