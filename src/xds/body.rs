@@ -14,6 +14,7 @@ use prost::Message as _;
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
+use super::changes::Payload;
 use super::request::Protocol;
 use super::session::Response;
 
@@ -28,7 +29,7 @@ pub(super) struct Message {
     /// Prefix, nonce, version…
     head: Bytes,
     /// The resources.
-    payload: Bytes,
+    payload: Payload,
 }
 
 /// The task's end of a stream's responses.
@@ -46,7 +47,7 @@ pub(super) struct FrameBody {
     /// The messages.
     messages: mpsc::Receiver<Message>,
     /// The second half of a message whose head is out.
-    payload: Option<Bytes>,
+    payload: Option<Payload>,
     /// How the stream ended; `None` once that was said.
     end: Option<oneshot::Receiver<Status>>,
 }
@@ -82,7 +83,7 @@ impl Message {
             }
             .encode_to_vec(),
         };
-        let length = u32::try_from(head.len() + payload.len())
+        let length = u32::try_from(head.len() + payload.0.len())
             .map_err(|_| Status::resource_exhausted("a response of more than 4 GiB"))?;
         let mut framed = BytesMut::with_capacity(PREFIX + head.len());
         framed.put_u8(0);
@@ -93,7 +94,7 @@ impl Message {
 
     /// Bytes on the wire.
     pub(super) fn len(&self) -> usize {
-        self.head.len() + self.payload.len()
+        self.head.len() + self.payload.0.len()
     }
 }
 
@@ -116,10 +117,10 @@ impl http_body::Body for FrameBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         if let Some(payload) = self.payload.take() {
-            return Poll::Ready(Some(Ok(Frame::data(payload))));
+            return Poll::Ready(Some(Ok(Frame::data(payload.0))));
         }
         if let Some(message) = ready!(self.messages.poll_recv(context)) {
-            self.payload = Some(message.payload).filter(|payload| !payload.is_empty());
+            self.payload = Some(message.payload).filter(|payload| !payload.0.is_empty());
             return Poll::Ready(Some(Ok(Frame::data(message.head))));
         }
         let Some(end) = &mut self.end else { return Poll::Ready(None) };

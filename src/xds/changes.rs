@@ -1,6 +1,7 @@
 //! The difference between what a client has and what it shall have.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -12,6 +13,10 @@ use crate::push::resource::{Collection, Resource, ResourceType, Version};
 
 /// A set of names that several streams share.
 pub(super) type Names = Arc<BTreeSet<ResourceName>>;
+
+/// Encoded resources, shared. They may hold keys: only their size is shown.
+#[derive(Clone, Default)]
+pub(super) struct Payload(pub(super) Bytes);
 
 /// What a client has of one type, as far as the server knows.
 #[derive(Clone, Debug, Default)]
@@ -42,11 +47,11 @@ pub(super) struct Changes {
     /// The endpoint sets that the clusters among `resources` wait for.
     pub(super) warming: Names,
     /// `resources` as a delta response has them, encoded at first use.
-    delta: OnceLock<Bytes>,
+    delta: OnceLock<Payload>,
     /// `resources` as a state-of-the-world response has them.
-    state: OnceLock<Bytes>,
+    state: OnceLock<Payload>,
     /// Everything there is and what is leaving, as a state-of-the-world response has it.
-    keeping: OnceLock<Bytes>,
+    keeping: OnceLock<Payload>,
 }
 
 /// The part of a cluster that tells which endpoint set it waits for. All else is skipped.
@@ -70,6 +75,12 @@ struct EdsGlance {
 
 /// `Cluster.DiscoveryType.EDS`.
 const DISCOVERY_EDS: i32 = 3;
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
 
 impl Brought {
     /// From what a request carries, sorted by name.
@@ -192,17 +203,17 @@ impl Changes {
     }
 
     /// The changed resources as the `resources` of a delta response.
-    pub(super) fn delta(&self) -> Bytes {
+    pub(super) fn delta(&self) -> Payload {
         self.delta.get_or_init(|| encode_delta(&self.resources)).clone()
     }
 
     /// The changed resources as the `resources` of a state-of-the-world response.
-    pub(super) fn state(&self) -> Bytes {
+    pub(super) fn state(&self) -> Payload {
         self.state.get_or_init(|| encode_state(&self.resources)).clone()
     }
 
     /// All of `latest`, to which this step leads, and what it removes, as the `resources` of a state-of-the-world response.
-    pub(super) fn keeping(&self, latest: &Collection) -> Bytes {
+    pub(super) fn keeping(&self, latest: &Collection) -> Payload {
         self.keeping
             .get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone())))
             .clone()
@@ -246,7 +257,7 @@ fn warms_with(resource: &Resource) -> Option<ResourceName> {
 }
 
 /// The `resources` field of a delta response.
-fn encode_delta(resources: &[Arc<Resource>]) -> Bytes {
+fn encode_delta(resources: &[Arc<Resource>]) -> Payload {
     let resources = resources
         .iter()
         .map(|resource| RawResource {
@@ -256,17 +267,17 @@ fn encode_delta(resources: &[Arc<Resource>]) -> Bytes {
             aliases: Vec::new(),
         })
         .collect();
-    RawDeltaDiscoveryResponse { resources, ..RawDeltaDiscoveryResponse::default() }.encode_to_vec().into()
+    Payload(RawDeltaDiscoveryResponse { resources, ..RawDeltaDiscoveryResponse::default() }.encode_to_vec().into())
 }
 
 /// The `resources` field of a state-of-the-world response.
-fn encode_state(resources: &[Arc<Resource>]) -> Bytes {
+fn encode_state(resources: &[Arc<Resource>]) -> Payload {
     let resources = resources.iter().map(|resource| any(resource)).collect();
-    RawDiscoveryResponse { resources, ..RawDiscoveryResponse::default() }.encode_to_vec().into()
+    Payload(RawDiscoveryResponse { resources, ..RawDiscoveryResponse::default() }.encode_to_vec().into())
 }
 
 /// The `resources` field of a state-of-the-world response with all of `latest` and what is `leaving`.
-pub(super) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Bytes {
+pub(super) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Payload {
     let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     encode_state(&all)

@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
-use super::changes::{Base, Changes, Leaving, encode_keeping, find, missing};
+use super::changes::{Base, Changes, Leaving, Payload, encode_keeping, find, missing};
 use super::frames::Frames;
 use super::request::Protocol;
 use super::watch::{Leavers, Watch};
@@ -27,7 +25,7 @@ pub(super) struct Composed {
     /// The difference behind it.
     pub(super) changes: Arc<Changes>,
     /// The encoded resources.
-    pub(super) payload: Bytes,
+    pub(super) payload: Payload,
     /// How many.
     pub(super) count: usize,
     /// The names that the client is told to forget (delta only).
@@ -92,7 +90,7 @@ impl Watch {
         }
         let count = latest.resources.len() + leaving.len();
         let payload = if !worth_sending {
-            Bytes::new()
+            Payload::default()
         } else if leaving.is_empty() {
             frames.changes(&Base::Nothing, latest, None).state()
         } else if self.held.leaving.is_empty() && leaving.len() == changes.removed.len() {

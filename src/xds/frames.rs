@@ -156,7 +156,7 @@ mod tests {
         let base = Base::Sent(old);
         let (one, other) = (frames.changes(&base, &new, None), frames.changes(&base, &new, None));
         assert!(Arc::ptr_eq(&one, &other));
-        assert_eq!(one.delta().as_ptr(), other.delta().as_ptr());
+        assert_eq!(one.delta().0.as_ptr(), other.delta().0.as_ptr());
         let forced: Names = Arc::new([ResourceName::new("b")].into());
         assert_eq!(frames.changes(&base, &new, Some(&forced)).resources.len(), 2);
         assert_eq!(frames.changes(&Base::Nothing, &new, None).resources.len(), 2);

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-
+use super::changes::Payload;
 use super::compose::Removals;
 use super::frames::Frames;
 use super::mailbox::Mail;
@@ -59,7 +58,7 @@ pub(super) struct Response {
     /// Names that no longer stand for anything (delta only).
     pub(super) removed: Vec<ResourceName>,
     /// The `resources` field, encoded.
-    pub(super) payload: Bytes,
+    pub(super) payload: Payload,
     /// How many there are.
     pub(super) count: usize,
 }
@@ -187,7 +186,7 @@ impl Session {
     pub(super) fn next(&mut self, now: Duration, frames: &Frames) -> Option<Response> {
         if let Some(type_url) = self.to_answer.pop_front() {
             let Told { nonce, version, .. } = self.marks.next(self.revision, now);
-            let (removed, payload) = (Vec::new(), Bytes::new());
+            let (removed, payload) = (Vec::new(), Payload::default());
             return Some(Response { kind: None, type_url, version, nonce, removed, payload, count: 0 });
         }
         loop {

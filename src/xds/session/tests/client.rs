@@ -166,7 +166,7 @@ impl Client {
 
 impl Have {
     pub(super) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
-        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.clone()).unwrap();
+        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
         let mut seen: BTreeSet<String> = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
         for (at, resource) in decoded.resources.into_iter().enumerate() {
             assert!(seen.insert(resource.name.clone()), "{} twice in a response", resource.name);
@@ -181,7 +181,7 @@ impl Have {
     }
 
     pub(super) fn receive_state(&mut self, kind: ResourceType, response: &Response, limit: usize) {
-        let decoded = RawDiscoveryResponse::decode(response.payload.clone()).unwrap();
+        let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
         if kind.is_wildcard_by_default() && limit == usize::MAX {
             self.resources.clear();
         }

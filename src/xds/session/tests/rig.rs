@@ -154,14 +154,14 @@ pub(super) fn read(protocol: Protocol, response: &Response) -> Got {
     let kind = response.kind.unwrap();
     let resources = match protocol {
         Protocol::Delta => {
-            let decoded = RawDeltaDiscoveryResponse::decode(response.payload.clone()).unwrap();
+            let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
             let one = |r: navarch_proto::raw::RawResource| {
                 format!("{}={}", r.name, text_of(kind, &r.resource.unwrap().value))
             };
             decoded.resources.into_iter().map(one).collect()
         }
         Protocol::StateOfTheWorld => {
-            let decoded = RawDiscoveryResponse::decode(response.payload.clone()).unwrap();
+            let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
             decoded.resources.iter().map(|any| text_of(kind, &any.value)).collect()
         }
     };

@@ -64,11 +64,11 @@ impl Client {
             EDS => {
                 let names: Vec<String> = match self.protocol {
                     Protocol::Delta => {
-                        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.clone()).unwrap();
+                        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
                         decoded.resources.into_iter().map(|resource| resource.name).collect()
                     }
                     Protocol::StateOfTheWorld => {
-                        let decoded = RawDiscoveryResponse::decode(response.payload.clone()).unwrap();
+                        let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
                         let name = |any: &navarch_proto::raw::RawAny| text_of(EDS, &any.value)[..2].to_owned();
                         decoded.resources.iter().map(name).collect()
                     }
