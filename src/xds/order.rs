@@ -80,7 +80,12 @@ impl Session {
             since.is_some_and(|since| since + ORDER_WAIT <= now)
         };
         let are_quiet = match kind {
-            ResourceType::Cluster => self.is_quiet(ResourceType::Listener) && self.is_quiet(ResourceType::Route),
+            ResourceType::Cluster => {
+                let users = [ResourceType::Listener, ResourceType::Route];
+                // Who comes back with clusters has listeners, too, and is about to ask for them.
+                let comes_back = self.watches.get(&kind).is_some_and(|watch| watch.has_brought) && now < ORDER_WAIT;
+                users.into_iter().all(|user| self.is_quiet(user) && (!comes_back || self.watches.contains_key(&user)))
+            }
             ResourceType::Endpoint => self.is_quiet(ResourceType::Cluster),
             ResourceType::Listener
             | ResourceType::Route

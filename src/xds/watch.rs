@@ -27,6 +27,8 @@ pub(super) struct Watch {
     pub(super) kind: ResourceType,
     /// What the client wants.
     pub(super) interest: Interest,
+    /// Whether it came with something from an earlier stream.
+    pub(super) has_brought: bool,
     /// What it shall have; `None` until the push thread has answered.
     pub(super) latest: Option<Arc<Collection>>,
     /// The snapshot that this comes from.
@@ -113,6 +115,7 @@ impl Watch {
         Self {
             kind,
             interest,
+            has_brought: matches!(base, Base::Brought(_)),
             latest: None,
             revision: 0,
             held: Held { base, leaving: BTreeMap::new() },

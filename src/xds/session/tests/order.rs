@@ -115,6 +115,39 @@ fn clusters_leave_at_once_when_nothing_else_changes() {
 }
 
 #[test]
+fn who_comes_back_keeps_its_clusters_until_its_routes_are_new() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(come_back(CDS, &[], &["new", "old"]));
+    rig.answer(CDS, &[("new", "1")]);
+    let clusters = rig.sends(CDS, &["new=1"], &[]);
+    rig.request(delta(CDS, &[], &clusters, None));
+    rig.request(delta(EDS, &["new"], "", None));
+    rig.answer(EDS, &[("new", "1")]);
+    rig.sends(EDS, &["new=1"], &[]);
+    for (kind, names) in [(LDS, &[][..]), (RDS, &["r"])] {
+        rig.is_silent();
+        rig.request(delta(kind, names, "", None));
+        rig.answer(kind, &[("r", "new")]);
+        let nonce = rig.sends(kind, &["r=new"], &[]);
+        rig.request(delta(kind, &[], &nonce, None));
+    }
+    rig.sends(CDS, &[], &["old"]);
+}
+
+#[test]
+fn who_comes_back_for_clusters_alone_keeps_them_for_a_while() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(come_back(CDS, &[], &["old"]));
+    rig.answer(CDS, &[]);
+    let nonce = rig.sends(CDS, &[], &[]);
+    rig.request(delta(CDS, &[], &nonce, None));
+    rig.is_silent();
+    assert_eq!(rig.session.wake_at(rig.now), Some(seconds(5)));
+    rig.now = seconds(5);
+    rig.sends(CDS, &[], &["old"]);
+}
+
+#[test]
 fn a_cluster_that_comes_back_before_it_left_is_sent_and_stays() {
     let mut rig = settled();
     rig.change(CDS, &[]);

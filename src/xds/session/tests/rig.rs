@@ -85,6 +85,17 @@ pub(super) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Opti
     request.parse().unwrap()
 }
 
+/// A delta client's first request of a type, with names that it has from an earlier stream.
+pub(super) fn come_back(kind: ResourceType, names: &[&str], brought: &[&str]) -> Request {
+    let request = DeltaDiscoveryRequest {
+        type_url: kind.type_url().to_owned(),
+        resource_names_subscribe: strings(names),
+        initial_resource_versions: brought.iter().map(|name| ((*name).to_owned(), String::new())).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    request.parse().unwrap()
+}
+
 /// A state-of-the-world request in short.
 pub(super) fn state(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
     let request = DiscoveryRequest {
