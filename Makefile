@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo bench tools
+.PHONY: test fmt lint unit doc demo cluster bench tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -41,6 +41,11 @@ OUT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PRO
 demo: tools
 	$(CARGO) build $(LOCKED) --profile $(PROFILE) --workspace --bins
 	DEMO=$(DEMO) $(OUT)/demo $(OUT)/navarch .
+
+# A Kubernetes API server with the sample mesh, to try things on; it says what to export.
+cluster: tools
+	$(CARGO) build $(LOCKED) --package navarch-testkit --bin cluster
+	$(or $(CARGO_TARGET_DIR),target)/debug/cluster .
 
 bench:
 	$(CARGO) bench $(LOCKED) --workspace

@@ -1,5 +1,7 @@
 //! The sample mesh of `deploy/samples/bookshop`, running: its files in a folder of their own, its backends, its Envoys.
 
+pub mod kubernetes;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -43,6 +43,29 @@ pub async fn send(
     path: &str,
     headers: &[(&str, &str)],
 ) -> Result<Reply> {
+    send_body(method, address, host, path, headers, Bytes::new()).await
+}
+
+/// Sends `POST path` with a body of JSON.
+///
+/// # Errors
+/// As [`get`].
+pub async fn post(address: SocketAddr, host: &str, path: &str, json: String) -> Result<Reply> {
+    send_body("POST", address, host, path, &[("content-type", "application/json")], Bytes::from(json)).await
+}
+
+/// Sends a request with a body, which may be empty.
+///
+/// # Errors
+/// As [`get`].
+pub async fn send_body(
+    method: &str,
+    address: SocketAddr,
+    host: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Bytes,
+) -> Result<Reply> {
     let exchange = async {
         let stream = TcpStream::connect(address).await?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
@@ -50,7 +73,7 @@ pub async fn send(
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Full::<Bytes>::default())?;
+        let request = request.body(Full::new(body))?;
         let talk = async {
             let response = sender.send_request(request).await?;
             let (parts, body) = response.into_parts();

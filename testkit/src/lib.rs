@@ -10,7 +10,9 @@
 pub mod backend;
 pub mod bookshop;
 pub mod client;
+pub mod cluster;
 pub mod envoy;
+pub mod guard;
 pub mod navarch;
 pub mod ports;
 pub mod process;

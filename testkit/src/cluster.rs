@@ -1,0 +1,321 @@
+//! A real Kubernetes control plane: etcd, kube-apiserver, and kube-controller-manager where wanted.
+//!
+//! The programs come from `scripts/kube` (or `KUBEBUILDER_ASSETS`). Everything lives in a temporary folder and on loopback
+//! ports of its own, and ends with its handle or with the process that holds it, also when that panics or is killed.
+
+mod access;
+mod crds;
+mod objects;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use tempfile::TempDir;
+use tokio::time::Instant;
+
+pub use objects::{Writer, plural};
+
+use crate::guard::Guard;
+use crate::process::Process;
+use crate::{client, ports};
+
+/// How long each part may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The token of the cluster's administrator.
+const ADMIN_TOKEN: &str = "navarch-test-admin";
+/// Where the service addresses of a cluster are.
+pub const SERVICE_RANGE: &str = "10.96.0.0/16";
+
+/// What of a cluster is wanted beside etcd and the API server.
+#[derive(Clone, Debug, Default)]
+pub struct ClusterConfig {
+    /// The controllers that kube-controller-manager runs, by their names, such as `endpointslice-controller`; none, and it is
+    /// not started.
+    pub controllers: Vec<String>,
+    /// Further flags of the API server.
+    pub api_server_flags: Vec<String>,
+}
+
+/// A running cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its parts, by name, each with the guard that ends it.
+    etcd: Part,
+    /// kube-apiserver; `None` while it is stopped.
+    api_server: Option<Part>,
+    /// kube-controller-manager.
+    controllers: Option<Part>,
+    /// Where the programs are.
+    programs: PathBuf,
+    /// Where the API server listens (HTTPS).
+    pub address: SocketAddr,
+    /// Where etcd listens (HTTP).
+    pub etcd_address: SocketAddr,
+    /// The further flags of the API server.
+    api_server_flags: Vec<String>,
+    /// Data, keys, certificates, kubeconfigs, logs.
+    folder: TempDir,
+    /// Removes the folder when nobody is left to drop it.
+    sweeper: Option<Guard>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(sweeper) = self.sweeper.take() {
+            sweeper.release();
+        }
+    }
+}
+
+/// A process and what ends it when the test process dies.
+#[derive(Debug)]
+struct Part {
+    /// The process; killed when dropped.
+    process: Process,
+    /// Ends it when nobody is left to drop it.
+    guard: Option<Guard>,
+}
+
+impl Part {
+    /// Starts a program of the cluster; its log is `<name>.log`.
+    fn start(name: &str, program: &Path, args: &[String], folder: &Path) -> Result<Self> {
+        let process = Process::start(name, program, args, &folder.join(format!("{name}.log")))?;
+        let guard = Guard::over(&[process.pid()], None)?;
+        Ok(Self { process, guard: Some(guard) })
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // The process is killed and waited for by its own handle; afterwards its number may be another's.
+        if let Some(guard) = self.guard.take() {
+            guard.release();
+        }
+    }
+}
+
+/// The folder with the programs of a cluster.
+///
+/// # Errors
+/// When it has not been made.
+pub fn programs() -> Result<PathBuf> {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+    let tools = crate::envoy::program().parent().and_then(Path::parent).map(|tools| tools.join("kube"));
+    let found = assets.into_iter().chain(tools).find(|folder| folder.join("kube-apiserver").exists());
+    found.context("no Kubernetes programs: run `make tools` (scripts/kube)")
+}
+
+impl Cluster {
+    /// Starts etcd and the API server and waits until they are ready.
+    ///
+    /// # Errors
+    /// When a program is missing (run `make tools`) or does not get ready.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(ClusterConfig::default()).await
+    }
+
+    /// As [`Cluster::start`], with more.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub async fn start_with(config: ClusterConfig) -> Result<Self> {
+        let programs = programs()?;
+        let folder = tempfile::Builder::new().prefix("navarch-cluster-").tempdir()?;
+        let loopback = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let (address, etcd_address, peer_address) = (loopback()?, loopback()?, loopback()?);
+        let sweeper = Some(Guard::over(&[], Some(folder.path()))?);
+        write_keys(folder.path())?;
+        let etcd = Part::start(
+            "etcd",
+            &programs.join("etcd"),
+            &etcd_flags(folder.path(), etcd_address, peer_address),
+            folder.path(),
+        )?;
+        let mut cluster = Self {
+            etcd,
+            api_server: None,
+            controllers: None,
+            programs,
+            address,
+            etcd_address,
+            api_server_flags: config.api_server_flags,
+            folder,
+            sweeper,
+        };
+        cluster.wait_etcd().await?;
+        cluster.start_api_server().await?;
+        if !config.controllers.is_empty() {
+            cluster.start_controllers(&config.controllers)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Waits until etcd answers.
+    async fn wait_etcd(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while !client::get(self.etcd_address, "etcd", "/health", &[]).await.is_ok_and(|reply| reply.status == 200) {
+            self.etcd.process.check_running()?;
+            ensure!(Instant::now() < end, "etcd is not ready:\n{}", self.etcd.process.output());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Starts the API server where it was, and waits until it is ready.
+    ///
+    /// # Errors
+    /// When it ends or does not get ready.
+    pub async fn start_api_server(&mut self) -> Result<()> {
+        let flags = self.api_server_flags();
+        let part = Part::start("kube-apiserver", &self.programs.join("kube-apiserver"), &flags, self.folder.path())?;
+        let process = &mut self.api_server.insert(part).process;
+        let end = Instant::now() + PATIENCE;
+        let certificate = self.folder.path().join("certificates/apiserver.crt");
+        // It makes its certificate when it starts; only then can anybody connect.
+        while !certificate.exists() {
+            process.check_running()?;
+            ensure!(Instant::now() < end, "kube-apiserver has no certificate:\n{}", process.output());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.write_admin_kubeconfig()?;
+        let client = self.client().await?;
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            match client.request_text(request).await {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > end => {
+                    bail!("kube-apiserver is not ready ({error}):\n{}", self.api_server_output())
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+            if let Some(part) = &mut self.api_server {
+                part.process.check_running()?;
+            }
+        }
+    }
+
+    /// Kills the API server as a crash would. What it kept stays in etcd.
+    pub fn kill_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    /// Stops the API server's process (SIGSTOP) or lets it go on: connections stay, nothing is answered.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn freeze_api_server(&self, frozen: bool) -> Result<()> {
+        let part = self.api_server.as_ref().context("the API server does not run")?;
+        part.process.signal(if frozen { "STOP" } else { "CONT" })
+    }
+
+    /// What the API server has printed.
+    #[must_use]
+    pub fn api_server_output(&self) -> String {
+        self.api_server.as_ref().map(|part| part.process.output()).unwrap_or_default()
+    }
+
+    /// Starts kube-controller-manager with these controllers.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start_controllers(&mut self, controllers: &[String]) -> Result<()> {
+        let flags = vec![
+            format!("--kubeconfig={}", self.admin_kubeconfig().display()),
+            format!("--controllers={}", controllers.join(",")),
+            format!("--service-account-private-key-file={}", self.folder.path().join("service-account.key").display()),
+            "--use-service-account-credentials=false".to_owned(),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+            // As fast as it goes: a test waits for what it does.
+            "--kube-api-qps=1000".to_owned(),
+            "--kube-api-burst=1000".to_owned(),
+        ];
+        let program = self.programs.join("kube-controller-manager");
+        self.controllers = Some(Part::start("kube-controller-manager", &program, &flags, self.folder.path())?);
+        Ok(())
+    }
+
+    /// What kube-controller-manager has printed.
+    #[must_use]
+    pub fn controllers_output(&self) -> String {
+        self.controllers.as_ref().map(|part| part.process.output()).unwrap_or_default()
+    }
+
+    /// The folder of the cluster: keys, certificates, kubeconfigs, logs.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Where a program of the cluster is, such as `kubectl`.
+    #[must_use]
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.programs.join(name)
+    }
+
+    /// Has etcd forget all revisions but the present one: watches and pages that started earlier expire (410 Gone).
+    ///
+    /// # Errors
+    /// When etcd does not do it.
+    pub async fn compact(&self) -> Result<()> {
+        let post = |path: &'static str, body: String| client::post(self.etcd_address, "etcd", path, body);
+        let status: serde_json::Value =
+            serde_json::from_str(&post("/v3/kv/range", r#"{"key":"AA==","limit":1}"#.to_owned()).await?.body)?;
+        let revision = status.pointer("/header/revision").and_then(serde_json::Value::as_str).context("no revision")?;
+        let reply =
+            post("/v3/kv/compaction", serde_json::json!({"revision": revision, "physical": true}).to_string()).await?;
+        ensure!(reply.status == 200, "etcd did not compact: {}", reply.body);
+        Ok(())
+    }
+
+    /// The flags of the API server.
+    fn api_server_flags(&self) -> Vec<String> {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let mut flags = vec![
+            format!("--etcd-servers=http://{}", self.etcd_address),
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={}", self.address.port()),
+            format!("--cert-dir={}", file("certificates")),
+            format!("--token-auth-file={}", file("tokens.csv")),
+            "--authorization-mode=RBAC".to_owned(),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", file("service-account.pub")),
+            format!("--service-account-signing-key-file={}", file("service-account.key")),
+            format!("--service-cluster-ip-range={SERVICE_RANGE}"),
+            "--allow-privileged=true".to_owned(),
+            // Pods need no service account that a controller would have to make.
+            "--disable-admission-plugins=ServiceAccount".to_owned(),
+            // There is nobody to reach it by its service.
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--profiling=false".to_owned(),
+        ];
+        flags.extend(self.api_server_flags.iter().cloned());
+        flags
+    }
+}
+
+/// The flags of etcd. It need not survive the machine.
+fn etcd_flags(folder: &Path, address: SocketAddr, peers: SocketAddr) -> Vec<String> {
+    vec![
+        format!("--data-dir={}", folder.join("etcd").display()),
+        format!("--listen-client-urls=http://{address}"),
+        format!("--advertise-client-urls=http://{address}"),
+        format!("--listen-peer-urls=http://{peers}"),
+        format!("--initial-advertise-peer-urls=http://{peers}"),
+        format!("--initial-cluster=default=http://{peers}"),
+        "--unsafe-no-fsync".to_owned(),
+        "--log-level=warn".to_owned(),
+    ]
+}
+
+/// Writes the key of service accounts and the tokens of the administrator.
+fn write_keys(folder: &Path) -> Result<()> {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+    std::fs::write(folder.join("service-account.key"), key.serialize_pem())?;
+    std::fs::write(folder.join("service-account.pub"), key.public_key_pem())?;
+    std::fs::write(folder.join("tokens.csv"), format!("{ADMIN_TOKEN},admin,admin,system:masters\n"))?;
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! Who may do what in a test cluster: kubeconfigs, clients and kubectl.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+use super::{ADMIN_TOKEN, Cluster};
+
+impl Cluster {
+    /// The kubeconfig of the administrator.
+    #[must_use]
+    pub fn admin_kubeconfig(&self) -> PathBuf {
+        self.folder().join("admin.kubeconfig")
+    }
+
+    /// Writes the kubeconfig of the administrator.
+    pub(super) fn write_admin_kubeconfig(&self) -> Result<()> {
+        self.write_kubeconfig(&self.admin_kubeconfig(), &format!("https://{}", self.address), ADMIN_TOKEN)
+    }
+
+    /// Writes a kubeconfig for whoever holds a token; `server` is the API server or something in front of it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_kubeconfig(&self, path: &Path, server: &str, token: &str) -> Result<()> {
+        let certificate = self.folder().join("certificates/apiserver.crt");
+        let config = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": certificate}}],
+            "users": [{"name": "user", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
+            "current-context": "test",
+        });
+        // JSON is YAML. Moved into place, so that nobody reads half of it.
+        let draft = path.with_extension("draft");
+        std::fs::write(&draft, serde_json::to_string_pretty(&config)?)?;
+        std::fs::rename(&draft, path)?;
+        Ok(())
+    }
+
+    /// A kubeconfig of the administrator that leads through something in front of the API server.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn admin_kubeconfig_through(&self, address: std::net::SocketAddr) -> Result<PathBuf> {
+        let path = self.folder().join(format!("admin-through-{}.kubeconfig", address.port()));
+        self.write_kubeconfig(&path, &format!("https://{address}"), ADMIN_TOKEN)?;
+        Ok(path)
+    }
+
+    /// The kubeconfig of a service account, which must exist. Its token holds for an hour.
+    ///
+    /// # Errors
+    /// When no token is given.
+    pub async fn kubeconfig_of(&self, namespace: &str, service_account: &str) -> Result<PathBuf> {
+        let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{service_account}/token");
+        let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
+        let answer = self.call("POST", &path, "application/json", &ask).await?;
+        let token = answer.pointer("/status/token").and_then(Value::as_str).context("no token came")?;
+        let file = self.folder().join(format!("{namespace}.{service_account}.kubeconfig"));
+        self.write_kubeconfig(&file, &format!("https://{}", self.address), token)?;
+        Ok(file)
+    }
+
+    /// A client of the administrator. Its connections belong to the runtime that it is made in.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self) -> Result<kube::Client> {
+        let kubeconfig = Kubeconfig::read_from(self.admin_kubeconfig())?;
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        Ok(kube::Client::try_from(config)?)
+    }
+
+    /// Calls the API as the administrator.
+    ///
+    /// # Errors
+    /// When the API server refuses or does not answer.
+    pub async fn call(&self, method: &str, path: &str, content_type: &str, body: &Value) -> Result<Value> {
+        let body = if body.is_null() { Vec::new() } else { serde_json::to_vec(body)? };
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", content_type).body(body)?;
+        self.client().await?.request(request).await.with_context(|| format!("{method} {path}"))
+    }
+
+    /// Runs kubectl as the administrator, as people do, with a text on its standard input; gives what it prints.
+    ///
+    /// # Errors
+    /// When kubectl fails, with what it says.
+    pub fn kubectl(&self, args: &[&str], input: &str) -> Result<String> {
+        let mut command = Command::new(self.program("kubectl"));
+        command.arg("--kubeconfig").arg(self.admin_kubeconfig()).args(args);
+        command.env("HOME", self.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().context("cannot start kubectl")?;
+        // kubectl may end before it has read all; what it says tells why.
+        drop(child.stdin.take().context("kubectl has no input")?.write_all(input.as_bytes()));
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "kubectl {}: {said}", args.join(" "));
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// `kubectl apply --server-side` of a text of YAML documents.
+    ///
+    /// # Errors
+    /// When the API server refuses any of them.
+    pub fn apply(&self, yaml: &str) -> Result<String> {
+        self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], yaml)
+    }
+
+    /// Has the API server know Istio's kinds, by definitions that let everything through.
+    ///
+    /// # Errors
+    /// When they are refused or not served soon.
+    pub fn apply_permissive_crds(&self) -> Result<()> {
+        self.apply(&super::crds::permissive())?;
+        self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;
+        Ok(())
+    }
+}

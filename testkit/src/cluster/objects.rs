@@ -1,0 +1,142 @@
+//! Objects put to and taken from a test cluster as the administrator, without kubectl's 100 ms.
+
+#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+
+use anyhow::{Context, Result};
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::Cluster;
+
+/// Who the test says it is when it writes.
+const MANAGER: &str = "navarch-test";
+
+/// A client of the administrator with a memory for nothing else: made once in a runtime, used for many objects.
+#[derive(Clone)]
+pub struct Writer {
+    /// The connection.
+    client: kube::Client,
+}
+
+impl std::fmt::Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Writer")
+    }
+}
+
+impl Cluster {
+    /// A writer whose connections belong to the runtime that it is made in.
+    ///
+    /// # Errors
+    /// As [`Cluster::client`].
+    pub async fn writer(&self) -> Result<Writer> {
+        Ok(Writer { client: self.client().await? })
+    }
+}
+
+impl Writer {
+    /// Puts an object there by server-side apply, status included: what it does not say any more goes. A namespace that is
+    /// missing is made.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn put(&self, object: &Value) -> Result<()> {
+        let path = path_of(object)?;
+        let mut main = object.clone();
+        let status = main.as_object_mut().and_then(|members| members.remove("status"));
+        if let Some(metadata) = main.get_mut("metadata").and_then(Value::as_object_mut) {
+            // These are the server's to give.
+            for key in ["creationTimestamp", "resourceVersion", "uid", "generation", "managedFields"] {
+                metadata.remove(key);
+            }
+        }
+        match self.patch(&path, &main).await {
+            Err(kube::Error::Api(status)) if status.code == 404 && !namespace_of(object).is_empty() => {
+                self.patch(&format!("/api/v1/namespaces/{}", namespace_of(object)), &namespace(object)).await?;
+                self.patch(&path, &main).await
+            }
+            outcome => outcome,
+        }
+        .with_context(|| format!("PATCH {path}"))?;
+        if let Some(status) = status.filter(|status| !status.is_null()) {
+            let object = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "metadata": main["metadata"], "status": status});
+            self.patch(&format!("{path}/status"), &object).await.with_context(|| format!("PATCH {path}/status"))?;
+        }
+        Ok(())
+    }
+
+    /// Takes an object away at once; it need not be there. Namespaces go although nobody empties them.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn delete(&self, object: &Value) -> Result<()> {
+        let path = path_of(object)?;
+        let request = http::Request::delete(format!("{path}?gracePeriodSeconds=0")).body(Vec::new())?;
+        match self.client.request::<Value>(request).await {
+            Err(kube::Error::Api(status)) if status.code == StatusCode::NOT_FOUND.as_u16() => return Ok(()),
+            outcome => outcome.with_context(|| format!("DELETE {path}"))?,
+        };
+        if object["kind"] == "Namespace" {
+            let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": object["metadata"]["name"]}, "spec": {"finalizers": []}});
+            let request = http::Request::put(format!("{path}/finalize")).header("content-type", "application/json");
+            match self.client.request::<Value>(request.body(serde_json::to_vec(&object)?)?).await {
+                // A namespace controller was quicker.
+                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                outcome => drop(outcome.with_context(|| format!("PUT {path}/finalize"))?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Gets whatever a path gives.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn get(&self, path: &str) -> Result<Value> {
+        let request = http::Request::get(path).body(Vec::new())?;
+        self.client.request(request).await.with_context(|| format!("GET {path}"))
+    }
+
+    /// One server-side apply.
+    async fn patch(&self, path: &str, object: &Value) -> kube::Result<Value> {
+        let path = format!("{path}?fieldManager={MANAGER}&force=true");
+        let request = http::Request::patch(path).header("content-type", "application/apply-patch+yaml");
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        self.client.request(request.body(body).map_err(kube::Error::HttpError)?).await
+    }
+}
+
+/// The namespace that an object names; empty where none.
+fn namespace_of(object: &Value) -> &str {
+    object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The namespace of an object, as an object.
+fn namespace(object: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace_of(object)}})
+}
+
+/// Where the API has an object.
+fn path_of(object: &Value) -> Result<String> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let (version, kind) = (text("/apiVersion").context("no apiVersion")?, text("/kind").context("no kind")?);
+    let name = text("/metadata/name").context("no name")?;
+    let root = if version.contains('/') { "apis" } else { "api" };
+    let namespace = match (namespace_of(object), kind) {
+        (_, "Namespace" | "Node" | "CustomResourceDefinition" | "ClusterRole" | "ClusterRoleBinding") => String::new(),
+        ("", _) => "namespaces/default/".to_owned(),
+        (namespace, _) => format!("namespaces/{namespace}/"),
+    };
+    Ok(format!("/{root}/{version}/{namespace}{}/{name}", plural(kind)))
+}
+
+/// The plural of a kind, as API paths have it.
+#[must_use]
+pub fn plural(kind: &str) -> String {
+    let lower = kind.to_lowercase();
+    match lower.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if lower.ends_with('s') => format!("{lower}es"),
+        _ => format!("{lower}s"),
+    }
+}
