@@ -14,7 +14,8 @@ pub use table::Table;
 
 use crate::api::any_object::AnyObject;
 use crate::api::istio::{
-    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 use crate::api::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use crate::api::names::Namespace as NamespaceName;
@@ -143,6 +144,16 @@ tables! {
     sidecars: Sidecar,
     /// PeerAuthentications.
     peer_authentications: PeerAuthentication,
+    /// AuthorizationPolicies.
+    authorization_policies: AuthorizationPolicy,
+    /// RequestAuthentications.
+    request_authentications: RequestAuthentication,
+    /// Telemetries.
+    telemetries: Telemetry,
+    /// WasmPlugins.
+    wasm_plugins: WasmPlugin,
+    /// TrafficExtensions.
+    traffic_extensions: TrafficExtension,
 }
 
 impl Objects {

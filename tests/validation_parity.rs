@@ -8,7 +8,8 @@
 use std::sync::Arc;
 
 use navarch::api::istio::{
-    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 use navarch::api::names::Namespace;
 use navarch::api::object::{Object, ObjectMeta};
@@ -40,7 +41,7 @@ struct Case {
 const DIFFERENCES: [(&str, &str, &str, &str); 0] = [];
 
 /// What istiod says, and the field that Navarch must name for it.
-const FAULTS: [(&str, &str); 51] = [
+const FAULTS: [(&str, &str); 74] = [
     (r"^(domain name .*|empty domain name not allowed)$", r"(hosts?|sniHosts|gateways|address)(\[\d+\])?$"),
     (r"^invalid host \*$", r"hosts\[\d+\]$"),
     (r"^hosts must be FQDN ", r"hosts\[\d+\]$"),
@@ -92,6 +93,29 @@ const FAULTS: [(&str, &str); 51] = [
     (r"mode does not use certificates", r"tls\.\w+$"),
     (r"^virtualService rule .* match .* is not used", r"match\[\d+\]$"),
     (r"^virtualService rule .* not used ", r"http\[\d+\]$"),
+    (r"`from.source` must not be nil", r"from\[\d+\].source$"),
+    (r"`from.source` must not be empty", r"from\[\d+\].source$"),
+    (r"`to.operation` must not be nil", r"to\[\d+\].operation$"),
+    (r"`to.operation` must not be empty", r"to\[\d+\].operation$"),
+    (r"`provider` must not be with non CUSTOM", r"^spec.provider$"),
+    (r"action without `rules` is meaningless", r"^spec.rules$"),
+    (r"at least one of `values` or `notValues`", r"when\[\d+\].values$"),
+    (r"`key` must not be empty", r"when\[\d+\].key$"),
+    (r"invalid `(v|notV)alue` for `key` .*unknown attribute", r"when\[\d+\].key$"),
+    (r"^bad port", r"(values|notValues|ports|notPorts)\[\d+\]$"),
+    (r"^configured AuthorizationPolicy will deny all traffic", r"rules\[\d+\]$"),
+    (r"targetRef must be to one of", r"targetRefs?(\[\d+\])?$"),
+    (r"^targetRef name must be set", r"targetRefs?(\[\d+\])?.name$"),
+    (r"^(workload selector specified without labels|wildcard is not supported)", r"selector.matchLabels(\.\w+)?$"),
+    (r"^issuer or jwksUri must be", r"jwtRules\[\d+\].issuer$"),
+    (r"^jwks parse error", r"jwks$"),
+    (r"^location header name must", r"fromHeaders\[\d+\].name$"),
+    (r"^outputClaimToHeaders header and claim", r"outputClaimToHeaders\[\d+\]$"),
+    (r"^providers.name may not be empty", r"providers\[\d+\].name$"),
+    (r"^multiple (providers|tracing) is not", r"(providers|tracing)$"),
+    (r"^failed to parse url", r"url$"),
+    (r"^spec.vmConfig.env invalid", r"env\[\d+\]$"),
+    (r"^pluginName field must", r"pluginName$"),
 ];
 
 /// The lines of istiod's answer.
@@ -140,6 +164,11 @@ fn judge_any(object: &Value) -> Option<Verdict> {
         "WorkloadEntry" => judge::<WorkloadEntry>(object),
         "Sidecar" => judge::<Sidecar>(object),
         "PeerAuthentication" => judge::<PeerAuthentication>(object),
+        "AuthorizationPolicy" => judge::<AuthorizationPolicy>(object),
+        "RequestAuthentication" => judge::<RequestAuthentication>(object),
+        "Telemetry" => judge::<Telemetry>(object),
+        "WasmPlugin" => judge::<WasmPlugin>(object),
+        "TrafficExtension" => judge::<TrafficExtension>(object),
         _ => return None,
     })
 }
@@ -197,6 +226,6 @@ fn every_object_is_judged_as_istiod_judges_it() {
             (true, false) | (false, true) => {}
         }
     }
-    assert_eq!(judged, 260, "cases of the kinds judged here");
+    assert_eq!(judged, 375, "cases of the kinds judged here");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::istio::{
-    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 use super::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
 use super::object::{Kind, Object, ObjectMeta, ObjectRef};
@@ -57,7 +58,8 @@ macro_rules! kinds {
 
 kinds! {
     Namespace, Node, Service, EndpointSlice, Pod, Secret, ConfigMap, ServiceAccount, VirtualService, DestinationRule,
-    Gateway, ServiceEntry, WorkloadEntry, Sidecar, PeerAuthentication,
+    Gateway, ServiceEntry, WorkloadEntry, Sidecar, PeerAuthentication, AuthorizationPolicy, RequestAuthentication,
+    Telemetry, WasmPlugin, TrafficExtension,
 }
 
 impl AnyObject {

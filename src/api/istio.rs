@@ -5,6 +5,7 @@
 //! An absent scalar is its zero value, an absent message or wrapper `None`. What is valid is said in
 //! [`validation`](super::validation), not here.
 
+mod authorization_policy;
 mod client_tls;
 mod connection_pool;
 mod destination_rule;
@@ -15,13 +16,21 @@ mod http_route;
 mod l4_route;
 mod load_balancer;
 mod peer_authentication;
+mod request_authentication;
 mod selector;
 mod service_entry;
 mod sidecar;
+mod telemetry;
+mod traffic_extension;
 mod virtual_service;
+mod wasm_plugin;
 pub(in crate::api) mod wire_enum;
 mod workload_entry;
 
+pub use authorization_policy::{
+    AuthorizationAction, AuthorizationCondition, AuthorizationFrom, AuthorizationOperation, AuthorizationPolicy,
+    AuthorizationProvider, AuthorizationRule, AuthorizationSource, AuthorizationTo,
+};
 pub use client_tls::{ClientTlsMode, ClientTlsSettings};
 pub use connection_pool::{
     ConnectionKeepalive, ConnectionPoolSettings, H2UpgradePolicy, HttpSettings, OutlierDetection, TcpKeepalive,
@@ -44,11 +53,21 @@ pub use load_balancer::{
     LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration, ZoneAwareLoadBalancerSetting,
 };
 pub use peer_authentication::{MutualTls, MutualTlsMode, PeerAuthentication};
-pub use selector::{PolicyWorkloadSelector, PortSelector, WorkloadSelector};
+pub use request_authentication::{ClaimToHeader, JwtHeader, JwtRule, RequestAuthentication};
+pub use selector::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector, WorkloadSelector};
 pub use service_entry::{Location, Resolution, ServiceEntry, ServiceEntryAddress, ServiceEntryStatus, ServicePort};
 pub use sidecar::{
     CaptureMode, IstioEgressListener, IstioIngressListener, OutboundTrafficPolicy, OutboundTrafficPolicyMode, Sidecar,
     SidecarPort,
 };
+pub use telemetry::{
+    AccessLogFilter, AccessLogging, IstioMetric, MetricSelector, Metrics, MetricsOverrides, ProviderRef, TagOperation,
+    TagOverride, Telemetry, TelemetryMode, TelemetrySelector, Tracing, TracingTag, TracingTagSource, TracingTagText,
+};
+pub use traffic_extension::{ExecutionPhase, LuaConfig, TrafficExtension, WasmConfig};
 pub use virtual_service::{Destination, Percent, VirtualService};
+pub use wasm_plugin::{
+    EnvValueSource, EnvVar, FailStrategy, PluginPhase, PluginType, PullPolicy, TrafficSelector, VmConfig, WasmPlugin,
+    WorkloadMode,
+};
 pub use workload_entry::WorkloadEntry;

@@ -95,11 +95,21 @@ pub enum Kind {
     Sidecar,
     /// `security.istio.io/PeerAuthentication`.
     PeerAuthentication,
+    /// `security.istio.io/AuthorizationPolicy`.
+    AuthorizationPolicy,
+    /// `security.istio.io/RequestAuthentication`.
+    RequestAuthentication,
+    /// `telemetry.istio.io/Telemetry`.
+    Telemetry,
+    /// `extensions.istio.io/WasmPlugin`.
+    WasmPlugin,
+    /// `extensions.istio.io/TrafficExtension`.
+    TrafficExtension,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 20] = [
         Self::Namespace,
         Self::Node,
         Self::Service,
@@ -115,6 +125,11 @@ impl Kind {
         Self::WorkloadEntry,
         Self::Sidecar,
         Self::PeerAuthentication,
+        Self::AuthorizationPolicy,
+        Self::RequestAuthentication,
+        Self::Telemetry,
+        Self::WasmPlugin,
+        Self::TrafficExtension,
     ];
 
     /// The kind as it stands in `kind:`.
@@ -136,6 +151,11 @@ impl Kind {
             Self::WorkloadEntry => "WorkloadEntry",
             Self::Sidecar => "Sidecar",
             Self::PeerAuthentication => "PeerAuthentication",
+            Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::RequestAuthentication => "RequestAuthentication",
+            Self::Telemetry => "Telemetry",
+            Self::WasmPlugin => "WasmPlugin",
+            Self::TrafficExtension => "TrafficExtension",
         }
     }
 
@@ -157,7 +177,9 @@ impl Kind {
             | Self::ServiceEntry
             | Self::WorkloadEntry
             | Self::Sidecar => "networking.istio.io",
-            Self::PeerAuthentication => "security.istio.io",
+            Self::PeerAuthentication | Self::AuthorizationPolicy | Self::RequestAuthentication => "security.istio.io",
+            Self::Telemetry => "telemetry.istio.io",
+            Self::WasmPlugin | Self::TrafficExtension => "extensions.istio.io",
         }
     }
 

@@ -4,6 +4,9 @@
 //! refuses before its validation sees it, the refusal is here. An object is valid when its verdict holds no errors;
 //! warnings never refuse.
 
+mod authorization_condition;
+mod authorization_policy;
+mod authorization_values;
 mod client_tls;
 mod connection_pool;
 mod destination_rule;
@@ -25,12 +28,17 @@ mod peer_authentication;
 mod port_protocol;
 mod proxy_config;
 mod re2;
+mod request_authentication;
 mod scope;
 mod server_tls;
 mod service_entry;
 mod sidecar;
+mod target_ref;
+mod telemetry;
+mod traffic_extension;
 mod unreachable;
 mod virtual_service;
+mod wasm_plugin;
 mod workload_entry;
 
 use std::fmt;
@@ -106,19 +114,35 @@ impl Verdict {
 pub trait Validate {
     /// Judges the spec; name and namespace matter to some rules.
     fn validate(&self, meta: &ObjectMeta) -> Verdict;
+
+    /// Judges the value of the annotation that asks for a dry run; only AuthorizationPolicy has one.
+    ///
+    /// # Errors
+    /// With what is wrong and what would be right.
+    fn validate_dry_run(&self, value: &str) -> Result<(), String> {
+        let _ = value;
+        Err("only AuthorizationPolicy can be tried in a dry run; remove the annotation".to_owned())
+    }
 }
 
 /// Judges an object: what holds for all kinds, then the rules of its own kind.
 #[must_use]
 pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
     let mut verdict = annotations(&object.meta);
+    if let Some(value) = object.meta.annotations.get(DRY_RUN) {
+        let metadata = Path::root("metadata");
+        let all = metadata.field("annotations");
+        verdict.check(&all.field(DRY_RUN), object.spec.validate_dry_run(value));
+    }
     verdict.extend(object.spec.validate(&object.meta));
     verdict
 }
 
+/// The annotation that asks for a dry run.
+const DRY_RUN: &str = "istio.io/dry-run";
+
 /// Annotations that users may not set on the kinds judged here.
-const REFUSED_ANNOTATIONS: [(&str, &str); 4] = [
-    ("istio.io/dry-run", "only AuthorizationPolicy can be tried in a dry run; remove the annotation"),
+const REFUSED_ANNOTATIONS: [(&str, &str); 3] = [
     ("internal.istio.io/webhook-always-reject", "objects with this annotation are always refused; remove it"),
     ("internal.istio.io/parent-namespace", "is for generated objects only; remove the annotation"),
     ("internal.istio.io/parents", "is for generated objects only; remove the annotation"),

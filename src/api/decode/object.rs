@@ -12,7 +12,8 @@ use super::{Outcome, content_hash};
 use crate::api::any_object::AnyObject;
 use crate::api::field_error::FieldError;
 use crate::api::istio::{
-    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 use crate::api::kubernetes;
 use crate::api::kubernetes::{ConfigMap, EndpointSlice, Node, Pod, Secret, Service, ServiceAccount};
@@ -100,6 +101,11 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::WorkloadEntry => istio(wire, WorkloadEntry::take_status),
         Kind::Sidecar => istio::<Sidecar>(wire, |_, _| {}),
         Kind::PeerAuthentication => istio::<PeerAuthentication>(wire, |_, _| {}),
+        Kind::AuthorizationPolicy => istio::<AuthorizationPolicy>(wire, |_, _| {}),
+        Kind::RequestAuthentication => istio::<RequestAuthentication>(wire, |_, _| {}),
+        Kind::Telemetry => istio::<Telemetry>(wire, |_, _| {}),
+        Kind::WasmPlugin => istio::<WasmPlugin>(wire, |_, _| {}),
+        Kind::TrafficExtension => istio::<TrafficExtension>(wire, |_, _| {}),
     }
 }
 

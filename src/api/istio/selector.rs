@@ -27,3 +27,17 @@ pub struct PortSelector {
     /// The port number; 0 is unset.
     pub number: u32,
 }
+
+/// Names an object that a policy is for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PolicyTargetReference {
+    /// The object's API group; empty is the core group.
+    pub group: String,
+    /// The object's kind: Gateway, GatewayClass, Service or ServiceEntry.
+    pub kind: String,
+    /// The object's name.
+    pub name: String,
+    /// The object's namespace; only the policy's own, which is meant when empty, is supported.
+    pub namespace: String,
+}

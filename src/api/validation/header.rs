@@ -39,6 +39,11 @@ pub(super) fn cors_name(name: &str) -> Result<(), String> {
     Err(format!("{name:?} is not the name of a header; write one, or \"*\" for all"))
 }
 
+/// A plain header, no pseudo header.
+pub(super) fn token_name(name: &str) -> Result<(), String> {
+    if is_token(name) { Ok(()) } else { Err(format!("{name:?} is not the name of a header")) }
+}
+
 /// Whether the header holds the authority of a request.
 pub(super) fn is_authority(name: &str) -> bool {
     name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")

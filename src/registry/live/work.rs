@@ -65,7 +65,12 @@ impl Work {
                 | Kind::DestinationRule
                 | Kind::Gateway
                 | Kind::Sidecar
-                | Kind::PeerAuthentication => continue,
+                | Kind::PeerAuthentication
+                | Kind::AuthorizationPolicy
+                | Kind::RequestAuthentication
+                | Kind::Telemetry
+                | Kind::WasmPlugin
+                | Kind::TrafficExtension => continue,
             };
             names.insert(name.clone());
         }
