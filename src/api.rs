@@ -7,6 +7,7 @@ pub mod decode;
 pub mod duration;
 pub mod field_error;
 pub mod hostname;
+pub mod identity;
 pub mod istio;
 pub mod kubernetes;
 pub mod mesh;

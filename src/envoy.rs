@@ -18,6 +18,7 @@ pub mod names;
 pub mod routes;
 pub mod scope;
 pub mod sds;
+mod secrets;
 pub mod service_address;
 pub mod stat_prefix;
 pub mod virtual_service;
@@ -54,7 +55,8 @@ impl Translator for EnvoyTranslator {
             ResourceType::Listener => listeners::resource(name, view),
             ResourceType::Route => routes::resource(name, view),
             ResourceType::NameTable => name_table::resource(name, view),
-            ResourceType::Secret | ResourceType::ExtensionConfig => None,
+            ResourceType::Secret => secrets::resource(name, view),
+            ResourceType::ExtensionConfig => None,
         }
     }
 }

@@ -19,6 +19,8 @@
 
 #[path = "parity/ads.rs"]
 mod ads;
+#[path = "parity/caller.rs"]
+mod caller;
 #[path = "parity/canon.rs"]
 mod canon;
 #[path = "parity/case.rs"]

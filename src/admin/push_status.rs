@@ -6,16 +6,17 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::push::engine::Faulty;
+use crate::push::engine::{Faulty, Remark};
 use crate::push::worker::PushRecord;
 
-/// The status of pushes: `lastPushes` newest first, `faults` of translation, `rejected` input by place.
+/// The status of pushes: `lastPushes` newest first, `faults` of translation, what was
+/// `leftOut` of what proxies get, `rejected` input by place.
 pub(super) async fn push_status(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let looked = state.push.inspect(|inspect| {
         let pushes: Vec<PushRecord> = inspect.pushes.iter().rev().cloned().collect();
-        (pushes, inspect.engine.faults(), inspect.engine.sizes())
+        (pushes, inspect.engine.faults(), inspect.engine.remarks(), inspect.engine.sizes())
     });
-    let Ok((pushes, faults, sizes)) = looked.await else { return reply::ended() };
+    let Ok((pushes, faults, remarks, sizes)) = looked.await else { return reply::ended() };
     let problems = state.problems.all();
     let rejected: Vec<Value> = problems
         .iter()
@@ -27,6 +28,7 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
         "ProxyStatus": {},
         "lastPushes": pushes.iter().map(push).collect::<Vec<_>>(),
         "faults": faults.iter().map(fault).collect::<Vec<_>>(),
+        "leftOut": remarks.iter().map(remark).collect::<Vec<_>>(),
         "rejected": rejected,
         "engine": { "results": sizes.results, "facts": sizes.facts, "proxies": sizes.proxies },
     });
@@ -43,6 +45,11 @@ fn push(record: &PushRecord) -> Value {
         "computed": record.settled.computed,
         "microseconds": u64::try_from(record.took.as_micros()).unwrap_or(u64::MAX),
     })
+}
+
+/// One thing that translation could not make use of.
+fn remark(remark: &Remark) -> Value {
+    json!({ "message": &*remark.text, "results": remark.queries })
 }
 
 /// One resource that stands at its last good value.

@@ -134,8 +134,20 @@ pub struct Settings {
     pub absolute_fqdn_domains: bool,
     /// `ENABLE_MULTICLUSTER_HEADLESS`: names of headless services hold endpoints of other clusters, too. Default true.
     pub multicluster_headless: bool,
+    /// Which service accounts may read the secrets of their namespace. Follows from the source of the configuration, no variable
+    /// sets it. Default: all.
+    pub secret_readers: SecretReaders,
     /// The environment of the process, for headers of tracing providers that name a variable (`envName`).
     pub environment: Environment,
+}
+
+/// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretReaders {
+    /// Every one: where the configuration comes from files there is nobody to ask.
+    All,
+    /// Those that the Kubernetes API server lets list secrets, asked by SubjectAccessReview.
+    Reviewed,
 }
 
 /// Variables of the environment. They can hold secrets, so it prints none.
@@ -220,6 +232,7 @@ impl Default for Settings {
             disable_shadow_host_suffix: true,
             absolute_fqdn_domains: true,
             multicluster_headless: true,
+            secret_readers: SecretReaders::All,
             environment: Environment::default(),
         }
     }

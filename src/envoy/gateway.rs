@@ -9,6 +9,7 @@
 //! alone, so that an edited Gateway reaches what its servers are part of.
 
 mod merge;
+mod secret_references;
 mod selection;
 mod server;
 mod virtual_services;
@@ -19,6 +20,7 @@ use crate::push::query::Query;
 use crate::push::view::View;
 use merge::MergedGateways;
 pub(super) use merge::ServerGroup;
+pub(super) use secret_references::refers_to_secret;
 pub(super) use server::{Handling, PlannedServer};
 pub(super) use virtual_services::{hosts_of, l4_virtual_services};
 

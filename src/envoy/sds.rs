@@ -30,13 +30,13 @@ const EXTERNAL_PREFIX: &str = "sds://";
 /// What the name of the workload's own certificate as a credential starts with.
 const BUILTIN_PREFIX: &str = "builtin://";
 /// What the name of a credential that must never work starts with.
-const INVALID_PREFIX: &str = "invalid://";
+pub const INVALID_PREFIX: &str = "invalid://";
 /// What the name of a ConfigMap as a credential starts with.
 pub const CONFIG_MAP_PREFIX: &str = "configmap://";
 /// What the name of a Kubernetes Secret starts with.
-const SECRET_PREFIX: &str = "kubernetes://";
+pub const SECRET_PREFIX: &str = "kubernetes://";
 /// What the name of a Secret that the Gateway API names starts with.
-const GATEWAY_SECRET_PREFIX: &str = "kubernetes-gateway://";
+pub const GATEWAY_SECRET_PREFIX: &str = "kubernetes-gateway://";
 
 /// Who serves credentials with names that start with `sds://`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::Secret;
 use prost::Message;
 use serde_json::json;
 
 use super::EnvoyTranslator;
 use crate::api::decode::{Format, Outcome, decode_documents};
+use crate::api::identity::Identity;
 use crate::api::mesh::MeshConfig;
 use crate::api::names::ResourceName;
+use crate::api::object::NamespacedName;
 use crate::api::settings::Settings;
 use crate::push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
 use crate::push::proxy::{Locality, Proxy};
@@ -37,10 +40,7 @@ impl Sink for Ignore {
 impl TestMesh {
     /// A mesh of these documents.
     pub(in crate::envoy) fn new(yaml: &str) -> Self {
-        let mut world = World::new(Settings::default());
-        world.apply(changes(yaml));
-        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
-        Self { world, engine, proxies: 0 }
+        Self::with_settings(yaml, Settings::default())
     }
 
     /// Lays mesh config over Istio's defaults.
@@ -64,19 +64,56 @@ impl TestMesh {
         self.connect("sidecar", namespace, app)
     }
 
+    /// Sets what was given at start: only before anything else.
+    pub(in crate::envoy) fn with_settings(yaml: &str, settings: Settings) -> Self {
+        let mut world = World::new(settings);
+        world.apply(changes(yaml));
+        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        Self { world, engine, proxies: 0 }
+    }
+
+    /// Connects a gateway that was proved to be this service account.
+    pub(in crate::envoy) fn proved_gateway(&mut self, namespace: &str, account: &str) -> ProxyId {
+        let mut proxy = self.proxy("router", namespace, "gateway");
+        proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/{account}")).ok();
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
     /// Connects a gateway of a namespace.
     pub(in crate::envoy) fn gateway(&mut self, namespace: &str) -> ProxyId {
         self.connect("router", namespace, "gateway")
     }
 
     fn connect(&mut self, kind: &str, namespace: &str, app: &str) -> ProxyId {
+        let proxy = self.proxy(kind, namespace, app);
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    fn proxy(&mut self, kind: &str, namespace: &str, app: &str) -> Proxy {
         self.proxies += 1;
         let ip = format!("10.244.0.{}", self.proxies);
         let node = format!("{kind}~{ip}~{app}-{}.{namespace}~{namespace}.svc.cluster.local", self.proxies);
         let metadata =
             json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip, "LABELS": {"app": app}});
-        let proxy = Proxy::parse(&node, metadata, Locality::default()).unwrap();
-        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+        Proxy::parse(&node, metadata, Locality::default()).unwrap()
+    }
+
+    /// Says whether a service account may read secrets.
+    pub(in crate::envoy) fn review(&mut self, namespace: &str, account: &str, allowed: Option<bool>) -> Settled {
+        self.change([Change::SecretReader(NamespacedName::new(namespace, account), allowed)])
+    }
+
+    /// Has a proxy ask for a secret; gives it.
+    pub(in crate::envoy) fn secret(&mut self, proxy: ProxyId, name: &str) -> Option<Secret> {
+        let names = Arc::new([ResourceName::new(name)].into_iter().collect());
+        self.engine.subscribe(proxy, ResourceType::Secret, Interest { wildcard: false, names });
+        let shown = self.engine.shown(proxy, ResourceType::Secret).unwrap();
+        shown.resources.first().map(|resource| Secret::decode(resource.body.clone()).unwrap())
+    }
+
+    /// All that translators could not make use of.
+    pub(in crate::envoy) fn remarks(&self) -> Vec<Arc<str>> {
+        self.engine.remarks().into_iter().map(|remark| remark.text).collect()
     }
 
     /// What a query answers for a proxy.

@@ -8,6 +8,7 @@ use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
 use super::targets::TargetsOfProxy;
 use super::view::View;
+use crate::api::identity::Identity;
 use crate::api::names::{ClusterId, Namespace, NetworkId};
 use crate::api::object::NamespacedName;
 use crate::registry::model::{Labels, ServiceTarget};
@@ -154,10 +155,17 @@ impl ProxyView<'_> {
         self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
     }
 
-    /// The verified SPIFFE id of the stream. Splits by identity.
+    /// Who the stream's client was proved to be; `None` if it was not. Splits by identity: prefer
+    /// [`ProxyView::verified_namespace`] where the namespace will do.
     #[must_use]
-    pub fn identity(self) -> Option<Arc<str>> {
-        self.text(&Attr::Identity)
+    pub fn identity(self) -> Option<Identity> {
+        if let AttrValue::Identity(identity) = self.0.ask(&Attr::Identity) { Some(identity) } else { None }
+    }
+
+    /// The namespace of the identity that the stream's client was proved to have; `None` if it was not.
+    #[must_use]
+    pub fn verified_namespace(self) -> Option<Namespace> {
+        self.text(&Attr::VerifiedNamespace).map(Namespace::new)
     }
 
     /// A textual answer.

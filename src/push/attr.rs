@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::proxy::{IpFamilies, Locality, Proxy, ProxyKind};
 use super::query::DerivedValue;
+use crate::api::identity::Identity;
 use crate::api::names::Namespace;
 use crate::registry::model::Labels;
 
@@ -37,7 +38,9 @@ pub enum Attr {
     Locality,
     /// Whether it can run this extension.
     Supports(Arc<str>),
-    /// The verified SPIFFE id of the stream, if any.
+    /// The namespace of the stream's verified identity, if any.
+    VerifiedNamespace,
+    /// The verified identity of the stream, if any.
     Identity,
 }
 
@@ -50,6 +53,8 @@ pub enum AttrValue {
     Bool(bool),
     /// A text.
     Text(Arc<str>),
+    /// Who it was proved to be.
+    Identity(Identity),
     /// The proxy's kind.
     Kind(ProxyKind),
     /// Addresses.
@@ -92,7 +97,11 @@ impl Attr {
             Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
             Self::Locality => AttrValue::Locality(proxy.locality.clone()),
             Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
-            Self::Identity => proxy.identity.clone().map_or(AttrValue::Absent, AttrValue::Text),
+            Self::VerifiedNamespace => match &proxy.identity {
+                Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),
+                None => AttrValue::Absent,
+            },
+            Self::Identity => proxy.identity.clone().map_or(AttrValue::Absent, AttrValue::Identity),
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use imbl::OrdMap;
+
 use super::fact::FactKey;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
-use crate::api::object::{Kind, ObjectRef};
+use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
 use crate::registry::directory::{Directory, DirectoryChange};
 use crate::store::Objects;
@@ -20,6 +22,8 @@ pub struct PushContext {
     pub directory: Directory,
     /// All objects.
     pub objects: Objects,
+    /// Service accounts that were asked about, and whether each may read the secrets of its namespace.
+    pub secret_readers: OrdMap<NamespacedName, bool>,
 }
 
 /// The mesh-wide configuration as one fact.

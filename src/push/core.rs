@@ -100,6 +100,8 @@ pub(super) struct Core {
     pub(super) failing: BTreeSet<u64>,
     /// How many results were computed since the start.
     pub(super) computed: u64,
+    /// Remarks made since they were last told, each once.
+    pub(super) fresh_remarks: BTreeSet<Arc<str>>,
     /// What the last sweep left.
     swept: Swept,
     /// Edges of results dropped since then, which the lists of parents still name.
@@ -318,6 +320,7 @@ impl Core {
         self.next_node += 1;
         let deps: Arc<[Dep]> = frame.deps.into();
         let attrs: Arc<[(AttrId, ValueId)]> = frame.attrs.into();
+        self.fresh_remarks.extend(frame.remarks.iter().cloned());
         self.add_parent(&deps, id);
         let mut dropped = Vec::new();
         if let Some(slot) = self.trees.get_mut(query.0) {
@@ -339,6 +342,7 @@ impl Core {
             verified_at: revision,
             dirty: false,
             fault,
+            remarks: frame.remarks.into(),
         };
         self.nodes.insert(id, node);
         id

@@ -19,6 +19,9 @@ use super::view::{Translator, View};
 use crate::api::names::ResourceName;
 
 mod collect;
+mod remarks;
+
+pub use remarks::Remark;
 
 /// How often those are settled whose results other computations dropped, before the rest waits for the next change.
 const STRAY_TURNS: usize = 4;

@@ -31,6 +31,8 @@ pub enum FactKey {
     Workload(NamespacedName),
     /// The labels of a namespace.
     Namespace(Namespace),
+    /// Whether this service account may read the secrets of its namespace.
+    SecretReader(NamespacedName),
     /// One configuration object.
     Object(ObjectRef),
     /// The configuration objects of a kind in one namespace, values included.

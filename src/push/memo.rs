@@ -71,6 +71,8 @@ pub(super) struct Node {
     pub(super) dirty: bool,
     /// Message of the panic that this value stands in for.
     pub(super) fault: Option<Arc<str>>,
+    /// What the computation could not make use of.
+    pub(super) remarks: Arc<[Arc<str>]>,
 }
 
 /// A fact that something has read.
@@ -121,6 +123,8 @@ pub(super) struct Frame {
     pub(super) attrs: Vec<(AttrId, ValueId)>,
     /// The questions as a set.
     asked: FxHashSet<AttrId>,
+    /// What could not be made use of.
+    pub(super) remarks: Vec<Arc<str>>,
 }
 
 /// Why there is no value: a computation panicked and had no stand-in.
@@ -197,6 +201,7 @@ impl Frame {
         for (attr, value) in other.attrs {
             self.ask(attr, value);
         }
+        self.remarks.extend(other.remarks);
     }
 }
 

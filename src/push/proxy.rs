@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use crate::api::identity::Identity;
 use crate::api::names::Namespace;
 use crate::registry::model::Labels;
 
@@ -71,8 +72,8 @@ pub struct Proxy {
     pub locality: Locality,
     /// Names of the extensions that it says it has; `None` if it does not list them (then it is taken to be Istio's build).
     pub extensions: Option<Arc<BTreeSet<Arc<str>>>>,
-    /// The verified SPIFFE id of the caller; `None` on plaintext ports.
-    pub identity: Option<Arc<str>>,
+    /// Who the caller was proved to be; `None` on plaintext ports.
+    pub identity: Option<Identity>,
 }
 
 /// Why a node is refused.

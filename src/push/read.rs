@@ -89,6 +89,12 @@ impl View<'_> {
         self.read(FactKey::Workload(name.clone())).directory.workloads.get(name)
     }
 
+    /// Whether a service account may read the secrets of its namespace; not, as long as that is not known.
+    #[must_use]
+    pub fn may_read_secrets(&self, account: &NamespacedName) -> bool {
+        self.read(FactKey::SecretReader(account.clone())).secret_readers.get(account).copied().unwrap_or_default()
+    }
+
     /// The labels of a namespace.
     #[must_use]
     pub fn namespace_labels(&self, namespace: &Namespace) -> Option<&Labels> {

@@ -115,6 +115,14 @@ impl View<'_> {
         self.context
     }
 
+    /// Notes what the computation under way cannot make use of, in words for the one who wrote it: what is wrong, with
+    /// which object, and what happens in its place. It is kept with the result, logged once and shown to people.
+    pub fn remark(&self, text: impl Into<Arc<str>>) {
+        if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
+            frame.remarks.push(text.into());
+        }
+    }
+
     /// The translator, for the engine's own queries.
     pub(super) fn translator(&self) -> &dyn Translator {
         self.translator
@@ -273,7 +281,12 @@ impl View<'_> {
     /// Puts a new computation's outcome into its node. An equal value stays as it was, so that what rests on it does, too.
     fn replace(core: &mut Core, id: NodeId, value: Value, same: bool, frame: Frame, fault: Option<Arc<str>>) {
         let revision = core.revision;
+        let remarks: Arc<[Arc<str>]> = frame.remarks.into();
+        if core.nodes.get(&id).is_some_and(|node| node.remarks != remarks) {
+            core.fresh_remarks.extend(remarks.iter().cloned());
+        }
         let Some(node) = core.nodes.get_mut(&id) else { return };
+        node.remarks = remarks;
         let old = std::mem::replace(&mut node.deps, frame.deps.into());
         let deps = node.deps.clone();
         node.dirty = false;

@@ -265,6 +265,9 @@ impl Worker {
             if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
                 self.push();
             }
+            for remark in self.engine.take_fresh_remarks() {
+                tracing::warn!(%remark, "left out");
+            }
         }
     }
 

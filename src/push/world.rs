@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use imbl::OrdMap;
+
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::FactKey;
 use crate::api::any_object::AnyObject;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
-use crate::api::object::ObjectRef;
+use crate::api::object::{NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
 use crate::registry::Registry;
 use crate::registry::directory::DirectoryChange;
@@ -24,6 +26,8 @@ pub enum Change {
     Mesh(Arc<MeshConfig>),
     /// Mesh networks were read anew.
     Networks(Arc<MeshNetworks>),
+    /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
+    SecretReader(NamespacedName, Option<bool>),
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
@@ -37,6 +41,8 @@ pub struct World {
     mesh: Arc<Mesh>,
     /// Mesh networks.
     networks: Arc<MeshNetworks>,
+    /// Which service accounts may read secrets.
+    secret_readers: OrdMap<NamespacedName, bool>,
 }
 
 impl World {
@@ -51,7 +57,7 @@ impl World {
         };
         let mut registry = Registry::new(settings);
         registry.set_mesh(&mesh.config, &networks, &Objects::default());
-        Self { objects: Discovery::new(scope), registry, mesh, networks }
+        Self { objects: Discovery::new(scope), registry, mesh, networks, secret_readers: OrdMap::new() }
     }
 
     /// The world as it is now, frozen. Costs a few reference counts.
@@ -62,6 +68,7 @@ impl World {
             networks: self.networks.clone(),
             directory: self.registry.directory().clone(),
             objects: self.objects.seen().clone(),
+            secret_readers: self.secret_readers.clone(),
         })
     }
 
@@ -78,6 +85,7 @@ impl World {
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
+                Change::SecretReader(account, allowed) => facts.extend(self.set_secret_reader(account, allowed)),
             }
         }
         if let Some(config) = &mesh {
@@ -95,6 +103,15 @@ impl World {
             facts.extend(objects.iter().flat_map(object_facts));
         }
         facts.into_iter().collect()
+    }
+
+    /// Notes whether a service account may read secrets; gives the fact if it differs.
+    fn set_secret_reader(&mut self, account: NamespacedName, allowed: Option<bool>) -> Option<FactKey> {
+        let before = match allowed {
+            Some(allowed) => self.secret_readers.insert(account.clone(), allowed),
+            None => self.secret_readers.remove(&account),
+        };
+        (before != allowed).then_some(FactKey::SecretReader(account))
     }
 
     /// Takes mesh-wide configuration in and notes what differs.

@@ -8,14 +8,15 @@ use prost_types::value::Kind as ValueKind;
 use serde_json::{Map, Number, Value};
 use tonic::Status;
 
+use crate::api::identity::Identity;
 use crate::push::proxy::{Locality, Proxy, ProxyKind};
 
 /// Who a caller was proved to be: put into the request's extensions by what authenticates, before the request gets here.
 /// Absent on plaintext ports, where nobody is asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
-    /// SPIFFE ids, such as `spiffe://cluster.local/ns/shop/sa/web`.
-    pub identities: Vec<Arc<str>>,
+    /// All that was proved, in order.
+    pub identities: Vec<Identity>,
 }
 
 /// Whole numbers are exact in a double up to here.
@@ -45,23 +46,20 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>) -> Result<Proxy, Status
 }
 
 /// The identity under which the caller may be this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
-fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Arc<str>, Status> {
+fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Identity, Status> {
     let account = proxy.meta("SERVICE_ACCOUNT").unwrap_or_default();
-    let fits = |identity: &&Arc<str>| {
-        spiffe_parts(identity).is_some_and(|(namespace, name)| {
-            namespace == proxy.namespace.as_str() && (account.is_empty() || account == name)
-        })
+    let fits = |identity: &&Identity| {
+        identity.namespace == proxy.namespace && (account.is_empty() || identity.service_account == *account)
     };
     caller.identities.iter().find(fits).cloned().ok_or_else(|| {
-        let claimed = format!("{}/{account}", proxy.namespace);
-        Status::permission_denied(format!("no identity of {:?} is {claimed}", caller.identities))
+        let proved: Vec<String> = caller.identities.iter().map(ToString::to_string).collect();
+        let claimed = if account.is_empty() { "any service account" } else { &account };
+        Status::permission_denied(format!(
+            "the node says that it is {claimed} of namespace {}, the caller is {}",
+            proxy.namespace,
+            proved.join(", ")
+        ))
     })
-}
-
-/// Namespace and service account of a SPIFFE id as Istio writes them.
-fn spiffe_parts(identity: &str) -> Option<(&str, &str)> {
-    let (_, path) = identity.strip_prefix("spiffe://")?.split_once('/')?;
-    path.strip_prefix("ns/")?.split_once("/sa/").filter(|(_, account)| !account.contains('/'))
 }
 
 /// Istio's name of a proxy kind in debug output.
@@ -125,7 +123,8 @@ mod tests {
     }
 
     fn caller(identity: &str) -> Caller {
-        Caller { identities: vec![Arc::from("spiffe://x/ns/other/sa/web"), Arc::from(identity)] }
+        let identities = ["spiffe://x/ns/other/sa/web", identity].map(|text| Identity::parse(text).unwrap());
+        Caller { identities: identities.into() }
     }
 
     #[test]
@@ -166,12 +165,10 @@ mod tests {
             ("spiffe://cluster.local/ns/shop/sa/api", &account[..], false),
             ("spiffe://cluster.local/ns/shop/sa/api", &account[..1], true),
             ("spiffe://cluster.local/ns/bank/sa/web", &account[..1], false),
-            ("spiffe://cluster.local/ns/shop/sa/web/x", &account[..1], false),
-            ("shop/web", &account[..1], false),
         ] {
             let found = proxy(node(metadata), Some(&caller(identity)));
             match found {
-                Ok(proxy) => assert_eq!((proxy.identity.as_deref(), allowed), (Some(identity), true)),
+                Ok(proxy) => assert_eq!((proxy.identity, allowed), (Identity::parse(identity).ok(), true)),
                 Err(status) => assert_eq!((status.code(), allowed), (tonic::Code::PermissionDenied, false)),
             }
         }

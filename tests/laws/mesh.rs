@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use navarch::api::any_object::AnyObject;
+use navarch::api::identity::Identity;
 use navarch::api::mesh::MeshConfig;
 use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
@@ -178,7 +179,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     let locality = if n == 4 { Locality::parse("region1/zone1") } else { Locality::default() };
     let node = format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
     let mut proxy = Proxy::parse(&node, metadata, locality).unwrap();
-    proxy.identity = Some(Arc::from(format!("spiffe://cluster.local/ns/{namespace}/sa/default")));
+    proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/default")).ok();
     if n == 4 {
         proxy.extensions = Some(Arc::default());
     }

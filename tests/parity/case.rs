@@ -99,6 +99,12 @@ impl CaseProxy {
         metadata
     }
 
+    /// Who it was proved to be.
+    pub(crate) fn identity(&self) -> String {
+        let account = self.metadata.get("SERVICE_ACCOUNT").and_then(Value::as_str).unwrap_or("default");
+        format!("spiffe://cluster.local/ns/{}/sa/{account}", self.namespace)
+    }
+
     /// `region/zone/subzone`.
     pub(crate) fn locality(&self) -> &str {
         &self.locality

@@ -12,10 +12,10 @@ use navarch::xds::{Ads, Limits};
 use navarch_proto::json::Codec;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::ads::Client;
+use super::caller;
 use super::case::{Case, CaseProxy};
 use super::input;
 
@@ -32,15 +32,18 @@ pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, A
     let drain = CancellationToken::new();
     let metrics = Metrics::register(&mut Registry::default());
     let ads = Ads::new(push.clone(), metrics, Limits::default(), jiff::Timestamp::now(), drain.clone());
-    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(text)?;
-    let address = listener.local_addr().map_err(text)?;
-    let server = tokio::spawn(ads.serve(listener));
     let mut answers = BTreeMap::new();
+    let mut servers = Vec::new();
     for proxy in &case.proxies {
+        let (address, server) = caller::serve(&ads, proxy, drain.clone()).await?;
+        servers.push(server);
         answers.insert(proxy.name.clone(), ask_all(address, proxy, codec).await?);
     }
     drain.cancel();
-    server.await.map_err(text)?.map_err(text)?;
+    for server in servers {
+        server.await.map_err(text)?.map_err(text)?;
+    }
+    ads.ended().await;
     no_faults(&push).await?;
     Ok(answers)
 }
@@ -67,6 +70,11 @@ async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result
     if !routes.is_empty() {
         answers.insert("routes".into(), client.ask(ResourceType::Route.type_url(), &routes, codec).await?);
     }
+    let mut secrets = BTreeSet::new();
+    clusters.iter().chain(&listeners).for_each(|value| collect_secrets(value, &mut secrets));
+    if !secrets.is_empty() {
+        answers.insert("secrets".into(), client.ask(ResourceType::Secret.type_url(), &secrets, codec).await?);
+    }
     if proxy.captures_dns() {
         answers.insert("nametable".into(), client.ask(ResourceType::NameTable.type_url(), &everything, codec).await?);
     }
@@ -85,6 +93,18 @@ fn eds_name(cluster: &Value) -> Option<String> {
     }
     let service = cluster.pointer("/edsClusterConfig/serviceName").and_then(Value::as_str);
     service.or_else(|| cluster.get("name").and_then(Value::as_str)).map(str::to_owned)
+}
+
+/// Gathers the names of secrets that come over ADS.
+fn collect_secrets(value: &Value, into: &mut BTreeSet<String>) {
+    if let Value::Object(map) = value {
+        if value.pointer("/sdsConfig/ads").is_some() {
+            into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
+        }
+        map.values().for_each(|value| collect_secrets(value, into));
+    } else if let Value::Array(items) = value {
+        items.iter().for_each(|value| collect_secrets(value, into));
+    }
 }
 
 /// Gathers the texts that stand under `field` anywhere in a value.

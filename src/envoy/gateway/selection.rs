@@ -14,11 +14,11 @@ use crate::registry::model::Labels;
 /// Names the services whose workloads serve a Gateway that was made from one of the Gateway API.
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
 /// The namespace of the object that a Gateway was made from, if it is another.
-const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
+pub(super) const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
 /// Says by which rules a Gateway made from another kind of object is read.
 const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
 /// The ServiceAccount of the workload that the control plane deploys for a Gateway of the Gateway API.
-const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
+pub(super) const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
 /// Services with this label let Gateways name the ports of their workloads only.
 const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
 

@@ -1,0 +1,100 @@
+//! Who a workload is: trust domain, namespace and service account, as a SPIFFE id names them.
+
+use std::fmt;
+
+use super::names::{Namespace, ServiceAccount, TrustDomain};
+use super::object::NamespacedName;
+
+/// What every SPIFFE id starts with.
+const SCHEME: &str = "spiffe://";
+/// The longest SPIFFE id that the standard allows, in bytes.
+const MAX_BYTES: usize = 2048;
+
+/// The identity of a workload; prints as `spiffe://<trust domain>/ns/<namespace>/sa/<service account>`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// Whose word it rests on.
+    pub trust_domain: TrustDomain,
+    /// The namespace.
+    pub namespace: Namespace,
+    /// The service account.
+    pub service_account: ServiceAccount,
+}
+
+/// Why a text is no identity of a workload.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>")]
+pub struct IdentityError(String);
+
+impl Identity {
+    /// Reads a SPIFFE id as Istio writes them: no part is empty or holds a slash, and nothing comes after.
+    ///
+    /// # Errors
+    /// When it is anything else.
+    pub fn parse(text: &str) -> Result<Self, IdentityError> {
+        let parts = || {
+            let (trust_domain, path) = text.strip_prefix(SCHEME)?.split_once('/')?;
+            let (namespace, service_account) = path.strip_prefix("ns/")?.split_once("/sa/")?;
+            let parts = [trust_domain, namespace, service_account];
+            let good = |part: &&str| !part.is_empty() && part.bytes().all(is_allowed);
+            parts.iter().all(good).then_some(parts)
+        };
+        let shown = || text.chars().take(200).collect();
+        let [trust_domain, namespace, service_account] =
+            (text.len() <= MAX_BYTES).then(parts).flatten().ok_or_else(|| IdentityError(shown()))?;
+        Ok(Self {
+            trust_domain: TrustDomain::new(trust_domain),
+            namespace: Namespace::new(namespace),
+            service_account: ServiceAccount::new(service_account),
+        })
+    }
+
+    /// Namespace and name of its service account.
+    #[must_use]
+    pub fn account(&self) -> NamespacedName {
+        NamespacedName::new(self.namespace.as_str(), self.service_account.as_str())
+    }
+}
+
+/// The signs that may stand in a part of a SPIFFE id, and `:` and `@`, which Istio's trust domains may have had.
+fn is_allowed(sign: u8) -> bool {
+    sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_' | b':' | b'@')
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { trust_domain, namespace, service_account } = self;
+        write!(f, "{SCHEME}{trust_domain}/ns/{namespace}/sa/{service_account}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_prints_as_it_is_read() {
+        let text = "spiffe://cluster.local/ns/shop/sa/web";
+        let identity = Identity::parse(text).unwrap();
+        assert_eq!(identity.to_string(), text);
+        assert_eq!(identity.account(), NamespacedName::new("shop", "web"));
+    }
+
+    #[test]
+    fn what_is_nearly_an_identity_is_none() {
+        for text in [
+            "",
+            "shop/web",
+            "spiffe://cluster.local",
+            "spiffe:///ns/shop/sa/web",
+            "spiffe://td/ns//sa/web",
+            "spiffe://td/ns/shop/sa/",
+            "spiffe://td/ns/shop/sa/web/x",
+            "spiffe://td/ns/shop/x/sa/web",
+            "spiffe://td/ns/shop/sa/web\n",
+            "https://td/ns/shop/sa/web",
+        ] {
+            assert!(Identity::parse(text).is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What translators could not make use of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::Engine;
+use crate::push::memo::NodeId;
+
+/// Something that was left out of what proxies get, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// The words of the translator.
+    pub text: Arc<str>,
+    /// The results in which it was left out, sorted.
+    pub queries: Vec<String>,
+}
+
+impl Engine {
+    /// All remarks about results in force, by text.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<Remark> {
+        let core = self.core.borrow();
+        let mut by_text: BTreeMap<Arc<str>, BTreeSet<String>> = BTreeMap::new();
+        let remarkable: BTreeMap<&NodeId, _> = core.nodes.iter().filter(|(_, node)| !node.remarks.is_empty()).collect();
+        for node in remarkable.values() {
+            for text in node.remarks.iter() {
+                by_text.entry(text.clone()).or_default().insert(format!("{:?}", core.query(node.query)));
+            }
+        }
+        by_text.into_iter().map(|(text, queries)| Remark { text, queries: queries.into_iter().collect() }).collect()
+    }
+
+    /// The remarks made since this was last asked.
+    pub fn take_fresh_remarks(&mut self) -> BTreeSet<Arc<str>> {
+        std::mem::take(&mut self.core.get_mut().fresh_remarks)
+    }
+}
