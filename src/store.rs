@@ -17,7 +17,9 @@ use crate::api::istio::{
     AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
     Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
-use crate::api::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use crate::api::kubernetes::{
+    ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+};
 use crate::api::names::Namespace as NamespaceName;
 use crate::api::object::{Kind, NamespacedName, Object, ObjectRef};
 
@@ -130,6 +132,10 @@ tables! {
     config_maps: ConfigMap,
     /// ServiceAccounts.
     service_accounts: ServiceAccount,
+    /// Ingresses.
+    ingresses: Ingress,
+    /// IngressClasses.
+    ingress_classes: IngressClass,
     /// VirtualServices.
     virtual_services: VirtualService,
     /// DestinationRules.

@@ -6,7 +6,9 @@ use super::istio::{
     AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
     Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
-use super::kubernetes::{ConfigMap, EndpointSlice, Namespace, Node, Pod, Secret, Service, ServiceAccount};
+use super::kubernetes::{
+    ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
+};
 use super::object::{Kind, Object, ObjectMeta, ObjectRef};
 
 /// Declares one variant per kind.
@@ -57,7 +59,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Namespace, Node, Service, EndpointSlice, Pod, Secret, ConfigMap, ServiceAccount, VirtualService, DestinationRule,
+    Namespace, Node, Service, EndpointSlice, Pod, Secret, ConfigMap, ServiceAccount, Ingress, IngressClass, VirtualService, DestinationRule,
     Gateway, ServiceEntry, WorkloadEntry, Sidecar, PeerAuthentication, AuthorizationPolicy, RequestAuthentication,
     Telemetry, WasmPlugin, TrafficExtension,
 }

@@ -8,6 +8,7 @@
 mod address;
 mod config_map;
 mod endpoint_slice;
+mod ingress;
 mod metadata;
 mod namespace;
 mod node;
@@ -20,6 +21,7 @@ mod service_port;
 
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, TargetRef};
+pub use ingress::{Ingress, IngressBackend, IngressClass, IngressPath, IngressPort, IngressRule, IngressTls, PathType};
 pub use namespace::Namespace;
 pub use node::{Node, NodeAddress, NodeAddressType};
 pub use pod::{ContainerPort, Pod, PodPhase};

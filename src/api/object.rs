@@ -81,6 +81,10 @@ pub enum Kind {
     ConfigMap,
     /// `v1/ServiceAccount`.
     ServiceAccount,
+    /// `networking.k8s.io/v1/Ingress`.
+    Ingress,
+    /// `networking.k8s.io/v1/IngressClass`.
+    IngressClass,
     /// `networking.istio.io/VirtualService`.
     VirtualService,
     /// `networking.istio.io/DestinationRule`.
@@ -109,7 +113,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Namespace,
         Self::Node,
         Self::Service,
@@ -118,6 +122,8 @@ impl Kind {
         Self::Secret,
         Self::ConfigMap,
         Self::ServiceAccount,
+        Self::Ingress,
+        Self::IngressClass,
         Self::VirtualService,
         Self::DestinationRule,
         Self::Gateway,
@@ -144,6 +150,8 @@ impl Kind {
             Self::Secret => "Secret",
             Self::ConfigMap => "ConfigMap",
             Self::ServiceAccount => "ServiceAccount",
+            Self::Ingress => "Ingress",
+            Self::IngressClass => "IngressClass",
             Self::VirtualService => "VirtualService",
             Self::DestinationRule => "DestinationRule",
             Self::Gateway => "Gateway",
@@ -171,6 +179,7 @@ impl Kind {
             | Self::ConfigMap
             | Self::ServiceAccount => "",
             Self::EndpointSlice => "discovery.k8s.io",
+            Self::Ingress | Self::IngressClass => "networking.k8s.io",
             Self::VirtualService
             | Self::DestinationRule
             | Self::Gateway
@@ -186,7 +195,7 @@ impl Kind {
     /// Whether objects of this kind live outside namespaces.
     #[must_use]
     pub fn is_cluster_scoped(self) -> bool {
-        matches!(self, Self::Namespace | Self::Node)
+        matches!(self, Self::Namespace | Self::Node | Self::IngressClass)
     }
 }
 

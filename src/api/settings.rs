@@ -22,6 +22,8 @@ pub struct Settings {
     pub domain_suffix: String,
     /// `POD_NAMESPACE`: where the control plane lives. Default `istio-system`.
     pub system_namespace: Namespace,
+    /// `K8S_INGRESS_NS`: the namespace of the gateway that serves Ingresses. Default `istio-system`.
+    pub ingress_namespace: Namespace,
     /// `ISTIO_DUAL_STACK`: both address families of services and workloads are used. Default false.
     pub dual_stack: bool,
     /// `PILOT_ENABLE_IP_AUTOALLOCATE`: addresses of ServiceEntries are allocated by the controller. Default true.
@@ -180,6 +182,7 @@ impl Default for Settings {
             cluster_id: ClusterId::new("Kubernetes"),
             domain_suffix: "cluster.local".to_owned(),
             system_namespace: Namespace::new("istio-system"),
+            ingress_namespace: Namespace::new("istio-system"),
             dual_stack: false,
             ip_autoallocate: true,
             send_unhealthy_endpoints: false,

@@ -91,6 +91,9 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     if let Some(namespace) = read.text("POD_NAMESPACE") {
         settings.system_namespace = Namespace::new(namespace);
     }
+    if let Some(namespace) = read.text("K8S_INGRESS_NS") {
+        settings.ingress_namespace = Namespace::new(namespace);
+    }
     read.flag("ISTIO_DUAL_STACK", &mut settings.dual_stack)?;
     read.flag("PILOT_ENABLE_IP_AUTOALLOCATE", &mut settings.ip_autoallocate)?;
     read.flag("PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES", &mut settings.services_select_workload_entries)?;

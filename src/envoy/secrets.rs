@@ -40,7 +40,9 @@ enum Refusal {
     #[error("only proxies with a verified identity get secrets: connect over TLS and authenticate")]
     Stranger,
     /// It lives in another namespace.
-    #[error("it is in another namespace than the proxy's, {0}; that takes a Gateway of the Gateway API and a ReferenceGrant")]
+    #[error(
+        "it is in another namespace than the proxy's, {0}; that takes a Gateway of the Gateway API and a ReferenceGrant"
+    )]
     OtherNamespace(Namespace),
     /// No Gateway that the proxy serves may refer to it.
     #[error("no Gateway that the proxy serves may refer to it; from another namespace that takes a ReferenceGrant")]

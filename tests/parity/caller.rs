@@ -53,11 +53,13 @@ pub(crate) async fn serve(
     end: CancellationToken,
 ) -> Result<(SocketAddr, Server), String> {
     let identity = Identity::parse(&proxy.identity()).map_err(|error| error.to_string())?;
-    let listener =
-        TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let service = As { caller: Caller { identities: vec![identity] }, ads: ads.clone() };
     let router = ads.server().add_service(service);
     let incoming = TcpIncoming::from(listener);
-    Ok((address, tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, end.cancelled_owned()).await })))
+    Ok((
+        address,
+        tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, end.cancelled_owned()).await }),
+    ))
 }

@@ -84,7 +84,9 @@ pub(super) fn served_versions(kind: Kind) -> &'static [&'static str] {
         | Kind::Pod
         | Kind::Secret
         | Kind::ConfigMap
-        | Kind::ServiceAccount => &["v1"],
+        | Kind::ServiceAccount
+        | Kind::Ingress
+        | Kind::IngressClass => &["v1"],
         Kind::VirtualService
         | Kind::DestinationRule
         | Kind::Gateway

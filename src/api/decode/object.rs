@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery};
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery, networking::v1 as networking};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -16,7 +16,9 @@ use crate::api::istio::{
     Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 use crate::api::kubernetes;
-use crate::api::kubernetes::{ConfigMap, EndpointSlice, Node, Pod, Secret, Service, ServiceAccount};
+use crate::api::kubernetes::{
+    ConfigMap, EndpointSlice, Ingress, IngressClass, Node, Pod, Secret, Service, ServiceAccount,
+};
 use crate::api::names::Namespace;
 use crate::api::object::{Kind, Object, ObjectMeta};
 use crate::api::typed::Typed;
@@ -94,6 +96,8 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::Secret => kubernetes::<core::Secret, Secret>(wire),
         Kind::ConfigMap => kubernetes::<core::ConfigMap, ConfigMap>(wire),
         Kind::ServiceAccount => kubernetes::<core::ServiceAccount, ServiceAccount>(wire),
+        Kind::Ingress => kubernetes::<networking::Ingress, Ingress>(wire),
+        Kind::IngressClass => kubernetes::<networking::IngressClass, IngressClass>(wire),
         Kind::VirtualService => istio::<VirtualService>(wire, |_, _| {}),
         Kind::DestinationRule => istio::<DestinationRule>(wire, |_, _| {}),
         Kind::Gateway => istio::<Gateway>(wire, |_, _| {}),

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use super::selection::{PortTranslation, SelectedGateways};
 use super::server::{Handling, PlannedServer};
-use crate::api::istio::{Gateway, Server};
+use crate::api::istio::Server;
 use crate::api::object::NamespacedName;
+use crate::envoy::config_objects;
 use crate::push::query::Query;
 use crate::push::view::View;
 use crate::registry::protocol::Protocol;
@@ -71,7 +72,7 @@ impl Query for MergedGateways {
     fn compute(&self, view: &View<'_>) -> Plan {
         let mut merger = Merger::default();
         for selected in view.get(&SelectedGateways).iter() {
-            if let Some(gateway) = view.object::<Gateway>(&selected.name) {
+            if let Some(gateway) = config_objects::gateway(view, &selected.name) {
                 merger.add_gateway(&selected.name, &gateway.spec.servers, &selected.ports);
             }
         }

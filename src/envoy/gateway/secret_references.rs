@@ -9,6 +9,7 @@ use super::selection::{PARENT_NAMESPACE, SERVICE_ACCOUNT, SelectedGateways};
 use crate::api::istio::{Gateway, Server, ServerTlsMode};
 use crate::api::names::Namespace;
 use crate::api::object::Object;
+use crate::envoy::config_objects;
 use crate::envoy::sds::{CA_SUFFIX, GATEWAY_SECRET_PREFIX};
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -33,8 +34,8 @@ impl Query for VerifiedReferences {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mut verified = BTreeSet::new();
         for selected in view.get(&SelectedGateways).iter() {
-            if let Some(gateway) = view.object::<Gateway>(&selected.name)
-                && let Some(namespace) = trusted_namespace(gateway, view)
+            if let Some(gateway) = config_objects::gateway(view, &selected.name)
+                && let Some(namespace) = trusted_namespace(&gateway, view)
             {
                 let servers = gateway.spec.servers.iter().filter(|server| server.port.is_some());
                 servers.for_each(|server| add_references(server, &namespace, &mut verified));
@@ -46,7 +47,8 @@ impl Query for VerifiedReferences {
 
 /// The namespace whose Secrets the Gateway may refer to for this proxy, if the proxy is the one that it is for.
 fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Namespace> {
-    let annotation = |name: &str| gateway.meta.annotations.get(name).map(|value| &**value).filter(|text| !text.is_empty());
+    let annotation =
+        |name: &str| gateway.meta.annotations.get(name).map(|value| &**value).filter(|text| !text.is_empty());
     let own = view.proxy().verified_namespace()?;
     let expected = annotation(PARENT_NAMESPACE).unwrap_or(gateway.meta.namespace.as_str());
     if own.as_str() != expected {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::api::istio::Gateway;
 use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{NamespacedName, Object};
+use crate::envoy::config_objects;
 use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
 use crate::registry::model::Labels;
@@ -104,7 +105,7 @@ impl Query for GatewayIndex {
     type Value = Vec<IndexedGateway>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut gateways: Vec<_> = view.list_all::<Gateway>().map(|gateway| indexed(gateway)).collect();
+        let mut gateways: Vec<_> = config_objects::gateways(view).values().map(|gateway| indexed(gateway)).collect();
         gateways.sort_by(|a, b| {
             a.created
                 .cmp(&b.created)

@@ -103,7 +103,9 @@ mod tests {
 
     #[test]
     fn other_names_are_refused() {
-        for name in ["web", "sds://web", "default", "ROOTCA", "configmap://web", "configmap:///web", "kubernetes-gateway://a/"] {
+        for name in
+            ["web", "sds://web", "default", "ROOTCA", "configmap://web", "configmap:///web", "kubernetes-gateway://a/"]
+        {
             assert!(Reference::parse(name).is_err(), "{name}");
         }
     }

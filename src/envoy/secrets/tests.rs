@@ -39,7 +39,8 @@ fn roots(secret: &EnvoySecret) -> (&[u8], Option<&[u8]>) {
 #[test]
 fn a_proved_proxy_gets_the_secrets_of_its_namespace() {
     let generic = secret_of("edge", "old", "cert: C, key: K, cacert: R");
-    let config_map = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ca, namespace: shop}\ndata: {ca.crt: MAP}\n---\n";
+    let config_map =
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: ca, namespace: shop}\ndata: {ca.crt: MAP}\n---\n";
     let mut mesh = TestMesh::new(&(pair("edge", "web") + &generic + config_map));
     let gateway = mesh.proved_gateway("edge", "gw");
     assert_eq!(key_and_chain(&mesh.secret(gateway, "kubernetes://web").unwrap()), (&b"KEY-MATERIAL"[..], &b"CERT"[..]));
@@ -117,7 +118,9 @@ fn missing_and_broken_secrets_say_so_and_recover() {
     assert!(said.ends_with("it holds a, b, c and 1 more, not tls.crt and tls.key, or cert and key"), "{said}");
     mesh.apply(&pair("edge", "web"));
     assert!(mesh.secret(gateway, "kubernetes://web").is_some());
-    assert!(mesh.remarks().join("\n").ends_with("is served but will not work: edge/web: it holds no certificate in PEM"));
+    assert!(
+        mesh.remarks().join("\n").ends_with("is served but will not work: edge/web: it holds no certificate in PEM")
+    );
     assert_eq!(mesh.secret(gateway, "kubernetes://none"), None);
     assert!(mesh.remarks().join("\n").contains("edge/none: there is no such object"));
 }

@@ -9,6 +9,7 @@ use super::names::NameContext;
 use crate::api::istio::{HttpMatchRequest, HttpRoute, StringMatch, VirtualService};
 use crate::api::names::Namespace;
 use crate::api::object::{NamespacedName, Object};
+use crate::envoy::config_objects;
 use crate::envoy::scope::{parse_export_to, resolve_export_to};
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -35,7 +36,7 @@ impl Query for SemanticsOf {
     type Value = RouteSemantics;
 
     fn compute(&self, view: &View<'_>) -> RouteSemantics {
-        view.object::<VirtualService>(&self.name).map_or(RouteSemantics::Istio, |object| semantics_of(object))
+        config_objects::virtual_service(view, &self.name).map_or(RouteSemantics::Istio, |object| semantics_of(&object))
     }
 }
 
@@ -64,12 +65,13 @@ impl Query for Merged {
     type Value = Option<Arc<VirtualService>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let object = view.object::<VirtualService>(&self.name).filter(|object| !object.spec.hosts.is_empty())?;
-        let semantics = semantics_of(object);
+        let object =
+            config_objects::virtual_service(view, &self.name).filter(|object| !object.spec.hosts.is_empty())?;
+        let semantics = semantics_of(&object);
         if semantics == RouteSemantics::Gateway {
             return Some(Arc::new(object.spec.clone()));
         }
-        let mut spec = completed(view, object);
+        let mut spec = completed(view, &object);
         if semantics == RouteSemantics::Istio && spec.http.iter().any(|route| route.delegate.is_some()) {
             spec.http = spec.http.iter().flat_map(|route| expanded(view, route, &self.name.namespace)).collect();
         }

@@ -11,6 +11,7 @@ use super::{MESH_GATEWAY, RouteSemantics};
 use crate::api::istio::VirtualService;
 use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{NamespacedName, Object};
+use crate::envoy::config_objects;
 use crate::envoy::scope::{parse_export_to, resolve_export_to};
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -64,7 +65,8 @@ impl Query for VirtualServiceIndex {
     fn compute(&self, view: &View<'_>) -> VirtualServices {
         let default = view.get(&DefaultExport);
         let domain = view.get(&Domain);
-        let roots = view.list_all::<VirtualService>().filter(|object| !object.spec.hosts.is_empty());
+        let all = config_objects::virtual_services(view);
+        let roots = all.values().filter(|object| !object.spec.hosts.is_empty());
         let mut entries: Vec<_> = roots.map(|object| indexed(object, &default, &domain)).collect();
         entries.sort_by(|a, b| {
             a.created

@@ -61,6 +61,8 @@ impl Work {
                 Kind::Secret
                 | Kind::ConfigMap
                 | Kind::ServiceAccount
+                | Kind::Ingress
+                | Kind::IngressClass
                 | Kind::VirtualService
                 | Kind::DestinationRule
                 | Kind::Gateway

@@ -11,6 +11,7 @@ use crate::api::hostname;
 use crate::api::istio::{ServerTlsMode, VirtualService};
 use crate::api::names::Hostname;
 use crate::api::object::NamespacedName;
+use crate::envoy::config_objects;
 use crate::envoy::filters::network::metadata_exchange;
 use crate::envoy::gateway::{PlannedServer, l4_virtual_services};
 use crate::envoy::virtual_service;
@@ -71,7 +72,8 @@ fn ended_tls_route<'a>(
     if spec.tls.is_empty() {
         return None;
     }
-    let parents = view.object::<VirtualService>(name)?.meta.annotations.get(PARENTS)?;
+    let object = config_objects::virtual_service(view, name)?;
+    let parents = object.meta.annotations.get(PARENTS)?;
     if !parents.starts_with("TLSRoute/") {
         return None;
     }
