@@ -48,6 +48,8 @@ pub use self::mesh_networks::validate_mesh_networks;
 pub use self::server_tls::is_cipher_suite;
 
 use self::path::Path;
+use super::any_object::AnyObject;
+use super::field_error::FieldError;
 use super::object::{Object, ObjectMeta};
 
 /// One thing that is wrong with one field.
@@ -110,6 +112,12 @@ impl Verdict {
     }
 }
 
+impl From<Problem> for FieldError {
+    fn from(problem: Problem) -> Self {
+        Self::new(problem.field, problem.message)
+    }
+}
+
 /// A spec that can tell whether it is valid.
 pub trait Validate {
     /// Judges the spec; name and namespace matter to some rules.
@@ -140,6 +148,33 @@ pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
 
 /// The annotation that asks for a dry run.
 const DRY_RUN: &str = "istio.io/dry-run";
+
+/// Judges an object of any kind. Kubernetes' own kinds are judged by the API server alone, and always valid here.
+#[must_use]
+pub fn validate_any(object: &AnyObject) -> Verdict {
+    match object {
+        AnyObject::VirtualService(object) => validate(object),
+        AnyObject::DestinationRule(object) => validate(object),
+        AnyObject::Gateway(object) => validate(object),
+        AnyObject::ServiceEntry(object) => validate(object),
+        AnyObject::WorkloadEntry(object) => validate(object),
+        AnyObject::Sidecar(object) => validate(object),
+        AnyObject::PeerAuthentication(object) => validate(object),
+        AnyObject::AuthorizationPolicy(object) => validate(object),
+        AnyObject::RequestAuthentication(object) => validate(object),
+        AnyObject::Telemetry(object) => validate(object),
+        AnyObject::WasmPlugin(object) => validate(object),
+        AnyObject::TrafficExtension(object) => validate(object),
+        AnyObject::Namespace(_)
+        | AnyObject::Node(_)
+        | AnyObject::Service(_)
+        | AnyObject::EndpointSlice(_)
+        | AnyObject::Pod(_)
+        | AnyObject::Secret(_)
+        | AnyObject::ConfigMap(_)
+        | AnyObject::ServiceAccount(_) => Verdict::default(),
+    }
+}
 
 /// Annotations that users may not set on the kinds judged here.
 const REFUSED_ANNOTATIONS: [(&str, &str); 3] = [

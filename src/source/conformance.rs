@@ -147,7 +147,7 @@ pub(super) fn virtual_service(name: &str, host: &str) -> Value {
         "apiVersion": "networking.istio.io/v1",
         "kind": "VirtualService",
         "metadata": { "name": name, "namespace": "shop" },
-        "spec": { "hosts": [host] },
+        "spec": { "hosts": [host], "http": [{ "route": [{ "destination": { "host": host } }] }] },
     })
 }
 
@@ -275,7 +275,7 @@ pub(super) async fn what_is_told_adds_up<S: SourceUnderTest>() {
 
 impl<S: SourceUnderTest> Listener<S> {
     /// The hosts of the VirtualServices that are held, by name.
-    fn hosts(&self) -> BTreeMap<String, String> {
+    pub(super) fn hosts(&self) -> BTreeMap<String, String> {
         let hosts = |object: &AnyObject| {
             let AnyObject::VirtualService(service) = object else { return None };
             Some((service.meta.name.to_string(), service.spec.hosts.concat()))

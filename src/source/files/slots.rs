@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::api::any_object::AnyObject;
 use crate::api::decode::{Decoded, Outcome, Subject};
 use crate::api::object::ObjectRef;
+use crate::api::validation::validate_any;
 use crate::source::problem::{Fault, Place, Problem};
 
 /// One object of a file.
@@ -41,25 +42,41 @@ impl Contents {
                     for field in unknown_fields {
                         contents.note(file, line, &subject, Fault::UnknownField(field));
                     }
-                    contents.slots.push(Slot { position, line, reference: object.object_ref(), object });
+                    let verdict = validate_any(&object);
+                    if verdict.is_valid() {
+                        contents.slots.push(Slot { position, line, reference: object.object_ref(), object });
+                    } else {
+                        contents.keep_last_good(before, (position, line), &subject, &named);
+                    }
+                    for error in verdict.errors {
+                        contents.note(file, line, &subject, Fault::Rejected(error.into()));
+                    }
+                    for warning in verdict.warnings {
+                        contents.note(file, line, &subject, Fault::Warning(warning.into()));
+                    }
                 }
                 Outcome::Ignored => contents.note(file, line, &subject, Fault::UnknownKind),
                 Outcome::Rejected(error) => {
-                    // Without a name, the broken object is taken for the one that stood at its place, unless that one
-                    // stands elsewhere in the file now.
-                    let last_good = match subject.object_ref() {
-                        Some(reference) => before.slots.iter().find(|slot| slot.reference == reference),
-                        None => before.at(position),
-                    };
-                    let last_good = last_good
-                        .filter(|slot| subject.object_ref().is_some() || !named.contains(&slot.reference))
-                        .map(|slot| Slot { position, line, ..slot.clone() });
-                    contents.slots.extend(last_good);
+                    contents.keep_last_good(before, (position, line), &subject, &named);
                     contents.note(file, line, &subject, Fault::Rejected(error));
                 }
             }
         }
         contents
+    }
+
+    /// Puts the last good version of an object that is refused now at its position and line; `named` are the objects
+    /// that the file names now.
+    ///
+    /// Without a name, the broken object is taken for the one that stood at its place, unless that one stands elsewhere
+    /// in the file now.
+    fn keep_last_good(&mut self, before: &Self, at: (usize, usize), subject: &Subject, named: &BTreeSet<ObjectRef>) {
+        let (position, line) = at;
+        let last_good = match subject.object_ref() {
+            Some(reference) => before.slots.iter().find(|slot| slot.reference == reference),
+            None => before.at(position).filter(|slot| !named.contains(&slot.reference)),
+        };
+        self.slots.extend(last_good.map(|slot| Slot { position, line, ..slot.clone() }));
     }
 
     /// What a file holds when it cannot be read: all that it held.

@@ -333,3 +333,40 @@ async fn json_files_and_others_are_told_apart() {
     let names: Vec<_> = listener.objects.keys().map(|reference| reference.name.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
 }
+
+#[tokio::test]
+async fn an_invalid_version_leaves_the_last_good_one() {
+    let mut listener = listen(|_| {}).await;
+    let good = virtual_service("a", "one");
+    listener.source.put(&good).await;
+    assert_eq!(listener.next_change().await, "+VirtualService shop/a");
+    let mut invalid = virtual_service("a", "two");
+    invalid["spec"]["http"][0]["timeout"] = "1ns".into();
+    invalid["spec"]["http"][0]["route"][0]["weight"] = (-1).into();
+    listener.source.put(&invalid).await;
+    let is = |problem: &Problem, field: &str| matches!(&problem.fault, Fault::Rejected(error) if error.path == field);
+    listener
+        .until_problems(|problems| match problems {
+            [first, second] => {
+                is(first, "spec.http[0].timeout") && is(second, "spec.http[0].route[0].weight")
+                    || is(second, "spec.http[0].timeout") && is(first, "spec.http[0].route[0].weight")
+            }
+            _ => false,
+        })
+        .await;
+    assert_eq!(listener.hosts(), BTreeMap::from([("a".to_owned(), "one".to_owned())]));
+    listener.source.put(&virtual_service("a", "two")).await;
+    assert_eq!(listener.next_change().await, "~VirtualService shop/a");
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_is_doubtful_is_told_and_taken() {
+    let mut doubtful = virtual_service("a", "one");
+    let route = doubtful["spec"]["http"][0].clone();
+    doubtful["spec"]["http"] = Value::Array(vec![route.clone(), route]);
+    let listener = listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
+    let problems: Vec<_> = listener.problems.values().flatten().collect();
+    assert!(matches!(problems.as_slice(), [Problem { fault: Fault::Warning(_), .. }]), "{problems:?}");
+    assert_eq!(listener.objects.len(), 1);
+}
