@@ -1,0 +1,74 @@
+//! Change without end: what a server does over time, not once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::run::Run;
+use crate::server::Usage;
+use crate::tally::{Counts, between};
+use crate::world;
+
+/// What the server used at one moment of the churn.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Moment {
+    /// Seconds since its begin.
+    pub(crate) at: f64,
+    /// What the server has used.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// What a time of churn showed.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Churned {
+    /// How long it took, in seconds.
+    pub(crate) seconds: f64,
+    /// Changes made.
+    pub(crate) changes: u64,
+    /// What the server used meanwhile, some hundred moments at most.
+    pub(crate) moments: Vec<Moment>,
+    /// What came to the proxies.
+    pub(crate) counts: Counts,
+}
+
+/// Changes endpoints and, every tenth time, a VirtualService, at the plan's rate.
+///
+/// # Errors
+/// When a file cannot be written or the server not be measured.
+pub(crate) async fn run(run: &Run, dir: &Path) -> Result<Churned> {
+    let size = &run.plan.size;
+    let total = Duration::from_secs(run.plan.churn);
+    let before = run.shared.tally.counts();
+    let mut ticks = interval(Duration::from_secs(1) / u32::try_from(run.plan.churn_rate.max(1)).unwrap_or(u32::MAX));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let start = Instant::now();
+    let every = (total / 100).max(Duration::from_secs(1));
+    let (mut moments, mut due, mut changes) = (Vec::new(), Duration::ZERO, 0_u64);
+    while start.elapsed() < total {
+        ticks.tick().await;
+        let turn = usize::try_from(changes).unwrap_or(usize::MAX);
+        let n = turn.wrapping_mul(2_654_435_761) % size.services.max(1);
+        let rules = size.virtual_services.min(size.services);
+        match changes % 10 {
+            9 if rules > 0 => world::put(dir, &world::virtual_service(size, n % rules, &format!("churn-{changes}")))?,
+            _ => {
+                let ip = format!("10.251.{}.{}", (turn >> 8) & 255, turn & 255);
+                world::put(dir, &world::slice(size, n, Some(&ip)))?;
+            }
+        }
+        changes += 1;
+        if start.elapsed() >= due {
+            due += every;
+            let moment = Moment { at: start.elapsed().as_secs_f64(), usage: run.usage()? };
+            let rss = moment.usage.map_or(0, |usage| usage.rss_kb);
+            eprintln!("churn: {:.0} s, {changes} changes, the server holds {rss} kB", moment.at);
+            moments.push(moment);
+        }
+    }
+    run.quiet().await;
+    let counts = between(&before, &run.shared.tally.counts());
+    Ok(Churned { seconds: start.elapsed().as_secs_f64(), changes, moments, counts })
+}

@@ -1,0 +1,54 @@
+//! The types of resources that a simulated proxy follows.
+
+/// A type of resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// CDS.
+    Clusters,
+    /// EDS.
+    Endpoints,
+    /// LDS.
+    Listeners,
+    /// RDS.
+    Routes,
+    /// VHDS.
+    VirtualHosts,
+}
+
+impl Kind {
+    /// All, in the order of their numbers.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Clusters, Self::Endpoints, Self::Listeners, Self::Routes, Self::VirtualHosts];
+
+    /// Its place among them.
+    pub(crate) fn index(self) -> usize {
+        self as usize
+    }
+
+    /// The type on the wire.
+    pub(crate) fn type_url(self) -> &'static str {
+        match self {
+            Self::Clusters => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoints => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Listeners => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Routes => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::VirtualHosts => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
+        }
+    }
+
+    /// The type by its name on the wire; `None` for those that nobody here asked for.
+    pub(crate) fn of(type_url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.type_url() == type_url)
+    }
+
+    /// How people call it.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Clusters => "clusters",
+            Self::Endpoints => "endpoints",
+            Self::Listeners => "listeners",
+            Self::Routes => "routes",
+            Self::VirtualHosts => "virtual hosts",
+        }
+    }
+}

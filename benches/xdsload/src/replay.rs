@@ -1,0 +1,132 @@
+//! A server that costs nothing: it keeps what one proxy was sent, and sends the same to whoever asks.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use clap::Args;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use prost::Message;
+use rustc_hash::FxHashMap;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::follow::Follower;
+use crate::names::Names;
+use crate::run::sample_node;
+use crate::talk::{Protocol, Talk};
+
+/// What to replay.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Plan {
+    /// The server to take the responses from.
+    #[arg(long, default_value = "127.0.0.1:15010")]
+    from: SocketAddr,
+    /// Where to serve them.
+    #[arg(long, default_value = "127.0.0.1:15110")]
+    listen: SocketAddr,
+}
+
+/// First responses by type.
+type Tape = FxHashMap<String, DeltaDiscoveryResponse>;
+
+/// Takes the responses of one proxy that comes into sync, and serves them until it is ended.
+///
+/// # Errors
+/// When the server cannot be reached, or the address not be listened on.
+pub(crate) async fn run(plan: Plan) -> Result<()> {
+    let tape = record(plan.from).await?;
+    let listener = TcpListener::bind(plan.listen).await.with_context(|| format!("cannot listen on {}", plan.listen))?;
+    for (type_url, response) in &tape {
+        eprintln!("{type_url}: {} resources, {} bytes", response.resources.len(), response.encoded_len());
+    }
+    eprintln!("serving on {}", plan.listen);
+    let service = AggregatedDiscoveryServiceServer::new(Replay { tape: Arc::new(tape) });
+    tonic::transport::Server::builder()
+        .initial_stream_window_size(16 << 20)
+        .initial_connection_window_size(16 << 20)
+        .add_service(service)
+        .serve_with_incoming(TcpListenerStream::new(listener))
+        .await?;
+    Ok(())
+}
+
+/// Follows a server as one proxy until it is in sync.
+async fn record(from: SocketAddr) -> Result<Tape> {
+    let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{from}"))
+        .await
+        .with_context(|| format!("cannot connect to {from}"))?
+        .max_decoding_message_size(512 << 20);
+    let (requests, outgoing) = mpsc::channel(64);
+    let (names, mut follower, mut talk) = (Names::default(), Follower::default(), Talk::new(Protocol::Delta));
+    let send = async |bytes: Vec<Bytes>| -> Result<()> {
+        for bytes in bytes {
+            requests.send(DeltaDiscoveryRequest::decode(bytes)?).await?;
+        }
+        Ok(())
+    };
+    send(talk.open(&sample_node(), &follower, &names)).await?;
+    let mut responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+    let mut tape = Tape::default();
+    while !follower.is_synced() {
+        let message = tokio::time::timeout(Duration::from_secs(60), responses.message()).await;
+        let response =
+            message.context("the server says no more, and is not done")??.context("the server ended the stream")?;
+        let answer = talk.answer(response.encode_to_vec().into(), &mut follower, &names)?;
+        send(answer.requests).await?;
+        let first = tape.entry(response.type_url.clone()).or_default();
+        let resources = [std::mem::take(&mut first.resources), response.resources].concat();
+        *first = DeltaDiscoveryResponse { resources, removed_resources: Vec::new(), ..response };
+    }
+    Ok(tape)
+}
+
+/// The service.
+struct Replay {
+    /// What it serves.
+    tape: Arc<Tape>,
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Replay {
+    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
+    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        _: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented("only the delta protocol is replayed"))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        let (sender, receiver) = mpsc::channel(4);
+        let (tape, mut requests) = (self.tape.clone(), request.into_inner());
+        #[expect(clippy::disallowed_methods, reason = "it ends with its stream")]
+        tokio::spawn(async move {
+            while let Ok(Some(request)) = requests.message().await {
+                if !request.response_nonce.is_empty() {
+                    continue;
+                }
+                let Some(response) = tape.get(&request.type_url) else { continue };
+                if sender.send(Ok(response.clone())).await.is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+}

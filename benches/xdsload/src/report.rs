@@ -1,0 +1,242 @@
+//! What a run showed: JSON for tools, tables for people.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::change::What;
+use crate::churn::Churned;
+use crate::kind::Kind;
+use crate::server::Usage;
+use crate::talk::Protocol;
+use crate::tally::Counts;
+use crate::world::Size;
+
+/// Times of many proxies, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    /// How many proxies.
+    pub(crate) count: usize,
+    /// The first.
+    pub(crate) first: f64,
+    /// Half of them.
+    pub(crate) p50: f64,
+    /// All but one in a hundred.
+    pub(crate) p99: f64,
+    /// The last.
+    pub(crate) last: f64,
+}
+
+impl Spread {
+    /// Of times in order.
+    pub(crate) fn of(times: &[Duration]) -> Self {
+        let at = |percent: usize| {
+            let index = (times.len().saturating_sub(1) * percent).div_ceil(100);
+            times.get(index).map_or(0.0, |time| time.as_secs_f64() * 1e3)
+        };
+        Self { count: times.len(), first: at(0), p50: at(50), p99: at(99), last: at(100) }
+    }
+}
+
+/// All proxies came into sync.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Connected {
+    /// When each was.
+    pub(crate) times: Spread,
+    /// CPU of the server meanwhile.
+    pub(crate) cpu_seconds: Option<f64>,
+    /// What came.
+    pub(crate) counts: Counts,
+}
+
+/// A change was made.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Changed {
+    /// What changed.
+    pub(crate) what: What,
+    /// When each proxy had it.
+    pub(crate) times: Spread,
+    /// CPU of the server, until all was quiet.
+    pub(crate) cpu_seconds: Option<f64>,
+    /// What came.
+    pub(crate) counts: Counts,
+}
+
+/// All of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    /// The mesh.
+    pub(crate) size: Size,
+    /// The protocol.
+    pub(crate) protocol: Protocol,
+    /// Proxies.
+    pub(crate) proxies: usize,
+    /// The server before anybody connected.
+    pub(crate) before: Option<Usage>,
+    /// All came into sync.
+    pub(crate) first_sync: Connected,
+    /// The server then.
+    pub(crate) in_sync: Option<Usage>,
+    /// The changes.
+    pub(crate) changes: Vec<Changed>,
+    /// All came back.
+    pub(crate) reconnect: Option<Connected>,
+    /// Change without end.
+    pub(crate) churn: Option<Churned>,
+    /// The server at the end.
+    pub(crate) after: Option<Usage>,
+    /// Streams that ended by themselves.
+    pub(crate) broken: u64,
+    /// Responses of kinds that nobody asked for.
+    pub(crate) strange: u64,
+    /// CPU that the proxies took themselves.
+    pub(crate) own_cpu_seconds: f64,
+}
+
+impl Usage {
+    /// CPU between two moments.
+    pub(crate) fn cpu_between(before: Option<Self>, after: Option<Self>) -> Option<f64> {
+        Some(after?.cpu_seconds - before?.cpu_seconds)
+    }
+}
+
+/// Seconds of CPU for people.
+fn cpu(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| "?".to_owned(), |seconds| format!("{seconds:.2}"))
+}
+
+/// Bytes of all kinds, in MB.
+fn megabytes(counts: &Counts) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    let bytes = counts.iter().map(|count| count.bytes).sum::<u64>() as f64;
+    bytes / 1e6
+}
+
+/// Responses of all kinds.
+fn responses(counts: &Counts) -> u64 {
+    counts.iter().map(|count| count.responses).sum()
+}
+
+/// The middle of some numbers, and the least and the most.
+fn middle(mut numbers: Vec<f64>) -> (f64, f64, f64) {
+    numbers.sort_by(f64::total_cmp);
+    let at = |index: usize| numbers.get(index).copied().unwrap_or_default();
+    (at(numbers.len() / 2), at(0), at(numbers.len().saturating_sub(1)))
+}
+
+impl Changed {
+    /// In a line.
+    pub(crate) fn line(&self) -> String {
+        let Spread { count, p50, last, .. } = self.times;
+        let (cpu, mb, responses) = (cpu(self.cpu_seconds), megabytes(&self.counts), responses(&self.counts));
+        format!(
+            "{:?}: {count} proxies, p50 {p50:.1} ms, last {last:.1} ms, {cpu} CPU-s, {responses} responses, {mb:.2} MB",
+            self.what
+        )
+    }
+}
+
+impl Report {
+    /// Tables in Markdown.
+    pub(crate) fn table(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("writing to a string cannot fail");
+        text
+    }
+
+    /// Writes the tables.
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let Size { services, endpoints, namespaces, virtual_services, destination_rules, sidecars, pods } = self.size;
+        writeln!(
+            out,
+            "{} proxies, {:?}; {services} services x {endpoints} endpoints in {namespaces} namespaces{}, {virtual_services} \
+             VirtualServices, {destination_rules} DestinationRules, {sidecars} Sidecars\n",
+            self.proxies,
+            self.protocol,
+            if pods { " with pods" } else { "" },
+        )?;
+        writeln!(out, "| what | p50 ms | p99 ms | last ms | CPU-s | responses | MB |")?;
+        writeln!(out, "| --- | --- | --- | --- | --- | --- | --- |")?;
+        self.connected(out, "first sync", &self.first_sync)?;
+        for what in What::ALL {
+            self.changed(out, what)?;
+        }
+        if let Some(reconnect) = &self.reconnect {
+            self.connected(out, "reconnect", reconnect)?;
+        }
+        writeln!(out, "\n| first sync | responses | resources | MB |\n| --- | --- | --- | --- |")?;
+        for (kind, count) in Kind::ALL.iter().zip(&self.first_sync.counts) {
+            #[expect(clippy::cast_precision_loss, reason = "for people")]
+            let mb = count.bytes as f64 / 1e6;
+            writeln!(out, "| {} | {} | {} | {mb:.2} |", kind.label(), count.responses, count.resources)?;
+        }
+        writeln!(out, "\n| server | RSS MB | peak MB | CPU-s | files |\n| --- | --- | --- | --- | --- |")?;
+        for (when, usage) in [("before", self.before), ("in sync", self.in_sync), ("at the end", self.after)] {
+            let Some(usage) = usage else { continue };
+            let (rss, peak) = (usage.rss_kb / 1000, usage.peak_kb / 1000);
+            writeln!(out, "| {when} | {rss} | {peak} | {:.2} | {} |", usage.cpu_seconds, usage.files)?;
+        }
+        if let Some(churn) = &self.churn {
+            let rss =
+                |moment: Option<&crate::churn::Moment>| moment.and_then(|moment| moment.usage).map_or(0, |u| u.rss_kb);
+            let (first, last) = (rss(churn.moments.first()), rss(churn.moments.last()));
+            let (changes, seconds) = (churn.changes, churn.seconds);
+            writeln!(
+                out,
+                "\nChurn: {changes} changes in {seconds:.0} s; RSS {first} kB at its begin, {last} kB at its end."
+            )?;
+        }
+        writeln!(
+            out,
+            "\n{} streams broke, {} responses that nobody asked for; the proxies themselves took {:.2} CPU-s.",
+            self.broken, self.strange, self.own_cpu_seconds
+        )
+    }
+
+    /// A row of proxies that came into sync.
+    fn connected(&self, out: &mut String, name: &str, connected: &Connected) -> std::fmt::Result {
+        let Spread { p50, p99, last, .. } = connected.times;
+        let (cpu, mb) = (cpu(connected.cpu_seconds), megabytes(&connected.counts));
+        writeln!(
+            out,
+            "| {name} | {p50:.0} | {p99:.0} | {last:.0} | {cpu} | {} | {mb:.2} |",
+            responses(&connected.counts)
+        )
+    }
+
+    /// A row of all changes of a kind: the median of each figure, for the last proxy and the CPU with its spread.
+    fn changed(&self, out: &mut String, what: What) -> std::fmt::Result {
+        let changes: Vec<&Changed> = self.changes.iter().filter(|changed| changed.what == what).collect();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let of = |get: &dyn Fn(&Changed) -> f64| middle(changes.iter().map(|changed| get(changed)).collect());
+        let (p50, ..) = of(&|changed| changed.times.p50);
+        let (p99, ..) = of(&|changed| changed.times.p99);
+        let (last, least, most) = of(&|changed| changed.times.last);
+        let (cpu, cheapest, dearest) = of(&|changed| changed.cpu_seconds.unwrap_or(f64::NAN));
+        let (mb, ..) = of(&|changed| megabytes(&changed.counts));
+        #[expect(clippy::cast_precision_loss, reason = "for people")]
+        let (responses, ..) = of(&|changed| responses(&changed.counts) as f64);
+        writeln!(
+            out,
+            "| {what:?} | {p50:.1} | {p99:.1} | {last:.1} ({least:.1} to {most:.1}) | {cpu:.2} ({cheapest:.2} to {dearest:.2}) | {responses} | {mb:.2} |"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_taken_at_its_ranks() {
+        let times: Vec<_> = (1..=200).map(Duration::from_millis).collect();
+        let spread = Spread::of(&times);
+        assert_eq!((spread.count, spread.first, spread.last), (200, 1.0, 200.0));
+        assert!((spread.p50 - 101.0).abs() < 1.5 && (spread.p99 - 199.0).abs() < 1.5, "{spread:?}");
+        assert_eq!(Spread::of(&[]), Spread::default());
+        assert_eq!(middle(vec![3.0, 1.0, 2.0]), (2.0, 1.0, 3.0));
+    }
+}

@@ -1,0 +1,322 @@
+//! One run: proxies connect, come into sync, see changes, come back; the server is watched all along.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use clap::Args;
+use navarch_proto::envoy::config::core::v3::Node;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::change::{self, What};
+use crate::churn;
+use crate::names::Names;
+use crate::proxy::{Phase, Proxy, Shared};
+use crate::report::{Changed, Connected, Report, Spread};
+use crate::server::{self, Usage};
+use crate::talk::Protocol;
+use crate::tally::{Tally, between};
+use crate::world::{self, Size};
+
+/// What to run.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Plan {
+    /// The xDS server, in plain text.
+    #[arg(long, default_value = "127.0.0.1:15010")]
+    pub(crate) server: SocketAddr,
+    /// Its process id, to measure what it uses.
+    #[arg(long)]
+    pub(crate) pid: Option<u32>,
+    /// The directory of configuration that the server watches; without it, nothing is changed.
+    #[arg(long)]
+    pub(crate) config_dir: Option<PathBuf>,
+    /// How many proxies.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) proxies: usize,
+    /// Namespaces over which they are spread, among those of the services; 0: all in one of their own.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) proxy_namespaces: usize,
+    /// The protocol.
+    #[arg(long, value_enum, default_value_t = Protocol::Delta)]
+    pub(crate) protocol: Protocol,
+    /// Proxies that connect in a second; 0: all at once.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) rate: u64,
+    /// How often each change is made.
+    #[arg(long, default_value_t = 5)]
+    pub(crate) repeat: usize,
+    /// Changes to make.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = What::ALL)]
+    pub(crate) changes: Vec<What>,
+    /// Let all proxies break off and come back with what they have.
+    #[arg(long)]
+    pub(crate) reconnect: bool,
+    /// How many of the proxies read slowly.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) slow: usize,
+    /// How long a slow proxy lets each response lie, in milliseconds.
+    #[arg(long, default_value_t = 2_000)]
+    pub(crate) slow_ms: u64,
+    /// Seconds of churn: endpoints and configuration change all the time.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) churn: u64,
+    /// Changes a second in that time.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) churn_rate: u64,
+    /// Seconds that anything may take.
+    #[arg(long, default_value_t = 300)]
+    pub(crate) patience: u64,
+    /// What the mesh is made of.
+    #[command(flatten)]
+    pub(crate) size: Size,
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub(crate) struct Run {
+    /// What to run.
+    pub(crate) plan: Plan,
+    /// What the proxies share.
+    pub(crate) shared: Arc<Shared>,
+    /// Tells them what to do.
+    phase: watch::Sender<Phase>,
+    /// They.
+    proxies: JoinSet<()>,
+}
+
+impl Run {
+    /// Makes ready; nobody is connected yet.
+    pub(crate) fn new(plan: Plan) -> Self {
+        let (phase, receiver) = watch::channel(Phase::Connected(0));
+        let shared = Arc::new(Shared {
+            server: plan.server,
+            protocol: plan.protocol,
+            names: Names::default(),
+            tally: Tally::new(plan.proxies),
+            phase: receiver,
+        });
+        Self { plan, shared, phase, proxies: JoinSet::new() }
+    }
+
+    /// Runs all of the plan.
+    ///
+    /// # Errors
+    /// When the server cannot be measured, a file not written, or something takes too long.
+    pub(crate) async fn run(mut self) -> Result<Report> {
+        let before = self.usage()?;
+        let first_sync = self.connect().await?;
+        let memory = self.usage()?;
+        let mut changes = Vec::new();
+        if let Some(dir) = self.plan.config_dir.clone() {
+            for what in self.plan.changes.clone() {
+                for turn in 0..=self.plan.repeat {
+                    let changed = self.change(&dir, what, turn).await?;
+                    // The first of its kind warms up what no later one will have to.
+                    if turn > 0 {
+                        changes.push(changed);
+                    }
+                }
+            }
+        }
+        let reconnect = match self.plan.reconnect {
+            true => Some(self.reconnect().await?),
+            false => None,
+        };
+        let churn = match (self.plan.churn, self.plan.config_dir.clone()) {
+            (0, _) | (_, None) => None,
+            (_, Some(dir)) => Some(churn::run(&self, &dir).await?),
+        };
+        let (broken, strange) = self.shared.tally.troubles();
+        let after = self.usage()?;
+        self.phase.send_replace(Phase::Ended);
+        while self.proxies.join_next().await.is_some() {}
+        let own = server::usage(std::process::id())?;
+        let Plan { size, protocol, proxies, .. } = self.plan;
+        Ok(Report {
+            size,
+            protocol,
+            proxies,
+            before,
+            first_sync,
+            in_sync: memory,
+            changes,
+            reconnect,
+            churn,
+            after,
+            broken,
+            strange,
+            own_cpu_seconds: own.cpu_seconds,
+        })
+    }
+
+    /// What the server has used so far.
+    pub(crate) fn usage(&self) -> Result<Option<Usage>> {
+        self.plan.pid.map(server::usage).transpose()
+    }
+
+    /// Connects all proxies and waits until they are in sync.
+    async fn connect(&mut self) -> Result<Connected> {
+        let (start, counts, usage) = (self.shared.tally.elapsed(), self.shared.tally.counts(), self.usage()?);
+        for number in 0..self.plan.proxies {
+            let pause = match number < self.plan.slow {
+                true => Duration::from_millis(self.plan.slow_ms),
+                false => Duration::ZERO,
+            };
+            let proxy = Proxy { shared: self.shared.clone(), number, node: node(&self.plan, number), pause };
+            self.proxies.spawn(proxy.run());
+            if self.plan.rate > 0 {
+                sleep(Duration::from_secs(1) / u32::try_from(self.plan.rate).unwrap_or(u32::MAX)).await;
+            }
+        }
+        self.in_sync(start, counts, usage).await
+    }
+
+    /// Lets all proxies come back, and waits until they are in sync.
+    async fn reconnect(&self) -> Result<Connected> {
+        eprintln!("all {} proxies connect anew", self.plan.proxies);
+        let (start, counts, usage) = (self.shared.tally.elapsed(), self.shared.tally.counts(), self.usage()?);
+        self.shared.tally.reset_sync();
+        self.phase.send_replace(Phase::Connected(1));
+        self.in_sync(start, counts, usage).await
+    }
+
+    /// Waits until all are in sync.
+    async fn in_sync(&self, start: Duration, counts: crate::tally::Counts, usage: Option<Usage>) -> Result<Connected> {
+        let tally = &self.shared.tally;
+        let mut said = Instant::now();
+        let deadline = said + Duration::from_secs(self.plan.patience);
+        while tally.in_sync() < self.plan.proxies {
+            ensure!(
+                Instant::now() < deadline,
+                "{} of {} proxies are in sync after {} s; {} streams broke",
+                tally.in_sync(),
+                self.plan.proxies,
+                self.plan.patience,
+                tally.troubles().0
+            );
+            if said.elapsed() > Duration::from_secs(1) {
+                said = Instant::now();
+                eprintln!("{} of {} proxies in sync", tally.in_sync(), self.plan.proxies);
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        let times = tally.sync_times(start);
+        self.quiet().await;
+        let after = self.usage()?;
+        Ok(Connected {
+            times: Spread::of(&times),
+            cpu_seconds: Usage::cpu_between(usage, after),
+            counts: between(&counts, &tally.counts()),
+        })
+    }
+
+    /// Waits until nothing has come for a while.
+    pub(crate) async fn quiet(&self) {
+        /// How long nothing must come.
+        const QUIET: Duration = Duration::from_millis(300);
+        let deadline = Instant::now() + Duration::from_secs(self.plan.patience);
+        let mut counts = self.shared.tally.counts();
+        let mut since = Instant::now();
+        while since.elapsed() < QUIET && Instant::now() < deadline {
+            sleep(Duration::from_millis(10)).await;
+            let now = self.shared.tally.counts();
+            if now != counts {
+                (counts, since) = (now, Instant::now());
+            }
+        }
+    }
+
+    /// Makes one change and waits until all have it.
+    async fn change(&self, dir: &std::path::Path, what: What, turn: usize) -> Result<Changed> {
+        let tally = &self.shared.tally;
+        let object = change::object(&self.plan.size, what, turn);
+        let marker = object.marker.as_ref().map(|(kinds, text)| tally.mark(kinds, text));
+        let (counts, usage) = (tally.counts(), self.usage()?);
+        let start = tally.elapsed();
+        world::put(dir, &object.value)?;
+        if let Some(marker) = &marker {
+            let deadline = Instant::now() + Duration::from_secs(self.plan.patience);
+            while marker.count() < self.plan.proxies {
+                ensure!(
+                    Instant::now() < deadline,
+                    "{what:?}: {} of {} proxies have it after {} s",
+                    marker.count(),
+                    self.plan.proxies,
+                    self.plan.patience
+                );
+                sleep(Duration::from_micros(500)).await;
+            }
+        }
+        self.quiet().await;
+        let times = marker.map(|marker| marker.times(start)).unwrap_or_default();
+        let after = self.usage()?;
+        let changed = Changed {
+            what,
+            times: Spread::of(&times),
+            cpu_seconds: Usage::cpu_between(usage, after),
+            counts: between(&counts, &tally.counts()),
+        };
+        eprintln!("{}", changed.line());
+        Ok(changed)
+    }
+}
+
+/// What the proxy of a number says it is.
+fn node(plan: &Plan, number: usize) -> Node {
+    match plan.proxy_namespaces {
+        0 => node_in("clients", number),
+        spread => node_in(&format!("ns{}", number % spread), number),
+    }
+}
+
+/// What one proxy says it is that stands for all.
+pub(crate) fn sample_node() -> Node {
+    node_in("clients", 0)
+}
+
+/// A proxy by its namespace and number.
+fn node_in(namespace: &str, number: usize) -> Node {
+    let (name, ip) =
+        (format!("client-{number}"), format!("10.{}.{}.{}", 200 + (number >> 16), (number >> 8) & 255, number & 255));
+    let metadata: [(&str, Value); 9] = [
+        ("NAMESPACE", namespace.into()),
+        ("CLUSTER_ID", "Kubernetes".into()),
+        ("ISTIO_VERSION", "1.32.0".into()),
+        ("MESH_ID", "cluster.local".into()),
+        ("SERVICE_ACCOUNT", "default".into()),
+        ("INSTANCE_IPS", ip.clone().into()),
+        ("INTERCEPTION_MODE", "REDIRECT".into()),
+        ("NAME", name.clone().into()),
+        ("LABELS", serde_json::json!({ "app": "client" })),
+    ];
+    let fields = metadata.into_iter().map(|(key, value)| (key.to_owned(), wire(value))).collect();
+    Node {
+        id: format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
+        cluster: format!("client.{namespace}"),
+        metadata: Some(prost_types::Struct { fields }),
+        ..Node::default()
+    }
+}
+
+/// A JSON value as it goes on the wire.
+fn wire(value: Value) -> prost_types::Value {
+    use prost_types::value::Kind;
+    let kind = match value {
+        Value::Null => Kind::NullValue(0),
+        Value::Bool(value) => Kind::BoolValue(value),
+        Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        Value::String(text) => Kind::StringValue(text),
+        Value::Array(values) => {
+            Kind::ListValue(prost_types::ListValue { values: values.into_iter().map(wire).collect() })
+        }
+        Value::Object(fields) => {
+            Kind::StructValue(prost_types::Struct { fields: fields.into_iter().map(|(k, v)| (k, wire(v))).collect() })
+        }
+    };
+    prost_types::Value { kind: Some(kind) }
+}

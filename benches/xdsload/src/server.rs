@@ -1,0 +1,62 @@
+//! What the server costs, read from `/proc` by its process id.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Kernel ticks a second in `/proc/<pid>/stat`: fixed by Linux's ABI on all platforms that run Envoy.
+const TICKS: f64 = 100.0;
+
+/// What a process has used up to a moment.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Usage {
+    /// Seconds of CPU, user and system.
+    pub(crate) cpu_seconds: f64,
+    /// Resident memory, in kB.
+    pub(crate) rss_kb: u64,
+    /// The most of it so far, in kB.
+    pub(crate) peak_kb: u64,
+    /// Open files.
+    pub(crate) files: usize,
+    /// Threads.
+    pub(crate) threads: u64,
+}
+
+/// Reads what a process has used.
+///
+/// # Errors
+/// When there is no such process, or it may not be looked at.
+pub(crate) fn usage(pid: u32) -> Result<Usage> {
+    let read = |file: &str| {
+        let path = format!("/proc/{pid}/{file}");
+        fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))
+    };
+    let (stat, status) = (read("stat")?, read("status")?);
+    // The name in parentheses may hold anything; what follows it is fixed.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+    let line = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or_default()
+    };
+    Ok(Usage {
+        cpu_seconds: (ticks(11) + ticks(12)) / TICKS,
+        rss_kb: line("VmRSS:"),
+        peak_kb: line("VmHWM:"),
+        files: fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).unwrap_or_default(),
+        threads: line("Threads:"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_uses_something() {
+        let usage = usage(std::process::id()).unwrap();
+        assert!(usage.rss_kb > 0 && usage.peak_kb >= usage.rss_kb && usage.files > 0 && usage.threads > 0, "{usage:?}");
+        assert!(super::usage(u32::MAX).unwrap_err().to_string().contains("/proc/"));
+    }
+}

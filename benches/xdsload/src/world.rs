@@ -1,0 +1,231 @@
+//! A mesh made to measure: objects by number, as files of a directory.
+
+#![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field")]
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// How large a mesh is.
+#[derive(Clone, Copy, Debug, Args, Serialize)]
+pub(crate) struct Size {
+    /// Services, one HTTP port each.
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) services: usize,
+    /// Endpoints of each service.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) endpoints: usize,
+    /// Namespaces over which the services are spread.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) namespaces: usize,
+    /// VirtualServices, for the first services.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) virtual_services: usize,
+    /// DestinationRules, for the first services.
+    #[arg(long, default_value_t = 200)]
+    pub(crate) destination_rules: usize,
+    /// Sidecars, for the first namespaces: each lets its namespace see itself alone.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) sidecars: usize,
+    /// Whether each endpoint has its pod.
+    #[arg(long)]
+    pub(crate) pods: bool,
+}
+
+impl Size {
+    /// The namespace of a service.
+    fn namespace(&self, service: usize) -> String {
+        format!("ns{}", service % self.namespaces.max(1))
+    }
+
+    /// The host of a service.
+    fn host(&self, service: usize) -> String {
+        format!("svc{service}.{}.svc.cluster.local", self.namespace(service))
+    }
+}
+
+/// The address of an endpoint; no two services share one while they have no more than 4,096 each.
+pub(crate) fn endpoint_ip(size: &Size, service: usize, endpoint: usize) -> String {
+    let n = service * size.endpoints + endpoint;
+    format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
+}
+
+/// The metadata of an object.
+fn meta(namespace: &str, name: &str) -> Value {
+    json!({ "name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:00Z" })
+}
+
+/// A service.
+fn service(size: &Size, n: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": meta(&size.namespace(n), &format!("svc{n}")),
+        "spec": {
+            "clusterIP": format!("172.{}.{}.{}", 16 + (n >> 16), (n >> 8) & 255, n & 255),
+            "ports": [{ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" }],
+            "selector": { "app": format!("svc{n}") },
+        },
+    })
+}
+
+/// The pod of an endpoint.
+fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
+    let mut metadata = meta(&size.namespace(n), &format!("svc{n}-{endpoint}"));
+    metadata["labels"] = json!({ "app": format!("svc{n}"), "version": format!("v{}", endpoint % 2) });
+    let ip = endpoint_ip(size, n, endpoint);
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": { "serviceAccountName": format!("svc{n}"), "nodeName": "node-1", "containers": [{ "name": "app" }] },
+        "status": {
+            "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }],
+            "conditions": [{ "type": "Ready", "status": "True" }],
+        },
+    })
+}
+
+/// The endpoints of a service, and one more where an address is given.
+pub(crate) fn slice(size: &Size, n: usize, more: Option<&str>) -> Value {
+    let mut metadata = meta(&size.namespace(n), &format!("svc{n}-x"));
+    metadata["labels"] = json!({ "kubernetes.io/service-name": format!("svc{n}") });
+    let endpoint = |endpoint: usize| {
+        let mut value = json!({ "addresses": [endpoint_ip(size, n, endpoint)], "conditions": { "ready": true } });
+        if size.pods {
+            let name = format!("svc{n}-{endpoint}");
+            value["targetRef"] = json!({ "kind": "Pod", "name": name, "namespace": size.namespace(n) });
+        }
+        value
+    };
+    let mut endpoints: Vec<Value> = (0..size.endpoints).map(endpoint).collect();
+    endpoints.extend(more.map(|ip| json!({ "addresses": [ip], "conditions": { "ready": true } })));
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
+        "endpoints": endpoints, "ports": [{ "name": "http", "port": 8080, "protocol": "TCP" }],
+    })
+}
+
+/// The VirtualService of a service, which sets a response header.
+pub(crate) fn virtual_service(size: &Size, n: usize, header: &str) -> Value {
+    let host = size.host(n);
+    let route =
+        json!([{ "destination": { "host": host }, "headers": { "response": { "set": { "x-load": header } } } }]);
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": meta(&size.namespace(n), &format!("vs{n}")),
+        "spec": { "hosts": [host], "http": [{ "timeout": "10s", "route": route }] },
+    })
+}
+
+/// A VirtualService in a namespace without proxies, which nobody else sees.
+pub(crate) fn unseen(size: &Size, header: &str) -> Value {
+    let mut object = virtual_service(size, 0, header);
+    object["metadata"] = meta("nobody", "unseen");
+    object["spec"]["exportTo"] = json!(["."]);
+    object
+}
+
+/// The DestinationRule of a service: two subsets' worth of nothing but a name that is sent as SNI.
+pub(crate) fn destination_rule(size: &Size, n: usize, sni: &str) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "DestinationRule",
+        "metadata": meta(&size.namespace(n), &format!("dr{n}")),
+        "spec": {
+            "host": size.host(n),
+            "trafficPolicy": {
+                "connectionPool": { "tcp": { "maxConnections": 100 } },
+                "tls": { "mode": "SIMPLE", "sni": sni },
+            },
+        },
+    })
+}
+
+/// The Sidecar of a namespace.
+fn sidecar(n: usize) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "Sidecar", "metadata": meta(&format!("ns{n}"), "default"),
+        "spec": { "egress": [{ "hosts": ["./*"] }] },
+    })
+}
+
+/// The file of an object.
+fn file_of(dir: &Path, object: &Value) -> PathBuf {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (kind, meta) = (text(&object["kind"]), &object["metadata"]);
+    dir.join(kind.to_lowercase()).join(format!("{}.{}.yaml", text(&meta["name"]), text(&meta["namespace"])))
+}
+
+/// Writes an object in place of what its file held, in one step.
+///
+/// # Errors
+/// When the file cannot be written.
+pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
+    let file = file_of(dir, object);
+    let next = file.with_extension("next");
+    // JSON is YAML.
+    let write = || -> io::Result<()> {
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        fs::write(&next, serde_json::to_vec(object)?)?;
+        fs::rename(&next, &file)
+    };
+    write().with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Writes a whole mesh.
+///
+/// # Errors
+/// When a file cannot be written.
+pub(crate) fn generate(dir: &Path, size: &Size) -> Result<()> {
+    for n in 0..size.namespaces {
+        let name = format!("ns{n}");
+        put(dir, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
+    }
+    for n in 0..size.services {
+        put(dir, &service(size, n))?;
+        put(dir, &slice(size, n, None))?;
+        for endpoint in 0..if size.pods { size.endpoints } else { 0 } {
+            put(dir, &pod(size, n, endpoint))?;
+        }
+    }
+    for n in 0..size.virtual_services {
+        put(dir, &virtual_service(size, n, "0"))?;
+    }
+    for n in 0..size.destination_rules {
+        put(dir, &destination_rule(size, n, "start.example"))?;
+    }
+    for n in 0..size.sidecars {
+        put(dir, &sidecar(n))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_is_as_large_as_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let size = Size {
+            services: 3,
+            endpoints: 2,
+            namespaces: 2,
+            virtual_services: 2,
+            destination_rules: 1,
+            sidecars: 1,
+            pods: true,
+        };
+        generate(folder.path(), &size).unwrap();
+        let count = |kind: &str| fs::read_dir(folder.path().join(kind)).unwrap().count();
+        let kinds =
+            ["namespace", "service", "endpointslice", "pod", "virtualservice", "destinationrule", "sidecar"].map(count);
+        assert_eq!(kinds, [2, 3, 3, 6, 2, 1, 1]);
+        put(folder.path(), &slice(&size, 1, Some("10.99.0.1"))).unwrap();
+        let text = fs::read_to_string(folder.path().join("endpointslice/svc1-x.ns1.yaml")).unwrap();
+        assert!(text.contains("10.99.0.1") && text.contains(&endpoint_ip(&size, 1, 1)), "{text}");
+        assert_eq!(count("endpointslice"), 3);
+    }
+}
