@@ -172,7 +172,9 @@ pub fn validate_any(object: &AnyObject) -> Verdict {
         | AnyObject::Pod(_)
         | AnyObject::Secret(_)
         | AnyObject::ConfigMap(_)
-        | AnyObject::ServiceAccount(_) => Verdict::default(),
+        | AnyObject::ServiceAccount(_)
+        | AnyObject::Ingress(_)
+        | AnyObject::IngressClass(_) => Verdict::default(),
     }
 }
 
