@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo cluster bench tools
+.PHONY: test fmt lint unit doc demo cluster crds bench tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -46,6 +46,11 @@ demo: tools
 cluster: tools
 	$(CARGO) build $(LOCKED) --package navarch-testkit --bin cluster
 	$(or $(CARGO_TARGET_DIR),target)/debug/cluster .
+
+# The committed CRDs, from the types; a test tells when they are out of date.
+crds:
+	$(CARGO) build $(LOCKED) --bin navarch
+	$(or $(CARGO_TARGET_DIR),target)/debug/navarch crds > deploy/charts/navarch/crds/istio.yaml
 
 bench:
 	$(CARGO) bench $(LOCKED) --workspace

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, and the environment.
 
+mod crds;
 mod discovery;
 pub mod environment;
 mod version;
@@ -22,6 +23,8 @@ struct Arguments {
 enum Command {
     /// Run the control plane: read configuration, serve xDS to proxies
     Discovery(Box<discovery::Discovery>),
+    /// Print the CustomResourceDefinitions of Istio's kinds as YAML
+    Crds,
     /// Print version and commit
     Version,
 }
@@ -33,6 +36,10 @@ enum Command {
 pub fn run() -> anyhow::Result<()> {
     match Arguments::parse().command {
         Command::Discovery(discovery) => discovery.run(),
+        Command::Crds => {
+            crds::print();
+            Ok(())
+        }
         Command::Version => {
             version::print();
             Ok(())

@@ -1,9 +1,11 @@
 //! Spans of time as users write them in Istio's objects.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration as StdDuration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Nanoseconds in a second.
@@ -25,6 +27,16 @@ pub enum DurationError {
     /// The span does not fit 64 bits of nanoseconds (about 292 years).
     #[error("{0:?} is too long a duration; at most about 292 years can be written")]
     Overflow(String),
+}
+
+impl JsonSchema for Duration {
+    fn schema_name() -> Cow<'static, str> {
+        "Duration".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string" })
+    }
 }
 
 impl Duration {

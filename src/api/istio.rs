@@ -20,6 +20,7 @@ mod request_authentication;
 mod selector;
 mod service_entry;
 mod sidecar;
+mod status;
 mod telemetry;
 mod traffic_extension;
 mod virtual_service;
@@ -49,7 +50,7 @@ pub use http_route::{
 };
 pub use l4_route::{L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute};
 pub use load_balancer::{
-    ConsistentHashLb, CookieAttribute, Distribute, Failover, HttpCookie, LoadBalancerSettings,
+    BackendUtilizationLb, ConsistentHashLb, CookieAttribute, Distribute, Failover, HttpCookie, LoadBalancerSettings,
     LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration, ZoneAwareLoadBalancerSetting,
 };
 pub use peer_authentication::{MutualTls, MutualTlsMode, PeerAuthentication};
@@ -60,6 +61,7 @@ pub use sidecar::{
     CaptureMode, IstioEgressListener, IstioIngressListener, OutboundTrafficPolicy, OutboundTrafficPolicyMode, Sidecar,
     SidecarPort,
 };
+pub use status::{IstioCondition, IstioStatus, MessageLevel, MessageType, ValidationMessage};
 pub use telemetry::{
     AccessLogFilter, AccessLogging, IstioMetric, MetricSelector, Metrics, MetricsOverrides, ProviderRef, TagOperation,
     TagOverride, Telemetry, TelemetryMode, TelemetrySelector, Tracing, TracingTag, TracingTagSource, TracingTagText,

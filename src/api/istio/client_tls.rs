@@ -1,5 +1,6 @@
 //! TLS as a client speaks it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -19,7 +20,7 @@ wire_enum! {
 }
 
 /// TLS towards a host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClientTlsSettings {
     /// How TLS is used.

@@ -1,12 +1,13 @@
 //! Limits on connections and requests, and when failing endpoints are left out.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use crate::api::duration::Duration;
 
 /// Limits on connections and requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionPoolSettings {
     /// For TCP and all above.
@@ -16,7 +17,7 @@ pub struct ConnectionPoolSettings {
 }
 
 /// Limits on TCP connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpSettings {
     /// Most connections to the host; 0 is no limit.
@@ -32,7 +33,7 @@ pub struct TcpSettings {
 }
 
 /// TCP keepalive probes. What is unset is left to the operating system.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpKeepalive {
     /// How many probes go unanswered before the connection is dead; 0 is unset.
@@ -56,7 +57,7 @@ wire_enum! {
 }
 
 /// Limits on HTTP requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpSettings {
     /// Most requests waiting for a connection; 0 is no limit.
@@ -80,7 +81,7 @@ pub struct HttpSettings {
 }
 
 /// HTTP/2 keepalive pings.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConnectionKeepalive {
     /// Time between pings.
@@ -90,7 +91,7 @@ pub struct ConnectionKeepalive {
 }
 
 /// When failing endpoints are left out.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutlierDetection {
     /// Errors in a row; superseded by the more exact counts below.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -12,7 +13,7 @@ use super::{
 use crate::api::duration::Duration;
 
 /// `networking.istio.io/DestinationRule`: how clients treat a host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DestinationRule {
     /// The host; a short name is completed with the object's namespace, and a wildcard is allowed.
@@ -28,7 +29,7 @@ pub struct DestinationRule {
 }
 
 /// How clients treat a host, for all ports and for single ones.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficPolicy {
     /// How endpoints are picked.
@@ -50,7 +51,7 @@ pub struct TrafficPolicy {
 }
 
 /// How clients treat one port of a host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortTrafficPolicy {
     /// The port of the service.
@@ -66,7 +67,7 @@ pub struct PortTrafficPolicy {
 }
 
 /// A tunnel through which the connection goes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TunnelSettings {
     /// `CONNECT` or `POST`; empty is `CONNECT`.
@@ -88,7 +89,7 @@ wire_enum! {
 }
 
 /// The PROXY header that connections start with.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyProtocol {
     /// The version.
@@ -96,7 +97,7 @@ pub struct ProxyProtocol {
 }
 
 /// Limit on retries in flight.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetryBudget {
     /// Share of requests that may be retries, in percent; `None` is 20.
@@ -108,7 +109,7 @@ pub struct RetryBudget {
 }
 
 /// A named part of a host's endpoints.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Subset {
     /// The name that routes use.

@@ -1,12 +1,13 @@
 //! Faults that an HTTP route injects.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Percent;
 use crate::api::duration::Duration;
 
 /// Faults injected into requests, to try out how clients bear them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpFaultInjection {
     /// Makes requests wait.
@@ -16,7 +17,7 @@ pub struct HttpFaultInjection {
 }
 
 /// Makes a share of requests wait before they are forwarded.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delay {
     /// Share in whole percent; superseded by `percentage`.
@@ -30,7 +31,7 @@ pub struct Delay {
 }
 
 /// Answers a share of requests with an error. At most one kind of error may be set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Abort {
     /// The HTTP status to answer with.

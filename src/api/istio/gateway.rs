@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 
 /// `networking.istio.io/Gateway`: ports that gateway workloads open, and for which hosts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Gateway {
     /// What is listened to.
@@ -17,7 +18,7 @@ pub struct Gateway {
 }
 
 /// One port and the hosts served on it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Server {
     /// The port.
@@ -35,7 +36,7 @@ pub struct Server {
 }
 
 /// A port with its protocol.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Port {
     /// The number.
@@ -83,7 +84,7 @@ wire_enum! {
 }
 
 /// TLS as a server speaks it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServerTlsSettings {
     /// Whether plain HTTP is answered with a redirect to HTTPS.
@@ -118,12 +119,14 @@ pub struct ServerTlsSettings {
     pub max_protocol_version: TlsProtocol,
     /// Cipher suites, in Envoy's names; empty is Envoy's choice.
     pub cipher_suites: Vec<String>,
+    /// Curves for the key exchange, in Envoy's names; empty is the mesh's choice.
+    pub ecdh_curves: Vec<String>,
     /// Whether client certificates go unchecked.
     pub insecure_skip_verify: Option<bool>,
 }
 
 /// Files of one certificate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsCertificate {
     /// File of the certificate.

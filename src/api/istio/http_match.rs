@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a request must show; all that is set must hold.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMatchRequest {
     /// A name for the match; appended to the route's name in access logs.
@@ -39,7 +40,7 @@ pub struct HttpMatchRequest {
 }
 
 /// How a text must look.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(try_from = "StringMatchWire", into = "StringMatchWire")]
 pub enum StringMatch {
     /// Written as `{}`: any text, as long as it is there.
@@ -54,7 +55,7 @@ pub enum StringMatch {
 }
 
 /// The wire form of [`StringMatch`]: one field per way, at most one of them set.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct StringMatchWire {
     /// Equal to this.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -11,7 +12,7 @@ use super::{Destination, HttpFaultInjection, HttpMatchRequest, Percent, StringMa
 use crate::api::duration::Duration;
 
 /// One HTTP route: when it applies, and what becomes of the request.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
     /// A name for access logs and statistics.
@@ -50,7 +51,7 @@ pub struct HttpRoute {
 }
 
 /// Names a VirtualService that holds more routes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Delegate {
     /// The name.
@@ -60,7 +61,7 @@ pub struct Delegate {
 }
 
 /// Header changes in both directions.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Headers {
     /// Before the request is forwarded.
@@ -70,7 +71,7 @@ pub struct Headers {
 }
 
 /// Header changes in one direction.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderOperations {
     /// Headers to overwrite.
@@ -82,7 +83,7 @@ pub struct HeaderOperations {
 }
 
 /// One weighted destination of an HTTP route.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteDestination {
     /// The service.
@@ -104,7 +105,7 @@ wire_enum! {
 }
 
 /// Answers with a redirect. What is unset stays as in the request.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRedirect {
     /// The new path, wholly.
@@ -124,7 +125,7 @@ pub struct HttpRedirect {
 }
 
 /// Answers with a fixed response.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpDirectResponse {
     /// The HTTP status.
@@ -134,7 +135,7 @@ pub struct HttpDirectResponse {
 }
 
 /// The body of a fixed response.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, JsonSchema, Serialize, Deserialize)]
 #[serde(try_from = "HttpBodyWire", into = "HttpBodyWire")]
 pub enum HttpBody {
     /// Written as `{}`: neither text nor bytes.
@@ -147,7 +148,7 @@ pub enum HttpBody {
 }
 
 /// The wire form of [`HttpBody`].
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct HttpBodyWire {
     /// A text.
@@ -184,7 +185,7 @@ impl From<HttpBody> for HttpBodyWire {
 }
 
 /// Changes path or authority before the request is forwarded.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRewrite {
     /// What replaces the path, or its matched prefix.
@@ -196,7 +197,7 @@ pub struct HttpRewrite {
 }
 
 /// Rewrites by expression.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RegexRewrite {
     /// RE2 expression for the part to replace.
@@ -207,7 +208,7 @@ pub struct RegexRewrite {
 }
 
 /// When and how often to try a request again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
     /// How many more tries; 0 turns retries off.
@@ -237,7 +238,7 @@ wire_enum! {
 }
 
 /// The cross-origin resource sharing policy.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CorsPolicy {
     /// Exact origins; superseded by `allow_origins`.
@@ -259,7 +260,7 @@ pub struct CorsPolicy {
 }
 
 /// One place that gets a copy of requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpMirrorPolicy {
     /// The service.

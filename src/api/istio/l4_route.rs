@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Destination;
 
 /// A route for TLS connections that are passed through unopened.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsRoute {
     /// When the route applies: one of these must match.
@@ -18,7 +19,7 @@ pub struct TlsRoute {
 }
 
 /// A route for TCP connections.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpRoute {
     /// When the route applies: one of these must match; empty always applies.
@@ -29,7 +30,7 @@ pub struct TcpRoute {
 }
 
 /// One weighted destination of a TLS or TCP route.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteDestination {
     /// The service.
@@ -39,7 +40,7 @@ pub struct RouteDestination {
 }
 
 /// What a TCP connection must show; all that is set must hold.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4MatchAttributes {
     /// IPs or CIDRs of which one must hold the destination address.
@@ -57,7 +58,7 @@ pub struct L4MatchAttributes {
 }
 
 /// What a TLS connection must show; all that is set must hold.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsMatchAttributes {
     /// SNI names of which one must match; each must be a subset of one of the VirtualService's hosts.

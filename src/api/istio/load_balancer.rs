@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -26,13 +27,15 @@ wire_enum! {
 }
 
 /// How endpoints are picked.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LoadBalancerSettings {
     /// A plain way. Not together with `consistent_hash`.
     pub simple: Option<SimpleLb>,
     /// By a hash of the request. Not together with `simple`.
     pub consistent_hash: Option<ConsistentHashLb>,
+    /// By the load that endpoints report of themselves. Not together with the two above. Read by nothing.
+    pub backend_utilization: Option<BackendUtilizationLb>,
     /// Which localities are preferred; replaces the mesh-wide setting wholly.
     pub locality_lb_setting: Option<LocalityLoadBalancerSetting>,
     /// Which zones are preferred, by Envoy's zone-aware routing.
@@ -43,8 +46,24 @@ pub struct LoadBalancerSettings {
     pub warmup: Option<WarmupConfiguration>,
 }
 
+/// Weighs endpoints by the load that they report of themselves.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendUtilizationLb {
+    /// How much errors count against an endpoint, in percent.
+    pub error_utilization_penalty_percent: u32,
+    /// The reported metrics that are looked at.
+    pub metric_names_for_computing_utilization: Vec<String>,
+    /// How long a weight is kept without a new report.
+    pub weight_expiration_period: Option<Duration>,
+    /// How long an endpoint must report before its weight counts.
+    pub weight_stabilization_period: Option<Duration>,
+    /// How often weights are computed anew.
+    pub weight_update_period: Option<Duration>,
+}
+
 /// Picks by a hash, so that like requests reach the same endpoint. At most one key and one algorithm may be set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConsistentHashLb {
     /// Key: the value of this header.
@@ -64,7 +83,7 @@ pub struct ConsistentHashLb {
 }
 
 /// The hash ring algorithm.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RingHash {
     /// Least number of places on the ring; 0 is 1024.
@@ -72,7 +91,7 @@ pub struct RingHash {
 }
 
 /// The Maglev algorithm.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MagLev {
     /// Size of the table, a prime; 0 is 65537.
@@ -80,7 +99,7 @@ pub struct MagLev {
 }
 
 /// The cookie whose value is the key.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpCookie {
     /// The cookie's name.
@@ -94,7 +113,7 @@ pub struct HttpCookie {
 }
 
 /// One attribute of a new cookie.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieAttribute {
     /// The name, such as `SameSite`.
@@ -104,7 +123,7 @@ pub struct CookieAttribute {
 }
 
 /// How a new endpoint is spared until it is warm.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WarmupConfiguration {
     /// How long it is spared.
@@ -116,7 +135,7 @@ pub struct WarmupConfiguration {
 }
 
 /// Which localities are preferred. At most one of `distribute`, `failover` and `failover_priority` is meant to be set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LocalityLoadBalancerSetting {
     /// Fixed shares by client locality.
@@ -130,7 +149,7 @@ pub struct LocalityLoadBalancerSetting {
 }
 
 /// Fixed shares of the traffic from one locality.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Distribute {
     /// Client locality as `region/zone/subzone`, with `*` for the rest.
@@ -140,7 +159,7 @@ pub struct Distribute {
 }
 
 /// Where a region's traffic goes when it fails.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Failover {
     /// The failing region.
@@ -150,7 +169,7 @@ pub struct Failover {
 }
 
 /// Which zones are preferred, by Envoy's zone-aware routing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ZoneAwareLoadBalancerSetting {
     /// Whether zones count at all.

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyWorkloadSelector;
 use super::wire_enum::wire_enum;
 
 /// `security.istio.io/PeerAuthentication`: what workloads demand of those that connect.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PeerAuthentication {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -34,7 +35,7 @@ wire_enum! {
 }
 
 /// Whether mutual TLS is demanded.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MutualTls {
     /// The mode.

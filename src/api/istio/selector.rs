@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Selects workloads by labels, as ServiceEntry and Sidecar do (`networking.istio.io`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadSelector {
     /// All of these labels must be on the workload. Empty selects every workload of the namespace.
@@ -13,7 +14,7 @@ pub struct WorkloadSelector {
 }
 
 /// Selects workloads by labels, as policies and DestinationRule do (`type.istio.io`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyWorkloadSelector {
     /// All of these labels must be on the workload. Empty selects every workload of the namespace.
@@ -21,7 +22,7 @@ pub struct PolicyWorkloadSelector {
 }
 
 /// Names one port by its number.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PortSelector {
     /// The port number; 0 is unset.

@@ -1,5 +1,6 @@
 //! ServiceEntry: services that no other registry knows.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -34,7 +35,7 @@ wire_enum! {
 }
 
 /// `networking.istio.io/ServiceEntry`: a service added to the mesh's own list.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntry {
     /// The names of the service; may be wildcards.
@@ -69,7 +70,7 @@ impl ServiceEntry {
 }
 
 /// A port of the service.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServicePort {
     /// The number.
@@ -83,7 +84,7 @@ pub struct ServicePort {
 }
 
 /// What the control plane says of a ServiceEntry.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryStatus {
     /// Conditions, as written.
@@ -97,7 +98,7 @@ pub struct ServiceEntryStatus {
 }
 
 /// An address allocated to a host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceEntryAddress {
     /// The IP.

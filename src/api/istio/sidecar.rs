@@ -1,12 +1,13 @@
 //! Sidecar: what a workload's proxy listens to and knows.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use super::{ConnectionPoolSettings, Destination, ServerTlsSettings, WorkloadSelector};
 
 /// `networking.istio.io/Sidecar`: narrows what the proxies of a namespace listen to and know.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sidecar {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -22,7 +23,7 @@ pub struct Sidecar {
 }
 
 /// One port listened to for the workload.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioIngressListener {
     /// The port.
@@ -40,7 +41,7 @@ pub struct IstioIngressListener {
 }
 
 /// What the workload may reach, on one port or on all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct IstioEgressListener {
     /// The port; `None` is all ports that no other listener takes.
@@ -64,7 +65,7 @@ wire_enum! {
 }
 
 /// What becomes of traffic to unknown places.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OutboundTrafficPolicy {
     /// Whether it passes.
@@ -86,7 +87,7 @@ wire_enum! {
 }
 
 /// A port of a Sidecar listener.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SidecarPort {
     /// The number; 0 with a Unix socket.

@@ -1,11 +1,12 @@
 //! VirtualService: how requests for a host are routed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{HttpRoute, PortSelector, TcpRoute, TlsRoute};
 
 /// `networking.istio.io/VirtualService`: routes for the traffic to some hosts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualService {
     /// The hosts that clients ask for: DNS names (a short name is completed with the object's namespace), wildcards or IPs.
@@ -24,7 +25,7 @@ pub struct VirtualService {
 }
 
 /// A service, or a subset of one, as the place where traffic goes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Destination {
     /// The service's host; a short name is completed with the object's namespace.
@@ -36,7 +37,7 @@ pub struct Destination {
 }
 
 /// A share of requests.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Percent {
     /// 0.0 to 100.0.

@@ -24,6 +24,7 @@ pub(super) fn load_balancer(
     let LoadBalancerSettings {
         simple,
         consistent_hash: hash,
+        backend_utilization,
         locality_lb_setting,
         zone_aware_lb_setting,
         warmup_duration_secs: _,
@@ -35,6 +36,10 @@ pub(super) fn load_balancer(
             verdict.error(at, "is set together with simple; keep one of both");
         }
         consistent_hash(verdict, at, hash);
+    }
+    if backend_utilization.is_some() && (simple.is_some() || hash.is_some()) {
+        verdict
+            .error(&at.field("backendUtilization"), "is set together with simple or consistentHash; keep one of them");
     }
     let zone_aware = &at.field("zoneAwareLbSetting");
     if locality_lb_setting.is_some() && zone_aware_lb_setting.is_some() {

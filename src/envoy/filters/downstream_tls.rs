@@ -251,6 +251,9 @@ fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut Co
     if !ciphers.is_empty() {
         limits.cipher_suites = ciphers;
     }
+    if !settings.ecdh_curves.is_empty() {
+        limits.ecdh_curves.clone_from(&settings.ecdh_curves);
+    }
     if limits != TlsParameters::default() {
         common.tls_params = Some(limits);
     }

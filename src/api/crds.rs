@@ -1,0 +1,39 @@
+//! The CustomResourceDefinitions of Istio's kinds, made from the types that Navarch reads them into.
+//!
+//! ```text
+//! Rust type ──schemars──▶ definitions ──limits (by type and field)──▶ structural (one tree per kind) ──▶ CRD
+//! ```
+//!
+//! Groups, versions, names, columns and every field are those of Istio's CRDs (`manifests/charts/base`), so that either
+//! project's CRDs can stand in for the other's; what is limited there is limited here.
+
+mod document;
+mod kinds;
+mod limit;
+mod limits;
+mod structural;
+
+use serde_json::Value;
+
+use kinds::KINDS;
+
+/// The definitions of all kinds, in the order of their groups and names.
+#[must_use]
+pub fn documents() -> Vec<Value> {
+    KINDS.iter().map(document::document).collect()
+}
+
+/// The definitions of all kinds as YAML documents.
+#[must_use]
+pub fn yaml() -> String {
+    let mut text = String::new();
+    for document in documents() {
+        text.push_str("---\n");
+        let written = serde_saphyr::to_fmt_writer(&mut text, &document);
+        written.expect("a JSON value has no part that YAML cannot say, and a String takes all that is written");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

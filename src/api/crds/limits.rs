@@ -1,0 +1,196 @@
+//! What the schemas demand beyond types: at least what Istio's own demand, so that an object admitted here is admitted
+//! there.
+
+use super::limit::Limit::{self, *};
+
+/// What a port is.
+const PORT: Limit = Range(1.0, 65_535.0);
+
+/// Spans of time that must be something.
+const MILLISECOND: Limit = Rule("duration(self) >= duration('1ms')", "must be a duration of at least 1ms");
+
+/// Values of labels that select are no patterns.
+const NO_PATTERN: Limit = Rule("!self.contains('*')", "must not hold a wildcard; labels are compared as they stand");
+
+/// An address of a workload, when it is a socket's path, is a whole one.
+const SOCKET_IS_ABSOLUTE: Limit = Rule(
+    "!self.startsWith('unix://') || self.startsWith('unix:///') || self.startsWith('unix://@')",
+    "a unix:// address must be an absolute path or an abstract name",
+);
+
+/// An address of a workload, when it is a socket's path, is no folder.
+const SOCKET_IS_NO_FOLDER: Limit =
+    Rule("!self.startsWith('unix://') || !self.endsWith('/')", "a unix:// address must not end with a slash");
+
+/// Sockets have no ports.
+const SOCKET_HAS_NO_PORTS: Limit = Rule(
+    "!(has(self.address) && self.address.startsWith('unix://') && has(self.ports))",
+    "a unix:// address has no ports; take ports away",
+);
+
+/// Sockets and networks.
+const SOME_ADDRESS: Limit = Rule("has(self.address) || has(self.network)", "address or network must be set");
+
+/// Names of ports.
+const PORT_NAMES: Limit = Rule(
+    "self.all(name, name.size() < 63 && name.matches('^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$'))",
+    "the names of ports must be short and made of letters, digits and inner dashes",
+);
+
+/// One way to name certificates.
+const CREDENTIAL_OR_LIST: Limit =
+    Rule("!(has(self.credentialName) && has(self.credentialNames))", "set credentialName or credentialNames, not both");
+
+/// Secrets or files.
+const SECRETS_OR_FILES: Limit = Rule(
+    "!(has(self.tlsCertificates) && has(self.credentialNames))",
+    "set credentialNames or tlsCertificates, not both",
+);
+
+/// Every demand: where (see [`Limit::apply`]) and which.
+pub(super) const LIMITS: &[(&str, Limit)] = &[
+    ("ConnectionKeepalive.interval", MILLISECOND),
+    ("ConnectionKeepalive.timeout", MILLISECOND),
+    ("HttpSettings.idleTimeout", MILLISECOND),
+    ("TcpSettings.connectTimeout", MILLISECOND),
+    ("TcpSettings.maxConnectionDuration", MILLISECOND),
+    ("TcpKeepalive.interval", MILLISECOND),
+    ("TcpKeepalive.time", MILLISECOND),
+    ("OutlierDetection.baseEjectionTime", MILLISECOND),
+    ("OutlierDetection.interval", MILLISECOND),
+    ("OutlierDetection.outlierDetectionHttpErrorCodes[]", Range(100.0, 599.0)),
+    ("LoadBalancerSettings", AtMostOne(&["simple", "consistentHash", "backendUtilization"])),
+    ("LoadBalancerSettings.warmupDurationSecs", MILLISECOND),
+    ("ConsistentHashLb", AtMostOne(&["httpHeaderName", "httpCookie", "useSourceIp", "httpQueryParameterName"])),
+    ("ConsistentHashLb", AtMostOne(&["ringHash", "maglev"])),
+    ("ConsistentHashLb.useSourceIp", NotNull),
+    ("HttpCookie", Required(&["name"])),
+    ("CookieAttribute", Required(&["name"])),
+    ("WarmupConfiguration", Required(&["duration"])),
+    ("WarmupConfiguration.duration", MILLISECOND),
+    ("WarmupConfiguration.minimumPercent", Range(0.0, 100.0)),
+    ("WarmupConfiguration.aggression", AtLeast(0.0)),
+    ("ZoneAwareLoadBalancerSetting.minClusterSize", Range(1.0, 4_294_967_295.0)),
+    ("RetryBudget.percent", Range(0.0, 100.0)),
+    ("TunnelSettings", Required(&["targetHost", "targetPort"])),
+    ("TrafficPolicy.portLevelSettings", Size(0, 4096)),
+    ("Subset", Required(&["name"])),
+    ("DestinationRule", Required(&["host"])),
+    ("PolicyWorkloadSelector.matchLabels", Size(0, 4096)),
+    (
+        "PolicyWorkloadSelector.matchLabels",
+        Rule("self.all(key, key != '' && !key.contains('*'))", "names of labels must not be empty or hold a wildcard"),
+    ),
+    ("PolicyWorkloadSelector.matchLabels[]", Length(0, 63)),
+    ("PolicyWorkloadSelector.matchLabels[]", NO_PATTERN),
+    ("WorkloadSelector.labels", Size(0, 256)),
+    ("WorkloadSelector.labels[]", Length(0, 63)),
+    ("WorkloadSelector.labels[]", NO_PATTERN),
+    ("Destination", Required(&["host"])),
+    ("StringMatch", AtMostOne(&["exact", "prefix", "regex"])),
+    ("HttpBody", AtMostOne(&["string", "bytes"])),
+    ("HttpBody.bytes", Format("byte")),
+    ("HttpDirectResponse", Required(&["status"])),
+    ("CorsPolicy.maxAge", MILLISECOND),
+    ("Abort", AtMostOne(&["httpStatus", "grpcStatus", "http2Error"])),
+    ("Abort.httpStatus", NotNull),
+    ("Delay", AtMostOne(&["fixedDelay", "exponentialDelay"])),
+    ("Delay.fixedDelay", MILLISECOND),
+    ("Delay.exponentialDelay", MILLISECOND),
+    ("HttpRedirect", AtMostOne(&["port", "derivePort"])),
+    ("HttpRedirect.port", NotNull),
+    ("HttpRetry.backoff", MILLISECOND),
+    ("HttpRetry.perTryTimeout", MILLISECOND),
+    ("HttpMirrorPolicy", Required(&["destination"])),
+    ("HttpRouteDestination", Required(&["destination"])),
+    ("HttpRoute.timeout", MILLISECOND),
+    ("HttpRoute.mirrorPercent", Alias("mirror_percent")),
+    ("RouteDestination", Required(&["destination"])),
+    ("TlsRoute", Required(&["match"])),
+    ("TlsMatchAttributes", Required(&["sniHosts"])),
+    ("Server", Required(&["port", "hosts"])),
+    ("Port", Required(&["number", "protocol", "name"])),
+    ("ServerTlsSettings", CREDENTIAL_OR_LIST),
+    ("ServerTlsSettings", SECRETS_OR_FILES),
+    ("ServerTlsSettings.credentialNames", Size(1, 2)),
+    ("ServerTlsSettings.tlsCertificates", Size(1, 2)),
+    ("ServiceEntry", Required(&["hosts"])),
+    (
+        "ServiceEntry",
+        Rule("!(has(self.workloadSelector) && has(self.endpoints))", "set workloadSelector or endpoints, not both"),
+    ),
+    (
+        "ServiceEntry",
+        Rule(
+            "!has(self.addresses) || !has(self.resolution) || self.resolution in ['STATIC', 'NONE'] || \
+             !self.addresses.exists(address, address.contains('/'))",
+            "addresses may hold CIDRs only with resolution NONE or STATIC",
+        ),
+    ),
+    (
+        "ServiceEntry",
+        Rule(
+            "!has(self.endpoints) || (has(self.resolution) && self.resolution != 'NONE')",
+            "endpoints need a resolution other than NONE",
+        ),
+    ),
+    (
+        "ServiceEntry",
+        Rule(
+            "!has(self.resolution) || self.resolution != 'DNS_ROUND_ROBIN' || !has(self.endpoints) || \
+             self.endpoints.size() <= 1",
+            "resolution DNS_ROUND_ROBIN takes one endpoint at most",
+        ),
+    ),
+    ("ServiceEntry.hosts", Size(1, 256)),
+    ("ServiceEntry.hosts[]", Rule("self != '*'", "a host must not be the bare wildcard")),
+    ("ServiceEntry.addresses", Size(0, 256)),
+    ("ServiceEntry.addresses[]", Length(0, 64)),
+    ("ServiceEntry.ports", Size(0, 256)),
+    ("ServiceEntry.ports", KeyedBy("name")),
+    (
+        "ServiceEntry.ports",
+        Rule(
+            "self.all(port, self.exists_one(other, port.number == other.number))",
+            "two ports must not have one number",
+        ),
+    ),
+    ("ServiceEntry.endpoints", Size(0, 4096)),
+    ("ServicePort", Required(&["number", "name"])),
+    ("ServicePort.number", PORT),
+    ("ServicePort.targetPort", PORT),
+    ("ServicePort.name", Length(0, 256)),
+    ("ServicePort.protocol", Length(0, 256)),
+    ("WorkloadEntry", SOME_ADDRESS),
+    ("WorkloadEntry", SOCKET_HAS_NO_PORTS),
+    ("WorkloadEntry.address", Length(0, 256)),
+    ("WorkloadEntry.address", SOCKET_IS_ABSOLUTE),
+    ("WorkloadEntry.address", SOCKET_IS_NO_FOLDER),
+    ("WorkloadEntry.labels", Size(0, 256)),
+    ("WorkloadEntry.locality", Length(0, 2048)),
+    ("WorkloadEntry.network", Length(0, 2048)),
+    ("WorkloadEntry.ports", Size(0, 128)),
+    ("WorkloadEntry.ports", PORT_NAMES),
+    ("WorkloadEntry.ports[]", PORT),
+    ("WorkloadEntry.serviceAccount", Length(0, 253)),
+    ("IstioEgressListener", Required(&["hosts"])),
+    ("IstioIngressListener", Required(&["port"])),
+    (
+        "PeerAuthentication",
+        Rule(
+            "!has(self.portLevelMtls) || (has(self.selector) && has(self.selector.matchLabels) && \
+             self.selector.matchLabels.size() > 0)",
+            "portLevelMtls needs a selector with labels",
+        ),
+    ),
+    ("PeerAuthentication.portLevelMtls", MinEntries(1)),
+    (
+        "PeerAuthentication.portLevelMtls",
+        Rule("self.all(port, 0 < int(port) && int(port) <= 65535)", "ports must be from 1 to 65535"),
+    ),
+    ("IstioStatus", KeepsUnknown),
+    ("IstioStatus.observedGeneration", IntOrString),
+    ("IstioCondition.lastProbeTime", Format("date-time")),
+    ("IstioCondition.lastTransitionTime", Format("date-time")),
+    ("IstioCondition.observedGeneration", IntOrString),
+];
