@@ -54,7 +54,7 @@ pub use load_balancer::{
     LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration, ZoneAwareLoadBalancerSetting,
 };
 pub use peer_authentication::{MutualTls, MutualTlsMode, PeerAuthentication};
-pub use request_authentication::{ClaimToHeader, JwtHeader, JwtRule, RequestAuthentication};
+pub use request_authentication::{ClaimToHeader, JwtHeader, JwtPresence, JwtRule, RequestAuthentication};
 pub use selector::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector, WorkloadSelector};
 pub use service_entry::{Location, Resolution, ServiceEntry, ServiceEntryAddress, ServiceEntryStatus, ServicePort};
 pub use sidecar::{

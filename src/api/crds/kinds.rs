@@ -3,7 +3,8 @@
 use schemars::{Schema, SchemaGenerator};
 
 use crate::api::istio::{
-    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
+    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 
 /// A kind to define.
@@ -51,6 +52,26 @@ const SECURITY: &[&str] = &["v1", "v1beta1"];
 
 /// Every kind, ordered by group and name.
 pub(super) const KINDS: &[KindNames] = &[
+    KindNames {
+        kind: "TrafficExtension",
+        plural: "trafficextensions",
+        short: &[],
+        group: "extensions",
+        versions: &["v1alpha1"],
+        columns: &[Column::Age],
+        spec: SchemaGenerator::subschema_for::<TrafficExtension>,
+        needs: Spec::Required,
+    },
+    KindNames {
+        kind: "WasmPlugin",
+        plural: "wasmplugins",
+        short: &[],
+        group: "extensions",
+        versions: &["v1alpha1"],
+        columns: &[Column::Age],
+        spec: SchemaGenerator::subschema_for::<WasmPlugin>,
+        needs: Spec::Required,
+    },
     KindNames {
         kind: "DestinationRule",
         plural: "destinationrules",
@@ -121,6 +142,16 @@ pub(super) const KINDS: &[KindNames] = &[
         needs: Spec::Required,
     },
     KindNames {
+        kind: "AuthorizationPolicy",
+        plural: "authorizationpolicies",
+        short: &["ap"],
+        group: "security",
+        versions: SECURITY,
+        columns: &[Column::Field("Action", ".spec.action", "What becomes of requests that match"), Column::Age],
+        spec: SchemaGenerator::subschema_for::<AuthorizationPolicy>,
+        needs: Spec::Optional,
+    },
+    KindNames {
         kind: "PeerAuthentication",
         plural: "peerauthentications",
         short: &["pa"],
@@ -128,6 +159,26 @@ pub(super) const KINDS: &[KindNames] = &[
         versions: SECURITY,
         columns: &[Column::Field("Mode", ".spec.mtls.mode", "Whether mutual TLS is demanded"), Column::Age],
         spec: SchemaGenerator::subschema_for::<PeerAuthentication>,
+        needs: Spec::Optional,
+    },
+    KindNames {
+        kind: "RequestAuthentication",
+        plural: "requestauthentications",
+        short: &["ra"],
+        group: "security",
+        versions: SECURITY,
+        columns: &[],
+        spec: SchemaGenerator::subschema_for::<RequestAuthentication>,
+        needs: Spec::Optional,
+    },
+    KindNames {
+        kind: "Telemetry",
+        plural: "telemetries",
+        short: &["telemetry"],
+        group: "telemetry",
+        versions: &["v1alpha1", "v1"],
+        columns: &[Column::Age],
+        spec: SchemaGenerator::subschema_for::<Telemetry>,
         needs: Spec::Optional,
     },
 ];

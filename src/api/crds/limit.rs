@@ -14,6 +14,10 @@ pub(super) enum Limit {
     AtLeast(f64),
     /// A text of that many signs.
     Length(usize, usize),
+    /// A text of at least that many signs.
+    MinLength(usize),
+    /// A text that this expression matches.
+    Pattern(&'static str),
     /// A list or map of that many entries. The most bounds what the rules on them may cost.
     Size(usize, usize),
     /// A map of at least that many entries.
@@ -93,6 +97,8 @@ impl Limit {
                     put("minLength", json!(from));
                 }
             }
+            Self::MinLength(from) => put("minLength", json!(from)),
+            Self::Pattern(pattern) => put("pattern", json!(pattern)),
             Self::Size(from, to) => {
                 let (least, most) = if is_map { ("minProperties", "maxProperties") } else { ("minItems", "maxItems") };
                 put(most, json!(to));

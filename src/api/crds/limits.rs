@@ -47,6 +47,35 @@ const SECRETS_OR_FILES: Limit = Rule(
     "set credentialNames or tlsCertificates, not both",
 );
 
+/// One way to say whom a policy is for.
+const ONE_ATTACHMENT: Limit = Rule(
+    "[has(self.selector), has(self.targetRef), has(self.targetRefs)].filter(set, set).size() <= 1",
+    "set only one of selector, targetRef and targetRefs",
+);
+
+/// Where modules come from.
+const MODULE_URL: Limit = Rule(
+    "(isURL(self) ? url(self) : url('http://' + self)).getScheme() in ['', 'http', 'https', 'file', 'oci']",
+    "must be a URL of scheme http, https, file or oci, or the name of an image",
+);
+
+/// The hash of a module.
+const SHA256: Limit = Pattern("^([a-f0-9]{64})?$");
+
+/// Where keys come from.
+const WEB_URL: Limit = Rule("url(self).getScheme() in ['http', 'https']", "must be a URL of scheme http or https");
+
+/// What headers are called.
+const HEADER_NAME: Limit = Pattern("^[-_A-Za-z0-9]+$");
+
+/// What is set needs a value. One rule with the next would cost more than the server allows.
+const UPSERT_HAS_VALUE: Limit =
+    Rule("!has(self.operation) || self.operation != 'UPSERT' || self.value != ''", "UPSERT needs a value");
+
+/// What is taken away has none.
+const REMOVE_HAS_NONE: Limit =
+    Rule("!has(self.operation) || self.operation != 'REMOVE' || !has(self.value)", "REMOVE takes no value");
+
 /// Every demand: where (see [`Limit::apply`]) and which.
 pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("ConnectionKeepalive.interval", MILLISECOND),
@@ -193,4 +222,105 @@ pub(super) const LIMITS: &[(&str, Limit)] = &[
     ("IstioCondition.lastProbeTime", Format("date-time")),
     ("IstioCondition.lastTransitionTime", Format("date-time")),
     ("IstioCondition.observedGeneration", IntOrString),
+    ("PortSelector.number", PORT),
+    ("PolicyTargetReference", Required(&["kind", "name"])),
+    ("PolicyTargetReference.group", Length(0, 253)),
+    ("PolicyTargetReference.group", Pattern(r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$")),
+    ("PolicyTargetReference.kind", Length(1, 63)),
+    ("PolicyTargetReference.kind", Pattern("^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$")),
+    ("PolicyTargetReference.name", Length(1, 253)),
+    ("PolicyTargetReference.namespace", Rule("self.size() == 0", "a target must be in the policy's own namespace")),
+    ("AuthorizationPolicy", ONE_ATTACHMENT),
+    ("AuthorizationPolicy", AtMostOne(&["provider"])),
+    ("AuthorizationPolicy.rules", Size(0, 512)),
+    ("AuthorizationPolicy.targetRefs", Size(0, 16)),
+    ("AuthorizationRule.from", Size(0, 512)),
+    (
+        "AuthorizationSource",
+        Rule(
+            "!(has(self.serviceAccounts) || has(self.notServiceAccounts)) || !(has(self.principals) || \
+             has(self.notPrincipals) || has(self.namespaces) || has(self.notNamespaces))",
+            "serviceAccounts say all about the caller; take principals and namespaces away",
+        ),
+    ),
+    ("AuthorizationSource.serviceAccounts", Size(0, 16)),
+    ("AuthorizationSource.serviceAccounts[]", Length(0, 320)),
+    ("AuthorizationSource.notServiceAccounts", Size(0, 16)),
+    ("AuthorizationSource.notServiceAccounts[]", Length(0, 320)),
+    ("AuthorizationCondition", Required(&["key"])),
+    ("RequestAuthentication", ONE_ATTACHMENT),
+    ("RequestAuthentication.targetRefs", Size(0, 16)),
+    ("RequestAuthentication.jwtRules", Size(0, 4096)),
+    ("JwtRule.issuer", MinLength(1)),
+    ("JwtRule.audiences[]", MinLength(1)),
+    ("JwtRule.fromCookies[]", MinLength(1)),
+    ("JwtRule.fromParams[]", MinLength(1)),
+    ("JwtRule.jwksUri", Length(1, 2048)),
+    ("JwtRule.jwksUri", WEB_URL),
+    ("JwtRule.jwksUri", Alias("jwks_uri")),
+    (
+        "JwtRule",
+        Rule(
+            "[has(self.jwksUri), has(self.jwks_uri), has(self.jwks)].filter(set, set).size() <= 1",
+            "set only one of jwksUri and jwks",
+        ),
+    ),
+    ("JwtRule.spaceDelimitedClaims", Size(0, 64)),
+    ("JwtRule.spaceDelimitedClaims[]", MinLength(1)),
+    ("JwtRule.timeout", MILLISECOND),
+    ("JwtHeader", Required(&["name"])),
+    ("JwtHeader.name", MinLength(1)),
+    ("ClaimToHeader", Required(&["header", "claim"])),
+    ("ClaimToHeader.claim", MinLength(1)),
+    ("ClaimToHeader.header", MinLength(1)),
+    ("ClaimToHeader.header", HEADER_NAME),
+    ("Telemetry", ONE_ATTACHMENT),
+    ("Telemetry.targetRefs", Size(0, 16)),
+    ("ProviderRef", Required(&["name"])),
+    ("ProviderRef.name", MinLength(1)),
+    ("Tracing.randomSamplingPercentage", Range(0.0, 100.0)),
+    ("TracingTag", AtMostOne(&["literal", "environment", "header", "formatter"])),
+    ("TracingTagText", Required(&["value"])),
+    ("TracingTagText.value", MinLength(1)),
+    ("TracingTagSource", Required(&["name"])),
+    ("TracingTagSource.name", MinLength(1)),
+    ("Metrics.reportingInterval", MILLISECOND),
+    ("MetricSelector", AtMostOne(&["metric", "customMetric"])),
+    ("MetricSelector.customMetric", MinLength(1)),
+    ("TagOverride", UPSERT_HAS_VALUE),
+    ("TagOverride", REMOVE_HAS_NONE),
+    ("TrafficExtension", AtMostOne(&["wasm", "lua"])),
+    ("TrafficExtension", Rule("has(self.wasm) != has(self.lua)", "set wasm or lua")),
+    ("TrafficExtension", Rule("!(has(self.selector) && has(self.targetRefs))", "set selector or targetRefs, not both")),
+    ("TrafficExtension.targetRefs", Size(0, 16)),
+    ("LuaConfig", Required(&["inlineCode"])),
+    ("LuaConfig.inlineCode", Length(1, 65_536)),
+    ("WasmConfig", Required(&["url"])),
+    ("WasmConfig.url", MinLength(1)),
+    ("WasmConfig.url", MODULE_URL),
+    ("WasmConfig.sha256", SHA256),
+    ("WasmConfig.imagePullSecret", Length(1, 253)),
+    ("WasmConfig.pluginName", Length(1, 256)),
+    ("WasmPlugin", Required(&["url"])),
+    ("WasmPlugin", ONE_ATTACHMENT),
+    ("WasmPlugin.targetRefs", Size(0, 16)),
+    ("WasmPlugin.url", MinLength(1)),
+    ("WasmPlugin.url", MODULE_URL),
+    ("WasmPlugin.sha256", SHA256),
+    ("WasmPlugin.imagePullSecret", Length(1, 253)),
+    ("WasmPlugin.pluginName", Length(1, 256)),
+    ("TrafficSelector.ports", KeyedBy("number")),
+    ("TrafficSelector.ports[]", Required(&["number"])),
+    ("VmConfig.env", Size(0, 256)),
+    ("VmConfig.env", KeyedBy("name")),
+    ("EnvVar", Required(&["name"])),
+    (
+        "EnvVar",
+        Rule(
+            "!has(self.valueFrom) || self.valueFrom != 'HOST' || !has(self.value)",
+            "a value from the host cannot be set here",
+        ),
+    ),
+    ("EnvVar.name", Length(1, 256)),
+    ("EnvVar.value", Length(0, 2048)),
 ];

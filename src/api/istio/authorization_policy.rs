@@ -1,12 +1,13 @@
 //! AuthorizationPolicy: who may do what at a workload.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 
 /// `security.istio.io/AuthorizationPolicy`: rules, and what becomes of requests that match one of them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationPolicy {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -38,7 +39,7 @@ wire_enum! {
 }
 
 /// The extension provider that decides.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationProvider {
     /// Its name in mesh config.
@@ -46,7 +47,7 @@ pub struct AuthorizationProvider {
 }
 
 /// A rule: it matches when one of its sources, one of its operations and all of its conditions do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationRule {
     /// Who may ask; empty is anybody.
@@ -58,7 +59,7 @@ pub struct AuthorizationRule {
 }
 
 /// One source.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationFrom {
     /// The source; valid policies have one.
@@ -66,7 +67,7 @@ pub struct AuthorizationFrom {
 }
 
 /// One operation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationTo {
     /// The operation; valid policies have one.
@@ -74,7 +75,7 @@ pub struct AuthorizationTo {
 }
 
 /// Who asks: each list that is not empty must hold a value that matches, each `not_` list none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationSource {
     /// Identities of peers, without `spiffe://`; needs mutual TLS.
@@ -109,7 +110,7 @@ pub struct AuthorizationSource {
 
 /// What is asked: each list that is not empty must hold a value that matches, each `not_` list none. Only ports are known of
 /// TCP.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationOperation {
     /// Hosts of requests, case aside.
@@ -131,7 +132,7 @@ pub struct AuthorizationOperation {
 }
 
 /// Something else that must hold.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AuthorizationCondition {
     /// The attribute, such as `request.headers[x-token]`.

@@ -1,13 +1,15 @@
 //! RequestAuthentication: which tokens a workload believes.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector};
 use crate::api::duration::Duration;
 
 /// `security.istio.io/RequestAuthentication`: tokens that are believed. Requests with others are refused; requests without
 /// any pass, and AuthorizationPolicies say what they may do.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestAuthentication {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -21,7 +23,7 @@ pub struct RequestAuthentication {
 }
 
 /// The tokens of one issuer.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtRule {
     /// What the claim `iss` must say.
@@ -48,10 +50,22 @@ pub struct JwtRule {
     pub timeout: Option<Duration>,
     /// Claims besides `scope` and `permission` that are lists with spaces.
     pub space_delimited_claims: Vec<String>,
+    /// Whether requests must carry a token of this issuer. Read by nothing.
+    pub presence: JwtPresence,
+}
+
+wire_enum! {
+    /// Whether requests must carry a token.
+    JwtPresence {
+        /// They need not.
+        Optional = 0, "OPTIONAL";
+        /// They must.
+        Required = 1, "REQUIRED";
+    }
 }
 
 /// A header that holds a token.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct JwtHeader {
     /// The header's name.
@@ -61,7 +75,7 @@ pub struct JwtHeader {
 }
 
 /// A header that is made from a claim.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClaimToHeader {
     /// The header's name.

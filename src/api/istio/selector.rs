@@ -30,7 +30,7 @@ pub struct PortSelector {
 }
 
 /// Names an object that a policy is for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyTargetReference {
     /// The object's API group; empty is the core group.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::wire_enum::wire_enum;
@@ -9,7 +10,7 @@ use super::{PolicyTargetReference, PolicyWorkloadSelector};
 use crate::api::duration::Duration;
 
 /// `telemetry.istio.io/Telemetry`: changes to what proxies log, trace and count.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Telemetry {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -39,7 +40,7 @@ wire_enum! {
 }
 
 /// An extension provider.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProviderRef {
     /// Its name in mesh config.
@@ -47,7 +48,7 @@ pub struct ProviderRef {
 }
 
 /// Which reports are meant, by their side.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TelemetrySelector {
     /// The side.
@@ -55,7 +56,7 @@ pub struct TelemetrySelector {
 }
 
 /// How requests are traced; what is unset is inherited.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Tracing {
     /// For which side; `None` is both.
@@ -78,7 +79,7 @@ pub struct Tracing {
 }
 
 /// A tag of spans: at most one member is set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTag {
     /// A fixed text.
@@ -92,7 +93,7 @@ pub struct TracingTag {
 }
 
 /// The text of a tag.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTagText {
     /// The text, or the format.
@@ -100,7 +101,7 @@ pub struct TracingTagText {
 }
 
 /// Where a tag comes from.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TracingTagSource {
     /// The name of the variable or header.
@@ -110,7 +111,7 @@ pub struct TracingTagSource {
 }
 
 /// What is counted.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Metrics {
     /// Who gets the metrics; empty inherits.
@@ -122,7 +123,7 @@ pub struct Metrics {
 }
 
 /// A change to metrics.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricsOverrides {
     /// The metrics that are changed; `None` is all.
@@ -135,7 +136,7 @@ pub struct MetricsOverrides {
 }
 
 /// Which metrics are meant: at most one of the two names is set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MetricSelector {
     /// One of Istio's own.
@@ -175,7 +176,7 @@ wire_enum! {
 }
 
 /// A change to a label of a metric.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TagOverride {
     /// Whether it is set or dropped.
@@ -195,7 +196,7 @@ wire_enum! {
 }
 
 /// What is logged; what is unset is inherited.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogging {
     /// For which side; `None` is both.
@@ -210,7 +211,7 @@ pub struct AccessLogging {
 }
 
 /// Which entries are logged.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AccessLogFilter {
     /// A CEL expression.

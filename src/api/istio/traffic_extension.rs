@@ -1,5 +1,6 @@
 //! TrafficExtension: WebAssembly or Lua that proxies run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -9,7 +10,7 @@ use super::{
 };
 
 /// `extensions.istio.io/TrafficExtension`: WebAssembly or Lua that proxies run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficExtension {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -44,7 +45,7 @@ wire_enum! {
 }
 
 /// A WebAssembly module.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmConfig {
     /// Where it is: `oci://` (also without scheme), `http(s)://` or `file://`.
@@ -71,7 +72,7 @@ pub struct WasmConfig {
 }
 
 /// A Lua script.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LuaConfig {
     /// Its text.

@@ -1,5 +1,6 @@
 //! WasmPlugin: WebAssembly that proxies run.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -7,7 +8,7 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector};
 
 /// `extensions.istio.io/WasmPlugin`: WebAssembly that proxies run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WasmPlugin {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -97,7 +98,7 @@ wire_enum! {
 }
 
 /// The machine that a module runs in.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VmConfig {
     /// Its environment.
@@ -105,7 +106,7 @@ pub struct VmConfig {
 }
 
 /// A variable of a module's environment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvVar {
     /// Its name.
@@ -127,7 +128,7 @@ wire_enum! {
 }
 
 /// Which traffic is meant.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficSelector {
     /// The side of the request.

@@ -39,6 +39,7 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
         output_claim_to_headers,
         timeout,
         space_delimited_claims: _,
+        presence: _,
     } = rule;
     if issuer.is_empty() && jwks_uri.is_empty() {
         verdict.error(&at.field("issuer"), "is missing, and so is jwksUri; write one of them");
