@@ -6,6 +6,7 @@ pub mod any_object;
 pub mod crds;
 pub mod decode;
 pub mod duration;
+pub mod envoy_json;
 pub mod field_error;
 pub mod hostname;
 pub mod identity;

@@ -14,8 +14,8 @@ pub use table::Table;
 
 use crate::api::any_object::AnyObject;
 use crate::api::istio::{
-    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
-    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 use crate::api::kubernetes::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
@@ -148,6 +148,12 @@ tables! {
     workload_entries: WorkloadEntry,
     /// Sidecars.
     sidecars: Sidecar,
+    /// EnvoyFilters.
+    envoy_filters: EnvoyFilter,
+    /// ProxyConfigs.
+    proxy_configs: ProxyConfig,
+    /// WorkloadGroups.
+    workload_groups: WorkloadGroup,
     /// PeerAuthentications.
     peer_authentications: PeerAuthentication,
     /// AuthorizationPolicies.

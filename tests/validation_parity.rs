@@ -8,8 +8,8 @@
 use std::sync::Arc;
 
 use navarch::api::istio::{
-    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
-    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
 };
 use navarch::api::names::Namespace;
 use navarch::api::object::{Object, ObjectMeta};
@@ -41,7 +41,14 @@ struct Case {
 const DIFFERENCES: [(&str, &str, &str, &str); 0] = [];
 
 /// What istiod says, and the field that Navarch must name for it.
-const FAULTS: [(&str, &str); 74] = [
+const FAULTS: [(&str, &str); 81] = [
+    (r"^EnvoyFilter exposes internal", r"^spec$"),
+    (r"^Envoy filter: missing applyTo", r"applyTo$"),
+    (r"^Envoy filter: missing patch value", r"patch.value$"),
+    (r"^Envoy filter: missing patch$", r"patch$"),
+    (r"^Envoy filter: missing patch operation", r"patch.operation$"),
+    (r"^(referenced type unknown|Envoy filter: (bad|invalid|unknown))", r"patch.value$"),
+    (r"^concurrency must be", r"spec.concurrency$"),
     (r"^(domain name .*|empty domain name not allowed)$", r"(hosts?|sniHosts|gateways|address)(\[\d+\])?$"),
     (r"^invalid host \*$", r"hosts\[\d+\]$"),
     (r"^hosts must be FQDN ", r"hosts\[\d+\]$"),
@@ -164,6 +171,8 @@ fn judge_any(object: &Value) -> Option<Verdict> {
         "WorkloadEntry" => judge::<WorkloadEntry>(object),
         "Sidecar" => judge::<Sidecar>(object),
         "PeerAuthentication" => judge::<PeerAuthentication>(object),
+        "EnvoyFilter" => judge::<EnvoyFilter>(object),
+        "ProxyConfig" => judge::<ProxyConfig>(object),
         "AuthorizationPolicy" => judge::<AuthorizationPolicy>(object),
         "RequestAuthentication" => judge::<RequestAuthentication>(object),
         "Telemetry" => judge::<Telemetry>(object),
@@ -226,6 +235,6 @@ fn every_object_is_judged_as_istiod_judges_it() {
             (true, false) | (false, true) => {}
         }
     }
-    assert_eq!(judged, 375, "cases of the kinds judged here");
+    assert_eq!(judged, 413, "cases of the kinds judged here");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::istio::{
-    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
-    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 use super::kubernetes::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
@@ -60,7 +60,8 @@ macro_rules! kinds {
 
 kinds! {
     Namespace, Node, Service, EndpointSlice, Pod, Secret, ConfigMap, ServiceAccount, Ingress, IngressClass, VirtualService, DestinationRule,
-    Gateway, ServiceEntry, WorkloadEntry, Sidecar, PeerAuthentication, AuthorizationPolicy, RequestAuthentication,
+    Gateway, ServiceEntry, WorkloadEntry, Sidecar, EnvoyFilter, ProxyConfig, WorkloadGroup,
+    PeerAuthentication, AuthorizationPolicy, RequestAuthentication,
     Telemetry, WasmPlugin, TrafficExtension,
 }
 

@@ -9,6 +9,7 @@ mod authorization_policy;
 mod client_tls;
 mod connection_pool;
 mod destination_rule;
+mod envoy_filter;
 mod fault;
 mod gateway;
 mod http_match;
@@ -16,6 +17,7 @@ mod http_route;
 mod l4_route;
 mod load_balancer;
 mod peer_authentication;
+mod proxy_config;
 mod request_authentication;
 mod selector;
 mod service_entry;
@@ -27,6 +29,7 @@ mod virtual_service;
 mod wasm_plugin;
 pub(in crate::api) mod wire_enum;
 mod workload_entry;
+mod workload_group;
 
 pub use authorization_policy::{
     AuthorizationAction, AuthorizationCondition, AuthorizationFrom, AuthorizationOperation, AuthorizationPolicy,
@@ -41,6 +44,11 @@ pub use destination_rule::{
     DestinationRule, PortTrafficPolicy, ProxyProtocol, ProxyProtocolVersion, RetryBudget, Subset, TrafficPolicy,
     TunnelSettings,
 };
+pub use envoy_filter::{
+    ApplyTo, ClusterMatch, EnvoyConfigMatch, EnvoyConfigPatch, EnvoyFilter, EnvoyPatch, FilterClass, FilterMatch,
+    ListenerFilterChainMatch, ListenerMatch, PatchContext, PatchOperation, ProxyMatch, RouteConfigurationMatch,
+    RouteMatch, RouteMatchAction, SubFilterMatch, VirtualHostMatch, WaypointMatch, WaypointRouteMatch,
+};
 pub use fault::{Abort, Delay, HttpFaultInjection};
 pub use gateway::{Gateway, Port, Server, ServerTlsMode, ServerTlsSettings, TlsCertificate, TlsProtocol};
 pub use http_match::{HttpMatchRequest, StringMatch};
@@ -54,6 +62,7 @@ pub use load_balancer::{
     LocalityLoadBalancerSetting, MagLev, RingHash, SimpleLb, WarmupConfiguration, ZoneAwareLoadBalancerSetting,
 };
 pub use peer_authentication::{MutualTls, MutualTlsMode, PeerAuthentication};
+pub use proxy_config::{ProxyConfig, ProxyImage};
 pub use request_authentication::{ClaimToHeader, JwtHeader, JwtPresence, JwtRule, RequestAuthentication};
 pub use selector::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector, WorkloadSelector};
 pub use service_entry::{Location, Resolution, ServiceEntry, ServiceEntryAddress, ServiceEntryStatus, ServicePort};
@@ -73,3 +82,4 @@ pub use wasm_plugin::{
     WorkloadMode,
 };
 pub use workload_entry::WorkloadEntry;
+pub use workload_group::{WorkloadGroup, WorkloadGroupMetadata};

@@ -97,6 +97,12 @@ pub enum Kind {
     WorkloadEntry,
     /// `networking.istio.io/Sidecar`.
     Sidecar,
+    /// `networking.istio.io/EnvoyFilter`.
+    EnvoyFilter,
+    /// `networking.istio.io/ProxyConfig`.
+    ProxyConfig,
+    /// `networking.istio.io/WorkloadGroup`.
+    WorkloadGroup,
     /// `security.istio.io/PeerAuthentication`.
     PeerAuthentication,
     /// `security.istio.io/AuthorizationPolicy`.
@@ -113,7 +119,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 25] = [
         Self::Namespace,
         Self::Node,
         Self::Service,
@@ -130,6 +136,9 @@ impl Kind {
         Self::ServiceEntry,
         Self::WorkloadEntry,
         Self::Sidecar,
+        Self::EnvoyFilter,
+        Self::ProxyConfig,
+        Self::WorkloadGroup,
         Self::PeerAuthentication,
         Self::AuthorizationPolicy,
         Self::RequestAuthentication,
@@ -158,6 +167,9 @@ impl Kind {
             Self::ServiceEntry => "ServiceEntry",
             Self::WorkloadEntry => "WorkloadEntry",
             Self::Sidecar => "Sidecar",
+            Self::EnvoyFilter => "EnvoyFilter",
+            Self::ProxyConfig => "ProxyConfig",
+            Self::WorkloadGroup => "WorkloadGroup",
             Self::PeerAuthentication => "PeerAuthentication",
             Self::AuthorizationPolicy => "AuthorizationPolicy",
             Self::RequestAuthentication => "RequestAuthentication",
@@ -185,7 +197,10 @@ impl Kind {
             | Self::Gateway
             | Self::ServiceEntry
             | Self::WorkloadEntry
-            | Self::Sidecar => "networking.istio.io",
+            | Self::Sidecar
+            | Self::EnvoyFilter
+            | Self::ProxyConfig
+            | Self::WorkloadGroup => "networking.istio.io",
             Self::PeerAuthentication | Self::AuthorizationPolicy | Self::RequestAuthentication => "security.istio.io",
             Self::Telemetry => "telemetry.istio.io",
             Self::WasmPlugin | Self::TrafficExtension => "extensions.istio.io",

@@ -10,6 +10,7 @@ mod authorization_values;
 mod client_tls;
 mod connection_pool;
 mod destination_rule;
+mod envoy_filter;
 mod extension_provider;
 mod fault;
 mod gateway;
@@ -40,9 +41,12 @@ mod unreachable;
 mod virtual_service;
 mod wasm_plugin;
 mod workload_entry;
+mod workload_group;
+mod workload_proxy_config;
 
 use std::fmt;
 
+pub use self::envoy_filter::{MAX_PATCHES, MAX_PROXY_VERSION};
 pub use self::mesh_config::validate_mesh_config;
 pub use self::mesh_networks::validate_mesh_networks;
 pub use self::server_tls::is_cipher_suite;

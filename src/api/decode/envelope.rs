@@ -92,7 +92,10 @@ pub(super) fn served_versions(kind: Kind) -> &'static [&'static str] {
         | Kind::Gateway
         | Kind::ServiceEntry
         | Kind::WorkloadEntry
-        | Kind::Sidecar => &["v1", "v1beta1", "v1alpha3"],
+        | Kind::Sidecar
+        | Kind::WorkloadGroup => &["v1", "v1beta1", "v1alpha3"],
+        Kind::EnvoyFilter => &["v1alpha3"],
+        Kind::ProxyConfig => &["v1beta1"],
         Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => &["v1", "v1beta1"],
         Kind::Telemetry => &["v1", "v1alpha1"],
         Kind::WasmPlugin | Kind::TrafficExtension => &["v1alpha1"],

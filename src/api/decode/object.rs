@@ -12,8 +12,8 @@ use super::{Outcome, content_hash};
 use crate::api::any_object::AnyObject;
 use crate::api::field_error::FieldError;
 use crate::api::istio::{
-    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
-    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 use crate::api::kubernetes;
 use crate::api::kubernetes::{
@@ -104,6 +104,9 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::ServiceEntry => istio(wire, ServiceEntry::take_status),
         Kind::WorkloadEntry => istio(wire, WorkloadEntry::take_status),
         Kind::Sidecar => istio::<Sidecar>(wire, |_, _| {}),
+        Kind::EnvoyFilter => istio::<EnvoyFilter>(wire, |_, _| {}),
+        Kind::ProxyConfig => istio::<ProxyConfig>(wire, |_, _| {}),
+        Kind::WorkloadGroup => istio::<WorkloadGroup>(wire, |_, _| {}),
         Kind::PeerAuthentication => istio::<PeerAuthentication>(wire, |_, _| {}),
         Kind::AuthorizationPolicy => istio::<AuthorizationPolicy>(wire, |_, _| {}),
         Kind::RequestAuthentication => istio::<RequestAuthentication>(wire, |_, _| {}),

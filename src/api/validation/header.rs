@@ -17,6 +17,11 @@ pub(super) fn is_claim(name: &str) -> bool {
     prefix.eq_ignore_ascii_case(CLAIM_PREFIX) && (dotted || bracketed)
 }
 
+/// Whether a probe may send a header of this name.
+pub(super) fn is_probe_header(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
 /// Whether the name is a token in the sense of HTTP.
 fn is_token(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))

@@ -67,6 +67,9 @@ impl Work {
                 | Kind::DestinationRule
                 | Kind::Gateway
                 | Kind::Sidecar
+                | Kind::EnvoyFilter
+                | Kind::ProxyConfig
+                | Kind::WorkloadGroup
                 | Kind::PeerAuthentication
                 | Kind::AuthorizationPolicy
                 | Kind::RequestAuthentication

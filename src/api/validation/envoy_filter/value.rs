@@ -1,0 +1,85 @@
+//! Whether the value of a patch is a message of Envoy's, and one that has a future.
+
+use navarch_proto::json::UnknownFields;
+use navarch_proto::prost_reflect::{DynamicMessage, ReflectMessage, Value as Field};
+use serde_json::{Map, Value};
+
+use crate::api::envoy_json::{codec, patch_value};
+use crate::api::istio::ApplyTo;
+use crate::api::validation::Verdict;
+use crate::api::validation::path::Path;
+
+/// The message that can hold any other.
+const ANY: &str = "google.protobuf.Any";
+/// The option by which Envoy's files say whether they are frozen.
+const FILE_STATUS: &str = "udpa.annotations.file_status";
+/// The number of `FROZEN` in that option.
+const FROZEN: i32 = 1;
+
+/// Judges a value: what does not fit is refused, what Envoy may not know is told.
+pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, value: &Map<String, Value>) {
+    if let Err(error) = patch_value(apply_to, value, UnknownFields::Skip) {
+        verdict.error(at, error.to_string());
+        return;
+    }
+    match patch_value(apply_to, value, UnknownFields::Refuse) {
+        Err(error) => verdict.warn(at, error.to_string()),
+        Ok(message) => {
+            let frozen = frozen_types(&message);
+            if !frozen.is_empty() {
+                verdict.warn(at, format!("holds messages of types that are frozen: {}", frozen.join(", ")));
+            }
+            let untyped = untyped_extensions(&message);
+            if !untyped.is_empty() {
+                let names = untyped.join(", ");
+                verdict.warn(at, format!("names extensions without typed_config, which Envoy gives up: {names}"));
+            }
+        }
+    }
+}
+
+/// The messages that stand in the singular fields of a message.
+fn inner(message: &DynamicMessage) -> Vec<DynamicMessage> {
+    let messages = message.fields().filter_map(|(_, value)| match value {
+        Field::Message(inner) => Some(inner.clone()),
+        _ => None,
+    });
+    messages.collect()
+}
+
+/// The types of enveloped messages that are declared in frozen files.
+fn frozen_types(message: &DynamicMessage) -> Vec<String> {
+    let mut found = Vec::new();
+    for inner in inner(message) {
+        if inner.descriptor().full_name() == ANY
+            && let Some(url) = inner.get_field_by_name("type_url").and_then(|url| url.as_str().map(str::to_owned))
+            && is_frozen(&url)
+        {
+            found.push(url);
+        }
+        found.extend(frozen_types(&inner));
+    }
+    found
+}
+
+/// Whether the file that declares a type is frozen.
+fn is_frozen(type_url: &str) -> bool {
+    let Ok(descriptor) = codec().descriptor(type_url) else { return false };
+    let options = descriptor.parent_file().options();
+    let Some(status) = codec().pool().get_extension_by_name(FILE_STATUS) else { return false };
+    let status = options.get_extension(&status);
+    let version = status.as_message().and_then(|status| status.get_field_by_name("package_version_status"));
+    version.and_then(|version| version.as_enum_number()) == Some(FROZEN)
+}
+
+/// The names of extensions that say no more than their names.
+fn untyped_extensions(message: &DynamicMessage) -> Vec<String> {
+    let mut found: Vec<String> = inner(message).iter().flat_map(untyped_extensions).collect();
+    let descriptor = message.descriptor();
+    let has = |name: &str| descriptor.get_field_by_json_name(name).is_some_and(|field| message.has_field(&field));
+    if descriptor.get_field_by_json_name("typedConfig").is_some() && !has("typedConfig") && !has("configDiscovery") {
+        let name = message.get_field_by_name("name");
+        found.push(name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default());
+    }
+    found
+}
