@@ -10,6 +10,7 @@ pub mod config_info;
 mod config_objects;
 pub mod destination_rule;
 mod endpoints;
+mod extensions;
 pub mod filters;
 mod gateway;
 mod ingress;
@@ -17,6 +18,7 @@ mod listeners;
 pub mod mtls;
 mod name_table;
 pub mod names;
+pub mod patches;
 pub mod routes;
 pub mod scope;
 pub mod sds;
@@ -58,7 +60,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::Route => routes::resource(name, view),
             ResourceType::NameTable => name_table::resource(name, view),
             ResourceType::Secret => secrets::resource(name, view),
-            ResourceType::ExtensionConfig => None,
+            ResourceType::ExtensionConfig => extensions::resource(name, view),
         }
     }
 }

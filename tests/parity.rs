@@ -2,7 +2,7 @@
 //!
 //! `PARITY=<text>` runs the cases whose name contains the text and prints their differences. `NAVARCH_PARITY_CASES=<dir>`
 //! runs those under a folder instead, without the ratchet; `NAVARCH_PARITY_REPORT=<file>` writes the outcome as JSON.
-//! `PARITY_UPDATE=1` writes the ratchet file anew.
+//! `PARITY_UPDATE=1` writes the ratchet file anew. Differences that are meant stand in `parity/deliberate.txt`, with reasons.
 
 #![allow(
     clippy::disallowed_methods,
@@ -61,7 +61,8 @@ fn answers_equal_istiods() {
     if filter.is_some() {
         print_differences(&outcome);
     } else if foreign.is_none() {
-        hold_ratchet(&here.join("ratchet.txt"), &different);
+        let deliberate = deliberate(&here.join("deliberate.txt"), &different);
+        hold_ratchet(&here.join("ratchet.txt"), &different.difference(&deliberate).cloned().collect());
     }
 }
 
@@ -95,6 +96,19 @@ fn lines(outcome: &Outcome) -> BTreeSet<String> {
         }
     }
     lines
+}
+
+/// The differences that are meant, each with its reason after ` : `. One that is none any more fails the test.
+fn deliberate(file: &Path, different: &BTreeSet<String>) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let listed: BTreeSet<String> = lines
+        .map(|line| line.split_once(" : ").unwrap_or_else(|| panic!("{}: no reason in {line:?}", file.display())))
+        .map(|(difference, _)| difference.trim().to_owned())
+        .collect();
+    let equal: Vec<&String> = listed.difference(different).collect();
+    assert!(equal.is_empty(), "equal now, take it out of {}: {equal:#?}", file.display());
+    listed
 }
 
 fn hold_ratchet(file: &Path, different: &BTreeSet<String>) {

@@ -18,6 +18,7 @@ mod load_balancer;
 mod metadata;
 mod outbound;
 mod outlier;
+mod patched;
 mod tls;
 mod tls_context;
 mod traffic_policy;
@@ -56,6 +57,11 @@ struct ClustersOfService {
 
 /// The names of all that the proxy gets.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    patched::names(view).unwrap_or_else(|| generated_names(view))
+}
+
+/// The names of all that are generated for the proxy.
+fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
     let fixed = |name: &str| ResourceName::new(name);
     let mut names = Vec::new();
     match view.proxy().kind() {
@@ -84,10 +90,10 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 
 /// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-    build(name, view).as_ref().map(encode)
+    patched::build(view, name).as_ref().map(encode)
 }
 
-/// The cluster of this name, not yet encoded.
+/// The cluster of this name as it is generated.
 fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
     match ClusterName::parse(name.as_str())? {
         ClusterName::Outbound(cluster) => outbound::build(view, &cluster, Purpose::Client),

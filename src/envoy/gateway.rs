@@ -14,6 +14,7 @@ mod selection;
 mod server;
 mod virtual_services;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::push::query::Query;
@@ -50,6 +51,10 @@ struct ServersOfRoutes {
     name: String,
 }
 
+/// The ports that servers declare whose routes are for one port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DeclaredPorts(u16);
+
 /// An address and port that is listened to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct BoundPort {
@@ -74,6 +79,11 @@ pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<Plan
     view.get(&ServersOfRoutes { name: name.to_owned() })
 }
 
+/// The ports that servers declare whose routes are for this port, which is listened to; none where no server has such.
+pub(super) fn declared_ports(view: &View<'_>, port: u16) -> Arc<BTreeSet<u16>> {
+    view.get(&DeclaredPorts(port))
+}
+
 /// The Gateways that the proxy serves, as `namespace/name`, sorted.
 pub(super) fn serving_gateways(view: &View<'_>) -> Arc<Vec<Arc<str>>> {
     view.get(&ServingGateways)
@@ -95,6 +105,18 @@ impl Query for ServingGateways {
         names.sort_unstable();
         names.dedup();
         names
+    }
+}
+
+impl Query for DeclaredPorts {
+    type Value = BTreeSet<u16>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let plan = view.get(&MergedGateways);
+        let port = self.0.to_string();
+        let is_for = |name: &str| name.split('.').nth(1) == Some(&port);
+        let of_port = plan.routes.iter().filter(|(name, _)| is_for(name));
+        of_port.flat_map(|(_, servers)| servers).map(|server| server.port).collect()
     }
 }
 

@@ -17,6 +17,7 @@ mod inspectors;
 mod l4_chains;
 mod outbound;
 mod outbound_plan;
+mod patched;
 mod virtual_inbound;
 mod virtual_outbound;
 
@@ -31,19 +32,25 @@ use address::{Interception, interception};
 
 /// The names of all that the proxy gets.
 pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    let names = patched::names(view).unwrap_or_else(|| generated_names(view));
+    names.iter().map(ResourceName::new).collect()
+}
+
+/// The names of all that are generated for the proxy.
+fn generated_names(view: &View<'_>) -> Vec<String> {
     match view.proxy().kind() {
-        ProxyKind::Sidecar => sidecar_names(view).iter().map(ResourceName::new).collect(),
-        ProxyKind::Router => gateway::names(view).iter().map(ResourceName::new).collect(),
+        ProxyKind::Sidecar => sidecar_names(view),
+        ProxyKind::Router => gateway::names(view),
         ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
     }
 }
 
 /// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-    build(name.as_str(), view).map(|listener| encode(&listener))
+    patched::build(view, name.as_str()).map(|listener| encode(&listener))
 }
 
-/// Builds the one of this name.
+/// Builds the one of this name as it is generated.
 fn build(name: &str, view: &View<'_>) -> Option<Listener> {
     match view.proxy().kind() {
         ProxyKind::Sidecar => sidecar_listener(name, view),

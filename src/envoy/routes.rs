@@ -28,6 +28,7 @@ mod inbound;
 mod jwt_claim;
 mod matchers;
 mod mirror;
+mod patched;
 mod port_services;
 mod redirect;
 mod retry;
@@ -43,8 +44,7 @@ use bytes::Bytes;
 pub use context::{RouteContext, destination_cluster};
 pub use http_route::http_routes;
 pub use inbound::{InboundRoute, inbound};
-use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
-use prost::Message;
+use navarch_proto::envoy::config::route::v3::VirtualHost;
 
 use crate::api::names::{Hostname, ResourceName};
 use crate::envoy::scope;
@@ -66,17 +66,12 @@ pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
 
 /// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let name = name.as_str();
     match view.proxy().kind() {
-        ProxyKind::Sidecar | ProxyKind::Waypoint => Some(sidecar::configuration(view, name.as_str())),
-        ProxyKind::Router => Some(gateway::configuration(view, name.as_str())),
+        ProxyKind::Sidecar | ProxyKind::Waypoint => Some(patched::sidecar(view, name)),
+        ProxyKind::Router => Some(patched::gateway(view, name)),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }
-}
-
-/// The one of this name, taken apart again for those who patch it.
-#[must_use]
-pub fn decoded(name: &ResourceName, view: &View<'_>) -> Option<RouteConfiguration> {
-    RouteConfiguration::decode(resource(name, view)?).ok()
 }
 
 #[cfg(test)]

@@ -75,6 +75,12 @@ async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result
     if !secrets.is_empty() {
         answers.insert("secrets".into(), client.ask(ResourceType::Secret.type_url(), &secrets, codec).await?);
     }
+    let mut extensions = BTreeSet::new();
+    listeners.iter().for_each(|value| collect_extensions(value, &mut extensions));
+    if !extensions.is_empty() {
+        let configs = client.ask(ResourceType::ExtensionConfig.type_url(), &extensions, codec).await?;
+        answers.insert("extensions".into(), configs);
+    }
     if proxy.captures_dns() {
         answers.insert("nametable".into(), client.ask(ResourceType::NameTable.type_url(), &everything, codec).await?);
     }
@@ -104,6 +110,18 @@ fn collect_secrets(value: &Value, into: &mut BTreeSet<String>) {
         map.values().for_each(|value| collect_secrets(value, into));
     } else if let Value::Array(items) = value {
         items.iter().for_each(|value| collect_secrets(value, into));
+    }
+}
+
+/// Gathers the names of filters whose configurations are asked for.
+fn collect_extensions(value: &Value, into: &mut BTreeSet<String>) {
+    if let Value::Object(map) = value {
+        if map.contains_key("configDiscovery") {
+            into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
+        }
+        map.values().for_each(|value| collect_extensions(value, into));
+    } else if let Value::Array(items) = value {
+        items.iter().for_each(|value| collect_extensions(value, into));
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::api::mesh::ExtensionProvider;
 use crate::api::names::{Hostname, Namespace};
+use crate::envoy::patches::referenced_services;
 use crate::envoy::{gateway, scope, virtual_service};
 use crate::push::proxy::ProxyKind;
 use crate::push::query::Query;
@@ -20,7 +21,7 @@ pub(super) struct Wanted {
     services: BTreeSet<ServiceKey>,
 }
 
-/// The services that the proxy's routes and the mesh's extension providers name.
+/// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers name.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct WantedByGateway;
 
@@ -67,6 +68,9 @@ impl Query for WantedByGateway {
         let mesh = view.mesh();
         let mut wanted = Wanted::default();
         for service in mesh.config.extension_providers.iter().filter_map(service_of) {
+            wanted.add(service);
+        }
+        for service in referenced_services(view).iter() {
             wanted.add(service);
         }
         for gateway in gateway::serving_gateways(view).iter() {

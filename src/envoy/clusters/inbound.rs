@@ -13,7 +13,7 @@ use super::metadata::NamedService;
 use super::traffic_policy;
 use crate::api::istio::{ConnectionPoolSettings, IstioIngressListener, SidecarPort, TrafficPolicy};
 use crate::api::mesh::InboundTrafficPolicyMode;
-use crate::api::names::{PortName, ResourceName};
+use crate::api::names::{Hostname, PortName, ResourceName};
 use crate::envoy::destination_rule::{self, port_policy, with_mesh_defaults};
 use crate::envoy::endpoints::wire;
 use crate::envoy::names::inbound_cluster;
@@ -70,6 +70,17 @@ pub(super) fn build(view: &View<'_>, port: u16) -> Option<Cluster> {
         None => return None,
     };
     Some(inbound.draft(view).finish())
+}
+
+/// The hosts of the services behind the cluster of a port.
+pub(super) fn hosts(view: &View<'_>, port: u16) -> Vec<Hostname> {
+    let targets = view.proxy().targets();
+    let of_port = targets.iter().filter(|target| target.target_port == port);
+    let hosts = of_port.map(|target| target.service.key.hostname.clone());
+    match scope::ingress_listeners(view).iter().any(|listener| ingress_port(listener) == Some(port)) {
+        true => hosts.take(1).collect(),
+        false => hosts.collect(),
+    }
 }
 
 /// Whether ports that services name are listened to, and not only those that a Sidecar declares.

@@ -4,6 +4,7 @@ use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
 
 use super::default_route;
 use super::domains::with_port;
+use super::patched;
 use super::settings::RouteSettings;
 use crate::api::names::Hostname;
 use crate::push::view::View;
@@ -34,10 +35,12 @@ pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
         routes: vec![route],
         ..VirtualHost::default()
     };
-    RouteConfiguration {
+    let mut routes = RouteConfiguration {
         name: to.cluster.to_owned(),
         virtual_hosts: vec![host],
         validate_clusters: Some(false),
         ..RouteConfiguration::default()
-    }
+    };
+    patched::inbound(view, &mut routes);
+    routes
 }

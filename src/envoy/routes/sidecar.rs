@@ -47,6 +47,11 @@ impl RouteName {
     }
 }
 
+/// Whether outbound listeners have route configurations of such a name.
+pub(super) fn is_name(name: &str) -> bool {
+    RouteName::parse(name).is_some()
+}
+
 /// The bytes of the route configuration of this name. One that no listener can mean is empty, as Envoy waits for an answer.
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     let unknown = || RouteConfiguration {

@@ -1,7 +1,7 @@
 //! Whether the value of a patch is a message of Envoy's, and one that has a future.
 
 use navarch_proto::json::UnknownFields;
-use navarch_proto::prost_reflect::{DynamicMessage, ReflectMessage, Value as Field};
+use navarch_proto::prost_reflect::{DynamicMessage, ReflectMessage};
 use serde_json::{Map, Value};
 
 use crate::api::envoy_json::{codec, patch_value};
@@ -40,10 +40,7 @@ pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, val
 
 /// The messages that stand in the singular fields of a message.
 fn inner(message: &DynamicMessage) -> Vec<DynamicMessage> {
-    let messages = message.fields().filter_map(|(_, value)| match value {
-        Field::Message(inner) => Some(inner.clone()),
-        _ => None,
-    });
+    let messages = message.fields().filter_map(|(_, value)| value.as_message().cloned());
     messages.collect()
 }
 

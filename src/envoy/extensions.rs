@@ -1,0 +1,13 @@
+//! ECDS: configurations of extensions that filters ask for by name.
+
+use bytes::Bytes;
+
+use super::build::encode;
+use super::patches;
+use crate::api::names::ResourceName;
+use crate::push::view::View;
+
+/// The one of this name.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    patches::extension_config(view, name.as_str()).as_ref().map(encode)
+}

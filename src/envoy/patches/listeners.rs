@@ -1,0 +1,156 @@
+//! Patches of listeners, their listener filters and filter chains.
+
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener, ListenerFilter, listener_filter};
+
+use super::clusters::merge_socket;
+use super::compiled::Patch;
+use super::filters::{merge_config, patch_filters};
+use super::insert::place;
+use super::matching::{chain_matches, is_wanted, listener_matches, wanted_listener_filter};
+use super::merge::{MergeError, merge};
+use super::select::Patches;
+use crate::api::istio::{ApplyTo, PatchContext, PatchOperation};
+use crate::push::view::View;
+
+/// Makes the patches to a listener; `None` where one removes it.
+#[must_use]
+pub fn patch_listener(
+    view: &View<'_>,
+    patches: &Patches,
+    context: PatchContext,
+    mut listener: Listener,
+) -> Option<Listener> {
+    let patches: Vec<&Patch> = patches.iter().map(|patch| &**patch).filter(|patch| patch.is_for(context)).collect();
+    for patch in of_kind(&patches, ApplyTo::Listener) {
+        if !listener_matches(patch, &listener) {
+            continue;
+        }
+        if patch.operation == PatchOperation::Remove {
+            return None;
+        }
+        if let Some(message) = patch.message().filter(|_| patch.operation.merges())
+            && let Err(error) = merge(patch.operation, &mut listener, message)
+        {
+            view.remark(format!("{} is not made to listener {}: {error}", patch.describe(), listener.name));
+        }
+    }
+    for patch in of_kind(&patches, ApplyTo::ListenerFilter) {
+        if listener_matches(patch, &listener) {
+            patch_listener_filters(view, patch, &mut listener.listener_filters);
+        }
+    }
+    patch_chains(view, &patches, &mut listener);
+    Some(listener)
+}
+
+/// Whether patches can change which listeners there are.
+#[must_use]
+pub fn names_change(patches: &Patches) -> bool {
+    let mut of_listeners = patches.iter().filter(|patch| patch.apply_to == ApplyTo::Listener);
+    of_listeners.any(|patch| match patch.operation {
+        PatchOperation::Add | PatchOperation::Remove => true,
+        PatchOperation::Merge | PatchOperation::MergeAndReplaceList => {
+            patch.value::<Listener>().is_some_and(|value| !value.name.is_empty())
+        }
+        PatchOperation::Invalid
+        | PatchOperation::InsertBefore
+        | PatchOperation::InsertAfter
+        | PatchOperation::InsertFirst
+        | PatchOperation::Replace => false,
+    })
+}
+
+/// The listeners that patches add.
+pub fn added_listeners(patches: &Patches, context: PatchContext) -> impl Iterator<Item = Listener> {
+    let added = patches.iter().filter(move |patch| patch.apply_to == ApplyTo::Listener && patch.adds_for(context));
+    added.filter_map(|patch: &Arc<Patch>| patch.value()).filter(|listener: &Listener| !listener.name.is_empty())
+}
+
+/// The patches of one kind of thing.
+fn of_kind<'a>(patches: &[&'a Patch], kind: ApplyTo) -> impl Iterator<Item = &'a Patch> {
+    patches.iter().copied().filter(move |patch| patch.apply_to == kind)
+}
+
+/// Makes a patch to listener filters.
+fn patch_listener_filters(view: &View<'_>, patch: &Patch, filters: &mut Vec<ListenerFilter>) {
+    let wanted = wanted_listener_filter(patch);
+    let value: Option<ListenerFilter> = patch.value();
+    if patch.operation != PatchOperation::Merge {
+        place(filters, patch.operation, value, wanted.is_some(), |filter| is_wanted(wanted, &filter.name));
+        return;
+    }
+    let (Some(wanted), Some(value)) = (wanted, value) else { return };
+    let Some(listener_filter::ConfigType::TypedConfig(patched)) = &value.config_type else { return };
+    for filter in filters.iter_mut().filter(|filter| filter.name == wanted) {
+        if let Some(listener_filter::ConfigType::TypedConfig(config)) = &mut filter.config_type {
+            merge_config(view, patch, wanted, config, patched);
+        }
+    }
+}
+
+/// Makes patches to the filter chains of a listener.
+fn patch_chains(view: &View<'_>, patches: &[&Patch], listener: &mut Listener) {
+    // Only what tells listeners apart is looked at while the chains are out.
+    let chains = std::mem::take(&mut listener.filter_chains);
+    let mut kept: Vec<FilterChain> = Vec::with_capacity(chains.len());
+    for chain in chains.into_iter().filter(|chain| !chain.filters.is_empty()) {
+        kept.extend(patch_chain(view, patches, listener, chain));
+    }
+    if let Some(chain) = listener.default_filter_chain.take_if(|chain| !chain.filters.is_empty()) {
+        listener.default_filter_chain = patch_chain(view, patches, listener, chain);
+    }
+    for patch in of_kind(patches, ApplyTo::FilterChain) {
+        if patch.operation == PatchOperation::Add && listener_matches(patch, listener) {
+            kept.extend(patch.value::<FilterChain>().filter(|chain| !chain.filters.is_empty()));
+        }
+    }
+    listener.filter_chains = kept;
+}
+
+/// Makes patches to one filter chain; `None` where one removes it.
+fn patch_chain(
+    view: &View<'_>,
+    patches: &[&Patch],
+    listener: &Listener,
+    mut chain: FilterChain,
+) -> Option<FilterChain> {
+    for patch in of_kind(patches, ApplyTo::FilterChain) {
+        if !listener_matches(patch, listener) || !chain_matches(patch, listener, &chain) {
+            continue;
+        }
+        if patch.operation == PatchOperation::Remove {
+            return None;
+        }
+        if patch.operation.merges()
+            && let Err(error) = merge_chain(patch, &mut chain)
+        {
+            let (patch, listener) = (patch.describe(), &listener.name);
+            view.remark(format!(
+                "{patch} is not made to filter chain {:?} of listener {listener}: {error}",
+                chain.name
+            ));
+        }
+    }
+    let of_filters: Vec<&Patch> = patches
+        .iter()
+        .copied()
+        .filter(|patch| matches!(patch.apply_to, ApplyTo::NetworkFilter | ApplyTo::HttpFilter))
+        .filter(|patch| listener_matches(patch, listener) && chain_matches(patch, listener, &chain))
+        .collect();
+    if !of_filters.is_empty() {
+        patch_filters(view, &of_filters, &mut chain.filters);
+    }
+    Some(chain)
+}
+
+/// Merges a patch into a filter chain. A transport socket of the chain's socket's name is merged into that one alone.
+fn merge_chain(patch: &Patch, chain: &mut FilterChain) -> Result<(), MergeError> {
+    let Some(message) = patch.message() else { return Ok(()) };
+    let socket = patch.value::<FilterChain>().and_then(|value| value.transport_socket);
+    match (&mut chain.transport_socket, socket) {
+        (Some(target), Some(socket)) if target.name == socket.name => merge_socket(target, &socket),
+        (Some(_) | None, Some(_) | None) => merge(patch.operation, chain, message),
+    }
+}
