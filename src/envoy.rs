@@ -3,6 +3,7 @@
 //! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks.
 //! Queries shared by several resources live beside the concept that they compute.
 
+pub mod authorization;
 pub mod build;
 pub mod cidr;
 mod clusters;
@@ -19,6 +20,8 @@ pub mod mtls;
 mod name_table;
 pub mod names;
 pub mod patches;
+pub mod policy;
+mod quote_meta;
 pub mod routes;
 pub mod scope;
 pub mod sds;

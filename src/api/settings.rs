@@ -130,6 +130,11 @@ pub struct Settings {
     pub tls_on_sidecar_ingress: bool,
     /// `PILOT_SKIP_VALIDATE_TRUST_DOMAIN`: any trust domain of a trusted root will do. Default false.
     pub skip_validate_trust_domain: bool,
+    /// `PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS`: CUSTOM policies of one workload may name several providers.
+    /// Default false.
+    pub multiple_custom_authorization_providers: bool,
+    /// `ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY`: policies can select gateways of the Gateway API. Default true.
+    pub selector_based_gateway_policy: bool,
     /// `DISABLE_SHADOW_HOST_SUFFIX`: mirrored requests keep their authority as it is. Default true.
     pub disable_shadow_host_suffix: bool,
     /// `PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN`: hosts are known with a dot at the end, too. Default true.
@@ -232,6 +237,8 @@ impl Default for Settings {
             headless_filter_chain_listener: false,
             tls_on_sidecar_ingress: false,
             skip_validate_trust_domain: false,
+            multiple_custom_authorization_providers: false,
+            selector_based_gateway_policy: true,
             disable_shadow_host_suffix: true,
             absolute_fqdn_domains: true,
             multicluster_headless: true,

@@ -150,6 +150,8 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     read.duration("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT", &mut settings.transport_socket_connect_timeout)?;
     read.flag("PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER", &mut settings.headless_filter_chain_listener)?;
     read.flag("ENABLE_TLS_ON_SIDECAR_INGRESS", &mut settings.tls_on_sidecar_ingress)?;
+    read.flag("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", &mut settings.multiple_custom_authorization_providers)?;
+    read.flag("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", &mut settings.selector_based_gateway_policy)?;
     read.flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN", &mut settings.skip_validate_trust_domain)?;
     read.flag("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", &mut settings.merge_sidecar_ingress)?;
     read.flag("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", &mut settings.ipv4_for_ipv6_only)?;

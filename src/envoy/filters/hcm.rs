@@ -26,6 +26,7 @@ use super::proxy_settings::{accepts_http10, idle_timeout};
 use super::tracing::HttpTracingOf;
 use super::{dynamic_forward_proxy, http};
 use crate::api::mesh::NormalizationType;
+use crate::envoy::authorization::AuthorizationOfProxy;
 use crate::envoy::build::ads_source;
 use crate::envoy::cidr;
 use crate::push::query::Query;
@@ -123,6 +124,11 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
         let skip =
             options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
         filters.extend(http::metadata_exchange(view, class, skip));
+    }
+    if class != ListenerClass::SidecarOutbound {
+        let authorization = view.get(&AuthorizationOfProxy);
+        filters.extend(authorization.custom_http.iter().cloned());
+        filters.extend(authorization.http.iter().cloned());
     }
     if protocol == Protocol::GrpcWeb {
         filters.push(http::grpc_web());

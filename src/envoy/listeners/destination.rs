@@ -15,6 +15,7 @@ use crate::api::duration::Duration;
 use crate::api::istio::{RouteDestination, TrafficPolicy};
 use crate::api::names::Hostname;
 use crate::api::object::NamespacedName;
+use crate::envoy::authorization::AuthorizationOfProxy;
 use crate::envoy::destination_rule::{self, MergedRule};
 use crate::envoy::filters::access_log::AccessLogsOf;
 use crate::envoy::filters::class::ListenerClass;
@@ -54,7 +55,7 @@ pub(super) fn route_filters(
     } else {
         weighted_proxy(view, destinations, port, virtual_service, rule.as_deref())
     };
-    complete(view, port, proxy, None)
+    complete(view, port, proxy, None, Guard::Policies)
 }
 
 /// The filters of a service that no route speaks of.
@@ -70,7 +71,7 @@ pub(super) fn service_filters(view: &View<'_>, service: &Arc<Service>, port: &Li
     let rule = destination_rule::for_service(view, service);
     let proxy = proxy_to(view, &prefix, &cluster, "", rule.as_deref());
     let by_name = Some(&**service).filter(|service| dynamic_forward_proxy::resolves_by_name(service));
-    complete(view, port, proxy, by_name)
+    complete(view, port, proxy, by_name, Guard::Policies)
 }
 
 /// The filters of what is passed on to the cluster that its SNI names (`cluster` in the form of routes): no tunnel, as what
@@ -88,7 +89,7 @@ pub(super) fn sni_routed_filters(
     let prefix = stat_prefix::outbound(view, service, of, &name);
     let proxy = TcpProxy { tunneling_config: None, ..proxy_to(view, &prefix, &name, &cluster.subset, rule) };
     let port = ListenPort { number: port.port, name: port.name.to_string(), protocol: port.protocol };
-    complete(view, &port, proxy, None)
+    complete(view, &port, proxy, None, Guard::Nothing)
 }
 
 /// A TCP proxy to one cluster.
@@ -156,8 +157,23 @@ fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>)
     subset.and_then(of).or_else(|| policy.and_then(of)).unwrap_or(false)
 }
 
+/// Whether AuthorizationPolicies are asked of connections into a gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guard {
+    /// They are.
+    Policies,
+    /// They are not: what is passed on unopened is judged where it is opened.
+    Nothing,
+}
+
 /// All filters of a chain that ends in a TCP proxy.
-fn complete(view: &View<'_>, port: &ListenPort, mut proxy: TcpProxy, by_name: Option<&Service>) -> Vec<Filter> {
+fn complete(
+    view: &View<'_>,
+    port: &ListenPort,
+    mut proxy: TcpProxy,
+    by_name: Option<&Service>,
+    guard: Guard,
+) -> Vec<Filter> {
     let class = match view.proxy().kind() {
         ProxyKind::Router => ListenerClass::Gateway,
         ProxyKind::Sidecar | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
@@ -172,7 +188,13 @@ fn complete(view: &View<'_>, port: &ListenPort, mut proxy: TcpProxy, by_name: Op
         }
         None => String::new(),
     };
-    let mut filters = view.get(&MetricsFiltersOf { class }).tcp.clone();
+    let mut filters = Vec::new();
+    if class == ListenerClass::Gateway && guard == Guard::Policies {
+        let authorization = view.get(&AuthorizationOfProxy);
+        filters.extend(authorization.custom_tcp.iter().cloned());
+        filters.extend(authorization.tcp.iter().cloned());
+    }
+    filters.extend(view.get(&MetricsFiltersOf { class }).tcp.iter().cloned());
     if class == ListenerClass::SidecarOutbound {
         filters.extend(by_name.map(|service| dynamic_forward_proxy::sni_filter(view, service, port.number)));
     }

@@ -9,6 +9,7 @@ use super::inbound_plan::ServedPort;
 use super::outbound::plaintext_http;
 use crate::api::names::Hostname;
 use crate::api::object::Kind;
+use crate::envoy::authorization::AuthorizationOfProxy;
 use crate::envoy::config_info;
 use crate::envoy::filters::access_log::AccessLogsOf;
 use crate::envoy::filters::class::ListenerClass;
@@ -134,6 +135,9 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
     proxy.idle_timeout = idle_timeout(view);
     proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS }).tcp);
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
+    let authorization = view.get(&AuthorizationOfProxy);
+    filters.extend(authorization.custom_tcp.iter().cloned());
+    filters.extend(authorization.tcp.iter().cloned());
     filters.extend(view.get(&MetricsFiltersOf { class: CLASS }).tcp.iter().cloned());
     filters.extend(protocol_stack(view, protocol, &proxy, &prefix, &cluster));
     filters

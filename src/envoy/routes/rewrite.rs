@@ -6,6 +6,7 @@ use navarch_proto::envoy::r#type::matcher::v3::RegexMatchAndSubstitute;
 
 use super::text_match::regex;
 use crate::api::istio::HttpRewrite;
+use crate::envoy::quote_meta::quote_meta;
 use crate::envoy::virtual_service::RouteSemantics;
 
 /// Rewrites the path of a route's requests.
@@ -18,7 +19,7 @@ pub(super) fn path(action: &mut RouteAction, rewrite: &HttpRewrite, matched: &Ro
             Some(route_match::PathSpecifier::PathSeparatedPrefix(prefix)) => prefix.as_str(),
             Some(_) | None => "",
         };
-        let expression = format!("^{}(/?)(.*)", quoted(prefix));
+        let expression = format!("^{}(/?)(.*)", quote_meta(prefix));
         action.regex_rewrite = Some(substitution(&expression, r"/\2"));
     } else {
         action.prefix_rewrite.clone_from(&rewrite.uri);
@@ -33,16 +34,4 @@ pub(super) fn authority(authority: &str) -> HostRewriteSpecifier {
 /// What an expression matches, replaced.
 fn substitution(expression: &str, replacement: &str) -> RegexMatchAndSubstitute {
     RegexMatchAndSubstitute { pattern: Some(regex(expression)), substitution: replacement.to_owned() }
-}
-
-/// A text as an expression for itself, by the rules of Go's `regexp.QuoteMeta`.
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len());
-    for c in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(c) {
-            quoted.push('\\');
-        }
-        quoted.push(c);
-    }
-    quoted
 }

@@ -1,0 +1,144 @@
+//! What rules ask for, by the names that policies have for it.
+
+/// Something that a rule asks for and a request or a connection has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Attribute<'a> {
+    /// Of what is asked.
+    Operation(OperationAttribute<'a>),
+    /// Of who asks.
+    Source(SourceAttribute<'a>),
+}
+
+/// Something of what is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OperationAttribute<'a> {
+    /// The host of a request.
+    Host,
+    /// The method of a request.
+    Method,
+    /// The path of a request.
+    Path,
+    /// The port of the workload.
+    Port,
+    /// The address of the workload.
+    Address,
+    /// The server name that the client asked for.
+    Sni,
+    /// Metadata that a filter left: the filter and the key.
+    Metadata(&'a str, &'a str),
+}
+
+/// Something of who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SourceAttribute<'a> {
+    /// The peer's identity.
+    Principal,
+    /// The peer's namespace.
+    Namespace,
+    /// The peer's service account.
+    ServiceAccount,
+    /// The peer's trust domain.
+    TrustDomain,
+    /// The peer's address.
+    Address,
+    /// The client's address, which may stand behind proxies.
+    RemoteAddress,
+    /// A header of the request.
+    Header(&'a str),
+    /// Issuer and subject of the token.
+    TokenPrincipal,
+    /// A claim of the token, by its path.
+    Claim(Vec<&'a str>),
+}
+
+impl<'a> Attribute<'a> {
+    /// The attribute that a condition names. `None` where it names none.
+    pub(super) fn of_condition(key: &'a str) -> Option<Self> {
+        let source = |attribute| Some(Self::Source(attribute));
+        let operation = |attribute| Some(Self::Operation(attribute));
+        match key {
+            "destination.ip" => operation(OperationAttribute::Address),
+            "destination.port" => operation(OperationAttribute::Port),
+            "connection.sni" => operation(OperationAttribute::Sni),
+            "source.ip" => source(SourceAttribute::Address),
+            "remote.ip" => source(SourceAttribute::RemoteAddress),
+            "source.namespace" => source(SourceAttribute::Namespace),
+            "source.serviceAccount" => source(SourceAttribute::ServiceAccount),
+            "source.trustDomain" => source(SourceAttribute::TrustDomain),
+            "source.principal" => source(SourceAttribute::Principal),
+            "request.auth.principal" => source(SourceAttribute::TokenPrincipal),
+            "request.auth.audiences" => source(SourceAttribute::Claim(vec!["aud"])),
+            "request.auth.presenter" => source(SourceAttribute::Claim(vec!["azp"])),
+            _ => Self::of_member(key),
+        }
+    }
+
+    /// The attribute that a condition names by a member in brackets.
+    fn of_member(key: &'a str) -> Option<Self> {
+        if let Some(rest) = key.strip_prefix("experimental.") {
+            let (filter, member) = rest.strip_suffix(']').unwrap_or(rest).split_once('[')?;
+            return filter
+                .starts_with("envoy.filters.")
+                .then_some(Self::Operation(OperationAttribute::Metadata(filter, member)));
+        }
+        if let Some(rest) = key.strip_prefix("request.headers") {
+            return Some(Self::Source(SourceAttribute::Header(in_brackets(rest)?)));
+        }
+        let claims = path_in_brackets(key.strip_prefix("request.auth.claims")?)?;
+        Some(Self::Source(SourceAttribute::Claim(claims)))
+    }
+}
+
+/// What stands in brackets.
+fn in_brackets(text: &str) -> Option<&str> {
+    text.strip_prefix('[')?.strip_suffix(']')
+}
+
+/// What stands in brackets, one pair behind the other. Brackets within brackets belong to one name.
+fn path_in_brackets(text: &str) -> Option<Vec<&str>> {
+    let mut path = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let part = rest.strip_prefix('[').and_then(|inner| inner.split_once(']'));
+        match part.filter(|(name, _)| !name.contains('[')) {
+            Some((name, after)) => {
+                path.push(name);
+                rest = after;
+            }
+            None => return in_brackets(text).map(|name| vec![name]),
+        }
+    }
+    Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_nest_in_brackets() {
+        assert_eq!(path_in_brackets("[a]"), Some(vec!["a"]));
+        assert_eq!(path_in_brackets("[a][b.c]"), Some(vec!["a", "b.c"]));
+        assert_eq!(path_in_brackets("[a[b]]"), Some(vec!["a[b]"]));
+        assert_eq!(path_in_brackets("[a]b"), None);
+        assert_eq!(path_in_brackets("a"), None);
+    }
+
+    #[test]
+    fn unknown_keys_name_nothing() {
+        for key in [
+            "",
+            "source.labels",
+            "request.headers",
+            "request.headersx[a]",
+            "experimental.envoy.filters.a",
+            "experimental.x[a]",
+        ] {
+            assert_eq!(Attribute::of_condition(key), None, "{key}");
+        }
+        assert_eq!(
+            Attribute::of_condition("experimental.envoy.filters.a.b[c]"),
+            Some(Attribute::Operation(OperationAttribute::Metadata("envoy.filters.a.b", "c")))
+        );
+    }
+}
