@@ -11,6 +11,7 @@ pub mod field_error;
 pub mod hostname;
 pub mod identity;
 pub mod istio;
+pub mod key_source;
 pub mod kubernetes;
 pub mod mesh;
 pub mod names;

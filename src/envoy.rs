@@ -3,6 +3,7 @@
 //! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks.
 //! Queries shared by several resources live beside the concept that they compute.
 
+pub mod authentication;
 pub mod authorization;
 pub mod build;
 pub mod cidr;

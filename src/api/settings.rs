@@ -135,6 +135,8 @@ pub struct Settings {
     pub multiple_custom_authorization_providers: bool,
     /// `ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY`: policies can select gateways of the Gateway API. Default true.
     pub selector_based_gateway_policy: bool,
+    /// `PILOT_JWT_ENABLE_REMOTE_JWKS`: who fetches the keys of token issuers. Default `istiod`.
+    pub key_fetching: KeyFetching,
     /// `DISABLE_SHADOW_HOST_SUFFIX`: mirrored requests keep their authority as it is. Default true.
     pub disable_shadow_host_suffix: bool,
     /// `PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN`: hosts are known with a dot at the end, too. Default true.
@@ -155,6 +157,18 @@ pub enum SecretReaders {
     All,
     /// Those that the Kubernetes API server lets list secrets, asked by SubjectAccessReview.
     Reviewed,
+}
+
+/// Who fetches the keys of token issuers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyFetching {
+    /// Navarch (`istiod`, `false`).
+    #[default]
+    ControlPlane,
+    /// Proxies, from services of the mesh, Navarch from all other places (`hybrid`, `true`).
+    Hybrid,
+    /// Proxies (`envoy`).
+    Proxy,
 }
 
 /// Variables of the environment. They can hold secrets, so it prints none.
@@ -239,6 +253,7 @@ impl Default for Settings {
             skip_validate_trust_domain: false,
             multiple_custom_authorization_providers: false,
             selector_based_gateway_policy: true,
+            key_fetching: KeyFetching::default(),
             disable_shadow_host_suffix: true,
             absolute_fqdn_domains: true,
             multicluster_headless: true,

@@ -2,7 +2,7 @@
 
 use crate::api::duration::Duration;
 use crate::api::names::{ClusterId, Namespace};
-use crate::api::settings::Settings;
+use crate::api::settings::{KeyFetching, Settings};
 
 /// A variable with a value that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -152,6 +152,14 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
     read.flag("ENABLE_TLS_ON_SIDECAR_INGRESS", &mut settings.tls_on_sidecar_ingress)?;
     read.flag("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", &mut settings.multiple_custom_authorization_providers)?;
     read.flag("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", &mut settings.selector_based_gateway_policy)?;
+    // What is none of them counts as the default, as istiod has it.
+    read.set("PILOT_JWT_ENABLE_REMOTE_JWKS", &mut settings.key_fetching, "fetcher of keys", |text| {
+        Some(match text {
+            "hybrid" | "true" => KeyFetching::Hybrid,
+            "envoy" => KeyFetching::Proxy,
+            _ => KeyFetching::ControlPlane,
+        })
+    })?;
     read.flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN", &mut settings.skip_validate_trust_domain)?;
     read.flag("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", &mut settings.merge_sidecar_ingress)?;
     read.flag("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", &mut settings.ipv4_for_ipv6_only)?;

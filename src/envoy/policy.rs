@@ -124,9 +124,15 @@ pub fn root_namespace(view: &View<'_>) -> Namespace {
 /// first.
 #[must_use]
 pub fn attached<T: Policy>(view: &View<'_>) -> Vec<Arc<Object<T>>> {
+    attached_in::<T>(view, &namespaces::<T>(view))
+}
+
+/// The policies of these namespaces, which are in reach, that hold for the view's proxy, each namespace's oldest first.
+#[must_use]
+pub fn attached_in<T: Policy>(view: &View<'_>, namespaces: &[Namespace]) -> Vec<Arc<Object<T>>> {
     let mut found = Vec::new();
-    for namespace in namespaces::<T>(view) {
-        found.extend(oldest_first::<T>(view, &namespace).into_iter().filter(|object| attaches(view, object)).cloned());
+    for namespace in namespaces {
+        found.extend(oldest_first::<T>(view, namespace).into_iter().filter(|object| attaches(view, object)).cloned());
     }
     found
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::fact::FactKey;
+use crate::api::key_source::KeySource;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
@@ -24,6 +25,8 @@ pub struct PushContext {
     pub objects: Objects,
     /// Service accounts that were asked about, and whether each may read the secrets of its namespace.
     pub secret_readers: OrdMap<NamespacedName, bool>,
+    /// The keys of token issuers that were fetched, by their place.
+    pub keys: OrdMap<KeySource, Arc<str>>,
 }
 
 /// The mesh-wide configuration as one fact.

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use crate::api::key_source::KeySource;
 use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::registry::model::ServiceKey;
@@ -33,6 +34,8 @@ pub enum FactKey {
     Namespace(Namespace),
     /// Whether this service account may read the secrets of its namespace.
     SecretReader(NamespacedName),
+    /// The keys fetched from one place.
+    Keys(KeySource),
     /// One configuration object.
     Object(ObjectRef),
     /// The configuration objects of a kind in one namespace, values included.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::context::Mesh;
 use super::fact::FactKey;
 use super::view::View;
+use crate::api::key_source::KeySource;
 use crate::api::mesh::MeshNetworks;
 use crate::api::names::{Hostname, Namespace, NetworkId};
 use crate::api::object::{NamespacedName, Object, ObjectRef};
@@ -101,6 +102,12 @@ impl View<'_> {
         let key = NamespacedName { namespace: Namespace::default(), name: Arc::from(namespace.as_str()) };
         let context = self.read(FactKey::Namespace(namespace.clone()));
         context.objects.namespaces.get(&key).map(|object| &object.meta.labels)
+    }
+
+    /// The keys fetched from a place, a JSON Web Key Set; `None` while there are none.
+    #[must_use]
+    pub fn keys(&self, source: &KeySource) -> Option<&Arc<str>> {
+        self.read(FactKey::Keys(source.clone())).keys.get(source)
     }
 
     /// One object.

@@ -8,6 +8,7 @@ use imbl::OrdMap;
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::FactKey;
 use crate::api::any_object::AnyObject;
+use crate::api::key_source::KeySource;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
 use crate::api::object::{NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
@@ -28,6 +29,8 @@ pub enum Change {
     Networks(Arc<MeshNetworks>),
     /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
     SecretReader(NamespacedName, Option<bool>),
+    /// Keys were fetched, or those of a place are believed no more.
+    Keys(KeySource, Option<Arc<str>>),
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
@@ -43,6 +46,8 @@ pub struct World {
     networks: Arc<MeshNetworks>,
     /// Which service accounts may read secrets.
     secret_readers: OrdMap<NamespacedName, bool>,
+    /// The keys of token issuers, by their place.
+    keys: OrdMap<KeySource, Arc<str>>,
 }
 
 impl World {
@@ -57,7 +62,14 @@ impl World {
         };
         let mut registry = Registry::new(settings);
         registry.set_mesh(&mesh.config, &networks, &Objects::default());
-        Self { objects: Discovery::new(scope), registry, mesh, networks, secret_readers: OrdMap::new() }
+        Self {
+            objects: Discovery::new(scope),
+            registry,
+            mesh,
+            networks,
+            secret_readers: OrdMap::new(),
+            keys: OrdMap::new(),
+        }
     }
 
     /// The world as it is now, frozen. Costs a few reference counts.
@@ -69,6 +81,7 @@ impl World {
             directory: self.registry.directory().clone(),
             objects: self.objects.seen().clone(),
             secret_readers: self.secret_readers.clone(),
+            keys: self.keys.clone(),
         })
     }
 
@@ -86,6 +99,7 @@ impl World {
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
                 Change::SecretReader(account, allowed) => facts.extend(self.set_secret_reader(account, allowed)),
+                Change::Keys(source, keys) => facts.extend(self.set_keys(source, keys)),
             }
         }
         if let Some(config) = &mesh {
@@ -114,6 +128,18 @@ impl World {
         (before != allowed).then_some(FactKey::SecretReader(account))
     }
 
+    /// Takes fetched keys in, or forgets those of a place. Gives the fact where it differs.
+    fn set_keys(&mut self, source: KeySource, keys: Option<Arc<str>>) -> Option<FactKey> {
+        if self.keys.get(&source) == keys.as_ref() {
+            return None;
+        }
+        match keys {
+            Some(keys) => _ = self.keys.insert(source.clone(), keys),
+            None => _ = self.keys.remove(&source),
+        }
+        Some(FactKey::Keys(source))
+    }
+
     /// Takes mesh-wide configuration in and notes what differs.
     fn set_mesh(
         &mut self,
@@ -129,7 +155,7 @@ impl World {
             self.networks = networks;
             facts.insert(FactKey::Networks);
         }
-        if facts.is_empty() {
+        if !(facts.contains(&FactKey::Mesh) || facts.contains(&FactKey::Networks)) {
             return DirectoryChange::default();
         }
         self.registry.set_mesh(&self.mesh.config, &self.networks, self.objects.seen())

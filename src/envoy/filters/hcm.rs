@@ -26,6 +26,7 @@ use super::proxy_settings::{accepts_http10, idle_timeout};
 use super::tracing::HttpTracingOf;
 use super::{dynamic_forward_proxy, http};
 use crate::api::mesh::NormalizationType;
+use crate::envoy::authentication::AuthenticationOfProxy;
 use crate::envoy::authorization::AuthorizationOfProxy;
 use crate::envoy::build::ads_source;
 use crate::envoy::cidr;
@@ -128,6 +129,7 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
     if class != ListenerClass::SidecarOutbound {
         let authorization = view.get(&AuthorizationOfProxy);
         filters.extend(authorization.custom_http.iter().cloned());
+        filters.extend((*view.get(&AuthenticationOfProxy)).clone());
         filters.extend(authorization.http.iter().cloned());
     }
     if protocol == Protocol::GrpcWeb {

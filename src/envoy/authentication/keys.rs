@@ -1,0 +1,113 @@
+//! Where Envoy has the keys of an issuer from: from us, or fetched by itself (`PILOT_JWT_ENABLE_REMOTE_JWKS`).
+
+use navarch_proto::envoy::config::core::v3::data_source::Specifier;
+use navarch_proto::envoy::config::core::v3::http_uri::HttpUpstreamType;
+use navarch_proto::envoy::config::core::v3::{DataSource, HttpUri};
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::RemoteJwks;
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::JwksSourceSpecifier;
+
+use crate::api::duration::Duration;
+use crate::api::istio::JwtRule;
+use crate::api::key_source::KeySource;
+use crate::api::names::Hostname;
+use crate::api::settings::KeyFetching;
+use crate::envoy::filters::provider;
+use crate::envoy::names::OutboundCluster;
+use crate::push::view::View;
+
+/// A set without keys: no signature is verified by it.
+const NO_KEYS: &str = r#"{"keys":[]}"#;
+
+/// How long fetching may take where nothing is said.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long Envoy uses keys that it fetched itself.
+const CACHED: prost_types::Duration = prost_types::Duration { seconds: 300, nanos: 0 };
+
+/// Where the keys of a rule come from.
+pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+    let fetching = view.mesh().settings.key_fetching;
+    if rule.jwks_uri.is_empty() || fetching == KeyFetching::ControlPlane {
+        return local(view, rule);
+    }
+    let address = Address::of(&rule.jwks_uri);
+    let known = address.as_ref().and_then(|at| provider::cluster(view, &at.host, u32::from(at.port)));
+    match (known, fetching, address) {
+        (Some(known), _, _) => remote(rule, known.cluster),
+        (None, KeyFetching::Proxy, Some(at)) => {
+            remote(rule, OutboundCluster::new(at.port, "", &Hostname::new(&at.host)).to_string())
+        }
+        (None, KeyFetching::Hybrid | KeyFetching::ControlPlane | KeyFetching::Proxy, _) => {
+            local(view, &JwtRule { jwks: String::new(), ..rule.clone() })
+        }
+    }
+}
+
+/// Keys that are given in the rule, or were fetched for it.
+fn local(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+    let fetched = |source: KeySource| view.keys(&source).map(|keys| keys.to_string());
+    let keys = match rule.jwks.as_str() {
+        "" => rule.key_source().and_then(fetched).unwrap_or_else(|| NO_KEYS.to_owned()),
+        given => given.to_owned(),
+    };
+    JwksSourceSpecifier::LocalJwks(DataSource {
+        specifier: Some(Specifier::InlineString(keys)),
+        ..DataSource::default()
+    })
+}
+
+/// Keys that Envoy fetches from a cluster.
+fn remote(rule: &JwtRule, cluster: String) -> JwksSourceSpecifier {
+    JwksSourceSpecifier::RemoteJwks(RemoteJwks {
+        http_uri: Some(HttpUri {
+            uri: rule.jwks_uri.clone(),
+            timeout: Some(rule.timeout.unwrap_or(DEFAULT_TIMEOUT).to_proto()),
+            http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
+        }),
+        cache_duration: Some(CACHED),
+        ..RemoteJwks::default()
+    })
+}
+
+/// Host and port of an address.
+struct Address {
+    /// The host.
+    host: String,
+    /// The port, that of the scheme where none is written.
+    port: u16,
+}
+
+impl Address {
+    /// Reads an address; `None` for schemes other than HTTP's.
+    fn of(uri: &str) -> Option<Self> {
+        let (scheme, rest) = uri.split_once("://")?;
+        let default = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+            Some(_) | None => (authority, default),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_a_port() {
+        let parts = |uri: &str| Address::of(uri).map(|at| (at.host, at.port));
+        assert_eq!(parts("https://keys.example/a?b"), Some(("keys.example".to_owned(), 443)));
+        assert_eq!(parts("http://u:p@keys.example:8080"), Some(("keys.example".to_owned(), 8080)));
+        assert_eq!(parts("http://[::1]/x"), Some(("::1".to_owned(), 80)));
+        assert_eq!(parts("ftp://keys.example"), None);
+        assert_eq!(parts("http:///x"), None);
+    }
+}
