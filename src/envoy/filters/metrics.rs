@@ -8,7 +8,8 @@ use navarch_proto::stats::{PluginConfig, Reporter};
 use super::class::ListenerClass;
 use super::http::packed_filter;
 use super::network::packed_network_filter;
-use super::telemetry::MetricsOf;
+use super::telemetry::{Counting, CountingProvider, MetricsOf};
+use crate::api::duration::Duration;
 use crate::push::proxy::ProxyKind;
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -37,11 +38,11 @@ impl Query for MetricsFiltersOf {
 
     fn compute(&self, view: &View<'_>) -> MetricsFilters {
         let mut filters = MetricsFilters::default();
-        for provider in view.get(&MetricsOf { class: self.class }).iter() {
+        for CountingProvider { provider, counting } in view.get(&MetricsOf { class: self.class }).iter() {
             if provider.prometheus.is_none() {
                 continue;
             }
-            let config = pack(&stats_config(view, self.class));
+            let config = pack(&stats_config(view, self.class, counting));
             if view.proxy().supports("envoy.filters.http.istio_stats") {
                 filters.http.push(packed_filter(STATS, config.clone()));
             }
@@ -54,7 +55,7 @@ impl Query for MetricsFiltersOf {
 }
 
 /// What Istio's filter is told.
-fn stats_config(view: &View<'_>, class: ListenerClass) -> PluginConfig {
+fn stats_config(view: &View<'_>, class: ListenerClass, counting: &Counting) -> PluginConfig {
     let disable_host_header_fallback = match class {
         ListenerClass::SidecarInbound | ListenerClass::Gateway => true,
         ListenerClass::SidecarOutbound => false,
@@ -63,5 +64,11 @@ fn stats_config(view: &View<'_>, class: ListenerClass) -> PluginConfig {
         ProxyKind::Waypoint => Reporter::ServerGateway,
         ProxyKind::Sidecar | ProxyKind::Router | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Reporter::Unspecified,
     };
-    PluginConfig { disable_host_header_fallback, reporter: reporter.into(), ..PluginConfig::default() }
+    PluginConfig {
+        disable_host_header_fallback,
+        reporter: reporter.into(),
+        tcp_reporting_duration: counting.interval.map(Duration::to_proto),
+        metrics: counting.metrics.clone(),
+        ..PluginConfig::default()
+    }
 }

@@ -1,88 +1,73 @@
-//! Which providers log, trace and count for the proxy: the defaults of mesh config.
+//! Which providers log, trace and count for the proxy: the defaults of mesh config, changed by Telemetries.
+//!
+//! One Telemetry without selector holds for the mesh (in the root namespace), one for the namespace, and all that select the
+//! proxy lie above them; the later says more. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
 
-use crate::api::mesh::ExtensionProvider;
+mod logging;
+mod metrics;
+mod tracing;
+
+pub(super) use logging::{LoggingOf, LoggingProvider};
+pub(super) use metrics::{Counting, CountingProvider, MetricsOf};
+pub(super) use tracing::TracingOf;
+
+use std::sync::Arc;
+
+use super::class::ListenerClass;
+use crate::api::istio::{ProviderRef, Telemetry, TelemetryMode, TelemetrySelector};
+use crate::api::names::Namespace;
+use crate::api::object::Object;
+use crate::envoy::policy::{self, Policy};
 use crate::push::query::Query;
 use crate::push::view::View;
 
-use super::class::ListenerClass;
-use super::provider;
-
-/// The access log providers of the listeners of a class; `None` leaves it to mesh config.
+/// The Telemetries that hold for the proxy, from the widest to the narrowest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct LoggingOf {
-    /// The class.
-    pub(super) class: ListenerClass,
-}
+struct TelemetriesOfProxy;
 
-/// One access log provider.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LoggingProvider {
-    /// Its name.
-    pub(super) name: String,
-    /// Whether it is named, but does not log here.
-    pub(super) disabled: bool,
-    /// The CEL expression that entries must fulfil.
-    pub(super) expression: Option<String>,
-}
-
-/// How the listeners of a class trace; `None` leaves it to mesh config.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TracingOf {
-    /// The class.
-    pub(super) class: ListenerClass,
-}
-
-/// How requests are traced.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct TracingSpec {
-    /// The provider; `None` when there is none of the name that was given.
-    pub(super) provider: Option<ExtensionProvider>,
-    /// Whether nothing is traced.
-    pub(super) disabled: bool,
-    /// Whether the request id says whether a request is traced.
-    pub(super) use_request_id: bool,
-    /// Whether spans get Istio's own tags.
-    pub(super) istio_tags: bool,
-}
-
-/// The metrics providers of the listeners of a class.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct MetricsOf {
-    /// The class.
-    pub(super) class: ListenerClass,
-}
-
-impl Query for LoggingOf {
-    type Value = Option<Vec<LoggingProvider>>;
+impl Query for TelemetriesOfProxy {
+    type Value = Vec<Arc<Object<Telemetry>>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut names = view.mesh().config.default_providers.access_logging.clone();
-        names.sort_unstable();
-        names.dedup();
-        let provider = |name: String| LoggingProvider { name, disabled: false, expression: None };
-        (!names.is_empty()).then(|| names.into_iter().map(provider).collect())
+        let namespaces = policy::namespaces::<Telemetry>(view);
+        let mut found: Vec<Arc<Object<Telemetry>>> =
+            namespaces.iter().filter_map(|namespace| whole(view, namespace)).collect();
+        // Only those of the proxy's own namespace may select it.
+        let own = namespaces.last().filter(|last| view.proxy().namespace_among([(*last).clone()]).is_some());
+        for object in own.into_iter().flat_map(|own| policy::oldest_first::<Telemetry>(view, own)) {
+            if !is_whole(object) && policy::attaches(view, object) {
+                found.push(object.clone());
+            }
+        }
+        found
     }
 }
 
-impl Query for TracingOf {
-    type Value = Option<TracingSpec>;
+/// The Telemetry that holds for all of a namespace: the oldest.
+fn whole(view: &View<'_>, namespace: &Namespace) -> Option<Arc<Object<Telemetry>>> {
+    policy::oldest_first::<Telemetry>(view, namespace).into_iter().find(|object| is_whole(object)).cloned()
+}
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mesh = &view.mesh().config;
-        let name = mesh.default_providers.tracing.first()?;
-        let provider = provider::find(&mesh.extension_providers, name).cloned();
-        Some(TracingSpec { disabled: provider.is_none(), provider, use_request_id: true, istio_tags: true })
+/// Whether a Telemetry is for all of its namespace.
+fn is_whole(object: &Object<Telemetry>) -> bool {
+    let selects = object.spec.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
+    !selects && object.spec.targets().is_empty()
+}
+
+/// The side of requests that the listeners of a class are on. Gateways are clients of what they serve.
+fn side(class: ListenerClass) -> TelemetryMode {
+    match class {
+        ListenerClass::SidecarInbound => TelemetryMode::Server,
+        ListenerClass::SidecarOutbound | ListenerClass::Gateway => TelemetryMode::Client,
     }
 }
 
-impl Query for MetricsOf {
-    type Value = Vec<ExtensionProvider>;
+/// Whether something is meant for a side.
+fn is_for(selector: Option<&TelemetrySelector>, side: TelemetryMode) -> bool {
+    selector.is_none_or(|selector| selector.mode == TelemetryMode::ClientAndServer || selector.mode == side)
+}
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mesh = &view.mesh().config;
-        let mut names = mesh.default_providers.metrics.clone();
-        names.sort_unstable();
-        names.dedup();
-        names.iter().filter_map(|name| provider::find(&mesh.extension_providers, name)).cloned().collect()
-    }
+/// The names of providers.
+fn names(providers: &[ProviderRef]) -> Vec<&str> {
+    providers.iter().map(|provider| provider.name.as_str()).collect()
 }

@@ -5,10 +5,13 @@ mod open_telemetry;
 mod provider;
 mod tags;
 
+use std::collections::BTreeMap;
+
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing;
 use navarch_proto::envoy::r#type::v3::Percent;
 
 use super::class::ListenerClass;
+use super::istio_version;
 use super::telemetry::TracingOf;
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -49,10 +52,11 @@ impl Query for HttpTracingOf {
             // All spans must reach the sampler, which decides.
             100.0
         } else {
-            settings.sampling()
+            spec.sampling.unwrap_or_else(|| settings.sampling())
         };
         set_sampling(&mut chosen.config, sampled);
-        chosen.config.custom_tags = tags::all(view, spec.istio_tags, &settings);
+        chosen.config.custom_tags = tags::all(view, spec.istio_tags, &settings, &spec.tags);
+        chosen.config.no_context_propagation = spec.keeps_context && istio_version::at_least(view, 1, 30);
         if chosen.config.max_path_tag_length.is_none() && settings.max_path_length != 0 {
             chosen.config.max_path_tag_length = Some(settings.max_path_length);
         }
@@ -64,7 +68,7 @@ impl Query for HttpTracingOf {
 fn by_proxy_config(view: &View<'_>) -> Tracing {
     let settings = view.derived(&TracingSettings);
     let mut tracing = Tracing {
-        custom_tags: tags::all(view, settings.istio_tags, &settings),
+        custom_tags: tags::all(view, settings.istio_tags, &settings, &BTreeMap::new()),
         max_path_tag_length: (settings.max_path_length != 0).then_some(settings.max_path_length),
         ..Tracing::default()
     };

@@ -7,6 +7,8 @@ use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path
 use navarch_proto::envoy::r#type::metadata::v3::{MetadataKey, MetadataKind, metadata_kind};
 use navarch_proto::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
 
+use crate::api::istio::TracingTag;
+use crate::envoy::filters::istio_version;
 use crate::envoy::filters::proxy_settings::EffectiveProxyConfig;
 use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
@@ -112,14 +114,23 @@ impl Query for CanonicalService {
 
 impl ProxyQuery for CanonicalService {}
 
-/// All tags, ordered by name.
-pub(super) fn all(view: &View<'_>, istio_tags: bool, settings: &ProxyTracing) -> Vec<CustomTag> {
+/// All tags, ordered by name. `given`, where there are any, stand in place of those of the proxy's configuration.
+pub(super) fn all(
+    view: &View<'_>,
+    istio_tags: bool,
+    settings: &ProxyTracing,
+    given: &BTreeMap<String, TracingTag>,
+) -> Vec<CustomTag> {
     let mut tags: Vec<CustomTag> = Vec::new();
     if istio_tags {
         tags.extend(service_tags(view));
         tags.extend(DRY_RUN_TAGS.map(|(name, key)| dry_run_tag(name, key)));
     }
-    tags.extend(settings.tags.iter().map(|(name, source)| tag(name, source.to_proto())));
+    if given.is_empty() {
+        tags.extend(settings.tags.iter().map(|(name, source)| tag(name, source.to_proto())));
+    } else {
+        tags.extend(given.iter().filter_map(|(name, given)| given_tag(view, name, given)));
+    }
     tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     tags
 }
@@ -151,6 +162,24 @@ fn dry_run_tag(name: &str, key: &str) -> CustomTag {
         ..custom_tag::Metadata::default()
     };
     tag(name, custom_tag::Type::Metadata(metadata))
+}
+
+/// A tag of a Telemetry. Formats are left out for proxies that do not know them.
+fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTag> {
+    let TracingTag { literal, environment, header, formatter } = given;
+    let source = if let Some(environment) = environment {
+        TagSource::Environment(environment.name.clone(), environment.default_value.clone())
+    } else if let Some(header) = header {
+        TagSource::Header(header.name.clone(), header.default_value.clone())
+    } else if let Some(literal) = literal {
+        TagSource::Literal(literal.value.clone())
+    } else if let Some(formatter) = formatter {
+        let value = custom_tag::Type::Value(formatter.value.clone());
+        return istio_version::at_least(view, 1, 29).then(|| tag(name, value));
+    } else {
+        return Some(CustomTag { tag: name.to_owned(), ..CustomTag::default() });
+    };
+    Some(tag(name, source.to_proto()))
 }
 
 /// A tag of this name.
