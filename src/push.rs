@@ -24,3 +24,6 @@ pub mod targets;
 pub mod view;
 pub mod worker;
 pub mod world;
+
+/// A kind of object that views can list.
+pub use crate::store::Stored;

@@ -14,11 +14,11 @@ use crate::api::istio::{
 };
 use crate::api::names::Namespace;
 use crate::api::object::{Object, ObjectMeta};
+use crate::push::Stored;
 use crate::push::proxy::ProxyKind;
 use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
 use crate::registry::model::Labels;
-use crate::store::Stored;
 
 /// The label of workloads that serve a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
