@@ -12,5 +12,6 @@ pub mod push;
 pub mod registry;
 pub mod server;
 pub mod source;
+pub mod status;
 pub mod store;
 pub mod xds;

@@ -9,6 +9,7 @@
 
 pub mod backend;
 pub mod bookshop;
+pub mod chart;
 pub mod client;
 pub mod cluster;
 pub mod envoy;

@@ -1,0 +1,51 @@
+//! The locks that control planes contend for.
+
+use super::lease::{Candidate, Scope};
+
+/// A lock, by what its holder does. The names are istiod's (`pilot/pkg/leaderelection`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lock {
+    /// Keeps the ConfigMaps with the mesh's roots.
+    Namespaces,
+    /// Allocates addresses of ServiceEntries.
+    IpAllocation,
+    /// Writes conditions of Istio's objects.
+    Status,
+    /// Writes validation messages.
+    Analysis,
+    /// Writes the status of Ingresses.
+    Ingress,
+    /// Writes the status of the Gateway API's objects, one holder per revision.
+    GatewayStatus,
+    /// Deploys gateways, one holder per revision.
+    GatewayDeployment,
+}
+
+impl Lock {
+    /// Among whom there is one holder.
+    #[must_use]
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::GatewayStatus | Self::GatewayDeployment => Scope::Revision,
+            Self::Namespaces | Self::IpAllocation | Self::Status | Self::Analysis | Self::Ingress => Scope::Mesh,
+        }
+    }
+
+    /// The name of the Lease for `candidate`.
+    #[must_use]
+    pub fn name(self, candidate: &Candidate) -> String {
+        let name = match self {
+            Self::Namespaces => "istio-namespace-controller-election",
+            Self::IpAllocation => "istio-ip-autoallocate",
+            Self::Status => "istio-status-leader",
+            Self::Analysis => "istio-analyze-leader",
+            Self::Ingress => "istio-leader",
+            Self::GatewayStatus => "istio-gateway-status-leader",
+            Self::GatewayDeployment => "istio-gateway-deployment",
+        };
+        match self.scope() {
+            Scope::Mesh => name.to_owned(),
+            Scope::Revision => format!("{name}-{}", candidate.revision),
+        }
+    }
+}

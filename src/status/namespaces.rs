@@ -1,0 +1,85 @@
+//! Which namespaces are written to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
+
+use crate::api::mesh::LabelSelector;
+
+/// What limits the namespaces that are written to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NamespaceScope {
+    /// `discoverySelectors` of mesh config; none selects all.
+    pub selectors: Vec<LabelSelector>,
+    /// The only namespace, if there is just one (`PILOT_WATCH_NAMESPACE`… of the source).
+    pub only: Option<String>,
+}
+
+/// The namespaces of the cluster, as a watch tells them.
+#[derive(Debug, Default)]
+pub(super) struct Namespaces {
+    /// Labels by name, of those that are not going away.
+    labels: BTreeMap<String, BTreeMap<Arc<str>, Arc<str>>>,
+    /// What a list has told so far.
+    listed: BTreeSet<String>,
+    /// Whether all are known.
+    pub complete: bool,
+}
+
+impl Namespaces {
+    /// Takes an event of the watch; gives the namespaces that may count otherwise than before.
+    pub(super) fn take(&mut self, event: Event<PartialObjectMeta<Namespace>>) -> Vec<String> {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(namespace) => {
+                self.listed.extend(namespace.metadata.name.clone());
+                self.put(namespace).into_iter().collect()
+            }
+            Event::InitDone => {
+                self.complete = true;
+                let listed = std::mem::take(&mut self.listed);
+                self.labels.retain(|name, _| listed.contains(name));
+                Vec::new()
+            }
+            Event::Apply(namespace) => self.put(namespace).into_iter().collect(),
+            Event::Delete(namespace) => {
+                let name = namespace.metadata.name.unwrap_or_default();
+                self.labels.remove(&name);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Puts a namespace in place of its former version.
+    fn put(&mut self, namespace: PartialObjectMeta<Namespace>) -> Option<String> {
+        let name = namespace.metadata.name?;
+        if namespace.metadata.deletion_timestamp.is_some() {
+            self.labels.remove(&name);
+            return None;
+        }
+        let labels = namespace.metadata.labels.unwrap_or_default();
+        let labels = labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+        self.labels.insert(name.clone(), labels);
+        Some(name)
+    }
+
+    /// All names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.labels.keys()
+    }
+
+    /// Whether a namespace is there and within the scope.
+    pub(super) fn counts(&self, name: &str, scope: &NamespaceScope) -> bool {
+        let Some(labels) = self.labels.get(name) else {
+            return false;
+        };
+        scope.only.as_ref().is_none_or(|only| only == name)
+            && (scope.selectors.is_empty() || scope.selectors.iter().any(|selector| selector.selects(labels)))
+    }
+}

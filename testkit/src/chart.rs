@@ -1,0 +1,88 @@
+//! The Helm chart without Helm: its templates use plain values alone, so that a few lines can fill them in.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+/// All templates of a chart, filled in with its default values, ordered by file name, as one text of documents.
+///
+/// # Errors
+/// When a file cannot be read, or a template uses more than `.Values.…` and `.Release.Namespace`.
+pub fn render(chart: &Path, namespace: &str) -> Result<String> {
+    let values = values(&std::fs::read_to_string(chart.join("values.yaml"))?)?;
+    let mut files: Vec<_> =
+        std::fs::read_dir(chart.join("templates"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+    files.sort();
+    let mut out = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: {namespace}\n  labels:\n    app.kubernetes.io/part-of: navarch\n"
+    );
+    for file in files {
+        let text = std::fs::read_to_string(&file)?;
+        let filled = fill(&text, &values, namespace).with_context(|| format!("{}", file.display()))?;
+        write!(out, "---\n{filled}")?;
+    }
+    Ok(out)
+}
+
+/// A template with its actions replaced.
+fn fill(template: &str, values: &Value, namespace: &str) -> Result<String> {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (action, after) = after.split_once("}}").context("an action has no end")?;
+        out.push_str(before);
+        match action.trim() {
+            ".Release.Namespace" => out.push_str(namespace),
+            action => {
+                let path = action.strip_prefix(".Values.").with_context(|| format!("cannot do {action:?}"))?;
+                match values.pointer(&format!("/{}", path.replace('.', "/"))) {
+                    Some(Value::String(text)) => out.push_str(text),
+                    _ => bail!("no value {path}"),
+                }
+            }
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// The values of a file of plain `key: value` lines, sections by two spaces; all as texts.
+fn values(text: &str) -> Result<Value> {
+    let mut all = serde_json::Map::new();
+    let mut section = None;
+    for line in text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty()) {
+        let (key, value) = line.trim().split_once(':').with_context(|| format!("no key in {line:?}"))?;
+        let value = Value::String(value.trim().to_owned());
+        if line.starts_with("  ") {
+            let section: &String = section.as_ref().with_context(|| format!("no section for {line:?}"))?;
+            let members = all.get_mut(section).and_then(Value::as_object_mut).context("a section is an object")?;
+            members.insert(key.to_owned(), value);
+        } else if value == "" {
+            all.insert(key.to_owned(), Value::Object(serde_json::Map::new()));
+            section = Some(key.to_owned());
+        } else {
+            all.insert(key.to_owned(), value);
+        }
+    }
+    Ok(Value::Object(all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_manifests_are_the_chart_with_its_defaults() {
+        let deploy = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy"));
+        let rendered = render(&deploy.join("charts/navarch"), "istio-system").unwrap();
+        let committed = deploy.join("navarch.yaml");
+        if std::env::var_os("REWRITE").is_some() {
+            std::fs::write(&committed, &rendered).unwrap();
+        }
+        let now = std::fs::read_to_string(committed).unwrap_or_default();
+        assert!(now == rendered, "out of date; run: REWRITE=1 cargo test -p navarch-testkit chart");
+    }
+}

@@ -1,0 +1,111 @@
+//! What is written back to a real Kubernetes API server, with the rights that deploy/ gives and no others.
+//!
+//! Needs the programs of `make tools`. The tests share one cluster, and no two write to the same namespace.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly and spawn"
+)]
+
+#[path = "status/addresses.rs"]
+mod addresses;
+#[path = "status/deploy.rs"]
+mod deploy;
+#[path = "status/leaders.rs"]
+mod leaders;
+#[path = "status/roots.rs"]
+mod roots;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use navarch::status;
+use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use serde_json::{Value, json};
+
+/// Where Navarch is deployed.
+const NAMESPACE: &str = "istio-system";
+
+/// A cluster with Navarch's manifests, which notes who was refused what.
+struct Deployed {
+    /// The cluster.
+    cluster: Cluster,
+    /// The API server's record of refused calls.
+    audit: PathBuf,
+    /// Holds the record.
+    _folder: tempfile::TempDir,
+}
+
+impl Deployed {
+    /// Starts a cluster and applies all of deploy/.
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (policy, audit) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        let rules = json!({
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived"],
+            "rules": [{ "level": "Metadata", "userGroups": ["system:serviceaccounts"] }, { "level": "None" }],
+        });
+        std::fs::write(&policy, rules.to_string()).unwrap();
+        let flags =
+            vec![format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
+        let config = ClusterConfig { api_server_flags: flags, ..ClusterConfig::default() };
+        let deployed = Self { cluster: Cluster::start_with(config).await.unwrap(), audit, _folder: folder };
+        deployed.apply();
+        deployed
+    }
+
+    /// Applies the definitions and the manifests as people do, checked by the server.
+    fn apply(&self) {
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+        let apply = |file: &str| {
+            let path = deploy.join(file);
+            self.cluster.kubectl(&["apply", "--validate=strict", "-f", path.to_str().unwrap()], "").unwrap()
+        };
+        apply("charts/navarch/crds/istio.yaml");
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+        self.cluster.kubectl(&wait, "").unwrap();
+        let applied = apply("navarch.yaml");
+        for what in ["deployment.apps/istiod", "service/istiod", "poddisruptionbudget.policy/istiod"] {
+            assert!(applied.contains(what), "{applied}");
+        }
+    }
+
+    /// What Navarch's service account may do.
+    async fn as_navarch(&self) -> status::Cluster {
+        let kubeconfig = self.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+        let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        status::Cluster(kube::Client::try_from(config).unwrap())
+    }
+
+    /// An object as it is now; null when there is none.
+    async fn get(&self, path: &str) -> Value {
+        self.cluster.call("GET", path, "application/json", &Value::Null).await.unwrap_or_default()
+    }
+
+    /// The calls that service accounts were refused.
+    fn refused(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
+        assert!(log.contains("serviceaccount:istio-system:istiod"), "nothing was noted");
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let refused = events.filter(|event| event["responseStatus"]["code"] == 403);
+        refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
+    }
+}
+
+/// Waits until something is so.
+async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
+    let wait = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(30), wait).await.is_ok(), "not so after 30 s: {what}");
+}
