@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo cluster crds bench tools
+.PHONY: test fmt lint unit doc demo cluster crds bench bench-engine tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -44,13 +44,19 @@ demo: tools
 
 # A Kubernetes API server with the sample mesh, to try things on; it says what to export.
 cluster: tools
-	$(CARGO) build $(LOCKED) --package navarch-testkit --bin cluster
+	$(CARGO) build $(LOCKED) --workspace --bin cluster
 	$(or $(CARGO_TARGET_DIR),target)/debug/cluster .
 
 # The committed CRDs, from the types; a test tells when they are out of date.
 crds:
-	$(CARGO) build $(LOCKED) --bin navarch
+	$(CARGO) build $(LOCKED) --workspace --bin navarch
 	$(or $(CARGO_TARGET_DIR),target)/debug/navarch crds > deploy/charts/navarch/crds/istio.yaml
 
-bench:
+# What the engine costs by itself.
+bench-engine:
 	$(CARGO) bench $(LOCKED) --workspace
+
+# What the server costs, seen by simulated Envoys; writes benches/results.
+bench:
+	$(CARGO) build $(LOCKED) --release --workspace --bins
+	scripts/bench $(or $(CARGO_TARGET_DIR),target)/release
