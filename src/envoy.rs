@@ -29,6 +29,7 @@ pub mod sds;
 mod secrets;
 pub mod service_address;
 pub mod stat_prefix;
+pub mod traffic_extension;
 pub mod virtual_service;
 
 #[cfg(test)]

@@ -3,11 +3,14 @@
 use bytes::Bytes;
 
 use super::build::encode;
-use super::patches;
+use super::{patches, traffic_extension};
 use crate::api::names::ResourceName;
 use crate::push::view::View;
 
 /// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-    patches::extension_config(view, name.as_str()).as_ref().map(encode)
+    patches::extension_config(view, name.as_str())
+        .as_ref()
+        .map(encode)
+        .or_else(|| traffic_extension::resource(name, view))
 }

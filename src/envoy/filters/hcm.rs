@@ -30,6 +30,7 @@ use crate::envoy::authentication::AuthenticationOfProxy;
 use crate::envoy::authorization::AuthorizationOfProxy;
 use crate::envoy::build::ads_source;
 use crate::envoy::cidr;
+use crate::envoy::traffic_extension;
 use crate::push::query::Query;
 use crate::push::view::View;
 use crate::registry::model::Service;
@@ -57,6 +58,8 @@ pub struct HttpOptions<'a> {
     pub service: Option<&'a Service>,
     /// Whether hosts that no service knows are resolved by their name.
     pub resolves_unknown_hosts: bool,
+    /// The port by which extensions are chosen: of the workload on the way in, else of the listener. 0 is none.
+    pub port: u16,
 }
 
 impl HttpOptions<'_> {
@@ -73,6 +76,7 @@ impl HttpOptions<'_> {
             may_skip_external_metadata: false,
             service: None,
             resolves_unknown_hosts: false,
+            port: 0,
         }
     }
 }
@@ -126,12 +130,21 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
             options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
         filters.extend(http::metadata_exchange(view, class, skip));
     }
-    if class != ListenerClass::SidecarOutbound {
-        let authorization = view.get(&AuthorizationOfProxy);
+    let extensions = traffic_extension::http_filters(view, class, options.port);
+    let guard = (class != ListenerClass::SidecarOutbound)
+        .then(|| (view.get(&AuthorizationOfProxy), view.get(&AuthenticationOfProxy)));
+    if let Some((authorization, _)) = &guard {
         filters.extend(authorization.custom_http.iter().cloned());
-        filters.extend((*view.get(&AuthenticationOfProxy)).clone());
+    }
+    filters.extend(extensions.authn);
+    if let Some((_, authentication)) = &guard {
+        filters.extend((**authentication).clone());
+    }
+    filters.extend(extensions.authz);
+    if let Some((authorization, _)) = &guard {
         filters.extend(authorization.http.iter().cloned());
     }
+    filters.extend(extensions.rest);
     if protocol == Protocol::GrpcWeb {
         filters.push(http::grpc_web());
     }

@@ -27,6 +27,7 @@ use crate::envoy::names::OutboundCluster;
 use crate::envoy::routes::destination_cluster;
 use crate::envoy::scope;
 use crate::envoy::stat_prefix::{self, StatService};
+use crate::envoy::traffic_extension;
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
 use crate::registry::model::{Service, ServicePort};
@@ -189,11 +190,13 @@ fn complete(
         None => String::new(),
     };
     let mut filters = Vec::new();
-    if class == ListenerClass::Gateway && guard == Guard::Policies {
-        let authorization = view.get(&AuthorizationOfProxy);
-        filters.extend(authorization.custom_tcp.iter().cloned());
-        filters.extend(authorization.tcp.iter().cloned());
-    }
+    let is_guarded = class == ListenerClass::Gateway && guard == Guard::Policies;
+    let authorization = is_guarded.then(|| view.get(&AuthorizationOfProxy));
+    let extensions = traffic_extension::network_filters(view, class, port.number);
+    filters.extend(authorization.iter().flat_map(|guard| guard.custom_tcp.iter().cloned()));
+    filters.extend(extensions.authn.into_iter().chain(extensions.authz));
+    filters.extend(authorization.iter().flat_map(|guard| guard.tcp.iter().cloned()));
+    filters.extend(extensions.rest);
     filters.extend(view.get(&MetricsFiltersOf { class }).tcp.iter().cloned());
     if class == ListenerClass::SidecarOutbound {
         filters.extend(by_name.map(|service| dynamic_forward_proxy::sni_filter(view, service, port.number)));

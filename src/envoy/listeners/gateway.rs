@@ -56,7 +56,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let ports = view.get(&PortsOfListener { name: name.to_owned() });
     let at = ports.first()?;
     let groups: Vec<_> = ports.iter().flat_map(|at| servers_at(view, at).to_vec()).collect();
-    let chains = chains::of_groups(view, name, &groups);
+    let chains = chains::of_groups(view, chains::Place { listener: name, port: at.port }, &groups);
     if chains.is_empty() {
         return None;
     }

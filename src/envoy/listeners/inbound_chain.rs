@@ -22,6 +22,7 @@ use crate::envoy::mtls::MtlsMode;
 use crate::envoy::names::inbound_cluster;
 use crate::envoy::routes::{self, InboundRoute};
 use crate::envoy::stat_prefix::{self, ShortNames, StatService};
+use crate::envoy::traffic_extension;
 use crate::push::view::View;
 use crate::registry::protocol::Protocol;
 
@@ -105,6 +106,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
         view,
         HttpOptions {
             stat_prefix: &stat_prefix,
+            port: target.port(),
             ..HttpOptions::new(CLASS, Routes::Inline(Box::new(routes)), protocol)
         },
     );
@@ -112,6 +114,8 @@ fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
         manager.http2_protocol_options.get_or_insert_default();
     }
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
+    let extensions = traffic_extension::network_filters(view, CLASS, target.port());
+    filters.extend(extensions.authn.into_iter().chain(extensions.authz).chain(extensions.rest));
     filters.push(http_filter(&manager));
     filters
 }
@@ -136,8 +140,11 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
     proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS }).tcp);
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     let authorization = view.get(&AuthorizationOfProxy);
+    let extensions = traffic_extension::network_filters(view, CLASS, of.port);
     filters.extend(authorization.custom_tcp.iter().cloned());
+    filters.extend(extensions.authn.into_iter().chain(extensions.authz));
     filters.extend(authorization.tcp.iter().cloned());
+    filters.extend(extensions.rest);
     filters.extend(view.get(&MetricsFiltersOf { class: CLASS }).tcp.iter().cloned());
     filters.extend(protocol_stack(view, protocol, &proxy, &prefix, &cluster));
     filters

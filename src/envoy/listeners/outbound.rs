@@ -13,6 +13,7 @@ use crate::envoy::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::envoy::filters::listener::{http_inspector, tls_inspector};
 use crate::envoy::filters::network::http_filter;
 use crate::envoy::scope::{self, OutboundPolicy};
+use crate::envoy::traffic_extension;
 use crate::push::view::View;
 
 /// The chain that takes what no service's chain does.
@@ -22,7 +23,7 @@ const PASSTHROUGH_CHAIN: &str = "PassthroughFilterChain";
 pub(super) fn build(view: &View<'_>, name: &str, planned: &PlannedListener) -> Listener {
     let mut chains: Vec<Chain> = Vec::new();
     for (place, group) in planned.groups.iter().enumerate() {
-        let built: Vec<Chain> = group.iter().flat_map(|part| chains_of(view, name, part)).collect();
+        let built: Vec<Chain> = group.iter().flat_map(|part| chains_of(view, name, planned.port, part)).collect();
         if place == 0 {
             chains = built;
         } else {
@@ -38,15 +39,15 @@ pub(super) fn http_listener(view: &View<'_>, name: &str, planned: &PlannedListen
 }
 
 /// The chains of a part of the plan.
-fn chains_of(view: &View<'_>, name: &str, part: &Part) -> Vec<Chain> {
+fn chains_of(view: &View<'_>, name: &str, port: u16, part: &Part) -> Vec<Chain> {
     match part {
         Part::Tcp(tcp) => l4_chains::of_service(view, tcp),
-        Part::Http(http) => vec![http_chain(view, name, http)],
+        Part::Http(http) => vec![http_chain(view, name, port, http)],
     }
 }
 
 /// A chain for HTTP, its routes by name.
-fn http_chain(view: &View<'_>, name: &str, part: &HttpPart) -> Chain {
+fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpPart) -> Chain {
     let service =
         part.resolved_by_name.as_ref().and_then(|(egress, service)| scope::listener_service(view, *egress, service));
     let manager = connection_manager(
@@ -55,12 +56,17 @@ fn http_chain(view: &View<'_>, name: &str, part: &HttpPart) -> Chain {
             stat_prefix: &format!("outbound_{name}"),
             use_remote_address: view.mesh().settings.sidecar_use_remote_address,
             may_skip_external_metadata: true,
+            port,
             service: service.as_deref(),
             resolves_unknown_hosts: scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
             ..HttpOptions::new(ListenerClass::SidecarOutbound, Routes::Rds(part.routes.clone()), part.protocol)
         },
     );
-    let mut chain = Chain { filters: vec![http_filter(&manager)], ..Chain::default() };
+    let extensions = traffic_extension::network_filters(view, ListenerClass::SidecarOutbound, port);
+    let mut filters = extensions.authn;
+    filters.extend(extensions.authz.into_iter().chain(extensions.rest));
+    filters.push(http_filter(&manager));
+    let mut chain = Chain { filters, ..Chain::default() };
     if part.sniffs {
         chain.application_protocols = plaintext_http(view);
         chain.transport_protocol = RAW_BUFFER;

@@ -9,34 +9,44 @@ use crate::envoy::filters::downstream_tls::{self, Payload};
 use crate::envoy::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::envoy::filters::network::http_filter;
 use crate::envoy::gateway::{Handling, PlannedServer, ServerGroup};
+use crate::envoy::traffic_extension;
 use crate::push::view::View;
 use crate::registry::protocol::Protocol;
 
+/// The listener that chains are made for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// Its name.
+    pub(super) listener: &'a str,
+    /// Its port.
+    pub(super) port: u16,
+}
+
 /// The chains of all servers of a listener.
-pub(super) fn of_groups(view: &View<'_>, listener: &str, groups: &[ServerGroup]) -> Vec<GatewayChain> {
+pub(super) fn of_groups(view: &View<'_>, at: Place<'_>, groups: &[ServerGroup]) -> Vec<GatewayChain> {
     let mut chains = Vec::new();
     let mut taken = l4::TakenSni::default();
     for group in groups {
         if group.key.protocol.is_http() {
             // Plain HTTP shows its host only within requests: routes tell the servers apart.
-            let chain = http_chain(view, listener, "", group.key.protocol, &group.route_name);
+            let chain = http_chain(view, at, "", group.key.protocol, &group.route_name);
             chains.push(GatewayChain { chain, tls: None });
             continue;
         }
         for server in &group.servers {
-            chains.extend(of_server(view, listener, server, &mut taken));
+            chains.extend(of_server(view, at, server, &mut taken));
         }
     }
     chains
 }
 
 /// The chains of a server that is not plain HTTP.
-fn of_server(view: &View<'_>, listener: &str, server: &PlannedServer, taken: &mut l4::TakenSni) -> Vec<GatewayChain> {
+fn of_server(view: &View<'_>, at: Place<'_>, server: &PlannedServer, taken: &mut l4::TakenSni) -> Vec<GatewayChain> {
     match server.handling() {
         // Such servers have groups of their own.
         Handling::Http => Vec::new(),
         Handling::Https(tls) => {
-            let chain = http_chain(view, listener, &server.server.name, server.protocol, &server.route_name);
+            let chain = http_chain(view, at, &server.server.name, server.protocol, &server.route_name);
             vec![ending_tls(view, server, tls, Payload::Http, chain)]
         }
         Handling::EndTls(tls) => {
@@ -72,13 +82,14 @@ fn ending_tls(
 }
 
 /// A chain for HTTP, its routes by name. `stat_prefix` is empty where the listener's name is to count.
-fn http_chain(view: &View<'_>, listener: &str, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
+fn http_chain(view: &View<'_>, at: Place<'_>, stat_prefix: &str, protocol: Protocol, routes: &str) -> Chain {
     let mut manager = connection_manager(
         view,
         HttpOptions {
-            stat_prefix: &format!("outbound_{listener}"),
+            stat_prefix: &format!("outbound_{}", at.listener),
             use_remote_address: true,
             may_skip_external_metadata: true,
+            port: at.port,
             ..HttpOptions::new(ListenerClass::Gateway, Routes::Rds(routes.to_owned()), protocol)
         },
     );
@@ -88,5 +99,9 @@ fn http_chain(view: &View<'_>, listener: &str, stat_prefix: &str, protocol: Prot
     }
     manager.http_protocol_options.get_or_insert_default();
     view.derived(&TopologyOfProxy).apply(&mut manager);
-    Chain { filters: vec![http_filter(&manager)], ..Chain::default() }
+    let extensions = traffic_extension::network_filters(view, ListenerClass::Gateway, at.port);
+    let mut filters = extensions.authn;
+    filters.extend(extensions.authz.into_iter().chain(extensions.rest));
+    filters.push(http_filter(&manager));
+    Chain { filters, ..Chain::default() }
 }
