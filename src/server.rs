@@ -26,7 +26,7 @@ use crate::api::mesh::MeshConfig;
 use crate::api::settings::Settings;
 use crate::envoy::EnvoyTranslator;
 use crate::push::worker::{self, Debounce};
-use crate::source::{FileSource, FileSourceConfig, MeshFileSource, MeshFileSourceConfig};
+use crate::source::{FileSource, FileSourceConfig, KeyConfig, KeyFetching, MeshFileSource, MeshFileSourceConfig};
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
 
@@ -40,6 +40,8 @@ pub struct Config {
     pub settings: Settings,
     /// How changes are gathered.
     pub debounce: Debounce,
+    /// How the keys of token issuers are fetched.
+    pub keys: KeyConfig,
     /// The directory of configuration.
     pub config_dir: PathBuf,
     /// The file of the mesh config, if there is one.
@@ -146,13 +148,19 @@ fn start_sources(
     spawn("mesh config", tasks, async move {
         until(&stopped, mesh.run(to_pump_mesh, reload_mesh)).await.map_or(Ok(()), finish)
     });
-    let pump = pump::Pump { push: push.clone(), problems: problems.clone() };
+    let (to_keys, demands) = mpsc::channel(BATCHES);
+    let (to_pump_keys, key_batches) = mpsc::channel(BATCHES);
+    let keys = KeyFetching::new(config.keys.clone());
     let stopped = stop.clone();
-    spawn(
-        "pump",
-        tasks,
-        async move { until(&stopped, pump.run(vec![mesh_batches, batches])).await.map_or(Ok(()), finish) },
-    );
+    spawn("keys", tasks, async move {
+        until(&stopped, keys.run(demands, to_pump_keys)).await;
+        Ok(())
+    });
+    let pump = pump::Pump { push: push.clone(), problems: problems.clone(), keys: to_keys };
+    let stopped = stop.clone();
+    spawn("pump", tasks, async move {
+        until(&stopped, pump.run(vec![mesh_batches, batches, key_batches])).await.map_or(Ok(()), finish)
+    });
 }
 
 /// An outcome as a task's.

@@ -13,16 +13,21 @@
 #[cfg(test)]
 mod conformance;
 mod files;
+mod keys;
 mod mesh_files;
 mod problem;
 
 use std::sync::Arc;
 
 use crate::api::any_object::AnyObject;
+use crate::api::key_source::KeySource;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
 use crate::api::object::ObjectRef;
 
 pub use files::{FileSource, FileSourceConfig};
+pub use keys::{
+    AddressPolicy, DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching,
+};
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use problem::{Fault, Place, Problem};
 
@@ -43,6 +48,8 @@ pub enum SourceEvent {
     MeshConfig(Arc<MeshConfig>),
     /// The networks of the mesh, at start and whenever they change.
     MeshNetworks(Arc<MeshNetworks>),
+    /// The keys of a token issuer, at first and whenever they change; `None` where they are believed no more.
+    Keys(KeySource, Option<Arc<str>>),
     /// All problems of one place, in place of those told of it before; none when it is well again.
     Problems {
         /// The file, or whatever else the source reads.

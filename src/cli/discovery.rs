@@ -8,8 +8,10 @@ use clap::Args;
 
 use super::environment;
 use crate::admin::Build;
+use crate::api;
 use crate::push::worker::Debounce;
 use crate::server::{self, Config, ListenAddress};
+use crate::source::{AddressPolicy, KeyConfig};
 
 /// Run the control plane: read configuration, serve xDS to proxies.
 ///
@@ -87,6 +89,7 @@ impl Discovery {
         Ok(Config {
             settings,
             debounce: debounce()?,
+            keys: keys()?,
             config_dir: self.config_dir,
             mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
             networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
@@ -106,6 +109,25 @@ impl Discovery {
         let started = if self.log_as_json { log.json().try_init() } else { log.try_init() };
         started.map_err(|error| anyhow::anyhow!("no log: {error}"))
     }
+}
+
+/// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and `NAVARCH_JWKS_ALLOW_LOOPBACK`, which
+/// lets policies name servers on the control plane's own machine.
+fn keys() -> anyhow::Result<KeyConfig> {
+    let set = |name: &str| environment::variable(name).filter(|value| !value.is_empty());
+    let refresh = match set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL") {
+        None => Duration::from_mins(20),
+        Some(text) => api::duration::Duration::parse(&text)
+            .ok()
+            .and_then(api::duration::Duration::as_std)
+            .filter(|interval| !interval.is_zero())
+            .with_context(|| format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is no duration"))?,
+    };
+    let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
+    let blocked = AddressPolicy::parse_ranges(&ranges)
+        .with_context(|| format!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?} is no list of ranges"))?;
+    let allow_loopback = set("NAVARCH_JWKS_ALLOW_LOOPBACK").is_some_and(|value| value == "true");
+    Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
 }
 
 /// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`: obeyed when set, else changes are pushed at once.

@@ -1,5 +1,6 @@
 //! From sources to the push thread.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -7,9 +8,12 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::admin::Problems;
+use crate::api::any_object::AnyObject;
+use crate::api::duration::Duration;
+use crate::api::object::Kind;
 use crate::push::worker::{Ended, PushHandle};
 use crate::push::world::Change;
-use crate::source::{Batch, Fault, Problem, SourceEvent};
+use crate::source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
 
 /// Takes batches of events and hands them on as changes; keeps and logs what sources could not read.
 pub(super) struct Pump {
@@ -17,6 +21,8 @@ pub(super) struct Pump {
     pub(super) push: PushHandle,
     /// Where problems are kept.
     pub(super) problems: Problems,
+    /// Who fetches the keys that policies name.
+    pub(super) keys: mpsc::Sender<Demand>,
 }
 
 impl Pump {
@@ -30,21 +36,39 @@ impl Pump {
         while let Some((_, batch)) = batches.next().await {
             let mut changes = Vec::with_capacity(batch.len());
             let mut synced = 0;
+            let mut demands = Vec::new();
             for event in batch {
                 match event {
-                    SourceEvent::Added(object) | SourceEvent::Updated(object) => changes.push(Change::Put(object)),
-                    SourceEvent::Deleted(name) => changes.push(Change::Removed(name)),
+                    SourceEvent::Added(object) | SourceEvent::Updated(object) => {
+                        demands.extend(demand_of(&object));
+                        changes.push(Change::Put(object));
+                    }
+                    SourceEvent::Deleted(name) => {
+                        if name.kind == Kind::RequestAuthentication {
+                            demands.push(Demand::Of(name.name.clone(), BTreeMap::new()));
+                        }
+                        changes.push(Change::Removed(name));
+                    }
                     SourceEvent::MeshConfig(config) => changes.push(Change::Mesh(config)),
                     SourceEvent::MeshNetworks(networks) => changes.push(Change::Networks(networks)),
+                    SourceEvent::Keys(source, keys) => changes.push(Change::Keys(source, keys)),
                     SourceEvent::Problems { place, problems } => self.note(place, problems),
                     SourceEvent::FullSync => synced += 1,
                 }
+            }
+            for demand in demands {
+                // Whoever fetches ends only when the process does.
+                _ = self.keys.send(demand).await;
             }
             if !changes.is_empty() {
                 self.push.change(changes).await?;
             }
             if synced > 0 {
                 unsynced = usize::saturating_sub(unsynced, synced);
+                if unsynced == 1 {
+                    // All others are there; what they demand is known.
+                    _ = self.keys.send(Demand::Complete).await;
+                }
                 if unsynced == 0 {
                     self.push.full_sync().await?;
                 }
@@ -66,4 +90,14 @@ impl Pump {
         }
         self.problems.set(place, problems);
     }
+}
+
+/// The keys that an object demands, if it is of the kind that does.
+fn demand_of(object: &AnyObject) -> Option<Demand> {
+    let AnyObject::RequestAuthentication(policy) = object else { return None };
+    let wanted = policy.spec.jwt_rules.iter().filter_map(|rule| {
+        let timeout = rule.timeout.and_then(Duration::as_std);
+        Some((rule.key_source()?, timeout.unwrap_or(DEFAULT_KEY_TIMEOUT)))
+    });
+    Some(Demand::Of(policy.meta.key(), wanted.collect()))
 }
