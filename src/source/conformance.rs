@@ -87,7 +87,7 @@ impl<S: SourceUnderTest> Listener<S> {
                 self.problems.insert(place.to_string(), problems.clone());
             }
             SourceEvent::FullSync => assert!(!std::mem::replace(&mut self.synced, true), "in sync twice"),
-            SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) => {}
+            SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..) => {}
         }
         event
     }
@@ -117,7 +117,10 @@ impl<S: SourceUnderTest> Listener<S> {
                 SourceEvent::Updated(object) => brief('~', &object.object_ref().to_string()),
                 SourceEvent::Deleted(reference) => brief('-', &reference.to_string()),
                 SourceEvent::FullSync => "synced".to_owned(),
-                SourceEvent::Problems { .. } | SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) => continue,
+                SourceEvent::Problems { .. }
+                | SourceEvent::MeshConfig(_)
+                | SourceEvent::MeshNetworks(_)
+                | SourceEvent::Keys(..) => continue,
             };
         }
     }

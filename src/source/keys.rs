@@ -14,10 +14,11 @@ mod ring;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 pub use address::AddressPolicy;
 pub use fetch::{FetchError, Fetcher};

@@ -47,6 +47,7 @@ impl Files {
         let brief = |event| match event {
             SourceEvent::MeshConfig(config) => format!("mesh {}", config.root_namespace),
             SourceEvent::MeshNetworks(networks) => format!("networks {}", networks.networks.len()),
+            SourceEvent::Keys(source, _) => format!("keys of {source}"),
             SourceEvent::Problems { problems, .. } if problems.is_empty() => "well".to_owned(),
             SourceEvent::Problems { problems, .. } => {
                 let text: Vec<_> = problems.iter().map(ToString::to_string).collect();

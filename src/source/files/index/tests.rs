@@ -38,7 +38,10 @@ impl Told {
             SourceEvent::Problems { problems, .. } => {
                 problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
             }
-            SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::FullSync => "?".to_owned(),
+            SourceEvent::MeshConfig(_)
+            | SourceEvent::MeshNetworks(_)
+            | SourceEvent::Keys(..)
+            | SourceEvent::FullSync => "?".to_owned(),
         };
         self.index.settle().into_iter().map(brief).collect()
     }
