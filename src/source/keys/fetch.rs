@@ -210,6 +210,7 @@ mod tests {
     const TIMEOUT: Duration = Duration::from_secs(5);
 
     /// A server that answers each connection with the next of these; gives its address.
+    #[expect(clippy::disallowed_methods, reason = "the server ends with the test")]
     async fn server(answers: Vec<String>) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
