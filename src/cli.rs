@@ -3,7 +3,6 @@
 mod crds;
 mod discovery;
 pub mod environment;
-mod security;
 mod version;
 
 use clap::{Parser, Subcommand};

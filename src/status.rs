@@ -3,6 +3,7 @@
 //! ```text
 //! Election ──leads──▶ RootCertificates   (a ConfigMap with the mesh's roots in every namespace)
 //!    │  ▲             AddressAllocation  (status.addresses of ServiceEntries)
+//!    │  │             Analysis           (status.validationMessages of Istio's objects)
 //!  Lease └── DefaultRevision
 //! ```
 //!
@@ -12,9 +13,11 @@
 mod address_pool;
 mod allocation;
 mod allocator;
+mod analysis;
 mod cluster;
 mod default_revision;
 mod election;
+mod findings;
 mod lease;
 mod lock;
 mod namespaces;
@@ -22,6 +25,7 @@ mod root_certificates;
 
 pub use address_pool::Range;
 pub use allocator::AddressAllocation;
+pub use analysis::Analysis;
 pub use cluster::Cluster;
 pub use default_revision::DefaultRevision;
 pub use election::{Election, Timing};

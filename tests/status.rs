@@ -12,6 +12,8 @@
 
 #[path = "status/addresses.rs"]
 mod addresses;
+#[path = "status/analysis.rs"]
+mod analysis;
 #[path = "status/deploy.rs"]
 mod deploy;
 #[path = "status/leaders.rs"]

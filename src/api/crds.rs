@@ -23,6 +23,29 @@ pub fn documents() -> Vec<Value> {
     KINDS.iter().map(document::document).collect()
 }
 
+/// A kind as the API server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinedKind {
+    /// The group.
+    pub group: String,
+    /// The version to read and write.
+    pub version: &'static str,
+    /// The kind as it stands in `kind:`.
+    pub kind: &'static str,
+    /// Its plural, as it stands in URLs.
+    pub plural: &'static str,
+}
+
+/// The kinds that are defined, in the order of their groups and names.
+pub fn kinds() -> impl Iterator<Item = DefinedKind> {
+    KINDS.iter().map(|kind| DefinedKind {
+        group: format!("{}.istio.io", kind.group),
+        version: kind.versions.first().copied().unwrap_or("v1"),
+        kind: kind.kind,
+        plural: kind.plural,
+    })
+}
+
 /// The definitions of all kinds as YAML documents.
 #[must_use]
 pub fn yaml() -> String {

@@ -3,8 +3,8 @@
 use schemars::{Schema, SchemaGenerator};
 
 use crate::api::istio::{
-    AuthorizationPolicy, DestinationRule, Gateway, PeerAuthentication, RequestAuthentication, ServiceEntry, Sidecar,
-    Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
 
 /// A kind to define.
@@ -83,6 +83,16 @@ pub(super) const KINDS: &[KindNames] = &[
         needs: Spec::Optional,
     },
     KindNames {
+        kind: "EnvoyFilter",
+        plural: "envoyfilters",
+        short: &[],
+        group: "networking",
+        versions: &["v1alpha3"],
+        columns: &[],
+        spec: SchemaGenerator::subschema_for::<EnvoyFilter>,
+        needs: Spec::Optional,
+    },
+    KindNames {
         kind: "Gateway",
         plural: "gateways",
         short: &["gw"],
@@ -90,6 +100,16 @@ pub(super) const KINDS: &[KindNames] = &[
         versions: NETWORKING,
         columns: &[],
         spec: SchemaGenerator::subschema_for::<Gateway>,
+        needs: Spec::Optional,
+    },
+    KindNames {
+        kind: "ProxyConfig",
+        plural: "proxyconfigs",
+        short: &[],
+        group: "networking",
+        versions: &["v1beta1"],
+        columns: &[],
+        spec: SchemaGenerator::subschema_for::<ProxyConfig>,
         needs: Spec::Optional,
     },
     KindNames {
@@ -139,6 +159,16 @@ pub(super) const KINDS: &[KindNames] = &[
         versions: NETWORKING,
         columns: &[Column::Age, Column::Field("Address", ".spec.address", "The address of the workload")],
         spec: SchemaGenerator::subschema_for::<WorkloadEntry>,
+        needs: Spec::Required,
+    },
+    KindNames {
+        kind: "WorkloadGroup",
+        plural: "workloadgroups",
+        short: &["wg"],
+        group: "networking",
+        versions: NETWORKING,
+        columns: &[Column::Age],
+        spec: SchemaGenerator::subschema_for::<WorkloadGroup>,
         needs: Spec::Required,
     },
     KindNames {

@@ -36,6 +36,10 @@ pub(super) fn structural(schema: &Value, definitions: &Map<String, Value>) -> Va
                 let fields = value.as_object().into_iter().flatten();
                 fields.map(|(name, field)| (name.clone(), structural(field, definitions))).collect()
             }
+            "additionalProperties" if *value == json!(true) => {
+                out.insert("x-kubernetes-preserve-unknown-fields".to_owned(), json!(true));
+                continue;
+            }
             "items" | "additionalProperties" => structural(value, definitions),
             "patternProperties" => match value.as_object().and_then(|patterns| patterns.values().next()) {
                 // Kubernetes does not know patterns of names: a rule says which are good.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, WorkloadSelector};
 
 /// `networking.istio.io/EnvoyFilter`: patches of the resources that proxies get.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyFilter {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -23,7 +24,7 @@ pub struct EnvoyFilter {
 }
 
 /// One patch.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigPatch {
     /// What kind of thing it is made to.
@@ -82,7 +83,7 @@ wire_enum! {
 }
 
 /// Which things are patched. At most one of the object matches may be set, the one that suits the kind of thing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyConfigMatch {
     /// For whom they are generated.
@@ -100,7 +101,7 @@ pub struct EnvoyConfigMatch {
 }
 
 /// For which proxies a patch is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyMatch {
     /// A regular expression that the version of the proxy's agent must match somewhere; empty is any version.
@@ -110,7 +111,7 @@ pub struct ProxyMatch {
 }
 
 /// Which clusters are patched. What is empty or 0 matches all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterMatch {
     /// The port in the cluster's name.
@@ -124,7 +125,7 @@ pub struct ClusterMatch {
 }
 
 /// Which route configurations are patched. What is empty or 0 matches all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteConfigurationMatch {
     /// The port that the routes are for.
@@ -140,7 +141,7 @@ pub struct RouteConfigurationMatch {
 }
 
 /// Which virtual hosts are patched.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VirtualHostMatch {
     /// The name, `host:port`; empty is any.
@@ -152,7 +153,7 @@ pub struct VirtualHostMatch {
 }
 
 /// Which routes are patched.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteMatch {
     /// The name; empty is any.
@@ -176,7 +177,7 @@ wire_enum! {
 }
 
 /// Which listeners are patched. What is empty or 0 matches all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerMatch {
     /// The port of the listener; of a filter chain, where all ports share a listener.
@@ -192,7 +193,7 @@ pub struct ListenerMatch {
 }
 
 /// Which filter chains are patched. What is empty or 0 matches all.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerFilterChainMatch {
     /// The name.
@@ -201,6 +202,8 @@ pub struct ListenerFilterChainMatch {
     pub sni: String,
     /// The transport that it takes: `raw_buffer` or `tls`.
     pub transport_protocol: String,
+    /// The name of its transport socket. Read by nothing.
+    pub transport_socket: String,
     /// Application protocols, joined by commas, all of which it takes.
     pub application_protocols: String,
     /// Which network filters.
@@ -210,7 +213,7 @@ pub struct ListenerFilterChainMatch {
 }
 
 /// Which network filters are patched, or hold the HTTP filters that are.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FilterMatch {
     /// The name.
@@ -220,7 +223,7 @@ pub struct FilterMatch {
 }
 
 /// Which HTTP filters are patched.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SubFilterMatch {
     /// The name.
@@ -228,7 +231,7 @@ pub struct SubFilterMatch {
 }
 
 /// What of a waypoint is patched.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointMatch {
     /// The service port.
@@ -240,7 +243,7 @@ pub struct WaypointMatch {
 }
 
 /// Which route of a waypoint is patched.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaypointRouteMatch {
     /// The name.
@@ -286,7 +289,7 @@ wire_enum! {
 }
 
 /// What is done to the things that match.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnvoyPatch {
     /// What is done.

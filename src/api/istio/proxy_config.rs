@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::PolicyWorkloadSelector;
 
 /// `networking.istio.io/ProxyConfig`: what of the mesh's proxy settings some workloads have otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyConfig {
     /// The workloads it is for; `None` is all of the namespace, or of the mesh in the root namespace.
@@ -21,7 +22,7 @@ pub struct ProxyConfig {
 }
 
 /// Which image a proxy runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProxyImage {
     /// The flavour, such as `distroless`.

@@ -79,6 +79,7 @@ pub struct ValidationMessage {
 #[serde(rename_all = "camelCase", default)]
 pub struct MessageType {
     /// Its name.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// Its code, such as `IST0101`.
     pub code: String,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::WorkloadEntry;
 use crate::api::mesh::ReadinessProbe;
 
 /// `networking.istio.io/WorkloadGroup`: the model for the WorkloadEntries of workloads that register themselves.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroup {
     /// Metadata for the entries.
@@ -20,7 +21,7 @@ pub struct WorkloadGroup {
 }
 
 /// Metadata that every entry of a group gets.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkloadGroupMetadata {
     /// Labels.

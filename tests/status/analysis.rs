@@ -1,0 +1,59 @@
+//! Validation messages.
+
+use std::time::Duration;
+
+use navarch::status::Analysis;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Deployed, until};
+
+/// Writes a VirtualService of a revision.
+fn put(deployed: &Deployed, name: &str, routes: &Value, revision: &str) {
+    let service = json!({
+        "apiVersion": "networking.istio.io/v1",
+        "kind": "VirtualService",
+        "metadata": { "name": name, "namespace": "default", "labels": { "istio.io/rev": revision } },
+        "spec": { "hosts": ["a"], "http": routes },
+    });
+    deployed.cluster.apply(&service.to_string()).unwrap();
+}
+
+/// A VirtualService as it is now.
+async fn get(deployed: &Deployed, name: &str) -> Value {
+    let path = format!("/apis/networking.istio.io/v1/namespaces/default/virtualservices/{name}");
+    deployed.get(&path).await
+}
+
+pub(crate) async fn is_told_and_taken_back(deployed: &Deployed) {
+    let good = json!([{ "route": [{ "destination": { "host": "a" } }] }]);
+    put(deployed, "broken", &json!([{}]), "default");
+    put(deployed, "good", &good, "default");
+    put(deployed, "other", &json!([{}]), "canary");
+    let cluster = deployed.as_navarch().await;
+    let analysis = Analysis { cluster, interval: Duration::from_millis(100), revision: "default".to_owned() };
+    let stop = CancellationToken::new();
+    let task = tokio::spawn(analysis.run(stop.clone()));
+    let told = async || get(deployed, "broken").await["status"]["validationMessages"].clone();
+    until("the fault is told", async || told().await[0]["type"]["code"] == "IST0106").await;
+    let status = get(deployed, "broken").await["status"].clone();
+    assert_eq!(status["observedGeneration"], "1");
+    assert_eq!(status["validationMessages"][0]["level"], "ERROR");
+
+    // A condition of somebody else stays, and once all is right nothing is written any more.
+    let condition = json!({ "status": { "conditions": [{ "type": "Mine", "status": "True" }] } });
+    let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/broken/status";
+    deployed.cluster.call("PATCH", path, "application/merge-patch+json", &condition).await.unwrap();
+    put(deployed, "broken", &good, "default");
+    until("a mended object has no faults", async || told().await == json!([])).await;
+    let broken = get(deployed, "broken").await;
+    assert_eq!(broken["status"]["conditions"][0]["type"], "Mine");
+    assert_eq!(broken["status"]["observedGeneration"], "2");
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(get(deployed, "broken").await["metadata"]["resourceVersion"], broken["metadata"]["resourceVersion"]);
+    for untouched in ["good", "other"] {
+        assert_eq!(get(deployed, untouched).await["status"], Value::Null);
+    }
+    stop.cancel();
+    task.await.unwrap();
+}
