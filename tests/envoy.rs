@@ -22,6 +22,8 @@ mod accepts;
 mod case;
 #[path = "parity/input.rs"]
 mod input;
+#[path = "envoy/policy.rs"]
+mod policy;
 #[path = "envoy/secrets.rs"]
 mod secrets;
 #[path = "envoy/traffic.rs"]

@@ -18,6 +18,8 @@ mod operation;
 mod provider;
 mod rule;
 mod source;
+#[cfg(test)]
+mod tests;
 mod trust_domains;
 
 use std::collections::BTreeMap;
