@@ -1,8 +1,8 @@
 //! What RequestAuthentications make of requests: Envoy's validation of tokens.
 //!
 //! A token that is there must be valid; one that is missing is no fault, AuthorizationPolicies say what may be done without.
-//! Keys that are fetched come from the snapshot; while there are none, no token of their issuer is believed, for a set without
-//! keys verifies nothing. (istiod sends a key whose private half it says it has thrown away.)
+//! Keys that are fetched come from the snapshot; while there are none, no token of their issuer is believed: the key that is
+//! sent then has no private half. (istiod sends one whose private half it says it has thrown away.)
 //! Agrees with Istio's `pilot/pkg/security/authn/policy_applier.go` otherwise.
 
 mod keys;

@@ -40,6 +40,7 @@ async fn open(policies: &str) -> Result<(Bookshop, Navarch, Envoy)> {
     let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
     let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
     gateway.wait_ready().await?;
+    ensure!(gateway.stats().await?.rejected() == 0, "{}", gateway.output());
     Ok((shop, navarch, gateway))
 }
 

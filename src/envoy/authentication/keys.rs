@@ -15,8 +15,12 @@ use crate::envoy::filters::provider;
 use crate::envoy::names::OutboundCluster;
 use crate::push::view::View;
 
-/// A set without keys: no signature is verified by it.
-const NO_KEYS: &str = r#"{"keys":[]}"#;
+/// A set that verifies nothing, for Envoy takes none without a key.
+///
+/// Its key is a point on the curve P-256 that was not made from a private key: its x is the SHA-256 of
+/// `navarch: nobody has the key of this point 0` (0 is the first number that gives a point), its y the smaller of the two. To
+/// sign for it one would have to break the curve.
+const NO_KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","x":"rkhpANiY5T-ItSDbmi2cZrsckltJzu6zllb-88gcORs","y":"DQW0zXEeN8oYJdUnRMhRYnvRDJi7U_EenTfRArpzUp8"}]}"#;
 
 /// How long fetching may take where nothing is said.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -99,7 +103,18 @@ impl Address {
 
 #[cfg(test)]
 mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use sha2::{Digest, Sha256};
+
     use super::*;
+
+    #[test]
+    fn nobodys_key_is_made_from_its_label() {
+        let label = "navarch: nobody has the key of this point 0";
+        let x = URL_SAFE_NO_PAD.encode(Sha256::digest(label));
+        assert!(NO_KEYS.contains(&format!("\"x\":\"{x}\"")));
+    }
 
     #[test]
     fn addresses_have_a_port() {
