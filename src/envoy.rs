@@ -10,6 +10,7 @@ pub mod cidr;
 mod clusters;
 pub mod config_info;
 mod config_objects;
+pub mod constraints;
 pub mod destination_rule;
 mod endpoints;
 mod extensions;

@@ -38,13 +38,9 @@ use super::{input, secrets};
 const NOT_HERE: [&str; 3] = ["Invalid path: /", "unable to open file '/", "cannot bind '/"];
 
 /// Cases in which Envoy refuses what istiod sends, too, and Navarch still sends the same.
-const AS_ISTIOD: [&str; 3] = [
+const AS_ISTIOD: [&str; 1] = [
     // Names certificate files that only its pods have.
     "destinationrule/tls-modes",
-    // A dynamic forward proxy cluster over plain TLS settings, which stock Envoy wants allowed explicitly.
-    "serviceentry/dynamic-dns",
-    // A redirect that changes nothing becomes a route without an action.
-    "virtualservice/redirects",
 ];
 
 /// Everything one proxy gets, by type and name.

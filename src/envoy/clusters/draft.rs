@@ -69,7 +69,13 @@ impl Draft {
 
     /// The cluster as it is sent.
     pub(super) fn finish(self) -> Cluster {
-        let Self { mut cluster, discovery, endpoints, http, metadata } = self;
+        let Self { mut cluster, mut discovery, endpoints, http, metadata } = self;
+        if let Discovery::Dynamic(config) = &mut discovery
+            && http.leaves_names_unchecked()
+        {
+            // Envoy refuses the cluster unless it is told that this is meant; istiod does not tell it where there is no TLS.
+            config.allow_insecure_cluster_options = true;
+        }
         if discovery == Discovery::Eds {
             cluster.eds_cluster_config =
                 Some(EdsClusterConfig { eds_config: Some(ads_source()), service_name: cluster.name.clone() });

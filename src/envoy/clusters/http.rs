@@ -61,6 +61,12 @@ pub(super) enum HttpVersion {
 struct PreservesHeaderCase;
 
 impl HttpOptions {
+    /// Whether something is said of HTTP, but not that the upstream's names are taken from requests and checked.
+    pub(super) fn leaves_names_unchecked(&self) -> bool {
+        let checks = |upstream: &UpstreamHttpProtocolOptions| upstream.auto_sni && upstream.auto_san_validation;
+        *self != Self::default() && !self.upstream.as_ref().is_some_and(checks)
+    }
+
     /// For traffic to places that no service names.
     pub(super) fn passthrough(view: &View<'_>) -> Self {
         Self {

@@ -15,6 +15,7 @@ use crate::api::istio::{
 };
 use crate::api::object::{NamespacedName, Object};
 use crate::api::validation::{MAX_PATCHES, MAX_PROXY_VERSION};
+use crate::envoy::constraints;
 use crate::push::query::Query;
 use crate::push::view::View;
 use crate::registry::model::Labels;
@@ -116,6 +117,11 @@ impl Patch {
             Some(value) => {
                 let message =
                     patch_value(config.apply_to, value, UnknownFields::Skip).map_err(|error| error.to_string())?;
+                // A value to be merged is part of a message only; extension configs are completed by the agent.
+                let is_whole = !patch.operation.merges() && patch.operation != PatchOperation::Remove;
+                if is_whole && config.apply_to != ApplyTo::ExtensionConfig {
+                    constraints::check(&message).map_err(|fault| format!("Envoy would refuse its value: {fault}"))?;
+                }
                 let bytes = codec().encode(&message);
                 Some(PatchValue { message, bytes })
             }
@@ -146,6 +152,12 @@ impl Patch {
     /// The value as a message to be added. `M` must be the type that goes with `apply_to`.
     pub(super) fn value<M: Message + Default>(&self) -> Option<M> {
         M::decode(self.value.as_ref()?.bytes.as_slice()).ok()
+    }
+
+    /// Whether the value has this name.
+    pub(super) fn names_value(&self, name: &str) -> bool {
+        let own = self.message().and_then(|message| message.get_field_by_name("name"));
+        own.is_some_and(|own| own.as_str() == Some(name))
     }
 
     /// How people are told of the patch.

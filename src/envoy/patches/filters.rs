@@ -18,6 +18,16 @@ use crate::push::view::View;
 /// The filter that holds HTTP filters.
 const CONNECTION_MANAGER: &str = "envoy.filters.network.http_connection_manager";
 
+/// The HTTP filter that ends a chain of them.
+const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router";
+/// The network filters that end a chain.
+const TERMINAL: [&str; 4] = [
+    "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
+    "envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+    "envoy.extensions.filters.network.redis_proxy.v3.RedisProxy",
+    "envoy.extensions.filters.network.thrift_proxy.v3.ThriftProxy",
+];
+
 /// Makes patches to the filters of a chain. `patches` are those that name the chain, of all kinds and in order.
 pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut Vec<Filter>) {
     let of_filters: Vec<&Patch> =
@@ -27,6 +37,11 @@ pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut V
         let matches = |filter: &Filter| is_wanted(wanted, &filter.name);
         place(filters, patch.operation, patch.value::<Filter>(), wanted.is_some(), matches);
     }
+    let ends = |filter: &Filter| match &filter.config_type {
+        Some(filter::ConfigType::TypedConfig(config)) => TERMINAL.iter().any(|name| config.type_url.ends_with(name)),
+        Some(filter::ConfigType::ConfigDiscovery(_)) | None => false,
+    };
+    drop_unreachable(view, &of_filters, filters, ends, |filter| &filter.name);
     for filter in filters {
         for patch in of_filters.iter().filter(|patch| patch.operation == PatchOperation::Merge) {
             merge_filter(view, patch, filter);
@@ -34,6 +49,25 @@ pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut V
         if filter.name == CONNECTION_MANAGER {
             patch_http_filters(view, patches, filter);
         }
+    }
+}
+
+/// Takes away what patches put behind the filter that ends a chain: nothing would reach it, so Envoy refuses the chain.
+fn drop_unreachable<T>(
+    view: &View<'_>,
+    patches: &[&Patch],
+    filters: &mut Vec<T>,
+    ends: impl Fn(&T) -> bool,
+    name: impl Fn(&T) -> &str,
+) {
+    let Some(end) = filters.iter().position(ends) else { return };
+    let lost: Vec<T> = filters.drain((end + 1).min(filters.len())..).collect();
+    for filter in &lost {
+        let name = name(filter);
+        let by = patches.iter().filter(|patch| patch.names_value(name)).map(|patch| patch.describe());
+        let by: Vec<String> = by.collect();
+        let by = by.join(", ");
+        view.remark(format!("{by}: filter {name} is left out, as it would stand behind the one that ends its chain"));
     }
 }
 
@@ -76,6 +110,11 @@ fn patch_http_filters(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) 
         let matches = |filter: &HttpFilter| is_wanted(wanted, &filter.name);
         place(&mut manager.http_filters, patch.operation, patch.value::<HttpFilter>(), wanted.is_some(), matches);
     }
+    let ends = |filter: &HttpFilter| match &filter.config_type {
+        Some(http_filter::ConfigType::TypedConfig(config)) => config.type_url.ends_with(ROUTER),
+        Some(http_filter::ConfigType::ConfigDiscovery(_)) | None => false,
+    };
+    drop_unreachable(view, &patches, &mut manager.http_filters, ends, |filter| &filter.name);
     for filter in &mut manager.http_filters {
         for patch in patches.iter().filter(|patch| patch.operation == PatchOperation::Merge) {
             merge_http_filter(view, patch, filter);

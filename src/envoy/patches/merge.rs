@@ -10,7 +10,9 @@ use prost::{Message, Name};
 use prost_types::Any;
 
 use crate::api::envoy_json::codec;
+use crate::api::field_error::FieldError;
 use crate::api::istio::PatchOperation;
+use crate::envoy::constraints;
 
 /// The message that is replaced as a whole.
 const DURATION: &str = "google.protobuf.Duration";
@@ -26,6 +28,9 @@ pub(super) enum MergeError {
         /// The type in the patch.
         patch: String,
     },
+    /// Envoy would refuse what comes of it.
+    #[error("Envoy would refuse what comes of it: {0}")]
+    Refused(FieldError),
     /// A message is of no type that is known, or no message of its type.
     #[error("{0}")]
     Unreadable(String),
@@ -41,7 +46,9 @@ where
     if merged.descriptor() != patch.descriptor() {
         return Err(two_types(&merged, patch));
     }
+    let before = merged.clone();
     merge_message(&mut merged, patch, operation == PatchOperation::MergeAndReplaceList);
+    accept(&before, &merged)?;
     *target = M::decode(codec().encode(&merged).as_slice()).map_err(|error| unreadable(&error))?;
     Ok(())
 }
@@ -55,8 +62,18 @@ pub(super) fn merge_any(target: &Any, patch: &Any) -> Result<Any, MergeError> {
     if merged.descriptor() != patch.descriptor() {
         return Err(two_types(&merged, &patch));
     }
+    let before = merged.clone();
     merge_message(&mut merged, &patch, false);
+    accept(&before, &merged)?;
     Ok(Any { type_url: target.type_url.clone(), value: codec().encode(&merged) })
+}
+
+/// Refuses what a patch makes of a message if Envoy would, and would not have refused the message before.
+fn accept(before: &DynamicMessage, after: &DynamicMessage) -> Result<(), MergeError> {
+    match constraints::check(after) {
+        Err(fault) if constraints::check(before).is_ok() => Err(MergeError::Refused(fault)),
+        Err(_) | Ok(()) => Ok(()),
+    }
 }
 
 /// The error of messages of two types.
@@ -150,6 +167,15 @@ mod tests {
             panic!("the patch's choice holds")
         };
         assert_eq!(custom.name, "x");
+    }
+
+    #[test]
+    fn what_envoy_would_refuse_is_not_merged() {
+        let mut cluster = Cluster { name: "a".into(), ..Cluster::default() };
+        let json = json!({ "connect_timeout": "0s" });
+        let refused = merge(PatchOperation::Merge, &mut cluster, &patch::<Cluster>(&json));
+        assert!(matches!(refused, Err(MergeError::Refused(fault)) if fault.path == "connect_timeout"));
+        assert_eq!(cluster.connect_timeout, None);
     }
 
     #[test]

@@ -26,19 +26,31 @@ pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Rou
     let mut routes = Vec::new();
     for declared in &spec.http {
         if declared.matches.is_empty() {
-            routes.push(translate(context, &source, declared, None));
+            push(context, &source, translate(context, &source, declared, None), &mut routes);
             return routes;
         }
         for matched in declared.matches.iter().filter(|matched| applies(context, matched)) {
             let route = translate(context, &source, declared, Some(matched));
             let is_last = route.r#match.as_ref().is_some_and(matchers::is_catch_all);
-            routes.push(route);
+            push(context, &source, route, &mut routes);
             if is_last {
                 return routes;
             }
         }
     }
     routes
+}
+
+/// Takes a route in, unless nothing can be made of its action: for one such route Envoy would refuse all others with it.
+fn push(context: &RouteContext<'_>, source: &Source<'_>, route: Route, routes: &mut Vec<Route>) {
+    if route.action.is_some() {
+        routes.push(route);
+        return;
+    }
+    let (object, name) = (source.name, &route.name);
+    context.view.remark(format!(
+        "VirtualService {object}: route {name:?} is left out: its redirectCode is none that Envoy has; write 301, 302, 303, 307 or 308"
+    ));
 }
 
 /// Whether a VirtualService has any route in a context. Costs no translation.
