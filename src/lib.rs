@@ -14,4 +14,5 @@ pub mod server;
 pub mod source;
 pub mod status;
 pub mod store;
+pub mod walk;
 pub mod xds;

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, Knows)] = &[
     ("push", Knows::Only(&["api", "store", "registry"])),
     ("envoy", Knows::Only(&["api", "registry", "push"])),
     ("xds", Knows::Only(&["api", "push"])),
+    ("walk", Knows::Only(&[])),
     ("security", Knows::Only(&["api", "store"])),
     ("webhook", Knows::Only(&["api", "security", "store"])),
     ("status", Knows::Only(&["api", "store"])),

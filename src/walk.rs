@@ -1,0 +1,268 @@
+//! What becomes of a request: a walk through the resources that one proxy has, as the proxy itself would go.
+//!
+//! ```text
+//! connection ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints
+//! ```
+//!
+//! Knows Envoy's messages and nothing of where they come from. Filters on the way are taken to let the request pass, shares
+//! of traffic are told rather than drawn, and all hosts are taken to be up. What a walk cannot tell it says.
+
+mod chain;
+mod http;
+mod listener;
+mod pattern;
+mod upstream;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use navarch_proto::envoy::config::listener::v3::{Filter, Listener, filter};
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy, tcp_proxy};
+use prost::Message;
+
+/// All that one proxy has.
+#[derive(Clone, Debug, Default)]
+pub struct Resources {
+    /// Its listeners.
+    pub listeners: Vec<Listener>,
+    /// Its route configurations by name.
+    pub routes: BTreeMap<String, RouteConfiguration>,
+    /// Its clusters by name.
+    pub clusters: BTreeMap<String, Cluster>,
+    /// The endpoints of its clusters by name.
+    pub endpoints: BTreeMap<String, ClusterLoadAssignment>,
+}
+
+/// How a connection gets into the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The workload opened it, and it was redirected to the proxy.
+    Outbound,
+    /// Somebody opened it to the workload, and it was redirected to the proxy.
+    Inbound,
+    /// It was opened to the proxy itself.
+    Direct,
+}
+
+/// A connection and what it carries.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    /// How it gets in.
+    pub entry: Entry,
+    /// Where the client wanted to go.
+    pub destination: SocketAddr,
+    /// Who the client is, where that matters.
+    pub source: Option<IpAddr>,
+    /// The TLS around it.
+    pub tls: Option<Tls>,
+    /// The request, where it is HTTP and can be read.
+    pub http: Option<HttpRequest>,
+}
+
+/// What TLS shows before it is ended.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// The server's name; empty without.
+    pub sni: String,
+    /// The protocols that the client offers.
+    pub alpn: Vec<String>,
+}
+
+/// A request of HTTP.
+#[derive(Clone, Debug)]
+pub struct HttpRequest {
+    /// The method.
+    pub method: String,
+    /// The host, with the port where the client names it.
+    pub host: String,
+    /// The path with its query.
+    pub path: String,
+    /// Further headers, names in lower case.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// Where a request went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Walk {
+    /// The listener that took the connection.
+    pub listener: String,
+    /// The filter chain, by its name, which may be empty.
+    pub chain: String,
+    /// The route, by its name, which may be empty; for HTTP that found one.
+    pub route: Option<String>,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// How a walk ends.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The connection is closed, or the walk cannot go on, for this reason.
+    Closed(String),
+    /// No route is for the request: 404.
+    NotFound,
+    /// The proxy redirects to this location, with this status.
+    Redirected {
+        /// The status.
+        status: u32,
+        /// The location.
+        location: String,
+    },
+    /// The proxy answers itself with this status.
+    Answered(u32),
+    /// It goes to upstreams, each with its share.
+    Forwarded(Vec<Share>),
+}
+
+/// A cluster's share of the requests that go this way.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share {
+    /// The cluster.
+    pub cluster: String,
+    /// Its weight among the shares.
+    pub weight: u32,
+    /// Where the cluster sends to.
+    pub upstream: Upstream,
+}
+
+/// Where a cluster sends to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Upstream {
+    /// There is no such cluster.
+    NoCluster,
+    /// To one of these.
+    Endpoints(Vec<Endpoint>),
+    /// Where the client wanted to go, perhaps on another port.
+    Original(SocketAddr),
+    /// To the host that the request names.
+    Named(String),
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Its address and port; a path for a socket.
+    pub address: String,
+    /// Lower ones are used while they last.
+    pub priority: u32,
+    /// Its weight within its locality.
+    pub weight: u32,
+}
+
+impl Walk {
+    /// The addresses that the request may reach first, sorted: those of the lowest priority of each cluster with a share.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        let Outcome::Forwarded(shares) = &self.outcome else { return Vec::new() };
+        let mut addresses: Vec<String> =
+            shares.iter().filter(|share| share.weight > 0).flat_map(Share::first_addresses).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+
+    /// The clusters with a share, and their weights.
+    #[must_use]
+    pub fn clusters(&self) -> Vec<(&str, u32)> {
+        let Outcome::Forwarded(shares) = &self.outcome else { return Vec::new() };
+        shares.iter().map(|share| (share.cluster.as_str(), share.weight)).collect()
+    }
+}
+
+impl Share {
+    /// The addresses that are used first.
+    fn first_addresses(&self) -> Vec<String> {
+        match &self.upstream {
+            Upstream::NoCluster => Vec::new(),
+            Upstream::Original(address) => vec![address.to_string()],
+            Upstream::Named(host) => vec![host.clone()],
+            Upstream::Endpoints(endpoints) => {
+                let first = endpoints.iter().map(|endpoint| endpoint.priority).min();
+                let used = endpoints.iter().filter(|endpoint| Some(endpoint.priority) == first);
+                used.map(|endpoint| endpoint.address.clone()).collect()
+            }
+        }
+    }
+}
+
+impl Resources {
+    /// Walks a connection, and the request that it carries.
+    #[must_use]
+    pub fn walk(&self, connection: &Connection) -> Walk {
+        let closed = |listener: &str, chain: &str, reason: &str| Walk {
+            listener: listener.to_owned(),
+            chain: chain.to_owned(),
+            route: None,
+            outcome: Outcome::Closed(reason.to_owned()),
+        };
+        let Some(listener) = listener::find(&self.listeners, connection) else {
+            return closed("", "", "no listener takes the connection");
+        };
+        let Some(chain) = chain::find(listener, connection) else {
+            return closed(&listener.name, "", "no filter chain takes the connection");
+        };
+        let (route, outcome) = self.through_filters(&chain.filters, connection);
+        Walk { listener: listener.name.clone(), chain: chain.name.clone(), route, outcome }
+    }
+
+    /// Goes through network filters to the one that ends the chain.
+    fn through_filters(&self, filters: &[Filter], connection: &Connection) -> (Option<String>, Outcome) {
+        for filter in filters {
+            let Some(filter::ConfigType::TypedConfig(config)) = &filter.config_type else { continue };
+            if config.type_url.ends_with(".HttpConnectionManager") {
+                return match HttpConnectionManager::decode(config.value.as_slice()) {
+                    Ok(manager) => self.through_manager(&manager, connection),
+                    Err(error) => (None, Outcome::Closed(error.to_string())),
+                };
+            }
+            if config.type_url.ends_with(".tcp_proxy.v3.TcpProxy") {
+                let outcome = match TcpProxy::decode(config.value.as_slice()) {
+                    Ok(proxy) => self.through_tcp(&proxy, connection),
+                    Err(error) => Outcome::Closed(error.to_string()),
+                };
+                return (None, outcome);
+            }
+        }
+        (None, Outcome::Closed("no filter that is known here ends the chain".to_owned()))
+    }
+
+    /// Goes through a connection manager.
+    fn through_manager(&self, manager: &HttpConnectionManager, connection: &Connection) -> (Option<String>, Outcome) {
+        let Some(request) = &connection.http else {
+            return (None, Outcome::Closed("what is carried is not HTTP".to_owned()));
+        };
+        let routes = match &manager.route_specifier {
+            Some(RouteSpecifier::RouteConfig(routes)) => Some(routes),
+            Some(RouteSpecifier::Rds(rds)) => self.routes.get(&rds.route_config_name),
+            Some(RouteSpecifier::ScopedRoutes(_)) | None => None,
+        };
+        let Some(routes) = routes else { return (None, Outcome::Closed("the routes are not there".to_owned())) };
+        let Some(route) = http::find(routes, request) else { return (None, Outcome::NotFound) };
+        let outcome = http::act(route, request, |cluster, weight| self.share(cluster, weight, connection));
+        (Some(route.name.clone()), outcome)
+    }
+
+    /// Goes through a proxy of bytes.
+    fn through_tcp(&self, proxy: &TcpProxy, connection: &Connection) -> Outcome {
+        match &proxy.cluster_specifier {
+            Some(tcp_proxy::ClusterSpecifier::Cluster(cluster)) => {
+                Outcome::Forwarded(vec![self.share(cluster, 1, connection)])
+            }
+            Some(tcp_proxy::ClusterSpecifier::WeightedClusters(all)) => {
+                let shares = all.clusters.iter().map(|part| self.share(&part.name, part.weight, connection));
+                Outcome::Forwarded(shares.collect())
+            }
+            None => Outcome::Closed("the proxy of bytes names no cluster".to_owned()),
+        }
+    }
+
+    /// A cluster with its share.
+    fn share(&self, cluster: &str, weight: u32, connection: &Connection) -> Share {
+        Share { cluster: cluster.to_owned(), weight, upstream: upstream::of(self, cluster, connection) }
+    }
+}

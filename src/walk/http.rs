@@ -1,0 +1,162 @@
+//! Which route a request takes, and what the route does.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::envoy::config::route::v3::redirect_action::{
+    PathRewriteSpecifier, RedirectResponseCode, SchemeRewriteSpecifier,
+};
+use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
+use navarch_proto::envoy::config::route::v3::route_match::PathSpecifier;
+use navarch_proto::envoy::config::route::v3::{
+    RedirectAction, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
+};
+
+use super::{HttpRequest, Outcome, Share, pattern};
+
+/// The route of a request: the first of the virtual host that suits its host best.
+pub(super) fn find<'a>(routes: &'a RouteConfiguration, request: &HttpRequest) -> Option<&'a Route> {
+    let host = virtual_host(routes, &request.host.to_ascii_lowercase())?;
+    let headers = all_headers(request);
+    host.routes.iter().find(|route| route.r#match.as_ref().is_some_and(|wanted| matches(wanted, request, &headers)))
+}
+
+/// The virtual host of a host: by the whole name, the longest suffix, the longest prefix, else the one for all.
+fn virtual_host<'a>(routes: &'a RouteConfiguration, host: &str) -> Option<&'a VirtualHost> {
+    let bare = match host.rsplit_once(':') {
+        Some((bare, port)) if routes.ignore_port_in_host_matching && port.parse::<u16>().is_ok() => bare,
+        Some(_) | None => host,
+    };
+    let fit = |domain: &str| {
+        let domain = domain.to_ascii_lowercase();
+        let length = domain.len();
+        if domain == bare {
+            return Some((3, length));
+        }
+        if domain == "*" {
+            return Some((0, 0));
+        }
+        if let Some(suffix) = domain.strip_prefix('*') {
+            return (bare.len() > suffix.len() && bare.ends_with(suffix)).then_some((2, length));
+        }
+        let prefix = domain.strip_suffix('*')?;
+        (bare.len() > prefix.len() && bare.starts_with(prefix)).then_some((1, length))
+    };
+    let fits = routes.virtual_hosts.iter().filter_map(|host| {
+        let best = host.domains.iter().filter_map(|domain| fit(domain)).max()?;
+        Some((best, host))
+    });
+    fits.max_by_key(|(best, _)| *best).map(|(_, host)| host)
+}
+
+/// The headers of a request, those that HTTP/2 writes for the first line included.
+fn all_headers(request: &HttpRequest) -> BTreeMap<String, String> {
+    let mut headers = request.headers.clone();
+    for (name, value) in [(":authority", &request.host), (":method", &request.method), (":path", &request.path)] {
+        headers.insert(name.to_owned(), value.clone());
+    }
+    headers.entry(":scheme".to_owned()).or_insert_with(|| "http".to_owned());
+    headers
+}
+
+/// Whether a request is as a route demands. A fraction of the requests is taken to be all.
+fn matches(wanted: &RouteMatch, request: &HttpRequest, headers: &BTreeMap<String, String>) -> bool {
+    let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
+    let cased = wanted.case_sensitive.unwrap_or(true);
+    let fold = |text: &str| if cased { text.to_owned() } else { text.to_ascii_lowercase() };
+    let path_fits = match &wanted.path_specifier {
+        Some(PathSpecifier::Prefix(prefix)) => fold(path).starts_with(&fold(prefix)),
+        Some(PathSpecifier::Path(whole)) => fold(path) == fold(whole),
+        Some(PathSpecifier::PathSeparatedPrefix(prefix)) => {
+            let (path, prefix) = (fold(path), fold(prefix));
+            path.strip_prefix(prefix.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        }
+        Some(PathSpecifier::SafeRegex(expression)) => pattern::whole(&expression.regex, path),
+        Some(PathSpecifier::ConnectMatcher(_)) => request.method == "CONNECT",
+        Some(PathSpecifier::PathMatchPolicy(_)) | None => false,
+    };
+    path_fits
+        && wanted.headers.iter().all(|matcher| pattern::header(matcher, headers))
+        && wanted.query_parameters.iter().all(|matcher| pattern::parameter(matcher, query))
+}
+
+/// What a route does with a request; `share` says what becomes of a cluster's share.
+pub(super) fn act(route: &Route, request: &HttpRequest, share: impl Fn(&str, u32) -> Share) -> Outcome {
+    match &route.action {
+        Some(route::Action::Route(action)) => forward(action, request, share),
+        Some(route::Action::Redirect(action)) => redirect(action, request),
+        Some(route::Action::DirectResponse(action)) => Outcome::Answered(action.status),
+        Some(route::Action::FilterAction(_) | route::Action::NonForwardingAction(_)) | None => {
+            Outcome::Closed("the route has no action that is known here".to_owned())
+        }
+    }
+}
+
+/// Forwards a request.
+fn forward(action: &RouteAction, request: &HttpRequest, share: impl Fn(&str, u32) -> Share) -> Outcome {
+    match &action.cluster_specifier {
+        Some(ClusterSpecifier::Cluster(cluster)) => Outcome::Forwarded(vec![share(cluster, 1)]),
+        Some(ClusterSpecifier::WeightedClusters(all)) => {
+            let parts = all.clusters.iter().map(|part| share(&part.name, part.weight.unwrap_or_default()));
+            Outcome::Forwarded(parts.collect())
+        }
+        Some(ClusterSpecifier::ClusterHeader(name)) => match request.headers.get(&name.to_ascii_lowercase()) {
+            Some(cluster) => Outcome::Forwarded(vec![share(cluster, 1)]),
+            None => Outcome::NotFound,
+        },
+        Some(ClusterSpecifier::ClusterSpecifierPlugin(_) | ClusterSpecifier::InlineClusterSpecifierPlugin(_))
+        | None => Outcome::Closed("the route finds its cluster in a way that is not known here".to_owned()),
+    }
+}
+
+/// Where a redirect leads.
+fn redirect(action: &RedirectAction, request: &HttpRequest) -> Outcome {
+    let scheme = match &action.scheme_rewrite_specifier {
+        Some(SchemeRewriteSpecifier::HttpsRedirect(true)) => "https",
+        Some(SchemeRewriteSpecifier::SchemeRedirect(scheme)) => scheme,
+        Some(SchemeRewriteSpecifier::HttpsRedirect(false)) | None => "http",
+    };
+    let host = if action.host_redirect.is_empty() { request.host.as_str() } else { &action.host_redirect };
+    let path = match &action.path_rewrite_specifier {
+        Some(PathRewriteSpecifier::PathRedirect(path)) if !path.is_empty() => path,
+        Some(
+            PathRewriteSpecifier::PathRedirect(_)
+            | PathRewriteSpecifier::PrefixRewrite(_)
+            | PathRewriteSpecifier::RegexRewrite(_)
+            | PathRewriteSpecifier::PathRewrite(_),
+        )
+        | None => &request.path,
+    };
+    let port = if action.port_redirect == 0 { String::new() } else { format!(":{}", action.port_redirect) };
+    let status = match action.response_code() {
+        RedirectResponseCode::MovedPermanently => 301,
+        RedirectResponseCode::Found => 302,
+        RedirectResponseCode::SeeOther => 303,
+        RedirectResponseCode::TemporaryRedirect => 307,
+        RedirectResponseCode::PermanentRedirect => 308,
+    };
+    Outcome::Redirected { status, location: format!("{scheme}://{host}{port}{path}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_that_suits_best_is_taken() {
+        let host = |domains: &[&str]| VirtualHost {
+            name: domains.concat(),
+            domains: domains.iter().map(|&domain| domain.to_owned()).collect(),
+            ..VirtualHost::default()
+        };
+        let routes = RouteConfiguration {
+            virtual_hosts: vec![host(&["*"]), host(&["*.example"]), host(&["*.a.example"]), host(&["b.example"])],
+            ignore_port_in_host_matching: true,
+            ..RouteConfiguration::default()
+        };
+        let chosen = |name: &str| virtual_host(&routes, name).map(|host| host.name.clone()).unwrap_or_default();
+        assert_eq!(chosen("b.example:8080"), "b.example");
+        assert_eq!(chosen("x.a.example"), "*.a.example");
+        assert_eq!(chosen("c.example"), "*.example");
+        assert_eq!(chosen("other"), "*");
+    }
+}

@@ -1,0 +1,78 @@
+//! Where a cluster sends to.
+
+use std::net::SocketAddr;
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbConfig};
+use navarch_proto::envoy::config::core::v3::{Address, address, socket_address};
+use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
+
+use super::listener::socket;
+use super::{Connection, Endpoint, Resources, Upstream};
+
+/// Where the cluster of this name sends a connection to.
+pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> Upstream {
+    let Some(cluster) = resources.clusters.get(name) else { return Upstream::NoCluster };
+    match &cluster.cluster_discovery_type {
+        Some(ClusterDiscoveryType::ClusterType(_)) => Upstream::Named(named_host(connection)),
+        Some(ClusterDiscoveryType::Type(kind)) if *kind == i32::from(DiscoveryType::OriginalDst) => {
+            Upstream::Original(original(cluster, connection.destination))
+        }
+        Some(ClusterDiscoveryType::Type(kind)) if *kind == i32::from(DiscoveryType::Eds) => {
+            let service = cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.as_str()).unwrap_or_default();
+            let name = if service.is_empty() { name } else { service };
+            Upstream::Endpoints(resources.endpoints.get(name).map(endpoints).unwrap_or_default())
+        }
+        Some(ClusterDiscoveryType::Type(_)) | None => {
+            Upstream::Endpoints(cluster.load_assignment.as_ref().map(endpoints).unwrap_or_default())
+        }
+    }
+}
+
+/// The host that a request names, or TLS.
+fn named_host(connection: &Connection) -> String {
+    let http = connection.http.as_ref().map(|request| request.host.clone());
+    http.or_else(|| connection.tls.as_ref().map(|tls| tls.sni.clone())).unwrap_or_default()
+}
+
+/// The original destination, on the port that the cluster puts in its place, if any.
+fn original(cluster: &Cluster, destination: SocketAddr) -> SocketAddr {
+    let port = match &cluster.lb_config {
+        Some(LbConfig::OriginalDstLbConfig(config)) => config.upstream_port_override,
+        Some(_) | None => None,
+    };
+    let port = port.and_then(|port| u16::try_from(port).ok()).unwrap_or(destination.port());
+    SocketAddr::new(destination.ip(), port)
+}
+
+/// All endpoints of an assignment.
+fn endpoints(assignment: &ClusterLoadAssignment) -> Vec<Endpoint> {
+    let mut all = Vec::new();
+    for locality in &assignment.endpoints {
+        for endpoint in &locality.lb_endpoints {
+            let Some(lb_endpoint::HostIdentifier::Endpoint(host)) = &endpoint.host_identifier else { continue };
+            let Some(address) = host.address.as_ref().and_then(shown) else { continue };
+            let weight = endpoint.load_balancing_weight.unwrap_or(1);
+            all.push(Endpoint { address, priority: locality.priority, weight });
+        }
+    }
+    all
+}
+
+/// An address as people write it.
+fn shown(address: &Address) -> Option<String> {
+    if let Some(socket) = socket(address) {
+        return Some(socket.to_string());
+    }
+    match address.address.as_ref()? {
+        address::Address::SocketAddress(named) => {
+            let port = match named.port_specifier.as_ref()? {
+                socket_address::PortSpecifier::PortValue(port) => port.to_string(),
+                socket_address::PortSpecifier::NamedPort(name) => name.clone(),
+            };
+            Some(format!("{}:{port}", named.address))
+        }
+        address::Address::Pipe(pipe) => Some(pipe.path.clone()),
+        address::Address::EnvoyInternalAddress(_) => None,
+    }
+}

@@ -1,0 +1,173 @@
+//! A small mesh, its proxies, and what each of them has, ready to be walked through.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use navarch::api::decode::{Format, Outcome, decode_documents};
+use navarch::api::names::ResourceName;
+use navarch::api::settings::Settings;
+use navarch::envoy::EnvoyTranslator;
+use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::proxy::{Locality, Proxy};
+use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::world::{Change, World};
+use navarch::walk::Resources;
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use navarch_proto::envoy::config::listener::v3::Listener;
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use prost::Message;
+
+/// Takes no pushes.
+struct Ignore;
+
+impl Sink for Ignore {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+/// Objects, as YAML.
+#[derive(Default)]
+pub(crate) struct Mesh {
+    yaml: String,
+}
+
+impl Mesh {
+    /// Adds documents as they are.
+    pub(crate) fn with(mut self, yaml: &str) -> Self {
+        self.yaml.push_str("---\n");
+        self.yaml.push_str(yaml);
+        self.yaml.push('\n');
+        self
+    }
+
+    /// Adds an object of Istio's networking API, its spec in flow style.
+    pub(crate) fn rule(self, kind: &str, namespace: &str, name: &str, spec: &str) -> Self {
+        self.with(&format!(
+            "apiVersion: networking.istio.io/v1\nkind: {kind}\n\
+             metadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}"
+        ))
+    }
+
+    /// Adds a Service of `shop` with one port, and the pods behind it: address and labels.
+    pub(crate) fn service(mut self, name: &str, ip: &str, port: (&str, u16), pods: &[(&str, &str, &str)]) -> Self {
+        let (port_name, port) = port;
+        let mut endpoints = String::new();
+        for (index, (address, labels, node)) in pods.iter().enumerate() {
+            self = self.with(&format!(
+                "apiVersion: v1\nkind: Pod\n\
+                 metadata: {{name: {name}-{index}, namespace: shop, labels: {{app: {name}, {labels}}}}}\n\
+                 spec: {{nodeName: {node}}}\n\
+                 status: {{phase: Running, podIP: {address}, podIPs: [{{ip: {address}}}]}}"
+            ));
+            let target = format!("{{kind: Pod, name: {name}-{index}, namespace: shop}}");
+            let conditions = "{ready: true}";
+            write!(
+                endpoints,
+                "{{addresses: [{address}], nodeName: {node}, conditions: {conditions}, targetRef: {target}}}, "
+            )
+            .unwrap();
+        }
+        self.with(&format!(
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\n\
+             spec: {{clusterIP: {ip}, clusterIPs: [{ip}], selector: {{app: {name}}}, \
+             ports: [{{name: {port_name}, port: {port}, targetPort: 8080, protocol: TCP}}]}}\n\
+             ---\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+             metadata: {{name: {name}-x, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}\n\
+             addressType: IPv4\nendpoints: [{endpoints}]\nports: [{{name: {port_name}, port: 8080, protocol: TCP}}]"
+        ))
+    }
+
+    /// Adds a node of a zone.
+    pub(crate) fn node(self, name: &str, region: &str) -> Self {
+        self.with(&format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: \
+             {{topology.kubernetes.io/region: {region}, topology.kubernetes.io/zone: {region}-a}}}}"
+        ))
+    }
+
+    /// What a sidecar at 10.9.9.9 has, which is a pod of a namespace with the label `app`.
+    pub(crate) fn sidecar(&self, namespace: &str, app: &str) -> Resources {
+        self.proxy("sidecar", "10.9.9.9", namespace, app, "r1/r1-a")
+    }
+
+    /// What a gateway of `shop` has whose pods have the label `istio: edge`.
+    pub(crate) fn gateway(&self) -> Resources {
+        self.proxy("router", "10.9.9.8", "shop", "edge", "")
+    }
+
+    /// What the proxy of a pod has.
+    pub(crate) fn proxy(&self, kind: &str, ip: &str, namespace: &str, app: &str, locality: &str) -> Resources {
+        let mut world = World::new(Settings::default());
+        world.apply(self.changes());
+        let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        let node = format!("{kind}~{ip}~{app}-0.{namespace}~{namespace}.svc.cluster.local");
+        let metadata = serde_json::json!({
+            "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip,
+            "LABELS": { "app": app, "istio": app },
+        });
+        let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
+        let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
+        gather(&mut engine, id)
+    }
+
+    fn changes(&self) -> Vec<Change> {
+        let read = |outcome| match outcome {
+            Outcome::Read { object, .. } => Change::Put(object),
+            Outcome::Ignored => panic!("a document of no known kind"),
+            Outcome::Rejected(error) => panic!("{error}"),
+        };
+        decode_documents(&self.yaml, Format::Yaml).into_iter().map(|document| read(document.outcome)).collect()
+    }
+}
+
+/// All that a proxy has, asked for as a proxy asks.
+fn gather(engine: &mut Engine, id: ProxyId) -> Resources {
+    let mut ask = |kind, names: Option<BTreeSet<ResourceName>>| {
+        let interest = Interest { wildcard: names.is_none(), names: Arc::new(names.unwrap_or_default()) };
+        engine.subscribe(id, kind, interest);
+        let shown = engine.shown(id, kind).unwrap();
+        let faults = engine.faults();
+        assert!(faults.is_empty(), "{faults:?}");
+        shown.resources.iter().map(|resource| (resource.name.to_string(), resource.body.clone())).collect::<Vec<_>>()
+    };
+    let mut resources = Resources::default();
+    for (name, body) in ask(ResourceType::Cluster, None) {
+        resources.clusters.insert(name, Cluster::decode(body).unwrap());
+    }
+    let names = resources.clusters.keys().map(ResourceName::new).collect();
+    for (name, body) in ask(ResourceType::Endpoint, Some(names)) {
+        resources.endpoints.insert(name, ClusterLoadAssignment::decode(body).unwrap());
+    }
+    let mut routes = BTreeSet::new();
+    for (_, body) in ask(ResourceType::Listener, None) {
+        let listener = Listener::decode(body).unwrap();
+        routes.extend(route_names(&listener));
+        resources.listeners.push(listener);
+    }
+    for (name, body) in ask(ResourceType::Route, Some(routes)) {
+        resources.routes.insert(name, RouteConfiguration::decode(body).unwrap());
+    }
+    resources
+}
+
+/// The route configurations that a listener asks for.
+fn route_names(listener: &Listener) -> Vec<ResourceName> {
+    use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
+    use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+    use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+    let chains = listener.filter_chains.iter().chain(&listener.default_filter_chain);
+    let configs = chains.flat_map(|chain| &chain.filters).filter_map(|filter| filter.config_type.as_ref());
+    let managers = configs.filter_map(|config| match config {
+        ConfigType::TypedConfig(any) if any.type_url.ends_with("HttpConnectionManager") => {
+            HttpConnectionManager::decode(any.value.as_slice()).ok()
+        }
+        _ => None,
+    });
+    let names = managers.filter_map(|manager| match manager.route_specifier {
+        Some(RouteSpecifier::Rds(rds)) => Some(ResourceName::new(rds.route_config_name)),
+        _ => None,
+    });
+    names.collect()
+}
