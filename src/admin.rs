@@ -3,6 +3,7 @@
 //! Paths and shapes are istiod's (`reference/ports-and-http.md`), so that its tools and dashboards work. Reads a snapshot,
 //! or takes a look on the push thread; changes nothing. Nothing depends on this room.
 
+mod access;
 mod config_dump;
 mod configz;
 mod debug;
@@ -15,13 +16,15 @@ mod state;
 mod syncz;
 
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
+pub use access::DebugAccess;
 pub use state::{AdminState, Build, Problems};
 
 /// What port 8080 serves: `/ready` and the debug API.
 pub fn http_routes(state: AdminState) -> Router {
-    Router::new().route("/ready", get(health::ready)).merge(debug_routes()).with_state(state)
+    Router::new().route("/ready", get(health::ready)).merge(debug_routes(&state)).with_state(state)
 }
 
 /// What port 15014 serves: `/metrics`, `/version` and the debug API.
@@ -29,12 +32,12 @@ pub fn monitoring_routes(state: AdminState) -> Router {
     Router::new()
         .route("/metrics", get(health::metrics))
         .route("/version", get(health::version))
-        .merge(debug_routes())
+        .merge(debug_routes(&state))
         .with_state(state)
 }
 
-/// The debug API.
-fn debug_routes() -> Router<AdminState> {
+/// The debug API, for those who may see it.
+fn debug_routes(state: &AdminState) -> Router<AdminState> {
     Router::new()
         .route("/debug", get(debug::index))
         .route("/debug/", get(debug::index))
@@ -49,4 +52,5 @@ fn debug_routes() -> Router<AdminState> {
         .route("/debug/endpointShardz", get(endpointz::endpointz))
         .route("/debug/registryz", get(registryz::registryz))
         .route("/debug/push_status", get(push_status::push_status))
+        .route_layer(from_fn_with_state(state.clone(), access::guard))
 }

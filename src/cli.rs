@@ -3,6 +3,7 @@
 mod crds;
 mod discovery;
 pub mod environment;
+mod security;
 mod version;
 
 use clap::{Parser, Subcommand};

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod envoy;
 pub mod push;
 pub mod registry;
+pub mod security;
 pub mod server;
 pub mod source;
 pub mod status;

@@ -4,7 +4,12 @@
 //! waited for. A task that ends unasked ends the process loudly.
 
 mod address;
+mod http;
+mod patient;
 mod pump;
+mod secret_access;
+mod secure;
+mod security;
 mod signals;
 
 use std::future::Future;
@@ -20,18 +25,22 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
+pub use security::SecurityConfig;
 
-use crate::admin::{self, AdminState, Build, Problems};
+use crate::admin::{self, AdminState, Build, DebugAccess, Problems};
 use crate::api::mesh::MeshConfig;
-use crate::api::settings::Settings;
+use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
 use crate::push::worker::{self, Debounce};
+use crate::security::authenticate::Gatekeeper;
 use crate::source::{FileSource, FileSourceConfig, KeyConfig, KeyFetching, MeshFileSource, MeshFileSourceConfig};
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
 
 /// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
 const BATCHES: usize = 64;
+/// How long the first reading of the configuration is waited for before certificates are signed.
+const FIRST_READING: Duration = Duration::from_secs(10);
 
 /// All that flags and environment say.
 #[derive(Clone, Debug)]
@@ -50,6 +59,10 @@ pub struct Config {
     pub networks_config: Option<PathBuf>,
     /// Plaintext xDS.
     pub grpc: ListenAddress,
+    /// xDS and certificates over TLS.
+    pub secure: ListenAddress,
+    /// Identities and certificates.
+    pub security: SecurityConfig,
     /// Readiness and debug.
     pub http: ListenAddress,
     /// Metrics, version and debug.
@@ -60,6 +73,18 @@ pub struct Config {
     pub build: Build,
 }
 
+/// What the TLS port is opened with.
+struct Secure {
+    /// The port.
+    listener: TcpListener,
+    /// Says who callers are.
+    gatekeeper: Arc<Gatekeeper>,
+    /// xDS.
+    ads: Ads,
+    /// The client of the Kubernetes API, where it is used.
+    client: Option<kube::Client>,
+}
+
 /// The tasks of the process, each with its name.
 type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 
@@ -67,27 +92,45 @@ type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 ///
 /// # Errors
 /// When a port cannot be opened, or a task fails.
-pub async fn run(config: Config) -> anyhow::Result<()> {
+pub async fn run(mut config: Config) -> anyhow::Result<()> {
     log_panics();
     let grpc = bind(config.grpc, "--grpc-addr").await?;
+    let secure = bind(config.secure, "--secure-grpc-addr").await?;
     let http = bind(config.http, "--http-addr").await?;
     let monitoring = bind(config.monitoring, "--monitoring-addr").await?;
+    let client: Option<kube::Client> = None;
+    if client.is_some() {
+        config.settings.secret_readers = SecretReaders::Reviewed;
+    }
     let stop = CancellationToken::new();
     let mut tasks = Tasks::new();
     let (push, _) = worker::start(config.settings.clone(), config.debounce, Arc::new(EnvoyTranslator))?;
     let mut metrics = Registry::default();
     let xds_metrics = Metrics::register(&mut metrics);
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
+    let ads = match &client {
+        Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),
+        None => ads,
+    };
     let problems = Problems::default();
     let reload = Arc::new(Notify::new());
     start_sources(&config, &push, &problems, &reload, &stop, &mut tasks);
+    let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
+    let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
+    let access = DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect() };
     let state = AdminState {
         push: push.clone(),
         connections: ads.connections(),
         problems,
         metrics: Arc::new(metrics),
+        access,
         build: config.build,
     };
+    // Before the others, so that whoever is told that Navarch is ready finds it so.
+    if let Some(listener) = secure {
+        let secure = Secure { listener, gatekeeper, ads: ads.clone(), client };
+        serve_secure(secure, &config, &push, &stop, &mut tasks).await?;
+    }
     if let Some(listener) = http {
         serve_http("http", listener, admin::http_routes(state.clone()), &stop, &mut tasks);
     }
@@ -95,7 +138,7 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
         serve_http("monitoring", listener, admin::monitoring_routes(state), &stop, &mut tasks);
     }
     if let Some(listener) = grpc {
-        spawn("xds", &mut tasks, async move { ads.serve(listener).await.map_err(anyhow::Error::from) });
+        serve_plain(listener, ads, &stop, &mut tasks);
     }
     tracing::info!(version = config.build.version, config = %config.config_dir.display(), "started");
     let outcome = tokio::select! {
@@ -181,6 +224,44 @@ fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyho
     tasks.spawn(async move { (name, task.await) });
 }
 
+/// Serves xDS in plain text until told to stop. Nobody is asked who they are, so nobody gets anything secret.
+fn serve_plain(listener: TcpListener, ads: Ads, stop: &CancellationToken, tasks: &mut Tasks) {
+    let stop = stop.clone();
+    spawn("xds", tasks, async move {
+        let router = ads.server().add_service(ads.clone());
+        router.serve_with_incoming_shutdown(patient::incoming(listener), stop.cancelled()).await?;
+        ads.ended().await;
+        Ok(())
+    });
+}
+
+/// Serves xDS and certificates over TLS until told to stop.
+async fn serve_secure(
+    secure: Secure,
+    config: &Config,
+    push: &worker::PushHandle,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> anyhow::Result<()> {
+    // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
+    drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
+    let namespace = &config.settings.system_namespace;
+    let security = security::start(&config.security, namespace, secure.client.as_ref(), push, stop, tasks).await?;
+    let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
+    tracing::info!(%ends, "certificates are signed");
+    let port = secure::SecurePort {
+        listener: secure.listener,
+        tls: security.tls,
+        gatekeeper: secure.gatekeeper,
+        xds_auth: config.security.xds_auth,
+        ads: secure.ads,
+        certificates: security.certificates,
+        stop: stop.clone(),
+    };
+    spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
+    Ok(())
+}
+
 /// Serves HTTP until told to stop.
 fn serve_http(
     name: &'static str,
@@ -191,7 +272,8 @@ fn serve_http(
 ) {
     let stop = stop.clone();
     spawn(name, tasks, async move {
-        axum::serve(listener, routes).with_graceful_shutdown(stop.cancelled_owned()).await.map_err(anyhow::Error::from)
+        http::serve(listener, routes, stop).await;
+        Ok(())
     });
 }
 

@@ -24,14 +24,15 @@ pub mod metrics;
 mod node;
 mod order;
 mod request;
+mod secret_access;
 pub mod server;
 mod session;
 mod stream;
 mod subscription;
 mod watch;
 
-pub use node::Caller;
 pub use request::{Protocol, Rejection};
+pub use secret_access::AccessQuestion;
 pub use server::{Ads, Limits};
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ const ARROWS: &[(&str, Knows)] = &[
     ("registry", Knows::Only(&["api", "store"])),
     ("push", Knows::Only(&["api", "store", "registry"])),
     ("envoy", Knows::Only(&["api", "registry", "push"])),
-    ("xds", Knows::Only(&["api", "push"])),
+    ("xds", Knows::Only(&["api", "push", "security"])),
     ("walk", Knows::Only(&[])),
     ("security", Knows::Only(&["api", "store"])),
     ("webhook", Knows::Only(&["api", "security", "store"])),

@@ -1,5 +1,6 @@
 //! `/debug/config_dump`: what a proxy was sent, in the shape of Envoy's admin dump.
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -9,6 +10,7 @@ use serde_json::{Value, json};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use crate::push::resource::{Collection, ResourceType};
+use crate::security::rules::Sight;
 use crate::xds::connections::ConnectionInfo;
 
 /// The types that a dump has unless asked for others.
@@ -16,11 +18,21 @@ const DEFAULT: [ResourceType; 3] = [ResourceType::Cluster, ResourceType::Listene
 
 /// The dump of the first proxy whose connection id contains `proxyID`: clusters, listeners and routes, endpoints with
 /// `include_eds`, or the types that `types` lists by short name or URL.
-pub(super) async fn config_dump(State(state): State<AdminState>, parameters: Parameters) -> Response {
+pub(super) async fn config_dump(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
     let Some(id) = parameters.get("proxyID").filter(|id| !id.is_empty()) else {
         return (StatusCode::BAD_REQUEST, "name the proxy: ?proxyID=<pod>.<namespace>\n").into_response();
     };
-    let Some(info) = state.connections.list().into_iter().find(|info| info.id.contains(id.as_str())) else {
+    let visible = |info: &ConnectionInfo| match &sight {
+        Sight::Everything => true,
+        Sight::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
+        Sight::Nothing => false,
+    };
+    let mut known = state.connections.list().into_iter().filter(visible);
+    let Some(info) = known.find(|info| info.id.contains(id.as_str())) else {
         return (StatusCode::NOT_FOUND, format!("no connected proxy has {id:?} in its id\n")).into_response();
     };
     let kinds = match kinds(&parameters) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 
+use super::access::DebugAccess;
 use crate::push::worker::PushHandle;
 use crate::source::Problem;
 use crate::xds::connections::Connections;
@@ -30,6 +31,8 @@ pub struct AdminState {
     pub problems: Problems,
     /// All metrics.
     pub metrics: Arc<Registry>,
+    /// Who may see the debug pages.
+    pub access: DebugAccess,
     /// The build.
     pub build: Build,
 }

@@ -1,6 +1,7 @@
 //! Who a workload is: trust domain, namespace and service account, as a SPIFFE id names them.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::names::{Namespace, ServiceAccount, TrustDomain};
 use super::object::NamespacedName;
@@ -21,6 +22,25 @@ pub struct Identity {
     pub service_account: ServiceAccount,
 }
 
+/// Who a caller was proved to be: put into a request's extensions by what authenticates. Absent where nobody is asked, as on
+/// plaintext ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// All that was proved, in order.
+    pub identities: Vec<Identity>,
+    /// The pod that its token is bound to, where it says so.
+    pub pod: Option<PodOfCaller>,
+}
+
+/// The pod that a caller runs in, by the word of whoever checked its token. Its namespace is that of the identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodOfCaller {
+    /// The pod's name.
+    pub name: Arc<str>,
+    /// Its UID, which no later pod of that name has.
+    pub uid: Arc<str>,
+}
+
 /// Why a text is no identity of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no identity: it must be spiffe://<trust domain>/ns/<namespace>/sa/<service account>")]
@@ -36,8 +56,10 @@ impl Identity {
             let (trust_domain, path) = text.strip_prefix(SCHEME)?.split_once('/')?;
             let (namespace, service_account) = path.strip_prefix("ns/")?.split_once("/sa/")?;
             let parts = [trust_domain, namespace, service_account];
-            let good = |part: &&str| !part.is_empty() && part.bytes().all(is_allowed);
-            parts.iter().all(good).then_some(parts)
+            let good = |part: &str| !part.is_empty() && part.bytes().all(is_allowed);
+            // A trust domain may have had a port, or an account's `@`.
+            let domain = trust_domain.replace([':', '@'], ".");
+            (good(&domain) && good(namespace) && good(service_account)).then_some(parts)
         };
         let shown = || text.chars().take(200).collect();
         let [trust_domain, namespace, service_account] =
@@ -56,9 +78,9 @@ impl Identity {
     }
 }
 
-/// The signs that may stand in a part of a SPIFFE id, and `:` and `@`, which Istio's trust domains may have had.
+/// The signs that may stand in a part of a SPIFFE id.
 fn is_allowed(sign: u8) -> bool {
-    sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_' | b':' | b'@')
+    sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_')
 }
 
 impl fmt::Display for Identity {
@@ -92,6 +114,7 @@ mod tests {
             "spiffe://td/ns/shop/sa/web/x",
             "spiffe://td/ns/shop/x/sa/web",
             "spiffe://td/ns/shop/sa/web\n",
+            "spiffe://td/ns/shop/sa/web:x",
             "https://td/ns/shop/sa/web",
         ] {
             assert!(Identity::parse(text).is_err(), "{text:?}");

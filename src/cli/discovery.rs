@@ -10,7 +10,7 @@ use super::environment;
 use crate::admin::Build;
 use crate::api;
 use crate::push::worker::Debounce;
-use crate::server::{self, Config, ListenAddress};
+use crate::server::{self, Config, ListenAddress, SecurityConfig};
 use crate::source::{AddressPolicy, KeyConfig};
 
 /// Run the control plane: read configuration, serve xDS to proxies.
@@ -32,8 +32,8 @@ pub(super) struct Discovery {
     /// Plaintext xDS
     #[arg(long, alias = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
     grpc_addr: ListenAddress,
-    /// xDS and certificates over TLS (not served yet)
-    #[arg(long, alias = "secureGRPCAddr", alias = "secureGrpcAddr", value_name = "ADDRESS", default_value = "")]
+    /// xDS and certificates over TLS
+    #[arg(long, alias = "secureGRPCAddr", alias = "secureGrpcAddr", value_name = "ADDRESS", default_value = ":15012")]
     secure_grpc_addr: ListenAddress,
     /// Readiness and debug API
     #[arg(long, alias = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
@@ -44,6 +44,9 @@ pub(super) struct Discovery {
     /// Metrics, version and debug API
     #[arg(long, alias = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
     monitoring_addr: ListenAddress,
+    /// Directory that keeps the root of a self-signed CA; in memory if unset. Not used where there is a CA in ROOT_CA_DIR
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
     /// DNS suffix of Kubernetes services
     #[arg(long, value_name = "SUFFIX", default_value = "cluster.local")]
     domain: String,
@@ -68,9 +71,7 @@ impl Discovery {
     /// Runs until told to end.
     pub(super) fn run(self) -> anyhow::Result<()> {
         self.start_log()?;
-        for (address, what) in [(self.secure_grpc_addr, "--secure-grpc-addr"), (self.https_addr, "--https-addr")] {
-            anyhow::ensure!(address == ListenAddress::Off, "{what} is not served yet: leave it empty");
-        }
+        anyhow::ensure!(self.https_addr == ListenAddress::Off, "--https-addr is not served yet: leave it empty");
         let config = self.config()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
         runtime.block_on(server::run(config))
@@ -93,6 +94,8 @@ impl Discovery {
             config_dir: self.config_dir,
             mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
             networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
+            secure: self.secure_grpc_addr,
+            security: SecurityConfig { state: self.state_dir, ..super::security::config(environment::variable)? },
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
@@ -147,7 +150,7 @@ fn if_there(path: &str) -> Option<PathBuf> {
 }
 
 /// A duration as Go writes it, such as `10s` or `1m30s`.
-fn duration(text: &str) -> anyhow::Result<Duration> {
+pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
     let duration = crate::api::duration::Duration::parse(text)?;
     duration.as_std().with_context(|| format!("{text} is negative"))
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
 use super::fact::FactKey;
 use super::proxy::Proxy;
@@ -85,6 +86,8 @@ pub struct PushHandle {
     commands: mpsc::Sender<Command>,
     /// Whether the first reading is in and pushed.
     synced: watch::Receiver<bool>,
+    /// The snapshot in force.
+    context: watch::Receiver<Arc<PushContext>>,
 }
 
 /// The push thread is gone: the process is going down.
@@ -106,6 +109,8 @@ struct Worker {
     since: Option<(Instant, Instant)>,
     /// Tells that the first reading is in and pushed.
     synced: watch::Sender<bool>,
+    /// Tells the snapshot in force.
+    context: watch::Sender<Arc<PushContext>>,
     /// Subscriptions that came before the first full reading: answered after it.
     early: Vec<(ProxyId, ResourceType, Interest)>,
     /// The last pushes, oldest first.
@@ -123,9 +128,10 @@ pub fn start(
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(QUEUE);
     let (sender, synced) = watch::channel(false);
+    let world = World::new(settings);
+    let (context_sender, context) = watch::channel(world.context());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
-        let world = World::new(settings);
         let engine = Engine::new(world.context(), translator);
         let worker = Worker {
             world,
@@ -134,12 +140,13 @@ pub fn start(
             pending: Vec::new(),
             since: None,
             synced: sender,
+            context: context_sender,
             early: Vec::new(),
             pushes: VecDeque::new(),
         };
         runtime.block_on(worker.run(inbox));
     })?;
-    Ok((PushHandle { commands, synced }, thread))
+    Ok((PushHandle { commands, synced, context }, thread))
 }
 
 impl PushHandle {
@@ -198,6 +205,12 @@ impl PushHandle {
     #[must_use]
     pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        self.context.borrow().clone()
     }
 
     /// Waits until the first reading is in and pushed.
@@ -304,8 +317,13 @@ impl Worker {
             }
             Command::Changes(changes) => {
                 let now = Instant::now();
+                // Proxies wait with their question until this is in force.
+                let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..)));
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
+                if is_awaited {
+                    self.push();
+                }
             }
             Command::Synced => {
                 self.push();
@@ -332,7 +350,9 @@ impl Worker {
         if changed.is_empty() {
             return;
         }
-        let settled = self.engine.apply(self.world.context(), changed.clone());
+        let context = self.world.context();
+        self.context.send_replace(context.clone());
+        let settled = self.engine.apply(context, changed.clone());
         let took = started.elapsed();
         tracing::debug!(facts = changed.len(), published = settled.published, ?took, "pushed");
         if self.pushes.len() >= REMEMBERED {

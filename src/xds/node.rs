@@ -8,16 +8,8 @@ use prost_types::value::Kind as ValueKind;
 use serde_json::{Map, Number, Value};
 use tonic::Status;
 
-use crate::api::identity::Identity;
+use crate::api::identity::{Caller, Identity};
 use crate::push::proxy::{Locality, Proxy, ProxyKind};
-
-/// Who a caller was proved to be: put into the request's extensions by what authenticates, before the request gets here.
-/// Absent on plaintext ports, where nobody is asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// All that was proved, in order.
-    pub identities: Vec<Identity>,
-}
 
 /// Whole numbers are exact in a double up to here.
 const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
@@ -124,7 +116,7 @@ mod tests {
 
     fn caller(identity: &str) -> Caller {
         let identities = ["spiffe://x/ns/other/sa/web", identity].map(|text| Identity::parse(text).unwrap());
-        Caller { identities: identities.into() }
+        Caller { identities: identities.into(), pod: None }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use http::{HeaderValue, Response, header};
 use jiff::Timestamp;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -26,9 +27,10 @@ use super::body::{self, Outbox};
 use super::connections::Connections;
 use super::frames::Frames;
 use super::metrics::Metrics;
-use super::node::Caller;
 use super::request::Wire;
+use super::secret_access::AccessQuestion;
 use super::stream::{self, Origin};
+use crate::api::identity::Caller;
 use crate::push::worker::PushHandle;
 
 /// What one client may do, and how the connections are kept alive.
@@ -76,6 +78,8 @@ pub(super) struct Core {
     pub(super) started_text: Arc<str>,
     /// The steady clock at the start.
     pub(super) begun: Instant,
+    /// Who knows which service accounts may read secrets; `None` where all may.
+    pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
     /// What one client may do.
     limits: Limits,
     /// Who may begin when.
@@ -88,6 +92,12 @@ pub(super) struct Core {
 
 /// Bytes that a stream holds for requests to come; most are answers of a few hundred. Grows as need be.
 const REQUEST_BUFFER: usize = 2048;
+/// Bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some.
+const HEADER_BYTES: u32 = 64 << 10;
+/// Streams that a client may open and reset before they are taken up; then its connection ends (rapid reset).
+const PENDING_RESETS: usize = 20;
+/// Streams of one connection that may end for a client's mistakes before it does.
+const ERROR_RESETS: usize = 256;
 /// The service's name on the wire.
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 /// The path of its state-of-the-world method.
@@ -136,12 +146,23 @@ impl Ads {
             started,
             started_text,
             begun: Instant::now(),
+            access: None,
             admission: Admission::new(limits.streams_per_second),
             limits,
             numbers: AtomicU64::new(0),
             tasks: TaskTracker::new(),
         };
         Self { core: Arc::new(core) }
+    }
+
+    /// The same service, which asks before it serves secrets whether the service account may read them. Of no effect once
+    /// the service was cloned.
+    #[must_use]
+    pub fn with_secret_access(mut self, questions: mpsc::Sender<AccessQuestion>) -> Self {
+        if let Some(core) = Arc::get_mut(&mut self.core) {
+            core.access = Some(questions);
+        }
+        self
     }
 
     /// The open streams.
@@ -170,7 +191,10 @@ impl Ads {
         let server = tonic::transport::Server::builder()
             .http2_keepalive_interval(Some(limits.keepalive_interval))
             .http2_keepalive_timeout(Some(limits.keepalive_timeout))
-            .max_concurrent_streams(limits.streams_per_connection);
+            .max_concurrent_streams(limits.streams_per_connection)
+            .http2_max_header_list_size(HEADER_BYTES)
+            .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
+            .http2_max_local_error_reset_streams(Some(ERROR_RESETS));
         match limits.max_age {
             Some(age) => server.max_connection_age(age).max_connection_age_grace(limits.max_age_grace),
             None => server,

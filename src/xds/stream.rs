@@ -14,14 +14,17 @@ use super::body::{Message, Outbox};
 use super::connections::{Connection, after};
 use super::mailbox::Mailbox;
 use super::metrics::RejectLabel;
-use super::node::{self, Caller};
+use super::node;
 use super::request::{Protocol, Wire, sender};
+use super::secret_access;
 use super::server::Core;
 use super::session::{Effect, Event, Marks, Session};
-use crate::push::engine::ProxyId;
+use crate::api::identity::Caller;
+use crate::push::engine::{Interest, ProxyId};
 use crate::push::proxy::Proxy;
 use crate::push::resource::ResourceType;
 use crate::push::worker::Ended;
+use crate::security::rules;
 
 /// Where a stream comes from.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +49,8 @@ struct Stream {
     version: Arc<str>,
     /// What the metrics hold of this proxy's rejections.
     rejections: BTreeSet<(ResourceType, RejectLabel)>,
+    /// Held while it matters what the proxy's service account may read.
+    access: Option<Arc<()>>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
 }
@@ -128,7 +133,7 @@ impl Stream {
         core.connections.add(connection.clone());
         info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
         let (core, rejections) = (core.clone(), BTreeSet::new());
-        Self { core, connection, mailbox, begun, version, rejections, changed: None }
+        Self { core, connection, mailbox, begun, version, rejections, access: None, changed: None }
     }
 
     /// Moves requests, mail and responses until either side ends.
@@ -188,6 +193,12 @@ impl Stream {
         for effect in effects {
             match effect {
                 Effect::Subscribe(kind, interest) => {
+                    if kind == ResourceType::Secret {
+                        self.ask_access().await;
+                    }
+                    let is_proved = self.connection.proxy.identity.is_some();
+                    let allowed = rules::may_subscribe(kind.short_name(), is_proved);
+                    let interest = if allowed { interest } else { Interest::default() };
                     self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;
                 }
                 Effect::Unsubscribe(kind) => self.core.push.unsubscribe(id, kind).await.map_err(push_ended)?,
@@ -203,6 +214,15 @@ impl Stream {
             }
         }
         Ok(())
+    }
+
+    /// Has it found out, once, whether the proxy's service account may read secrets.
+    async fn ask_access(&mut self) {
+        if self.access.is_none()
+            && let (Some(questions), Some(identity)) = (&self.core.access, &self.connection.proxy.identity)
+        {
+            self.access = Some(secret_access::ask(questions, identity).await);
+        }
     }
 
     /// Takes all mail in.

@@ -57,9 +57,11 @@ impl Navarch {
             format!("--grpc-addr={xds}"),
             format!("--http-addr={http}"),
             format!("--monitoring-addr={monitoring}"),
-            "--secure-grpc-addr=".to_owned(),
             "--https-addr=".to_owned(),
         ];
+        if !args.iter().any(|arg| arg.starts_with("--secure-grpc-addr")) {
+            all.push("--secure-grpc-addr=".to_owned());
+        }
         all.extend(args.iter().cloned());
         let process = Process::start("navarch", program, &all, &folder.path().join("navarch.log"))?;
         let mut navarch = Self { process, xds, http, monitoring, _folder: folder };

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
-use navarch::api::identity::Identity;
-use navarch::xds::{Ads, Caller};
+use navarch::api::identity::{Caller, Identity};
+use navarch::xds::Ads;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ pub(crate) async fn serve(
     let identity = Identity::parse(&proxy.identity()).map_err(|error| error.to_string())?;
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    let service = As { caller: Caller { identities: vec![identity] }, ads: ads.clone() };
+    let service = As { caller: Caller { identities: vec![identity], pod: None }, ads: ads.clone() };
     let router = ads.server().add_service(service);
     let incoming = TcpIncoming::from(listener);
     Ok((

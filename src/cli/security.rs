@@ -1,0 +1,65 @@
+//! Istio's environment variables about identities and certificates.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::api::names::Namespace;
+use crate::api::object::NamespacedName;
+use crate::security::authenticate::{JwtRule, TrustedNetworks};
+use crate::server::SecurityConfig;
+
+/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default.
+///
+/// # Errors
+/// At the first variable whose value cannot be read.
+pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<SecurityConfig> {
+    let text = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let duration = |name: &str, default: Duration| match text(name) {
+        None => Ok(default),
+        Some(value) => super::discovery::duration(&value).with_context(|| format!("{name}={value:?}")),
+    };
+    let mut config = SecurityConfig::default();
+    if let Some(folder) = text("ROOT_CA_DIR") {
+        config.plugged_in = PathBuf::from(folder);
+    }
+    if let Some(key_type) = text("NAVARCH_CA_KEY_TYPE") {
+        config.key_type = key_type.parse().map_err(anyhow::Error::msg).context("NAVARCH_CA_KEY_TYPE")?;
+    }
+    config.root_lifetime = duration("CITADEL_SELF_SIGNED_CA_CERT_TTL", config.root_lifetime)?;
+    config.lifetimes.default = duration("DEFAULT_WORKLOAD_CERT_TTL", config.lifetimes.default)?;
+    config.lifetimes.max = duration("MAX_WORKLOAD_CERT_TTL", config.lifetimes.max)?;
+    config.trusted_nodes = accounts(&text("CA_TRUSTED_NODE_ACCOUNTS").unwrap_or_default())?;
+    if let Some(rule) = text("JWT_RULE") {
+        config.jwt_rule = Some(serde_json::from_str::<JwtRule>(&rule).context("JWT_RULE")?);
+    }
+    if let Some(audiences) = text("TOKEN_AUDIENCES") {
+        config.audiences =
+            audiences.split(',').map(str::trim).filter(|one| !one.is_empty()).map(str::to_owned).collect();
+    }
+    let trusted = text("TRUSTED_GATEWAY_CIDR").unwrap_or_default();
+    config.trusted_gateways = TrustedNetworks::parse(&trusted).map_err(|part| {
+        anyhow::anyhow!("TRUSTED_GATEWAY_CIDR: {part:?} is no block of addresses such as 10.0.0.0/8")
+    })?;
+    let namespaces = text("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES").unwrap_or_default();
+    let namespaces = namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
+    config.debug_namespaces = namespaces.map(Namespace::new).collect();
+    config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
+    config.revision = text("REVISION").unwrap_or_default();
+    config.xds_auth = text("XDS_AUTH").is_none_or(|value| value != "false");
+    Ok(config)
+}
+
+/// Reads `namespace/name` pairs parted by commas.
+fn accounts(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
+    let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+    let read = |part: &str| {
+        let (namespace, name) = part
+            .split_once('/')
+            .with_context(|| format!("CA_TRUSTED_NODE_ACCOUNTS: {part:?} is not namespace/service-account"))?;
+        Ok(NamespacedName::new(namespace, name))
+    };
+    parts.map(read).collect()
+}

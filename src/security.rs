@@ -1,0 +1,22 @@
+//! Identities, the certificate authority, and who a caller is. Knows nothing of routing.
+//!
+//! ```text
+//! root or intermediate (Secret, folder) ─▶ Authority ─┬▶ workloads' certificates (CreateCertificate)
+//!                                                     ├▶ the server's own certificate ─▶ TLS port
+//!                                                     └▶ roots (watch) ─▶ trust of the TLS port, ConfigMaps
+//! connection and headers ─▶ Gatekeeper (certificate, JWT, TokenReview, XFCC) ─▶ Caller
+//! ```
+//!
+//! One [`ca::Authority`] is in force at a time and is replaced as a whole; who signs takes the one of that moment. Private keys
+//! live in types that print nothing.
+
+use std::time::SystemTime;
+
+pub mod authenticate;
+pub mod ca;
+pub mod rules;
+pub mod secret_access;
+pub mod serving;
+
+/// Tells the time of day.
+pub type Clock = fn() -> SystemTime;

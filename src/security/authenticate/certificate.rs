@@ -1,0 +1,26 @@
+//! Callers with a certificate: the SPIFFE ids among its names. TLS has checked the certificate itself.
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::Glance;
+use crate::api::identity::{Caller, Identity};
+
+/// The caller that a chain of certificates, leaf first, is for.
+///
+/// # Errors
+/// When the leaf names nobody of this mesh.
+pub(super) fn caller(chain: &[CertificateDer<'static>], glance: &Glance) -> Result<Caller, String> {
+    let leaf = chain.first().ok_or("there is none")?;
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| "it cannot be read")?;
+    let names = leaf.subject_alternative_name().map_err(|_| "its names cannot be read")?;
+    let names = names.map_or(&[][..], |names| &names.value.general_names);
+    let uris = names.iter().filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
+    let identities: Vec<Identity> = uris.filter_map(|uri| Identity::parse(uri).ok()).collect();
+    let identities: Vec<Identity> = identities.into_iter().filter(|one| glance.trusts(&one.trust_domain)).collect();
+    if identities.is_empty() {
+        return Err(format!("it names nobody of trust domain {}", glance.trust_domain));
+    }
+    Ok(Caller { identities, pod: None })
+}

@@ -1,0 +1,106 @@
+//! The certificate authority: what it signs with, and what it signs.
+
+mod bundle;
+mod csr;
+mod impersonate;
+mod key;
+mod plugged_in;
+mod rate;
+pub mod root_store;
+pub mod service;
+mod sign;
+
+pub use bundle::{Bundle, BundleError};
+pub use csr::{CsrError, SigningRequest};
+pub use key::KeyType;
+pub use plugged_in::{PluggedIn, watch_folder};
+pub use sign::{Authority, Lifetimes, SignError, Subject};
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+/// The roots that the mesh trusts, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootBundle(Arc<str>);
+
+impl RootBundle {
+    /// From PEM that was checked.
+    #[must_use]
+    pub fn new(pem: &str) -> Self {
+        Self(Arc::from(pem))
+    }
+
+    /// The PEM text.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The authority in force, to be watched. Clones watch the same.
+#[derive(Clone, Debug)]
+pub struct CurrentAuthority {
+    /// The authority.
+    authority: watch::Receiver<Arc<Authority>>,
+    /// Its roots in PEM.
+    roots: watch::Receiver<Arc<str>>,
+}
+
+/// Puts another authority in force.
+#[derive(Debug)]
+pub struct AuthoritySwitch {
+    /// The authority.
+    authority: watch::Sender<Arc<Authority>>,
+    /// Its roots in PEM.
+    roots: watch::Sender<Arc<str>>,
+}
+
+/// An authority in force and the switch to another.
+#[must_use]
+pub fn in_force(authority: Authority) -> (AuthoritySwitch, CurrentAuthority) {
+    let (roots_sender, roots) = watch::channel(authority.roots().0.clone());
+    let (sender, receiver) = watch::channel(Arc::new(authority));
+    (AuthoritySwitch { authority: sender, roots: roots_sender }, CurrentAuthority { authority: receiver, roots })
+}
+
+impl CurrentAuthority {
+    /// The one of this moment.
+    #[must_use]
+    pub fn get(&self) -> Arc<Authority> {
+        self.authority.borrow().clone()
+    }
+
+    /// The roots in PEM, to be watched: they change less often than the authority.
+    #[must_use]
+    pub fn roots(&self) -> watch::Receiver<Arc<str>> {
+        self.roots.clone()
+    }
+
+    /// Waits for another; false when there will be none.
+    pub async fn changed(&mut self) -> bool {
+        self.authority.changed().await.is_ok()
+    }
+}
+
+impl AuthoritySwitch {
+    /// Puts another in force.
+    pub fn put(&self, authority: Authority) {
+        let roots = authority.roots().0.clone();
+        self.roots.send_if_modified(|known| {
+            let differs = **known != *roots;
+            *known = roots;
+            differs
+        });
+        self.authority.send_replace(Arc::new(authority));
+    }
+
+    /// The one in force.
+    #[must_use]
+    pub fn current(&self) -> Arc<Authority> {
+        self.authority.borrow().clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Certificate signing requests: of what they say, only the key counts.
+
+use rcgen::SubjectPublicKeyInfo;
+use rustls::pki_types::CertificateSigningRequestDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer;
+use x509_parser::public_key::PublicKey;
+
+/// Bytes of a request. One with an RSA key of 16384 bits has about 8 KiB.
+const MAX_BYTES: usize = 16 << 10;
+/// Bits that an RSA key must have.
+const MIN_RSA_BITS: usize = 2048;
+/// Bits that an RSA key may have: checking larger ones costs too much.
+const MAX_RSA_BITS: usize = 8192;
+
+/// A request whose signature holds and whose key is strong enough. The names in it were not looked at: who a certificate
+/// is for is known from the caller alone.
+#[derive(Debug)]
+pub struct SigningRequest {
+    /// The key to certify.
+    pub(super) key: SubjectPublicKeyInfo,
+}
+
+/// Why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CsrError {
+    /// It is too long.
+    #[error("the signing request has more than {MAX_BYTES} bytes")]
+    TooLong,
+    /// It cannot be read.
+    #[error("the signing request is not one in PEM")]
+    Unreadable,
+    /// Who asks does not hold the key.
+    #[error("the signing request's signature is wrong")]
+    Signature,
+    /// The key can be broken, or is of an unknown kind.
+    #[error("the key is {0}; use ECDSA over P-256, P-384 or P-521, Ed25519, or RSA of 2048 to 8192 bits")]
+    Key(String),
+}
+
+impl SigningRequest {
+    /// Reads and checks a request in PEM.
+    ///
+    /// # Errors
+    /// When it cannot be read, is not signed by its own key, or has a weak one.
+    pub fn parse(pem: &str) -> Result<Self, CsrError> {
+        if pem.len() > MAX_BYTES {
+            return Err(CsrError::TooLong);
+        }
+        let der = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| CsrError::Unreadable)?;
+        let (rest, request) = X509CertificationRequest::from_der(&der).map_err(|_| CsrError::Unreadable)?;
+        if !rest.is_empty() {
+            return Err(CsrError::Unreadable);
+        }
+        let key = &request.certification_request_info.subject_pki;
+        // The strength first: it is cheap, and checking a signature by a huge key is not.
+        check_strength(&key.parsed().map_err(|_| CsrError::Unreadable)?)?;
+        request.verify_signature().map_err(|_| CsrError::Signature)?;
+        let key =
+            SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| CsrError::Key("of an unknown kind".to_owned()))?;
+        Ok(Self { key })
+    }
+}
+
+/// Checks that a key cannot be broken.
+fn check_strength(key: &PublicKey<'_>) -> Result<(), CsrError> {
+    match key {
+        PublicKey::RSA(rsa) => {
+            let bits = rsa.key_size();
+            if (MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits) {
+                Ok(())
+            } else {
+                Err(CsrError::Key(format!("RSA of {bits} bits")))
+            }
+        }
+        PublicKey::EC(point) => match point.key_size() {
+            256.. => Ok(()),
+            bits => Err(CsrError::Key(format!("ECDSA of {bits} bits"))),
+        },
+        PublicKey::Unknown(bytes) if bytes.len() == 32 => Ok(()),
+        PublicKey::DSA(_) => Err(CsrError::Key("DSA".to_owned())),
+        PublicKey::GostR3410(_) | PublicKey::GostR3410_2012(_) => Err(CsrError::Key("GOST".to_owned())),
+        PublicKey::Unknown(_) => Err(CsrError::Key("of an unknown kind".to_owned())),
+    }
+}

@@ -1,0 +1,234 @@
+//! Asks which service accounts may read secrets, as long as proxies of theirs are there, and tells the push thread.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Tasks;
+
+use crate::api::object::NamespacedName;
+use crate::push::worker::{Ended, PushHandle};
+use crate::push::world::Change;
+use crate::security::secret_access::{AccessReviewer, ApiServer, KEPT_NO, KEPT_YES};
+use crate::xds::AccessQuestion;
+
+/// How often it is looked for what must be asked anew.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// What is known of a service account.
+#[derive(Debug)]
+struct Account {
+    /// Alive as long as the streams that asked are.
+    interests: Vec<Weak<()>>,
+    /// Streams that wait for the first answer.
+    waiting: Vec<oneshot::Sender<()>>,
+    /// When the answer runs out; `None` while there is none, or a new one is being asked for.
+    due: Option<Instant>,
+    /// The last answer.
+    allowed: Option<bool>,
+}
+
+/// Reviews under way.
+type Reviews = JoinSet<(NamespacedName, Result<bool, String>)>;
+
+/// Questions that may wait; then streams do.
+const QUESTIONS: usize = 1024;
+
+/// Starts asking the API server. Gives where questions go.
+pub(super) fn start(
+    client: &kube::Client,
+    push: &PushHandle,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> mpsc::Sender<AccessQuestion> {
+    let (questions, inbox) = mpsc::channel(QUESTIONS);
+    let reviewer: Arc<dyn AccessReviewer> = Arc::new(ApiServer::new(client.clone()));
+    let (push, stop) = (push.clone(), stop.clone());
+    super::spawn("secret access", tasks, async move {
+        super::until(&stop, run(reviewer, inbox, push)).await.map_or(Ok(()), super::finish)
+    });
+    questions
+}
+
+/// Answers questions until nobody can ask any more.
+///
+/// # Errors
+/// When the push thread has ended.
+async fn run(
+    reviewer: Arc<dyn AccessReviewer>,
+    mut questions: mpsc::Receiver<AccessQuestion>,
+    push: PushHandle,
+) -> Result<(), Ended> {
+    let mut accounts: BTreeMap<NamespacedName, Account> = BTreeMap::new();
+    let mut reviews = Reviews::new();
+    let mut round = tokio::time::interval(ROUND);
+    loop {
+        tokio::select! {
+            question = questions.recv() => {
+                let Some(question) = question else { return Ok(()) };
+                take(question, &mut accounts, &reviewer, &mut reviews);
+            }
+            Some(Ok((name, answer))) = reviews.join_next() => {
+                if let Some(account) = accounts.get_mut(&name) {
+                    conclude(&name, account, answer, &push).await?;
+                }
+            }
+            _ = round.tick() => look_around(&mut accounts, &reviewer, &mut reviews, &push).await?,
+        }
+    }
+}
+
+/// Takes a question in: it is answered at once, or when its review is.
+fn take(
+    question: AccessQuestion,
+    accounts: &mut BTreeMap<NamespacedName, Account>,
+    reviewer: &Arc<dyn AccessReviewer>,
+    reviews: &mut Reviews,
+) {
+    let AccessQuestion { account: name, interest, answered } = question;
+    if let Some(account) = accounts.get_mut(&name) {
+        account.interests.push(interest);
+        match account.allowed {
+            // Whoever asked may have gone.
+            Some(_) => _ = answered.send(()),
+            None => account.waiting.push(answered),
+        }
+        return;
+    }
+    review(&name, reviewer, reviews);
+    accounts.insert(name, Account { interests: vec![interest], waiting: vec![answered], due: None, allowed: None });
+}
+
+/// Asks about an account.
+fn review(name: &NamespacedName, reviewer: &Arc<dyn AccessReviewer>, reviews: &mut Reviews) {
+    let (name, reviewer) = (name.clone(), reviewer.clone());
+    reviews.spawn(async move {
+        let answer = reviewer.may_list_secrets(&name).await;
+        (name, answer)
+    });
+}
+
+/// Takes an answer in. Where nobody answered the last answer stays, and without one the answer is no.
+async fn conclude(
+    name: &NamespacedName,
+    account: &mut Account,
+    answer: Result<bool, String>,
+    push: &PushHandle,
+) -> Result<(), Ended> {
+    let keep = match &answer {
+        Ok(true) => KEPT_YES,
+        Ok(false) => KEPT_NO,
+        Err(error) => {
+            tracing::warn!(%name, error, "it cannot be asked whether a service account may read secrets");
+            KEPT_NO
+        }
+    };
+    let allowed = answer.unwrap_or_else(|_| account.allowed.unwrap_or_default());
+    account.allowed = Some(allowed);
+    account.due = Some(Instant::now() + keep);
+    push.change(vec![Change::SecretReader(name.clone(), Some(allowed))]).await?;
+    for waiting in account.waiting.drain(..) {
+        let _ = waiting.send(());
+    }
+    Ok(())
+}
+
+/// Forgets the accounts of which no proxy is left, asks anew about others.
+async fn look_around(
+    accounts: &mut BTreeMap<NamespacedName, Account>,
+    reviewer: &Arc<dyn AccessReviewer>,
+    reviews: &mut Reviews,
+    push: &PushHandle,
+) -> Result<(), Ended> {
+    let now = Instant::now();
+    let mut gone = Vec::new();
+    for (name, account) in &mut *accounts {
+        account.interests.retain(|interest| interest.strong_count() > 0);
+        let Some(due) = account.due else { continue };
+        if account.interests.is_empty() {
+            gone.push(name.clone());
+        } else if due <= now {
+            account.due = None;
+            review(name, reviewer, reviews);
+        }
+    }
+    for name in gone {
+        accounts.remove(&name);
+        push.change(vec![Change::SecretReader(name, None)]).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::api::settings::{SecretReaders, Settings};
+    use crate::envoy::EnvoyTranslator;
+    use crate::push::worker::{self, Debounce};
+    use crate::security::secret_access::Answer;
+
+    /// Says what it was told to, and counts.
+    #[derive(Debug)]
+    struct Fake {
+        answer: Mutex<Result<bool, String>>,
+        asked: AtomicUsize,
+    }
+
+    impl AccessReviewer for Fake {
+        fn may_list_secrets<'a>(&'a self, _: &'a NamespacedName) -> Answer<'a> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let answer = self.answer.lock().clone();
+            Box::pin(async move { answer })
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    async fn ask(questions: &mpsc::Sender<AccessQuestion>, interest: &Arc<()>) {
+        let (answered, answer) = oneshot::channel();
+        let account = NamespacedName::new("edge", "gw");
+        questions.send(AccessQuestion { account, interest: Arc::downgrade(interest), answered }).await.unwrap();
+        answer.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_answer_serves_all_is_renewed_and_goes_with_the_last_proxy() {
+        let settings = Settings { secret_readers: SecretReaders::Reviewed, ..Settings::default() };
+        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
+        let fake = Arc::new(Fake { answer: Mutex::new(Ok(true)), asked: AtomicUsize::new(0) });
+        let (questions, inbox) = mpsc::channel(4);
+        let mut task = JoinSet::new();
+        task.spawn(run(fake.clone(), inbox, push.clone()));
+        let interest = Arc::new(());
+        let name = NamespacedName::new("edge", "gw");
+        let known = || async {
+            let name = name.clone();
+            push.inspect(move |inspect| inspect.engine.context().secret_readers.get(&name).copied()).await.unwrap()
+        };
+        ask(&questions, &interest).await;
+        ask(&questions, &interest).await;
+        assert_eq!((known().await, fake.asked.load(Ordering::Relaxed)), (Some(true), 1));
+        drop(questions);
+        task.join_next().await.unwrap().unwrap().unwrap();
+        // An API server that does not answer takes nothing away; one that says no does.
+        let mut account = Account { interests: Vec::new(), waiting: Vec::new(), due: None, allowed: Some(true) };
+        conclude(&name, &mut account, Err("down".to_owned()), &push).await.unwrap();
+        assert_eq!(known().await, Some(true));
+        conclude(&name, &mut account, Ok(false), &push).await.unwrap();
+        assert_eq!(known().await, Some(false));
+        // Nobody is left who would care.
+        let mut accounts = BTreeMap::from([(name.clone(), account)]);
+        let reviewer: Arc<dyn AccessReviewer> = fake.clone();
+        look_around(&mut accounts, &reviewer, &mut Reviews::new(), &push).await.unwrap();
+        assert!(accounts.is_empty());
+        assert_eq!(known().await, None);
+    }
+}

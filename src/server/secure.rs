@@ -1,0 +1,242 @@
+//! The TLS port (15012): xDS and certificates for callers who show who they are.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateServiceServer;
+use rustls::pki_types::CertificateDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::server::{Connected, TcpConnectInfo};
+use tower_service::Service;
+
+use super::patient::{PATIENCE, Patient};
+use crate::api::identity::Caller;
+use crate::security::authenticate::{Credentials, Gatekeeper};
+use crate::security::ca::service::CertificateService;
+use crate::security::serving::ServingTls;
+use crate::xds::Ads;
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Handshakes at work at once; more wait in the kernel's queue.
+const HANDSHAKES: usize = 1024;
+/// Connections that have shaken hands and wait to be served; then handshakes wait.
+const READY: usize = 64;
+/// How long to wait after the system gives no connection, as when files run out.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Bytes of a certificate request, and some.
+const MAX_REQUEST: usize = 64 << 10;
+
+/// All that the port serves with.
+#[derive(Debug)]
+pub(super) struct SecurePort {
+    /// The open port.
+    pub(super) listener: TcpListener,
+    /// Its TLS.
+    pub(super) tls: ServingTls,
+    /// Who says who callers are.
+    pub(super) gatekeeper: Arc<Gatekeeper>,
+    /// Whether streams are for known callers only (`XDS_AUTH`).
+    pub(super) xds_auth: bool,
+    /// xDS.
+    pub(super) ads: Ads,
+    /// Certificates.
+    pub(super) certificates: CertificateService,
+    /// Told to end.
+    pub(super) stop: CancellationToken,
+}
+
+/// A connection and what its client has shown.
+struct Secure {
+    /// The connection.
+    stream: Patient<TlsStream<TcpStream>>,
+    /// What services may know of it.
+    shown: Shown,
+}
+
+/// What a connection's client has shown.
+#[derive(Clone, Debug)]
+struct Shown {
+    /// Its address.
+    peer: Option<SocketAddr>,
+    /// Its certificates, leaf first, checked; none if it has shown none.
+    certificates: Arc<[CertificateDer<'static>]>,
+}
+
+/// A service behind the question who calls.
+#[derive(Clone, Debug)]
+struct Door<S> {
+    /// The service.
+    inner: S,
+    /// Who answers.
+    gatekeeper: Arc<Gatekeeper>,
+    /// Whether strangers are let in; they are known as such.
+    strangers: bool,
+}
+
+impl SecurePort {
+    /// Serves until told to end.
+    ///
+    /// # Errors
+    /// When the port fails.
+    pub(super) async fn serve(self) -> Result<(), tonic::transport::Error> {
+        let (ready, incoming) = mpsc::channel(READY);
+        let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
+        let door = |strangers| (self.gatekeeper.clone(), strangers);
+        let (gatekeeper, strangers) = door(!self.xds_auth);
+        let ads = Door { inner: self.ads.clone(), gatekeeper, strangers };
+        let (gatekeeper, strangers) = door(false);
+        let certificates = Door { inner: certificates, gatekeeper, strangers };
+        let router = self.ads.server().add_service(ads).add_service(certificates);
+        let accepting = accept(self.listener, self.tls, ready);
+        let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(incoming), self.stop.cancelled());
+        tokio::pin!(serving);
+        tokio::select! {
+            outcome = &mut serving => outcome?,
+            () = accepting => {}
+            () = self.stop.cancelled() => serving.await?,
+        }
+        self.ads.ended().await;
+        Ok(())
+    }
+}
+
+/// Accepts connections and shakes hands, many at once. Ends never.
+async fn accept(listener: TcpListener, tls: ServingTls, ready: mpsc::Sender<io::Result<Secure>>) {
+    let room = Arc::new(Semaphore::new(HANDSHAKES));
+    let mut handshakes = JoinSet::new();
+    loop {
+        let permit = room.clone().acquire_owned().await;
+        while handshakes.try_join_next().is_some() {}
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "no connection could be accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let (acceptor, ready) = (TlsAcceptor::from(tls.get()), ready.clone());
+        handshakes.spawn(async move {
+            let _permit = permit;
+            // Only a delay if it fails.
+            let _ = stream.set_nodelay(true);
+            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                Ok(Ok(stream)) => drop(ready.send(Ok(Secure::new(stream, peer))).await),
+                Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
+                Err(_) => tracing::debug!(%peer, "TLS took too long"),
+            }
+        });
+    }
+}
+
+impl Secure {
+    /// A connection that has shaken hands.
+    fn new(stream: TlsStream<TcpStream>, peer: SocketAddr) -> Self {
+        let (_, session) = stream.get_ref();
+        let certificates = session.peer_certificates().unwrap_or_default();
+        let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();
+        let shown = Shown { peer: Some(peer), certificates };
+        Self { stream: Patient::new(stream, PATIENCE), shown }
+    }
+}
+
+impl Connected for Secure {
+    type ConnectInfo = Shown;
+
+    fn connect_info(&self) -> Shown {
+        self.shown.clone()
+    }
+}
+
+impl tokio::io::AsyncRead for Secure {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut tokio::io::ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl tokio::io::AsyncWrite for Secure {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+impl<S: NamedService> NamedService for Door<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Door<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let (mut inner, gatekeeper, strangers) = (self.inner.clone(), self.gatekeeper.clone(), self.strangers);
+        Box::pin(async move {
+            let shown = request.extensions().get::<Shown>().cloned();
+            let shown = shown.unwrap_or_else(|| Shown { peer: None, certificates: Arc::from([]) });
+            let credentials =
+                Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
+            let admitted = gatekeeper.admit(credentials).await;
+            let extensions = request.extensions_mut();
+            extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
+            match admitted {
+                Ok(caller) => _ = extensions.insert::<Caller>(caller),
+                Err(_) if strangers => {}
+                Err(unknown) => {
+                    tracing::warn!(peer = ?shown.peer, path = request.uri().path(), %unknown, "caller refused");
+                    return Ok(Status::unauthenticated(unknown.to_string()).into_http());
+                }
+            }
+            inner.call(request).await
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! The TLS port as strangers, proxies and openssl meet it: who gets in, what certificates say, who gets which secret.
+//!
+//! Needs `openssl`, as an independent judge of certificates and requests.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, spawn and read its switches from the environment"
+)]
+
+#[path = "secure/api_server.rs"]
+mod api_server;
+#[path = "secure/client.rs"]
+mod client;
+#[path = "secure/floods.rs"]
+mod floods;
+#[path = "secure/issuer.rs"]
+mod issuer;
+#[path = "secure/mtls.rs"]
+mod mtls;
+#[path = "secure/openssl.rs"]
+mod openssl;
+#[path = "secure/server.rs"]
+mod server;
+#[path = "secure/workload_sds.rs"]
+mod workload_sds;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::Code;
+
+use client::Proof;
+use server::Server;
+
+#[tokio::test]
+async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result<()> {
+    let server = Server::start().await?;
+    let token = Proof::Token(server.issuer.token(json!({})));
+    for (key, good) in [
+        (&["ec", "-pkeyopt", "ec_paramgen_curve:P-256"][..], true),
+        (&["rsa:2048"][..], true),
+        (&["rsa:1024"][..], false),
+    ] {
+        let csr = openssl::request(server.folder(), key)?;
+        let answer = server.certificate(&token, &csr, 3600).await;
+        if !good {
+            assert_eq!(answer.unwrap_err().code(), Code::InvalidArgument, "{key:?}");
+            continue;
+        }
+        let chain = answer?.cert_chain;
+        ensure!(chain.len() == 2, "leaf and root: {chain:?}");
+        ensure!(chain[1] == server.root(), "the root is the last");
+        let text = openssl::verified(server.folder(), &chain[0], &chain[1])?;
+        ensure!(text.contains("URI:spiffe://cluster.local/ns/shop/sa/web"), "{text}");
+        ensure!(!text.contains("evil.example"), "names of the request do not count: {text}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn strangers_and_bad_tokens_are_refused_in_words() -> Result<()> {
+    let server = Server::start().await?;
+    let csr = openssl::request(server.folder(), &["ec", "-pkeyopt", "ec_paramgen_curve:P-256"])?;
+    for (proof, reason) in [
+        (Proof::Nothing, "neither a certificate nor a token"),
+        (Proof::Token("nonsense".into()), "no JWT"),
+        (Proof::Token(server.issuer.token(json!({"exp": 1_600_000_000}))), "expired"),
+        (Proof::Token(server.issuer.token(json!({"aud": "somebody-else"}))), "another audience"),
+        (Proof::Token(server.issuer.token(json!({"iss": "https://evil.example"}))), "another issuer"),
+        (Proof::Token(server.issuer.token(json!({"sub": "alice"}))), "no service account"),
+    ] {
+        let refused = server.certificate(&proof, &csr, 0).await.unwrap_err();
+        ensure!(refused.code() == Code::Unauthenticated && refused.message().contains(reason), "{refused:?}");
+        let refused = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+        ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+    }
+    let good = Proof::Token(server.issuer.token(json!({})));
+    let too_long = server.certificate(&good, &csr, 366 * 24 * 3600).await.unwrap_err();
+    ensure!(too_long.code() == Code::InvalidArgument, "{too_long:?}");
+    let log = server.output();
+    ensure!(log.contains("caller refused"), "{log}");
+    ensure!(!log.contains("BEGIN") && !log.contains("KEY-OF-SHOP"), "no key material in the log");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_proxy_gets_the_secrets_of_its_own_namespace_by_token_or_certificate() -> Result<()> {
+    let server = Server::start().await?;
+    let token = Proof::Token(server.issuer.token(json!({})));
+    let certificate = server.prove_by_certificate(&token).await?;
+    for proof in [&token, &certificate] {
+        let secrets = server.secrets(proof, "shop", "web", &["kubernetes://tls", "kubernetes://bank/tls"]).await?;
+        ensure!(secrets.len() == 1 && secrets[0].name == "kubernetes://tls", "{}", secrets.len());
+        // The node must be who the caller was proved to be.
+        for (namespace, account) in [("bank", "web"), ("shop", "admin")] {
+            let refused = server.secrets(proof, namespace, account, &["kubernetes://tls"]).await.unwrap_err();
+            ensure!(refused.code() == Code::PermissionDenied, "{refused:?}");
+        }
+    }
+    // In plain text nobody has an identity, so nobody gets anything.
+    let secrets = server.plain_secrets("shop", "web", &["kubernetes://tls", "kubernetes://tls-cacert"]).await?;
+    ensure!(secrets.is_empty(), "{}", secrets.len());
+    let pages = ["config_dump?proxyID=web-1&types=sds", "push_status", "adsz", "syncz", "configz"];
+    for page in pages {
+        let shown = server.page(page).await?;
+        ensure!(!shown.contains("KEY-OF-SHOP") && !shown.contains("S0VZLU9GLVNIT1"), "{page} shows a key");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_root_outlives_the_process() -> Result<()> {
+    let server = Server::start().await?;
+    let root = server.root();
+    let token = Proof::Token(server.issuer.token(json!({})));
+    let certificate = server.prove_by_certificate(&token).await?;
+    let server = server.restart().await?;
+    ensure!(server.root() == root);
+    let secrets = server.secrets(&certificate, "shop", "web", &["kubernetes://tls"]).await?;
+    ensure!(secrets.len() == 1, "a certificate of the time before counts");
+    Ok(())
+}
+
+#[tokio::test]
+async fn old_tls_and_upgrades_to_http2_are_refused() -> Result<()> {
+    let server = Server::start().await?;
+    for version in ["-tls1", "-tls1_1"] {
+        ensure!(!openssl::connects(server.secure, version)?, "{version}");
+    }
+    for version in ["-tls1_2", "-tls1_3"] {
+        ensure!(openssl::connects(server.secure, version)?, "{version}");
+    }
+    let mut stream = tokio::net::TcpStream::connect(server.plain()).await?;
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n";
+    stream.write_all(request.as_bytes()).await?;
+    let mut answer = Vec::new();
+    // That the connection is reset says it, too.
+    drop(tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answer)).await?);
+    ensure!(!String::from_utf8_lossy(&answer).contains("101"), "{answer:?}");
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! A real API server is asked about tokens and rights.
+//!
+//! Needs the programs of `scripts/kube`.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use navarch::api::names::{ClusterId, TrustDomain};
+use navarch::api::object::NamespacedName;
+use navarch::security::authenticate::{
+    Credentials, Gatekeeper, Glance, Surroundings, TokenReviews, TrustedNetworks, token_review,
+};
+use navarch::security::ca::root_store::{RootStore, RootStoreError};
+use navarch::security::ca::{Bundle, KeyType};
+use navarch::security::secret_access::{self, AccessReviewer};
+use navarch::store::Objects;
+use navarch_testkit::cluster::Cluster;
+use serde_json::{Value, json};
+use tonic::codegen::http::HeaderMap;
+
+/// A mesh of which nothing is known but its names.
+#[derive(Debug)]
+struct Mesh;
+
+impl Surroundings for Mesh {
+    fn glance(&self) -> Glance {
+        Glance {
+            objects: Objects::default(),
+            trust_domain: TrustDomain::new("cluster.local"),
+            aliases: Vec::new(),
+            cluster: ClusterId::new("Kubernetes"),
+        }
+    }
+}
+
+/// Makes an object.
+async fn create(cluster: &Cluster, path: &str, body: Value) -> Result<Value> {
+    cluster.call("POST", path, "application/json", &body).await.with_context(|| path.to_owned())
+}
+
+/// A token of service account `shop/web` for an audience.
+async fn token(cluster: &Cluster, audience: &str) -> Result<String> {
+    let body = json!({"spec": {"audiences": [audience], "expirationSeconds": 600}});
+    let answer = create(cluster, "/api/v1/namespaces/shop/serviceaccounts/web/token", body).await?;
+    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+}
+
+/// Who a token makes its bearer.
+async fn admit(gatekeeper: &Gatekeeper, token: &str) -> Result<String, String> {
+    let headers = HeaderMap::from_iter([(
+        tonic::codegen::http::header::AUTHORIZATION,
+        format!("Bearer {token}").parse().unwrap(),
+    )]);
+    let admitted = gatekeeper.admit(Credentials { peer: None, certificates: &[], headers: &headers }).await;
+    admitted.map(|caller| caller.identities[0].to_string()).map_err(|unknown| unknown.to_string())
+}
+
+#[tokio::test]
+async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps_the_root() -> Result<()> {
+    let cluster = Cluster::start().await?;
+    for namespace in ["shop", "istio-system"] {
+        create(&cluster, "/api/v1/namespaces", json!({"metadata": {"name": namespace}})).await?;
+    }
+    let accounts = "/api/v1/namespaces/shop/serviceaccounts";
+    create(&cluster, accounts, json!({"metadata": {"name": "web"}})).await?;
+    let client = cluster.client().await?;
+
+    let reviews = TokenReviews::new(Arc::new(token_review::ApiServer::new(client.clone())), vec!["istio-ca".into()]);
+    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
+    let good = token(&cluster, "istio-ca").await?;
+    for _ in 0..2 {
+        let found = admit(&gatekeeper, &good).await;
+        ensure!(found == Ok("spiffe://cluster.local/ns/shop/sa/web".to_owned()), "{found:?}");
+    }
+    let foreign = admit(&gatekeeper, &token(&cluster, "somebody-else").await?).await;
+    ensure!(foreign.is_err(), "{foreign:?}");
+    let forged = admit(&gatekeeper, &format!("{good}x")).await;
+    ensure!(forged.is_err(), "{forged:?}");
+
+    let access = secret_access::ApiServer::new(client.clone());
+    let account = NamespacedName::new("shop", "web");
+    let may = access.may_list_secrets(&account).await;
+    ensure!(may == Ok(false), "nobody has granted it: {may:?}");
+    let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop";
+    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}]);
+    create(&cluster, &format!("{rbac}/roles"), json!({"metadata": {"name": "gw"}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": "gw"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "gw"},
+        "subjects": [{"kind": "ServiceAccount", "name": "web", "namespace": "shop"}],
+    });
+    create(&cluster, &format!("{rbac}/rolebindings"), binding).await?;
+    let end = tokio::time::Instant::now() + std::time::Duration::from_secs(10);
+    while access.may_list_secrets(&account).await != Ok(true) {
+        ensure!(tokio::time::Instant::now() < end, "granted, but not allowed");
+    }
+
+    // Two replicas that start at once come to share one root.
+    let secrets = kube::Api::namespaced(client, "istio-system");
+    let store = RootStore::Secret(Box::new(secrets));
+    let now = std::time::SystemTime::now();
+    let lifetime = std::time::Duration::from_secs(3600);
+    let make = || {
+        let root = Bundle::self_signed("cluster.local", KeyType::P256, lifetime, now);
+        root.map_err(|_| RootStoreError::Incomplete("unmade".to_owned()))
+    };
+    let (one, other) = tokio::join!(store.load_or_create(make), store.load_or_create(make));
+    ensure!(one?.certificate == other?.certificate, "one of them won");
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! A gRPC client over TLS with rustls.
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+/// How a client shows who it is.
+#[derive(Clone)]
+pub(crate) enum Proof {
+    /// Not at all.
+    Nothing,
+    /// By a token.
+    Token(String),
+    /// By a certificate: chain and key in PEM.
+    Certificate(String, String),
+}
+
+/// Connects over TLS.
+#[derive(Clone)]
+struct Connector {
+    server: SocketAddr,
+    config: Arc<ClientConfig>,
+}
+
+impl tonic::codegen::Service<Uri> for Connector {
+    type Response = TokioIo<TlsStream<TcpStream>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { server, config } = self.clone();
+        Box::pin(async move {
+            let stream = TcpStream::connect(server).await?;
+            let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
+            Ok(TokioIo::new(TlsConnector::from(config).connect(name, stream).await?))
+        })
+    }
+}
+
+/// A channel to a server that these roots vouch for.
+pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel {
+    let mut store = RootCertStore::empty();
+    store.add_parsable_certificates(CertificateDer::pem_slice_iter(roots.as_bytes()).map(Result::unwrap));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = builder.with_root_certificates(store);
+    let mut config = match proof {
+        Proof::Certificate(chain, key) => {
+            let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
+        }
+        Proof::Nothing | Proof::Token(_) => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = Connector { server, config: Arc::new(config) };
+    Endpoint::from_static("http://istiod.istio-system.svc").connect_with_connector_lazy(connector)
+}
+
+/// A request with the token, if that is the proof.
+pub(crate) fn signed<T>(message: T, proof: &Proof) -> tonic::Request<T> {
+    let mut request = tonic::Request::new(message);
+    if let Proof::Token(token) = proof {
+        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+    }
+    request
+}

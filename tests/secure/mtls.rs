@@ -1,0 +1,139 @@
+//! Real Envoys with certificates from Navarch's CA speak mTLS to each other, and nothing else where it is demanded.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use navarch_testkit::backend::Backend;
+use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
+use navarch_testkit::{client, ports};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::client::Proof;
+use crate::server::Server;
+use crate::workload_sds::{self, Workload};
+
+/// The address of the pod of `web`.
+const POD: &str = "127.0.30.1";
+/// The port of its sidecar.
+const SIDECAR_PORT: u16 = 18_443;
+
+/// A service behind a sidecar that takes mTLS alone, and a gateway in front.
+fn mesh(gateway: u16, application: SocketAddr) -> String {
+    format!(
+        r"
+apiVersion: v1
+kind: Namespace
+metadata: {{name: shop}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-1, namespace: shop, labels: {{app: web, security.istio.io/tlsMode: istio}}}}
+spec: {{serviceAccountName: web, containers: [{{name: app, image: app}}]}}
+status: {{phase: Running, podIP: {POD}, podIPs: [{{ip: {POD}}}], conditions: [{{type: Ready, status: 'True'}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web, namespace: shop}}
+spec: {{clusterIP: 10.96.3.1, selector: {{app: web}}, ports: [{{name: http, port: 80, targetPort: {SIDECAR_PORT}}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: web-1, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{POD}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: web-1, namespace: shop}}}}]
+ports: [{{name: http, port: {SIDECAR_PORT}, protocol: TCP}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {{name: web, namespace: shop}}
+spec:
+  workloadSelector: {{labels: {{app: web}}}}
+  ingress:
+  - port: {{number: {SIDECAR_PORT}, protocol: HTTP, name: http}}
+    bind: {POD}
+    captureMode: NONE
+    defaultEndpoint: {application}
+---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {{name: strict, namespace: shop}}
+spec: {{mtls: {{mode: STRICT}}}}
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: edge, namespace: shop}}
+spec:
+  selector: {{app: edge}}
+  servers: [{{port: {{number: {gateway}, name: http, protocol: HTTP}}, hosts: ['*']}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: web, namespace: shop}}
+spec:
+  hosts: ['*']
+  gateways: [edge]
+  http: [{{route: [{{destination: {{host: web.shop.svc.cluster.local, port: {{number: 80}}}}}}]}}]
+"
+    )
+}
+
+/// A certificate for a service account of `shop`, from the CA.
+async fn workload(server: &Server, account: &str) -> Result<Workload> {
+    let subject = format!("system:serviceaccount:shop:{account}");
+    let token = Proof::Token(server.issuer.token(json!({ "sub": subject })));
+    let Proof::Certificate(chain, key) = server.prove_by_certificate(&token).await? else {
+        anyhow::bail!("no certificate");
+    };
+    Ok(Workload { chain, key, roots: server.root() })
+}
+
+/// An Envoy with a certificate of its service account.
+async fn envoy(server: &Server, kind: &str, account: &str, ip: &str, metadata: serde_json::Value) -> Result<Envoy> {
+    let sds = workload_sds::serve(workload(server, account).await?).await?;
+    let config = EnvoyConfig {
+        kind: kind.to_owned(),
+        pod: format!("{account}-1"),
+        namespace: "shop".to_owned(),
+        ip: ip.to_owned(),
+        metadata,
+        xds: server.plain(),
+        protocol: AdsProtocol::Delta,
+        sds: Some(sds),
+    };
+    Envoy::start(&config).await
+}
+
+#[tokio::test]
+async fn envoys_with_certificates_of_the_ca_speak_mtls_and_strict_takes_nothing_else() -> Result<()> {
+    let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let port = ports::free()?;
+    let server = Server::with_mesh(&mesh(port, application.address)).await?;
+    let metadata = json!({"INTERCEPTION_MODE": "NONE", "LABELS": {"app": "web"}, "SERVICE_ACCOUNT": "web"});
+    let mut sidecar = envoy(&server, "sidecar", "web", POD, metadata).await?;
+    let metadata = json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge"});
+    let mut gateway = envoy(&server, "router", "edge", "127.0.30.2", metadata).await?;
+    sidecar.wait_ready().await?;
+    gateway.wait_ready().await?;
+    let front = SocketAddr::from(([127, 0, 0, 1], port));
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let reply = client::get(front, "web.example.com", "/", &[]).await;
+        if reply.as_ref().is_ok_and(|reply| reply.status == 200 && reply.body == "web") {
+            break;
+        }
+        ensure!(Instant::now() < end, "no answer through both: {reply:?}\n{}\n{}", gateway.output(), sidecar.output());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    ensure!(sidecar.stats().await?.sum("ssl.handshake") > 0, "the sidecar ended TLS");
+    let served = application.served();
+    let direct = client::get(SocketAddr::new(POD.parse()?, SIDECAR_PORT), "web.shop", "/", &[]).await;
+    ensure!(!direct.as_ref().is_ok_and(|reply| reply.status == 200), "plain text was let in: {direct:?}");
+    ensure!(application.served() == served, "the application saw nothing of it");
+    for envoy in [&sidecar, &gateway] {
+        let rejected = envoy.stats().await?.rejected();
+        ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+    }
+    Ok(())
+}

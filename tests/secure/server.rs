@@ -1,0 +1,177 @@
+//! A running Navarch with a TLS port, and what is asked of it.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::Result;
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::Secret;
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
+use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use prost::Message;
+use prost_types::value::Kind;
+use rcgen::{CertificateParams, KeyPair};
+use tempfile::TempDir;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::client::{self, Proof};
+use crate::issuer::Issuer;
+
+/// Two namespaces with a secret each.
+const MESH: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: shop}\n\
+    stringData: {tls.crt: CERT, tls.key: KEY-OF-SHOP}\n---\n\
+    apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: bank}\nstringData: {tls.crt: CERT, tls.key: KEY-OF-BANK}\n";
+
+/// A running Navarch.
+pub(crate) struct Server {
+    navarch: Navarch,
+    /// Its TLS port.
+    pub(crate) secure: SocketAddr,
+    /// Whose tokens it believes.
+    pub(crate) issuer: Issuer,
+    folder: TempDir,
+}
+
+impl Server {
+    /// Starts with an empty state and two secrets.
+    pub(crate) async fn start() -> Result<Self> {
+        Self::with_mesh(MESH).await
+    }
+
+    /// Starts with an empty state on a mesh.
+    pub(crate) async fn with_mesh(mesh: &str) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("mesh"))?;
+        std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
+        Self::start_in(folder, Issuer::new()).await
+    }
+
+    async fn start_in(folder: TempDir, issuer: Issuer) -> Result<Self> {
+        // The environment of a process is set by one that comes before it.
+        let program = folder.path().join("navarch");
+        let rule = issuer.rule();
+        let script = format!("#!/bin/sh\nJWT_RULE='{rule}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_navarch"));
+        std::fs::write(&program, script)?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+        let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+        let state = folder.path().join("state");
+        let args = [format!("--secure-grpc-addr={secure}"), format!("--state-dir={}", state.display())];
+        let navarch = Navarch::start(&program, &folder.path().join("mesh"), &args).await?;
+        Ok(Self { navarch, secure, issuer, folder })
+    }
+
+    /// Ends, and starts again with the same state.
+    pub(crate) async fn restart(self) -> Result<Self> {
+        let Self { navarch, issuer, folder, .. } = self;
+        navarch.stop().await?;
+        Self::start_in(folder, issuer).await
+    }
+
+    /// A folder for files.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its root.
+    pub(crate) fn root(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("state/ca-cert.pem")).unwrap()
+    }
+
+    /// What it has logged.
+    pub(crate) fn output(&self) -> String {
+        self.navarch.output()
+    }
+
+    /// Its plaintext port.
+    pub(crate) fn plain(&self) -> SocketAddr {
+        self.navarch.xds
+    }
+
+    /// A page of its debug API.
+    pub(crate) async fn page(&self, name: &str) -> Result<String> {
+        self.navarch.page(&format!("/debug/{name}")).await
+    }
+
+    /// Asks for a certificate.
+    pub(crate) async fn certificate(
+        &self,
+        proof: &Proof,
+        csr: &str,
+        seconds: i64,
+    ) -> Result<IstioCertificateResponse, Status> {
+        let channel = client::channel(self.secure, &self.root(), proof);
+        let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: seconds, ..Default::default() };
+        let mut service = IstioCertificateServiceClient::new(channel);
+        service.create_certificate(client::signed(request, proof)).await.map(tonic::Response::into_inner)
+    }
+
+    /// A certificate of the same caller, to be shown in place of its token.
+    pub(crate) async fn prove_by_certificate(&self, proof: &Proof) -> Result<Proof> {
+        let key = KeyPair::generate()?;
+        let csr = CertificateParams::default().serialize_request(&key)?.pem()?;
+        let mut chain = self.certificate(proof, &csr, 0).await?.cert_chain;
+        chain.pop();
+        Ok(Proof::Certificate(chain.concat(), key.serialize_pem()))
+    }
+
+    /// The secrets of these names that a proxy gets over TLS.
+    pub(crate) async fn secrets(
+        &self,
+        proof: &Proof,
+        namespace: &str,
+        account: &str,
+        names: &[&str],
+    ) -> Result<Vec<Secret>, Status> {
+        let channel = client::channel(self.secure, &self.root(), proof);
+        secrets(channel, proof, namespace, account, names).await
+    }
+
+    /// The same in plain text.
+    pub(crate) async fn plain_secrets(
+        &self,
+        namespace: &str,
+        account: &str,
+        names: &[&str],
+    ) -> Result<Vec<Secret>, Status> {
+        let channel = Endpoint::from_shared(format!("http://{}", self.plain())).unwrap().connect_lazy();
+        secrets(channel, &Proof::Nothing, namespace, account, names).await
+    }
+}
+
+/// The first answer to a subscription to secrets.
+async fn secrets(
+    channel: Channel,
+    proof: &Proof,
+    namespace: &str,
+    account: &str,
+    names: &[&str],
+) -> Result<Vec<Secret>, Status> {
+    let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    let fields = [("NAMESPACE", namespace), ("SERVICE_ACCOUNT", account), ("CLUSTER_ID", "Kubernetes")];
+    let fields = fields.map(|(key, value)| (key.to_owned(), text(value))).into();
+    let node = Node {
+        id: format!("router~10.0.0.1~web-1.{namespace}~{namespace}.svc.cluster.local"),
+        metadata: Some(prost_types::Struct { fields }),
+        ..Node::default()
+    };
+    let request = DeltaDiscoveryRequest {
+        node: Some(node),
+        type_url: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".to_owned(),
+        resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    let (sender, requests) = tokio::sync::mpsc::channel(1);
+    drop(sender.send(request).await);
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let mut service = AggregatedDiscoveryServiceClient::new(channel);
+    let answers = service.delta_aggregated_resources(client::signed(requests, proof)).await?;
+    let answer = answers.into_inner().message().await?.ok_or_else(|| Status::cancelled("no answer"))?;
+    let secrets = answer.resources.into_iter().filter_map(|resource| resource.resource);
+    Ok(secrets.map(|any| Secret::decode(any.value.as_slice()).unwrap()).collect())
+}
