@@ -5,40 +5,40 @@
 
 mod address;
 mod http;
+mod kubernetes;
 mod patient;
 mod pump;
 mod secret_access;
 mod secure;
 mod security;
 mod signals;
+mod sources;
 
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
 pub use security::SecurityConfig;
+pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 
 use crate::admin::{self, AdminState, Build, DebugAccess, Problems};
-use crate::api::mesh::MeshConfig;
 use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
-use crate::source::{FileSource, FileSourceConfig, KeyConfig, KeyFetching, MeshFileSource, MeshFileSourceConfig};
+use crate::source::KeyConfig;
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
+use sources::{Plan, Starter};
 
-/// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
-const BATCHES: usize = 64;
 /// How long the first reading of the configuration is waited for before certificates are signed.
 const FIRST_READING: Duration = Duration::from_secs(10);
 
@@ -51,12 +51,8 @@ pub struct Config {
     pub debounce: Debounce,
     /// How the keys of token issuers are fetched.
     pub keys: KeyConfig,
-    /// The directory of configuration.
-    pub config_dir: PathBuf,
-    /// The file of the mesh config, if there is one.
-    pub mesh_config: Option<PathBuf>,
-    /// The file of the mesh networks, if there is one.
-    pub networks_config: Option<PathBuf>,
+    /// Where configuration and services come from.
+    pub sources: SourcesConfig,
     /// Plaintext xDS.
     pub grpc: ListenAddress,
     /// xDS and certificates over TLS.
@@ -98,10 +94,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let secure = bind(config.secure, "--secure-grpc-addr").await?;
     let http = bind(config.http, "--http-addr").await?;
     let monitoring = bind(config.monitoring, "--monitoring-addr").await?;
-    let client: Option<kube::Client> = None;
-    if client.is_some() {
-        config.settings.secret_readers = SecretReaders::Reviewed;
-    }
+    let plan = plan(&mut config).await?;
+    let (client, sources) = (plan.client.clone(), plan.describe());
     let stop = CancellationToken::new();
     let mut tasks = Tasks::new();
     let (push, _) = worker::start(config.settings.clone(), config.debounce, Arc::new(EnvoyTranslator))?;
@@ -114,10 +108,18 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     let problems = Problems::default();
     let reload = Arc::new(Notify::new());
-    start_sources(&config, &push, &problems, &reload, &stop, &mut tasks);
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
     let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
     let access = DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect() };
+    let starter = Starter {
+        config: &config.sources,
+        keys: &config.keys,
+        namespace: &config.settings.system_namespace,
+        reload: &reload,
+        stop: &stop,
+        tasks: &mut tasks,
+    };
+    starter.start(plan, push.clone(), problems.clone())?;
     let state = AdminState {
         push: push.clone(),
         connections: ads.connections(),
@@ -140,7 +142,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     if let Some(listener) = grpc {
         serve_plain(listener, ads, &stop, &mut tasks);
     }
-    tracing::info!(version = config.build.version, config = %config.config_dir.display(), "started");
+    tracing::info!(version = config.build.version, sources, "started");
     let outcome = tokio::select! {
         () = signals::until_told_to_end(&reload) => Ok(()),
         ended = tasks.join_next() => Err(ended_unasked(ended)),
@@ -154,56 +156,14 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     outcome
 }
 
-/// Starts the sources and the pump behind them.
-fn start_sources(
-    config: &Config,
-    push: &worker::PushHandle,
-    problems: &Problems,
-    reload: &Arc<Notify>,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) {
-    let (to_pump, batches) = mpsc::channel(BATCHES);
-    let (to_pump_mesh, mesh_batches) = mpsc::channel(BATCHES);
-    let (reload_files, reload_mesh) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let files = FileSource::new(FileSourceConfig { root: config.config_dir.clone() });
-    let mesh = MeshFileSource::new(MeshFileSourceConfig {
-        mesh: config.mesh_config.clone(),
-        networks: config.networks_config.clone(),
-        base: MeshConfig::istio_defaults(),
-    });
-    let fan_out = (reload.clone(), reload_files.clone(), reload_mesh.clone(), stop.clone());
-    spawn("reload", tasks, async move {
-        let (asked, files, mesh, stop) = fan_out;
-        while until(&stop, asked.notified()).await.is_some() {
-            files.notify_one();
-            mesh.notify_one();
-        }
-        Ok(())
-    });
-    let stopped = stop.clone();
-    spawn(
-        "files",
-        tasks,
-        async move { until(&stopped, files.run(to_pump, reload_files)).await.map_or(Ok(()), finish) },
-    );
-    let stopped = stop.clone();
-    spawn("mesh config", tasks, async move {
-        until(&stopped, mesh.run(to_pump_mesh, reload_mesh)).await.map_or(Ok(()), finish)
-    });
-    let (to_keys, demands) = mpsc::channel(BATCHES);
-    let (to_pump_keys, key_batches) = mpsc::channel(BATCHES);
-    let keys = KeyFetching::new(config.keys.clone());
-    let stopped = stop.clone();
-    spawn("keys", tasks, async move {
-        until(&stopped, keys.run(demands, to_pump_keys)).await;
-        Ok(())
-    });
-    let pump = pump::Pump { push: push.clone(), problems: problems.clone(), keys: to_keys };
-    let stopped = stop.clone();
-    spawn("pump", tasks, async move {
-        until(&stopped, pump.run(vec![mesh_batches, batches, key_batches])).await.map_or(Ok(()), finish)
-    });
+/// Decides what is read, and settles what follows from it.
+async fn plan(config: &mut Config) -> anyhow::Result<Plan> {
+    let plan = Plan::make(&config.sources, &config.settings.system_namespace).await?;
+    config.settings.discover_configuration = plan.configures_by_kubernetes();
+    if plan.client.is_some() {
+        config.settings.secret_readers = SecretReaders::Reviewed;
+    }
+    Ok(plan)
 }
 
 /// An outcome as a task's.

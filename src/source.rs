@@ -3,18 +3,21 @@
 //! ```text
 //! directory of YAML ─┐
 //! mesh config files ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ whoever keeps the objects
-//! (Kubernetes API)  ─┘
+//! Kubernetes API    ─┘
 //! ```
 //!
 //! A source owns what it has told: it sends an object when it is new or says something else, and the reference of one
 //! that is gone. What cannot be read is told as a problem of its place, and the last good version stays in force.
 //! Knows nothing of what the objects mean.
 
+mod aggregate;
 #[cfg(test)]
 mod conformance;
 mod files;
 mod keys;
+mod kubernetes;
 mod mesh_files;
+mod mesh_text;
 mod problem;
 
 use std::sync::Arc;
@@ -24,9 +27,13 @@ use crate::api::key_source::KeySource;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
 use crate::api::object::ObjectRef;
 
+pub use aggregate::Aggregate;
 pub use files::{FileSource, FileSourceConfig};
 pub use keys::{
     AddressPolicy, DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching,
+};
+pub use kubernetes::{
+    KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig, ReadKinds, SILENCE,
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use problem::{Fault, Place, Problem};

@@ -12,6 +12,8 @@
 mod envelope;
 mod header;
 mod object;
+mod pruned;
+mod stored;
 #[cfg(test)]
 mod tests;
 
@@ -22,8 +24,9 @@ use super::any_object::AnyObject;
 use super::field_error::FieldError;
 use super::yaml::{self, Schema};
 
-pub use envelope::Subject;
+pub use envelope::{Subject, served_versions};
 use object::{Version, decode_object};
+pub use stored::{ServerStatus, StoredObject, WatchEvent, decode_stored, decode_watch_event};
 
 /// How a text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,23 +10,38 @@ use super::environment;
 use crate::admin::Build;
 use crate::api;
 use crate::push::worker::Debounce;
-use crate::server::{self, Config, ListenAddress, SecurityConfig};
-use crate::source::{AddressPolicy, KeyConfig};
+use crate::server::{self, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig};
+use crate::source::{AddressPolicy, KeyConfig, KubernetesScope, ReadKinds};
 
 /// Run the control plane: read configuration, serve xDS to proxies.
 ///
 /// Addresses are host:port, `:port` for all addresses of the machine, or empty to switch a server off. Environment variables
-/// are istiod's (`CLUSTER_ID`, `POD_NAMESPACE`, `ISTIO_DUAL_STACK`, `PILOT_…`). SIGUSR1 reads all files anew; SIGTERM
+/// are istiod's (`CLUSTER_ID`, `POD_NAMESPACE`, `REVISION`, `ISTIO_WATCH_NAMESPACE`, `PILOT_…`). SIGUSR1 reads all files anew; SIGTERM
 /// lets proxies go and ends.
 #[derive(Args, Debug)]
 pub(super) struct Discovery {
-    /// Directory of YAML and JSON files to take the configuration from, watched for changes
+    /// Directory of YAML and JSON files to take the configuration from, watched for changes, in place of the Kubernetes API
     #[arg(long, alias = "configDir", value_name = "DIR")]
-    config_dir: PathBuf,
-    /// File with the mesh config; ./etc/istio/config/mesh where that exists
+    config_dir: Option<PathBuf>,
+    /// Where configuration comes from, in place of the mesh config's configSources: fs:///path, k8s://; can be repeated,
+    /// and of objects with the same name the first counts
+    #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
+    config_sources: Vec<SourceAddress>,
+    /// Kubeconfig of the cluster to read; without it the cluster that Navarch runs in
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// How long a connection to the Kubernetes API may be silent before it counts as dead; a watch on which nothing happens
+    /// is told so about every minute
+    #[arg(long, value_name = "DURATION", default_value = "100s", value_parser = duration)]
+    kubernetes_idle_timeout: Duration,
+    /// Revision of this control plane: mesh configuration labelled with another istio.io/rev is passed over, mesh config is in
+    /// the ConfigMap istio-REVISION; REVISION if unset
+    #[arg(long, value_name = "REVISION")]
+    revision: Option<String>,
+    /// File with the mesh config; ./etc/istio/config/mesh where that exists, else the ConfigMap istio of the cluster
     #[arg(long, alias = "meshConfig", value_name = "FILE")]
     mesh_config: Option<PathBuf>,
-    /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists
+    /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists, else the same ConfigMap
     #[arg(long, alias = "networksConfig", value_name = "FILE")]
     networks_config: Option<PathBuf>,
     /// Plaintext xDS
@@ -91,11 +106,18 @@ impl Discovery {
             settings,
             debounce: debounce()?,
             keys: keys()?,
-            config_dir: self.config_dir,
-            mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
-            networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
             secure: self.secure_grpc_addr,
             security: SecurityConfig { state: self.state_dir, ..super::security::config(environment::variable)? },
+            sources: SourcesConfig {
+                addresses: self.config_sources,
+                config_dir: self.config_dir,
+                mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
+                networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
+                kubeconfig: self.kubeconfig,
+                scope: scope(self.revision),
+                silence: self.kubernetes_idle_timeout,
+                shared_mesh_config: text("SHARED_MESH_CONFIG"),
+            },
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
@@ -142,6 +164,22 @@ fn debounce() -> anyhow::Result<Debounce> {
     let after = read("PILOT_DEBOUNCE_AFTER")?.unwrap_or_default();
     let max = read("PILOT_DEBOUNCE_MAX")?.unwrap_or(Duration::from_secs(10));
     Ok(Debounce { after, max })
+}
+
+/// A variable that is set and not empty.
+fn text(name: &str) -> Option<String> {
+    environment::variable(name).filter(|value| !value.is_empty())
+}
+
+/// What of the Kubernetes API is read.
+fn scope(revision: Option<String>) -> KubernetesScope {
+    KubernetesScope {
+        kinds: ReadKinds::All,
+        namespace: crate::api::names::Namespace::new(text("ISTIO_WATCH_NAMESPACE").unwrap_or_default()),
+        revision: revision.or_else(|| text("REVISION")).unwrap_or_default(),
+        ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
+        included: text("PILOT_INCLUDE_RESOURCES").unwrap_or_default(),
+    }
 }
 
 /// The path, if it exists.

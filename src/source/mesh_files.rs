@@ -14,15 +14,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::files::{Agenda, Inbox, Signal, read_bytes, run_thread, signal_of};
+use super::mesh_text::{Parsed, Sound, parse_mesh_config, parse_mesh_networks};
 use super::problem::{Fault, Place, Problem};
 use super::{Batch, SourceError, SourceEvent};
 use crate::api::decode::Subject;
-use crate::api::field_error::FieldError;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
-use crate::api::text_error::TextError;
-use crate::api::typed::Typed;
-use crate::api::validation::{Verdict, validate_mesh_config, validate_mesh_networks};
-use crate::api::yaml::line_of;
 
 /// Settings of a source of mesh config.
 #[derive(Clone, Debug)]
@@ -79,17 +75,6 @@ enum Look {
     /// Why it cannot be read.
     Unreadable(String),
 }
-
-/// A value that was read and judged.
-struct Sound<T> {
-    /// The value.
-    value: T,
-    /// What is odd about the text, but harms nobody.
-    oddities: Vec<(usize, Fault)>,
-}
-
-/// What a text says, or all that is wrong with it.
-type Parsed<T> = Result<Sound<T>, Vec<TextError>>;
 
 /// The thread that reads.
 struct Worker {
@@ -179,35 +164,6 @@ impl TextFile {
         self.problems.clone_from(&problems);
         Some(SourceEvent::Problems { place: file, problems })
     }
-}
-
-/// Reads and judges mesh config.
-fn parse_mesh_config(base: &MeshConfig, text: &str) -> Parsed<MeshConfig> {
-    let typed = base.apply(text).map_err(|error| vec![error])?;
-    let verdict = validate_mesh_config(&typed.value);
-    judge(text, typed, verdict)
-}
-
-/// Reads and judges mesh networks.
-fn parse_mesh_networks(text: &str) -> Parsed<MeshNetworks> {
-    let typed = MeshNetworks::parse(text).map_err(|error| vec![error])?;
-    let verdict = validate_mesh_networks(&typed.value);
-    judge(text, typed, verdict)
-}
-
-/// Lets a value through, or says on which lines of its text it is wrong.
-fn judge<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
-    let place = |field: String, reason: String| TextError::in_field(text, FieldError::new(field, reason));
-    if !verdict.is_valid() {
-        return Err(verdict.errors.into_iter().map(|problem| place(problem.field, problem.message)).collect());
-    }
-    let line = |field: &str| line_of(text, field).unwrap_or_default();
-    let unknown = typed.unknown_fields.into_iter().map(|field| (line(&field), Fault::UnknownField(field)));
-    let warnings = verdict.warnings.into_iter().map(|problem| {
-        let error = place(problem.field, problem.message);
-        (error.line, Fault::Warning(error.field))
-    });
-    Ok(Sound { value: typed.value, oddities: unknown.chain(warnings).collect() })
 }
 
 /// The folder that a path is in.

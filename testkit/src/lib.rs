@@ -17,3 +17,4 @@ pub mod guard;
 pub mod navarch;
 pub mod ports;
 pub mod process;
+pub mod wire;

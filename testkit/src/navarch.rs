@@ -50,27 +50,89 @@ impl Navarch {
         http: SocketAddr,
         monitoring: SocketAddr,
     ) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let mut all = vec![
-            "discovery".to_owned(),
-            format!("--config-dir={}", config_dir.display()),
-            format!("--grpc-addr={xds}"),
-            format!("--http-addr={http}"),
-            format!("--monitoring-addr={monitoring}"),
-            "--https-addr=".to_owned(),
-        ];
-        if !args.iter().any(|arg| arg.starts_with("--secure-grpc-addr")) {
-            all.push("--secure-grpc-addr=".to_owned());
-        }
+        let mut all = vec![format!("--config-dir={}", config_dir.display())];
         all.extend(args.iter().cloned());
-        let process = Process::start("navarch", program, &all, &folder.path().join("navarch.log"))?;
-        let mut navarch = Self { process, xds, http, monitoring, _folder: folder };
+        let mut navarch = Self::launch(program, &all, &[], xds, http, monitoring)?;
         navarch.wait_ready().await?;
         Ok(navarch)
     }
 
+    /// Starts it on a cluster, on ports that are free, with further arguments and variables of the environment, and waits
+    /// until it is ready.
+    ///
+    /// # Errors
+    /// As [`Navarch::start`].
+    pub async fn start_on_kubernetes(
+        program: &Path,
+        kubeconfig: &Path,
+        args: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        let mut navarch = Self::launch_on_kubernetes(program, kubeconfig, args, environment)?;
+        navarch.wait_ready().await?;
+        Ok(navarch)
+    }
+
+    /// As [`Navarch::start_on_kubernetes`], without waiting.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn launch_on_kubernetes(
+        program: &Path,
+        kubeconfig: &Path,
+        args: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Result<Self> {
+        let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
+        let mut all = vec![format!("--kubeconfig={}", kubeconfig.display())];
+        all.extend(args.iter().map(ToString::to_string));
+        Self::launch(program, &all, environment, address()?, address()?, address()?)
+    }
+
+    /// Starts it; it need not be ready.
+    fn launch(
+        program: &Path,
+        args: &[String],
+        environment: &[(&str, &str)],
+        xds: SocketAddr,
+        http: SocketAddr,
+        monitoring: SocketAddr,
+    ) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        // `env` sets the variables and becomes the program, under the same process id.
+        let mut all: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        all.extend([
+            program.display().to_string(),
+            "discovery".to_owned(),
+            format!("--grpc-addr={xds}"),
+            format!("--http-addr={http}"),
+            format!("--monitoring-addr={monitoring}"),
+            "--https-addr=".to_owned(),
+        ]);
+        if !args.iter().any(|arg| arg.starts_with("--secure-grpc-addr")) {
+            all.push("--secure-grpc-addr=".to_owned());
+        }
+        all.extend(args.iter().cloned());
+        let process = Process::start("navarch", Path::new("/usr/bin/env"), &all, &folder.path().join("navarch.log"))?;
+        Ok(Self { process, xds, http, monitoring, _folder: folder })
+    }
+
+    /// Whether it says that it is ready.
+    pub async fn is_ready(&self) -> bool {
+        client::get(self.http, "navarch", "/ready", &[]).await.is_ok_and(|reply| reply.status == 200)
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Waits for `/ready`.
-    async fn wait_ready(&mut self) -> Result<()> {
+    ///
+    /// # Errors
+    /// When it ends or is not ready in time.
+    pub async fn wait_ready(&mut self) -> Result<()> {
         let end = tokio::time::Instant::now() + PATIENCE;
         loop {
             self.process.check_running()?;

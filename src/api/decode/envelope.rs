@@ -74,8 +74,9 @@ pub(super) fn group_and_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }
 
-/// The versions in which a kind is served. All are read alike.
-pub(super) fn served_versions(kind: Kind) -> &'static [&'static str] {
+/// The versions in which a kind is served, the best first. All are read alike.
+#[must_use]
+pub fn served_versions(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Namespace
         | Kind::Node

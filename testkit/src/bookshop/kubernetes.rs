@@ -1,7 +1,8 @@
 //! The sample mesh as a Kubernetes API server takes it.
 //!
-//! The sample's addresses are loopback ones, which an API server refuses in EndpointSlices. Here every backend has a port of
-//! its own at an address of the machine, and services have addresses of the test cluster's range.
+//! The sample's addresses are loopback ones, which an API server refuses in EndpointSlices. Here the first pod of each service
+//! is at an address of the machine, at a port of its own; further ones, for which the machine has no address, become
+//! WorkloadEntries, whose addresses may be any. Services have addresses of the test cluster's range.
 
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that is not as the sample has it gives null")]
 
@@ -11,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::BACKENDS;
+use super::{BACKEND_PORT, BACKENDS};
 use crate::backend::Backend;
 
 /// The port of the first backend.
@@ -33,7 +34,7 @@ fn backend_address(machine: IpAddr, last: u8) -> SocketAddr {
     SocketAddr::new(machine, FIRST_PORT + u16::from(last))
 }
 
-/// Starts the sample's backends at an address of the machine.
+/// Starts the sample's backends at an address of the machine and at those of the sample.
 ///
 /// # Errors
 /// When a port is taken.
@@ -41,6 +42,7 @@ pub async fn backends(machine: IpAddr) -> Result<Vec<Backend>> {
     let mut backends = Vec::new();
     for (name, last) in BACKENDS {
         backends.push(Backend::start(name, backend_address(machine, last)).await?);
+        backends.push(Backend::start(name, SocketAddr::from(([127, 0, 10, last], BACKEND_PORT))).await?);
     }
     Ok(backends)
 }
@@ -59,49 +61,55 @@ pub fn objects(root: &Path, machine: IpAddr) -> Result<Vec<Value>> {
             serde_saphyr::from_multiple(&text).with_context(|| format!("cannot read {}", file.path().display()))?;
         objects.extend(documents.into_iter().filter(|object| !object.is_null()));
     }
-    let mut objects: Vec<Value> = objects.into_iter().flat_map(|object| convert(object, machine)).collect();
+    let pods: Vec<Value> = objects.iter().filter(|object| object["kind"] == "Pod").cloned().collect();
+    let mut objects: Vec<Value> = objects.into_iter().flat_map(|object| convert(object, machine, &pods)).collect();
+    // The pods that WorkloadEntries stand for.
+    let entries: Vec<Value> = objects.iter().filter(|object| object["kind"] == "WorkloadEntry").cloned().collect();
+    objects.retain(|object| {
+        let stands_for = |entry: &Value| entry["metadata"]["name"] == object["metadata"]["name"];
+        object["kind"] != "Pod" || !entries.iter().any(stands_for)
+    });
     objects.sort_by_key(|object| object["kind"] != "Namespace");
     Ok(objects)
 }
 
 /// One object of the sample as an API server takes it.
-fn convert(object: Value, machine: IpAddr) -> Vec<Value> {
+fn convert(mut object: Value, machine: IpAddr, pods: &[Value]) -> Vec<Value> {
     match object["kind"].as_str() {
-        Some("EndpointSlice") => slices(&object, machine),
-        // Its addresses are endpoints and services, and it is the only kind in which any may stand.
-        Some("ServiceEntry") => {
-            let mut object = object;
-            for endpoint in object["spec"]["endpoints"].as_array_mut().into_iter().flatten() {
-                let to = backend_address(machine, last_byte(&endpoint["address"]));
-                endpoint["address"] = json!(to.ip().to_string());
-                endpoint["ports"] = json!({"http": to.port()});
-            }
-            vec![object]
-        }
+        Some("EndpointSlice") => return slice(object, machine, pods),
         Some("Service") => {
-            let mut object = object;
             let last = last_byte(&object["spec"]["clusterIP"]);
             object["spec"]["clusterIP"] = json!(format!("10.96.10.{last}"));
-            vec![object]
         }
-        _ => vec![object],
+        _ => {}
     }
+    vec![object]
 }
 
-/// A slice for each endpoint of a slice, as each has a port of its own.
-fn slices(slice: &Value, machine: IpAddr) -> Vec<Value> {
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    let one = |(index, endpoint): (usize, &Value)| {
-        let to = backend_address(machine, last_byte(&endpoint["addresses"][0]));
-        let (mut slice, mut endpoint) = (slice.clone(), endpoint.clone());
-        endpoint["addresses"] = json!([to.ip().to_string()]);
-        slice["metadata"]["name"] =
-            json!(format!("{}-{index}", slice["metadata"]["name"].as_str().unwrap_or_default()));
-        slice["endpoints"] = json!([endpoint]);
-        slice["ports"] = json!([{"name": "http", "port": to.port(), "protocol": "TCP"}]);
-        slice
+/// A slice with its first endpoint, and WorkloadEntries for the others.
+fn slice(mut slice: Value, machine: IpAddr, pods: &[Value]) -> Vec<Value> {
+    let mut endpoints = slice["endpoints"].as_array().cloned().unwrap_or_default().into_iter();
+    let Some(mut first) = endpoints.next() else { return vec![slice] };
+    let to = backend_address(machine, last_byte(&first["addresses"][0]));
+    first["addresses"] = json!([to.ip().to_string()]);
+    slice["endpoints"] = json!([first]);
+    slice["ports"] = json!([{"name": "http", "port": to.port(), "protocol": "TCP"}]);
+    let entry = |endpoint: Value| {
+        let name = &endpoint["targetRef"]["name"];
+        let pod = pods.iter().find(|pod| pod["metadata"]["name"] == *name).cloned().unwrap_or_default();
+        json!({
+            "apiVersion": "networking.istio.io/v1",
+            "kind": "WorkloadEntry",
+            "metadata": {"name": name, "namespace": slice["metadata"]["namespace"], "labels": pod["metadata"]["labels"]},
+            "spec": {
+                "address": endpoint["addresses"][0],
+                "labels": pod["metadata"]["labels"],
+                "serviceAccount": pod["spec"]["serviceAccountName"],
+            },
+        })
     };
-    endpoints.enumerate().map(one).collect()
+    let entries: Vec<Value> = endpoints.map(entry).collect();
+    std::iter::once(slice).chain(entries).collect()
 }
 
 /// The last byte of an address of the sample.

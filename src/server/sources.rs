@@ -1,0 +1,370 @@
+//! Which sources there are, by flags, mesh config and where this runs; their tasks.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use tokio::sync::{Notify, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::{Tasks, finish, kubernetes, pump, spawn, until};
+use crate::admin::Problems;
+use crate::api::mesh::MeshConfig;
+use crate::api::names::Namespace;
+use crate::push::worker::PushHandle;
+use crate::source::{
+    Aggregate, Batch, Demand, FileSource, FileSourceConfig, KeyConfig, KeyFetching, KubernetesScope, KubernetesSource,
+    KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshMapSource, MeshMapSourceConfig, ReadKinds,
+    SILENCE,
+};
+
+/// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
+const BATCHES: usize = 64;
+
+/// How often the mesh config is asked for at start, before it is taken to name no sources.
+const ATTEMPTS: u32 = 5;
+
+/// What flags and environment say of sources.
+#[derive(Clone, Debug)]
+pub struct SourcesConfig {
+    /// `--config-source`: where configuration comes from, first come first served.
+    pub addresses: Vec<SourceAddress>,
+    /// `--config-dir`: the directory of configuration, where neither flags nor mesh config name sources.
+    pub config_dir: Option<PathBuf>,
+    /// The file of the mesh config, if there is one.
+    pub mesh_config: Option<PathBuf>,
+    /// The file of the mesh networks, if there is one.
+    pub networks_config: Option<PathBuf>,
+    /// `--kubeconfig`.
+    pub kubeconfig: Option<PathBuf>,
+    /// What of the Kubernetes API is read.
+    pub scope: KubernetesScope,
+    /// `--kubernetes-idle-timeout`: how long a connection to the Kubernetes API may be silent before it counts as dead.
+    pub silence: Duration,
+    /// `SHARED_MESH_CONFIG`: a ConfigMap below that of the revision.
+    pub shared_mesh_config: Option<String>,
+}
+
+impl Default for SourcesConfig {
+    fn default() -> Self {
+        let (addresses, scope) = Default::default();
+        let (config_dir, mesh_config, networks_config, kubeconfig, shared_mesh_config) = Default::default();
+        Self {
+            addresses,
+            config_dir,
+            mesh_config,
+            networks_config,
+            kubeconfig,
+            scope,
+            silence: SILENCE,
+            shared_mesh_config,
+        }
+    }
+}
+
+/// A place from which configuration comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceAddress {
+    /// `fs:///path`: a directory.
+    Files(PathBuf),
+    /// `k8s://`: the Kubernetes API.
+    Kubernetes,
+}
+
+/// A text that names no source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no configuration source that is read: those are fs:///path and k8s://")]
+pub struct SourceAddressError(String);
+
+impl std::str::FromStr for SourceAddress {
+    type Err = SourceAddressError;
+
+    fn from_str(text: &str) -> Result<Self, SourceAddressError> {
+        match text.split_once("://") {
+            Some(("fs", path)) if !path.is_empty() => Ok(Self::Files(PathBuf::from(path))),
+            Some(("k8s", _)) => Ok(Self::Kubernetes),
+            Some(_) | None => Err(SourceAddressError(text.to_owned())),
+        }
+    }
+}
+
+/// What is read, in the order in which it counts.
+pub(super) struct Plan {
+    /// The sources of objects.
+    sources: Vec<Planned>,
+    /// The client of the Kubernetes API, where it is used.
+    pub(super) client: Option<kube::Client>,
+}
+
+/// One source of objects.
+enum Planned {
+    /// A directory.
+    Files(PathBuf),
+    /// The Kubernetes API.
+    Kubernetes(ReadKinds),
+}
+
+impl Plan {
+    /// Decides what is read: what flags say; else what mesh config says (`configSources`), with the services of the cluster
+    /// that this runs in; else the directory; else the Kubernetes API.
+    pub(super) async fn make(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
+        let addresses = match (&config.addresses[..], &config.mesh_config) {
+            ([], Some(file)) => addresses_in_file(file)?,
+            (flags, _) => flags.to_vec(),
+        };
+        if addresses.is_empty()
+            && let Some(directory) = &config.config_dir
+        {
+            return Ok(Self { sources: vec![Planned::Files(directory.clone())], client: None });
+        }
+        let files_alone = !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
+        if files_alone && !config.addresses.is_empty() {
+            return Ok(Self { sources: addresses.into_iter().map(Planned::from).collect(), client: None });
+        }
+        let client = kubernetes::client(config.kubeconfig.as_deref()).await?;
+        let addresses = match (addresses.is_empty(), &config.mesh_config) {
+            (true, None) => addresses_in_map(&client, namespace, &map_name(&config.scope.revision)).await?,
+            (true, Some(_)) | (false, _) => addresses,
+        };
+        let mut sources: Vec<_> = addresses.into_iter().map(Planned::from).collect();
+        if sources.is_empty() {
+            sources.push(Planned::Kubernetes(ReadKinds::All));
+        } else if !sources.iter().any(|source| matches!(source, Planned::Kubernetes(_))) {
+            sources.push(Planned::Kubernetes(ReadKinds::Native));
+        }
+        Ok(Self { sources, client: Some(client) })
+    }
+
+    /// Whether Istio's configuration comes from the Kubernetes API.
+    pub(super) fn configures_by_kubernetes(&self) -> bool {
+        self.sources.iter().any(|source| matches!(source, Planned::Kubernetes(ReadKinds::All)))
+    }
+
+    /// The sources in brief.
+    pub(super) fn describe(&self) -> String {
+        let names: Vec<_> = self.sources.iter().map(|source| source.name().to_string()).collect();
+        names.join(", ")
+    }
+}
+
+impl From<SourceAddress> for Planned {
+    fn from(address: SourceAddress) -> Self {
+        match address {
+            SourceAddress::Files(path) => Self::Files(path),
+            SourceAddress::Kubernetes => Self::Kubernetes(ReadKinds::All),
+        }
+    }
+}
+
+impl Planned {
+    /// What the source is called in problems.
+    fn name(&self) -> Arc<str> {
+        match self {
+            Self::Files(path) => Arc::from(format!("fs://{}", path.display())),
+            Self::Kubernetes(_) => Arc::from("k8s://"),
+        }
+    }
+}
+
+/// The sources that a file of mesh config names. A broken file names none; that is told when it is read in earnest.
+fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
+    addresses_in(&std::fs::read_to_string(file).unwrap_or_default())
+}
+
+/// The sources that mesh config names.
+fn addresses_in(text: &str) -> anyhow::Result<Vec<SourceAddress>> {
+    let config = MeshConfig::istio_defaults().apply(text).map(|typed| typed.value);
+    let sources = config.map(|config| config.config_sources).unwrap_or_default();
+    let addresses: Result<_, _> = sources.iter().map(|source| source.address.parse()).collect();
+    addresses.context("configSources of the mesh config")
+}
+
+/// The sources that the mesh config in a ConfigMap names.
+async fn addresses_in_map(
+    client: &kube::Client,
+    namespace: &Namespace,
+    name: &str,
+) -> anyhow::Result<Vec<SourceAddress>> {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/{name}");
+    for attempt in 0..ATTEMPTS {
+        let request = http::Request::get(&path).body(Vec::new())?;
+        match client.request::<serde_json::Value>(request).await {
+            Ok(map) => {
+                let text = map.pointer("/data/mesh").and_then(serde_json::Value::as_str);
+                return addresses_in(text.unwrap_or_default());
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
+            Err(error) => {
+                tracing::warn!(%error, ns = %namespace, name, "the mesh config cannot be read yet");
+                tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(attempt)).await;
+            }
+        }
+    }
+    // It may be readable later; what it then says of the mesh counts.
+    Ok(Vec::new())
+}
+
+/// The ConfigMap of the mesh config of a revision.
+fn map_name(revision: &str) -> String {
+    match revision {
+        "" | "default" => "istio".to_owned(),
+        revision => format!("istio-{revision}"),
+    }
+}
+
+/// What the tasks of sources share.
+pub(super) struct Starter<'a> {
+    /// What flags and environment say.
+    pub(super) config: &'a SourcesConfig,
+    /// How the keys of token issuers are fetched.
+    pub(super) keys: &'a KeyConfig,
+    /// The namespace of the control plane.
+    pub(super) namespace: &'a Namespace,
+    /// Has files read anew.
+    pub(super) reload: &'a Arc<Notify>,
+    /// Told at the end.
+    pub(super) stop: &'a CancellationToken,
+    /// The tasks.
+    pub(super) tasks: &'a mut Tasks,
+}
+
+impl Starter<'_> {
+    /// Starts the sources and the pump behind them.
+    pub(super) fn start(mut self, plan: Plan, push: PushHandle, problems: Problems) -> anyhow::Result<()> {
+        let mut reloads = Vec::new();
+        let mesh = self.start_mesh(plan.client.as_ref(), &mut reloads);
+        let mut sources = Vec::new();
+        for source in plan.sources {
+            let name = source.name();
+            let events = match source {
+                Planned::Files(root) => self.start_files(root, &mut reloads),
+                Planned::Kubernetes(kinds) => {
+                    let Some(client) = plan.client.clone() else { bail!("no client of the Kubernetes API") };
+                    let scope = KubernetesScope { kinds, ..self.config.scope.clone() };
+                    self.start_kubernetes(KubernetesSourceConfig { client, scope, silence: self.config.silence })
+                }
+            };
+            sources.push((name, events));
+        }
+        let objects = match sources.len() {
+            1 => sources.remove(0).1,
+            _ => {
+                let (sender, events) = mpsc::channel(BATCHES);
+                let stop = self.stop.clone();
+                spawn("all sources", self.tasks, async move {
+                    until(&stop, Aggregate::new(sources).run(sender)).await;
+                    Ok(())
+                });
+                events
+            }
+        };
+        let (asked, stop) = (self.reload.clone(), self.stop.clone());
+        spawn("reload", self.tasks, async move {
+            while until(&stop, asked.notified()).await.is_some() {
+                reloads.iter().for_each(|reload| reload.notify_one());
+            }
+            Ok(())
+        });
+        let (to_keys, keys) = self.start_keys();
+        let pump = pump::Pump { push, problems, keys: to_keys };
+        let stop = self.stop.clone();
+        spawn("pump", self.tasks, async move {
+            until(&stop, pump.run(vec![mesh, objects, keys])).await.map_or(Ok(()), finish)
+        });
+        Ok(())
+    }
+
+    /// Starts what fetches the keys of token issuers; gives where to ask, and what it tells.
+    fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
+        let (to_keys, demands) = mpsc::channel(BATCHES);
+        let (sender, events) = mpsc::channel(BATCHES);
+        let keys = KeyFetching::new(self.keys.clone());
+        let stop = self.stop.clone();
+        spawn("keys", self.tasks, async move {
+            until(&stop, keys.run(demands, sender)).await;
+            Ok(())
+        });
+        (to_keys, events)
+    }
+
+    /// Starts what reads mesh config: from files where there are any, else from ConfigMaps where there is a cluster.
+    fn start_mesh(&mut self, client: Option<&kube::Client>, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
+        let SourcesConfig { mesh_config, networks_config, shared_mesh_config, scope, .. } = self.config;
+        let base = MeshConfig::istio_defaults();
+        let (sender, events) = mpsc::channel(BATCHES);
+        let stop = self.stop.clone();
+        match client.filter(|_| mesh_config.is_none() && networks_config.is_none()) {
+            Some(client) => {
+                let own = map_name(&scope.revision);
+                let names = shared_mesh_config.iter().filter(|shared| **shared != own).cloned().chain([own.clone()]);
+                let mesh = MeshMapSource::new(MeshMapSourceConfig {
+                    client: client.clone(),
+                    namespace: self.namespace.clone(),
+                    names: names.collect(),
+                    base,
+                    silence: self.config.silence,
+                });
+                spawn(
+                    "mesh config",
+                    self.tasks,
+                    async move { until(&stop, mesh.run(sender)).await.map_or(Ok(()), finish) },
+                );
+            }
+            None => {
+                let (mesh, networks) = (mesh_config.clone(), networks_config.clone());
+                let mesh = MeshFileSource::new(MeshFileSourceConfig { mesh, networks, base });
+                let reload = Arc::new(Notify::new());
+                reloads.push(reload.clone());
+                spawn("mesh config", self.tasks, async move {
+                    until(&stop, mesh.run(sender, reload)).await.map_or(Ok(()), finish)
+                });
+            }
+        }
+        events
+    }
+
+    /// Starts what reads a directory.
+    fn start_files(&mut self, root: PathBuf, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
+        let (sender, events) = mpsc::channel(BATCHES);
+        let (stop, reload) = (self.stop.clone(), Arc::new(Notify::new()));
+        reloads.push(reload.clone());
+        let files = FileSource::new(FileSourceConfig { root });
+        spawn("files", self.tasks, async move { until(&stop, files.run(sender, reload)).await.map_or(Ok(()), finish) });
+        events
+    }
+
+    /// Starts what reads the Kubernetes API.
+    fn start_kubernetes(&mut self, config: KubernetesSourceConfig) -> mpsc::Receiver<Batch> {
+        let (sender, events) = mpsc::channel(BATCHES);
+        let stop = self.stop.clone();
+        let source = KubernetesSource::new(config);
+        spawn("Kubernetes", self.tasks, async move { until(&stop, source.run(sender)).await.map_or(Ok(()), finish) });
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_named_by_urls() {
+        assert_eq!("fs:///a/b".parse(), Ok(SourceAddress::Files(PathBuf::from("/a/b"))));
+        assert_eq!("k8s://".parse(), Ok(SourceAddress::Kubernetes));
+        for wrong in ["", "fs://", "/a", "xds://host:1"] {
+            assert!(wrong.parse::<SourceAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[tokio::test]
+    async fn flags_come_before_the_directory_and_mesh_config() {
+        let mut config = SourcesConfig { config_dir: Some(PathBuf::from("/a")), ..SourcesConfig::default() };
+        let namespace = Namespace::new("istio-system");
+        assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///a");
+        config.addresses = vec![SourceAddress::Files(PathBuf::from("/b")), SourceAddress::Files(PathBuf::from("/c"))];
+        assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///b, fs:///c");
+        let nowhere = Plan::make(&SourcesConfig::default(), &namespace).await.err().unwrap().to_string();
+        assert!(nowhere.contains("--kubeconfig"), "{nowhere}");
+    }
+}

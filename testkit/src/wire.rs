@@ -1,0 +1,95 @@
+//! A TCP connection that can be cut, held up and let go on: what stands between a program and a server in bad weather.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+/// The weather.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// Everything passes.
+    Fair,
+    /// Connections stand, and nothing passes.
+    Silent,
+    /// Connections are cut, and none can be made.
+    Storm,
+}
+
+/// A forwarder in front of a server. It ends when dropped.
+#[derive(Debug)]
+pub struct Wire {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The weather.
+    weather: Arc<watch::Sender<Weather>>,
+    /// The forwarder.
+    task: JoinHandle<()>,
+}
+
+impl Wire {
+    /// Starts one in front of `server`, in fair weather.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn start(server: SocketAddr) -> Result<Self> {
+        let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let address = listener.local_addr()?;
+        let (sender, weather) = watch::channel(Weather::Fair);
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((near, _)) = listener.accept().await {
+                let mut weather = weather.clone();
+                connections.spawn(async move {
+                    let mut storm = weather.clone();
+                    let forward = async move {
+                        // Who connects in silence gets no answer until it ends.
+                        drop(weather.wait_for(|weather| *weather != Weather::Silent).await);
+                        let Ok(far) = TcpStream::connect(server).await else { return };
+                        let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
+                        tokio::join!(copy(near_in, far_out, weather.clone()), copy(far_in, near_out, weather));
+                    };
+                    tokio::select! {
+                        () = forward => {}
+                        _ = storm.wait_for(|weather| *weather == Weather::Storm) => {}
+                    }
+                });
+            }
+        });
+        Ok(Self { address, weather: Arc::new(sender), task })
+    }
+
+    /// Changes the weather.
+    pub fn set(&self, weather: Weather) {
+        self.weather.send_replace(weather);
+    }
+}
+
+/// Passes bytes on until the end, while it is not silent.
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    mut weather: watch::Receiver<Weather>,
+) {
+    let mut buffer = vec![0_u8; 64 * 1024];
+    while let Ok(count) = from.read(&mut buffer).await {
+        if weather.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
+            return;
+        }
+        let Some(bytes) = buffer.get(..count).filter(|bytes| !bytes.is_empty()) else { break };
+        if to.write_all(bytes).await.is_err() {
+            return;
+        }
+    }
+    drop(to.shutdown().await);
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,114 @@
+//! A gateway whose answers are written in a VirtualService: what is in force can be asked from outside.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use navarch_testkit::bookshop::{self, GATEWAY};
+use navarch_testkit::client;
+use navarch_testkit::cluster::Writer;
+use navarch_testkit::envoy::{AdsProtocol, Envoy};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Writes what the gateway answers.
+pub(crate) struct Edge {
+    /// Puts objects.
+    pub(crate) writer: Writer,
+}
+
+/// The Gateway: any host on the sample's port.
+pub(crate) fn gateway() -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": {"name": "edge", "namespace": "edge"},
+        "spec": {
+            "selector": {"istio": "ingressgateway"},
+            "servers": [{"port": {"number": GATEWAY.port(), "name": "http", "protocol": "HTTP"}, "hosts": ["*"]}],
+        },
+    })
+}
+
+/// A VirtualService that has the gateway answer for a host with a status.
+pub(crate) fn answer(name: &str, status: u16) -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": name, "namespace": "edge"},
+        "spec": {
+            "hosts": [format!("{name}.example.com")], "gateways": ["edge"],
+            "http": [{"directResponse": {"status": status}}],
+        },
+    })
+}
+
+/// The ConfigMap of mesh config. The gateway has no certificates, so nobody tries mutual TLS by itself.
+pub(crate) fn mesh(name: &str, text: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "istio-system"},
+        "data": {"mesh": format!("enableAutoMtls: false\n{text}")},
+    })
+}
+
+/// Labels on an object.
+pub(crate) fn labelled(mut object: Value, key: &str, value: &str) -> Value {
+    object["metadata"]["labels"] = json!({key: value});
+    object
+}
+
+impl Edge {
+    /// Writes through a writer.
+    pub(crate) async fn open(writer: Writer) -> Result<Self> {
+        writer.put(&gateway()).await?;
+        writer.put(&mesh("istio", "")).await?;
+        Ok(Self { writer })
+    }
+
+    /// Has the gateway answer for `<name>.example.com` with a status.
+    pub(crate) async fn answer(&self, name: &str, status: u16) -> Result<()> {
+        self.writer.put(&answer(name, status)).await
+    }
+}
+
+/// Starts the gateway and waits until it has its configuration.
+pub(crate) async fn start_gateway(xds: SocketAddr) -> Result<Envoy> {
+    let mut envoy = bookshop::gateway(xds, AdsProtocol::Delta).await?;
+    envoy.wait_ready().await?;
+    Ok(envoy)
+}
+
+/// What the gateway answers for `<name>.example.com`; 0 for no answer.
+pub(crate) async fn ask(name: &str) -> u16 {
+    let reply = client::get(GATEWAY, &format!("{name}.example.com"), "/", &[]).await;
+    reply.map_or(0, |reply| reply.status.as_u16())
+}
+
+/// Waits until the gateway answers so; says how long it took.
+pub(crate) async fn expect(name: &str, status: u16) -> Result<Duration> {
+    let begun = Instant::now();
+    loop {
+        let got = ask(name).await;
+        if got == status {
+            return Ok(begun.elapsed());
+        }
+        ensure!(begun.elapsed() < PATIENCE, "{name} answers {got}, not {status}");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Result<Duration> {
+    let begun = Instant::now();
+    while !holds().await {
+        ensure!(begun.elapsed() < PATIENCE, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// Fails when an Envoy has refused anything.
+pub(crate) async fn nothing_refused(envoy: &Envoy) -> Result<()> {
+    let rejected = envoy.stats().await?.rejected();
+    ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! What of a cluster counts: selected namespaces, revisions, resources, and the mesh config that says so.
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::cluster::Writer;
+use navarch_testkit::navarch::Navarch;
+use serde_json::json;
+
+use super::edge::{self, Edge};
+use super::{cluster, program};
+
+/// Puts a namespace with a label.
+async fn namespace(writer: &Writer, name: &str, label: &str) -> Result<()> {
+    let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    writer.put(&edge::labelled(object, "mesh", label)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mesh_config_is_read_anew_and_a_broken_one_refused() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    namespace(&edge.writer, "edge", "in").await?;
+    edge.answer("a", 201).await?;
+    edge.writer.put(&edge::mesh("shared", "rootNamespace: shared\n")).await?;
+    edge.writer.put(&edge::mesh("istio-blue", "connectTimeout: 3s\n")).await?;
+    let kubeconfig = cluster.admin_kubeconfig();
+    let environment = [("SHARED_MESH_CONFIG", "shared")];
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--revision=blue"], &environment).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("a", 201).await?;
+    let says = async |text: &str| navarch.page("/debug/mesh").await.is_ok_and(|page| page.contains(text));
+    ensure!(
+        says("\"shared\"").await && says("\"3s\"").await,
+        "both maps count: {}",
+        navarch.page("/debug/mesh").await?
+    );
+    edge.writer.put(&edge::mesh("istio-blue", "connectTimeout: 4s\n")).await?;
+    edge::eventually("the edited mesh config", async || says("\"4s\"").await).await?;
+    edge.writer.put(&edge::mesh("istio-blue", "connectTimeout: [broken\n")).await?;
+    let refused = async || {
+        navarch.page("/debug/push_status").await.is_ok_and(|page| page.contains("ConfigMap/istio-system/istio-blue"))
+    };
+    edge::eventually("the broken mesh config is named", refused).await?;
+    ensure!(says("\"4s\"").await, "the last good one stays");
+    ensure!(navarch.output().contains("ConfigMap/istio-system/istio-blue"), "the log names it");
+    // Namespaces enter and leave as selectors and labels say.
+    edge.writer.put(&edge::mesh("istio-blue", "discoverySelectors:\n- matchLabels:\n    mesh: in\n")).await?;
+    edge::eventually("selectors are in force", async || says("discoverySelectors").await).await?;
+    edge::expect("a", 201).await?;
+    namespace(&edge.writer, "edge", "out").await?;
+    edge::eventually("a namespace has left", async || edge::ask("a").await != 201).await?;
+    namespace(&edge.writer, "edge", "in").await?;
+    edge::expect("a", 201).await?;
+    edge::nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    for (name, revision) in [("ours", "blue"), ("theirs", "green")] {
+        edge.writer.put(&edge::labelled(edge::answer(name, 201), "istio.io/rev", revision)).await?;
+    }
+    edge.answer("all", 201).await?;
+    edge.writer.put(&edge::mesh("istio-blue", "")).await?;
+    let kubeconfig = cluster.admin_kubeconfig();
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--revision=blue"], &[]).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("ours", 201).await?;
+    edge::expect("all", 201).await?;
+    ensure!(edge::ask("theirs").await == 404, "another revision's");
+    edge.writer.put(&edge::labelled(edge::answer("ours", 201), "istio.io/rev", "green")).await?;
+    edge.writer.put(&edge::labelled(edge::answer("theirs", 201), "istio.io/rev", "blue")).await?;
+    edge::expect("theirs", 201).await?;
+    edge::expect("ours", 404).await?;
+    edge::nothing_refused(&gateway).await?;
+    drop(gateway);
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    let environment = [
+        ("PILOT_IGNORE_RESOURCES", "*.istio.io"),
+        ("PILOT_INCLUDE_RESOURCES", "gateways.networking.istio.io"),
+        ("ISTIO_WATCH_NAMESPACE", "edge"),
+    ];
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &[], &environment).await?;
+    let page = navarch.page("/debug/configz").await?;
+    ensure!(page.contains("Gateway") && !page.contains("VirtualService"), "only what is included: {page}");
+    // From files and the cluster at once: the file's object counts, the other is a duplicate.
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("a.yaml"), edge::answer("all", 418).to_string())?;
+    let sources = [format!("--config-source=fs://{}", folder.path().display()), "--config-source=k8s://".to_owned()];
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &sources, &[]).await?;
+    let _gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("all", 418).await?;
+    edge::expect("theirs", 201).await?;
+    let page = navarch.page("/debug/push_status").await?;
+    ensure!(page.contains("k8s:// (VirtualService edge/all)"), "the duplicate is named: {page}");
+    std::fs::remove_file(folder.path().join("a.yaml"))?;
+    edge::expect("all", 201).await?;
+    Ok(())
+}

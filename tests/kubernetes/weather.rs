@@ -1,0 +1,169 @@
+//! Connections break, servers die, versions expire, rights are taken: what was read stays in force, and all comes right.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::wire::{Weather, Wire};
+use serde_json::json;
+
+use super::edge::{self, Edge};
+use super::{cluster, program};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn broken_and_silent_connections_lose_nothing() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    edge.answer("a", 201).await?;
+    let wire = Wire::start(cluster.address).await?;
+    let kubeconfig = cluster.admin_kubeconfig_through(wire.address)?;
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--kubernetes-idle-timeout=2s"], &[]).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("a", 201).await?;
+    for (weather, name) in [(Weather::Storm, "broken"), (Weather::Silent, "silent")] {
+        for round in 0..3_u16 {
+            let status = 210 + round;
+            wire.set(weather);
+            edge.answer("a", status).await?;
+            edge.writer.put(&edge::answer("gone", 299)).await?;
+            tokio::time::sleep(Duration::from_millis(if weather == Weather::Silent { 2500 } else { 300 })).await;
+            edge.writer.delete(&edge::answer("gone", 299)).await?;
+            ensure!(navarch.is_ready().await, "a {name} connection does not make it unready");
+            ensure!(edge::ask("a").await != 0, "what was read is served on");
+            wire.set(Weather::Fair);
+            let took = edge::expect("a", status).await?;
+            edge::expect("gone", 404).await?;
+            println!("{name} connection: in step {took:?} after it was mended");
+        }
+        edge.answer("a", 201).await?;
+        edge::expect("a", 201).await?;
+    }
+    edge::nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_may_die_and_forget() -> Result<()> {
+    let mut guard = cluster().await?;
+    let cluster = guard.as_mut().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    edge.answer("a", 201).await?;
+    edge.answer("b", 201).await?;
+    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("b", 201).await?;
+    // Killed under load, and back. While it is away the gateway serves, and a new one would be served.
+    for status in 202..240_u16 {
+        edge.answer("a", status).await?;
+    }
+    cluster.kill_api_server();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    ensure!(navarch.is_ready().await, "ready without an API server");
+    ensure!(edge::ask("a").await > 200, "served without an API server");
+    cluster.start_api_server().await?;
+    let edge = Edge { writer: cluster.writer().await? };
+    edge.writer.delete(&edge::answer("b", 201)).await?;
+    edge.answer("a", 240).await?;
+    println!("API server killed: in step {:?} after it was back", edge::expect("a", 240).await?);
+    edge::expect("b", 404).await?;
+    // Stopped, so that watches are behind; what they would go on from is compacted away, and their server forgets it.
+    cluster.kill_api_server();
+    cluster.start_api_server().await?;
+    let edge = Edge { writer: cluster.writer().await? };
+    for status in 241..260_u16 {
+        edge.answer("a", status).await?;
+    }
+    cluster.compact().await?;
+    cluster.kill_api_server();
+    cluster.start_api_server().await?;
+    let edge = Edge { writer: cluster.writer().await? };
+    edge.answer("a", 261).await?;
+    println!("after compaction: in step after {:?}", edge::expect("a", 261).await?);
+    edge::nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
+
+/// The rights that are enough to read everything, but for some resources.
+fn role(without: &[&str]) -> serde_json::Value {
+    let all = [
+        "virtualservices",
+        "destinationrules",
+        "gateways",
+        "serviceentries",
+        "workloadentries",
+        "workloadgroups",
+        "sidecars",
+        "envoyfilters",
+        "proxyconfigs",
+        "peerauthentications",
+        "requestauthentications",
+        "authorizationpolicies",
+        "telemetries",
+        "wasmplugins",
+        "trafficextensions",
+    ];
+    let istio: Vec<_> = all.into_iter().filter(|resource| !without.contains(resource)).collect();
+    let read = ["get", "list", "watch"];
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},
+        "rules": [
+            {"apiGroups": ["networking.istio.io", "security.istio.io", "telemetry.istio.io", "extensions.istio.io"], "resources": istio, "verbs": read},
+            {"apiGroups": ["", "discovery.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io"], "resources": ["*"], "verbs": read},
+        ],
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rights_may_be_taken_and_given_back() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    edge.answer("a", 201).await?;
+    let writer = &edge.writer;
+    writer
+        .put(
+            &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "reader", "namespace": "edge"}}),
+        )
+        .await?;
+    writer.put(&role(&[])).await?;
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "reader"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"},
+        "subjects": [{"kind": "ServiceAccount", "name": "reader", "namespace": "edge"}],
+    });
+    writer.put(&binding).await?;
+    let direct = cluster.kubeconfig_of("edge", "reader").await?;
+    let wire = Wire::start(cluster.address).await?;
+    let text = std::fs::read_to_string(&direct)?.replace(&cluster.address.to_string(), &wire.address.to_string());
+    std::fs::write(&direct, text)?;
+    let navarch = Navarch::start_on_kubernetes(program(), &direct, &[], &[]).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("a", 201).await?;
+    // Open watches go on whatever rights are taken; so the connections break, too.
+    writer.put(&role(&["virtualservices"])).await?;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    wire.set(Weather::Storm);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    wire.set(Weather::Fair);
+    let says = async |wanted: bool| {
+        navarch.page("/debug/push_status").await.is_ok_and(|page| page.contains("k8s://VirtualService") == wanted)
+    };
+    edge::eventually("the kind that may not be read is named", async || says(true).await).await?;
+    ensure!(navarch.output().contains("k8s://VirtualService"), "the log names it");
+    ensure!(navarch.is_ready().await, "ready although a kind may not be read any more");
+    edge.answer("a", 202).await?;
+    let mut other = edge::gateway();
+    other["spec"]["servers"][0]["hosts"] = json!(["a.example.com"]);
+    writer.put(&other).await?;
+    edge::expect("other", 404).await?;
+    ensure!(edge::ask("a").await == 201, "the last that could be read stays, while other kinds are read on");
+    writer.put(&role(&[])).await?;
+    edge::expect("a", 202).await?;
+    edge::eventually("nothing is missing any more", async || says(false).await).await?;
+    edge::nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
