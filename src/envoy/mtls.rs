@@ -247,6 +247,7 @@ mod tests {
     use super::*;
     use crate::api::istio::{MutualTls, PolicyWorkloadSelector};
     use crate::api::object::ObjectMeta;
+    use crate::envoy::test_mesh::TestMesh;
 
     /// A policy of the given age in seconds.
     fn policy(name: &str, age: i64, mode: MutualTlsMode, label: Option<&str>) -> Arc<Object<PeerAuthentication>> {
@@ -295,5 +296,63 @@ mod tests {
         let merged = WorkloadMtls { mode: MtlsMode::Strict, ports: BTreeMap::from([(80, MtlsMode::Disable)]) };
         assert_eq!(merged.on_port(80), MtlsMode::Disable);
         assert_eq!(merged.on_port(81), MtlsMode::Strict);
+    }
+
+    /// A PeerAuthentication as YAML.
+    fn peer(namespace: &str, name: &str, spec: &str) -> String {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
+             metadata: {{name: {name}, namespace: {namespace}}}\nspec: {spec}\n---\n"
+        )
+    }
+
+    /// What a sidecar of `shop` with the label `app: web` takes on ports 80 and 90, under these policies.
+    fn taken(policies: &[String]) -> (MtlsMode, MtlsMode) {
+        let mut mesh = TestMesh::new(&policies.concat());
+        let proxy = mesh.sidecar("shop", "web");
+        let asked = mesh.ask(proxy, &OfProxy);
+        (asked.on_port(80), asked.on_port(90))
+    }
+
+    #[test]
+    fn the_narrower_policy_wins_and_unset_inherits() {
+        use MtlsMode::{Disable, Permissive, Strict};
+        let mesh = peer("istio-system", "default", "{mtls: {mode: STRICT}}");
+        let namespace = |mode: &str| peer("shop", "default", &format!("{{mtls: {{mode: {mode}}}}}"));
+        let workload =
+            |rest: &str| peer("shop", "web", &format!("{{selector: {{matchLabels: {{app: web}}}}, {rest}}}"));
+        assert_eq!(taken(&[]), (Permissive, Permissive));
+        assert_eq!(taken(std::slice::from_ref(&mesh)), (Strict, Strict));
+        assert_eq!(taken(&[mesh.clone(), namespace("UNSET")]), (Strict, Strict));
+        assert_eq!(taken(&[mesh.clone(), namespace("DISABLE")]), (Disable, Disable));
+        assert_eq!(
+            taken(&[mesh.clone(), namespace("DISABLE"), workload("mtls: {mode: PERMISSIVE}")]),
+            (Permissive, Permissive)
+        );
+        let ports = workload("mtls: {}, portLevelMtls: {90: {mode: DISABLE}, 80: {}}");
+        assert_eq!(taken(&[mesh.clone(), ports]), (Strict, Disable));
+    }
+
+    #[test]
+    fn a_policy_that_selects_holds_in_its_own_namespace_alone() {
+        let selects = "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}";
+        for namespace in ["istio-system", "bank"] {
+            assert_eq!(taken(&[peer(namespace, "web", selects)]).0, MtlsMode::Permissive, "{namespace}");
+        }
+        assert_eq!(taken(&[peer("shop", "web", selects)]).0, MtlsMode::Strict);
+    }
+
+    #[test]
+    fn clients_know_the_policies_of_the_namespace_and_the_mesh() {
+        let mut mesh =
+            TestMesh::new(&peer("shop", "web", "{selector: {matchLabels: {app: web}}, mtls: {mode: STRICT}}"));
+        let proxy = mesh.sidecar("bank", "client");
+        let of = |mesh: &TestMesh, namespace: &str| *mesh.ask(proxy, &ModeOfNamespace(Namespace::new(namespace)));
+        assert_eq!(of(&mesh, "shop"), None, "nobody knows which workload answers");
+        mesh.apply(&peer("istio-system", "default", "{mtls: {}}"));
+        assert_eq!(of(&mesh, "shop"), Some(MtlsMode::Permissive), "a mesh that inherits is permissive");
+        mesh.apply(&peer("shop", "default", "{mtls: {mode: DISABLE}}"));
+        assert_eq!(of(&mesh, "shop"), Some(MtlsMode::Disable));
+        assert_eq!(of(&mesh, "bank"), Some(MtlsMode::Permissive));
     }
 }
