@@ -143,14 +143,24 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         serve_plain(listener, ads, &stop, &mut tasks);
     }
     tracing::info!(version = config.build.version, sources, "started");
+    until_the_end(config.shutdown, &reload, &stop, &mut tasks).await
+}
+
+/// Waits until told to end, or until a task fails; then lets the tasks end, for so long.
+async fn until_the_end(
+    shutdown: Duration,
+    reload: &Notify,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> anyhow::Result<()> {
     let outcome = tokio::select! {
-        () = signals::until_told_to_end(&reload) => Ok(()),
+        () = signals::until_told_to_end(reload) => Ok(()),
         ended = tasks.join_next() => Err(ended_unasked(ended)),
     };
     tracing::info!("ending: proxies are let go");
     stop.cancel();
-    if tokio::time::timeout(config.shutdown, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
-        tracing::warn!(after = ?config.shutdown, "ending although some tasks are still at work");
+    if tokio::time::timeout(shutdown, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
+        tracing::warn!(after = ?shutdown, "ending although some tasks are still at work");
         tasks.abort_all();
     }
     outcome
