@@ -5,6 +5,7 @@ mod discovery;
 pub mod environment;
 mod security;
 mod version;
+mod writing;
 
 use clap::{Parser, Subcommand};
 

@@ -4,6 +4,7 @@
 //! waited for. A task that ends unasked ends the process loudly.
 
 mod address;
+mod controllers;
 mod http;
 mod kubernetes;
 mod patient;
@@ -21,11 +22,12 @@ use std::time::Duration;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
+pub use controllers::WritingConfig;
 pub use security::SecurityConfig;
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 
@@ -35,8 +37,10 @@ use crate::envoy::EnvoyTranslator;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
 use crate::source::KeyConfig;
+use crate::status::Cluster;
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
+use controllers::Controllers;
 use sources::{Plan, Starter};
 
 /// How long the first reading of the configuration is waited for before certificates are signed.
@@ -59,6 +63,8 @@ pub struct Config {
     pub secure: ListenAddress,
     /// Identities and certificates.
     pub security: SecurityConfig,
+    /// What is written back to the cluster.
+    pub writing: WritingConfig,
     /// Readiness and debug.
     pub http: ListenAddress,
     /// Metrics, version and debug.
@@ -129,21 +135,57 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         build: config.build,
     };
     // Before the others, so that whoever is told that Navarch is ready finds it so.
-    if let Some(listener) = secure {
-        let secure = Secure { listener, gatekeeper, ads: ads.clone(), client };
-        serve_secure(secure, &config, &push, &stop, &mut tasks).await?;
-    }
-    if let Some(listener) = http {
-        serve_http("http", listener, admin::http_routes(state.clone()), &stop, &mut tasks);
-    }
-    if let Some(listener) = monitoring {
-        serve_http("monitoring", listener, admin::monitoring_routes(state), &stop, &mut tasks);
-    }
+    let roots = match secure {
+        Some(listener) => {
+            let secure = Secure { listener, gatekeeper, ads: ads.clone(), client: client.clone() };
+            Some(serve_secure(secure, &config, &push, &stop, &mut tasks).await?)
+        }
+        None => None,
+    };
+    write_back(client, roots, &config, &push, &stop, &mut tasks);
+    serve_admin(http, monitoring, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
         serve_plain(listener, ads, &stop, &mut tasks);
     }
     tracing::info!(version = config.build.version, sources, "started");
     until_the_end(config.shutdown, &reload, &stop, &mut tasks).await
+}
+
+/// Starts what writes back to the cluster, if there is one.
+fn write_back(
+    client: Option<kube::Client>,
+    roots: Option<watch::Receiver<Arc<str>>>,
+    config: &Config,
+    push: &worker::PushHandle,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
+    let Some(client) = client else { return };
+    let controllers = Controllers {
+        config: &config.writing,
+        cluster: Cluster(client),
+        namespace: config.settings.system_namespace.as_str(),
+        allocates: config.settings.ip_autoallocate,
+        stop,
+        tasks,
+    };
+    controllers.start(roots, push);
+}
+
+/// Serves readiness, metrics and debug pages.
+fn serve_admin(
+    http: Option<TcpListener>,
+    monitoring: Option<TcpListener>,
+    state: AdminState,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
+    if let Some(listener) = http {
+        serve_http("http", listener, admin::http_routes(state.clone()), stop, tasks);
+    }
+    if let Some(listener) = monitoring {
+        serve_http("monitoring", listener, admin::monitoring_routes(state), stop, tasks);
+    }
 }
 
 /// Waits until told to end, or until a task fails; then lets the tasks end, for so long.
@@ -205,14 +247,14 @@ fn serve_plain(listener: TcpListener, ads: Ads, stop: &CancellationToken, tasks:
     });
 }
 
-/// Serves xDS and certificates over TLS until told to stop.
+/// Serves xDS and certificates over TLS until told to stop. Gives the roots of the certificates.
 async fn serve_secure(
     secure: Secure,
     config: &Config,
     push: &worker::PushHandle,
     stop: &CancellationToken,
     tasks: &mut Tasks,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<watch::Receiver<Arc<str>>> {
     // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
     drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
     let namespace = &config.settings.system_namespace;
@@ -229,7 +271,7 @@ async fn serve_secure(
         stop: stop.clone(),
     };
     spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
-    Ok(())
+    Ok(security.authority.roots())
 }
 
 /// Serves HTTP until told to stop.

@@ -20,6 +20,8 @@ mod deploy;
 mod leaders;
 #[path = "status/roots.rs"]
 mod roots;
+#[path = "status/whole.rs"]
+mod whole;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};

@@ -118,6 +118,7 @@ impl Discovery {
                 silence: self.kubernetes_idle_timeout,
                 shared_mesh_config: text("SHARED_MESH_CONFIG"),
             },
+            writing: super::writing::config(environment::variable)?,
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,

@@ -219,7 +219,9 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
             // A later answer of a type hides an earlier refusal from the stream's state, but not from Envoy's counter.
             let count = envoy.stats().await?.rejected();
             if count > counted && rejections.is_empty() {
-                rejections.push("an update was rejected, and a later one of its type taken".to_owned());
+                let output = envoy.output();
+                let said = output.lines().rev().find(|line| line.contains(" rejected: ")).unwrap_or_default();
+                rejections.push(format!("an update was rejected, and a later one of its type taken: {said}"));
             }
             counted = count;
             let excuse = AS_ISTIOD.iter().find(|name| **name == case.name);

@@ -38,7 +38,9 @@ impl KubernetesScope {
     /// The kinds that are read.
     pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
         let defined = |kind: Kind| self.kinds == ReadKinds::All && self.reads(&definition(kind));
-        Kind::ALL.into_iter().filter(move |kind| !is_defined(*kind) || defined(*kind))
+        // Nothing is made of ServiceAccounts, and istiod's rights do not let them be seen.
+        let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ServiceAccount);
+        kinds.filter(move |kind| !is_defined(*kind) || defined(*kind))
     }
 
     /// Whether a resource that is defined at run time, such as `sidecars.networking.istio.io`, is read.

@@ -185,13 +185,23 @@ fn a_changed_cluster_brings_its_endpoints_again() {
 #[test]
 fn extensions_are_never_taken_away() {
     run(async {
-        let mesh = Mesh::new(&[(ECDS, "lua", body("1")), (SDS, "cert", body("1"))]).await;
+        let mesh = Mesh::new(&[(ECDS, "lua", body("1")), (CDS, "a", body("1"))]).await;
         let mut client = mesh.delta().await;
         client.subscribe(ECDS, &["lua"]).await;
         client.take().await.is(ECDS, &["lua=1"], &[]);
+        client.subscribe(CDS, &[]).await;
+        client.take().await.is(CDS, &["a=1"], &[]);
+        mesh.edit(&[(ECDS, "lua", None), (CDS, "a", None)]).await;
+        client.take().await.is(CDS, &[], &["a"]);
+    });
+}
+
+#[test]
+fn who_is_not_known_gets_no_secret() {
+    run(async {
+        let mesh = Mesh::new(&[(SDS, "cert", body("1"))]).await;
+        let mut client = mesh.delta().await;
         client.subscribe(SDS, &["cert"]).await;
-        client.take().await.is(SDS, &["cert=1"], &[]);
-        mesh.edit(&[(ECDS, "lua", None), (SDS, "cert", None)]).await;
         client.take().await.is(SDS, &[], &["cert"]);
     });
 }

@@ -1,0 +1,76 @@
+//! Istio's environment variables about what is written back to the cluster.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::server::WritingConfig;
+use crate::status::Range;
+
+/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default.
+///
+/// # Errors
+/// At the first variable whose value cannot be read.
+pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<WritingConfig> {
+    let text = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let mut config = WritingConfig::default();
+    if let Some(name) = text("POD_NAME") {
+        config.identity = name;
+    }
+    config.revision = text("REVISION").unwrap_or_default();
+    config.elects = text("ENABLE_LEADER_ELECTION").is_none_or(|value| value != "false");
+    if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
+        config.roots = name;
+    }
+    config.only = text("ISTIO_WATCH_NAMESPACE");
+    let prefixes = ["PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"];
+    for (range, name) in config.ranges.iter_mut().zip(prefixes) {
+        if let Some(value) = text(name) {
+            *range = Range::parse(&value).with_context(|| format!("{name}={value:?} is no range of addresses"))?;
+        }
+    }
+    if text("PILOT_ENABLE_ANALYSIS").is_some_and(|value| value == "true") {
+        let interval = match text("PILOT_ANALYSIS_INTERVAL") {
+            Some(value) => {
+                super::discovery::duration(&value).with_context(|| format!("PILOT_ANALYSIS_INTERVAL={value:?}"))?
+            }
+            None => Duration::from_secs(10),
+        };
+        config.analysis = Some(interval.max(Duration::from_millis(1)));
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Reads some variables.
+    fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
+        let variables: BTreeMap<_, _> = variables.iter().copied().collect();
+        config(|name| variables.get(name).map(|value| (*value).to_owned()))
+    }
+
+    #[test]
+    fn variables_are_obeyed_and_named_when_they_cannot_be_read() {
+        let set = read(&[
+            ("POD_NAME", "istiod-1"),
+            ("ENABLE_LEADER_ELECTION", "false"),
+            ("PILOT_ENABLE_ANALYSIS", "true"),
+            ("PILOT_ANALYSIS_INTERVAL", "3s"),
+            ("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "10.9.0.0/16"),
+        ])
+        .unwrap();
+        assert_eq!(
+            (set.identity.as_str(), set.elects, set.analysis),
+            ("istiod-1", false, Some(Duration::from_secs(3)))
+        );
+        assert_ne!(set.ranges[0], Range::IPV4);
+        assert_eq!((set.ranges[1], set.roots.as_str()), (Range::IPV6, "istio-ca-root-cert"));
+        assert_eq!(read(&[]).unwrap().analysis, None);
+        let error = read(&[("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "x")]).unwrap_err().to_string();
+        assert!(error.contains("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"), "{error}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Starts what writes back to the cluster, each behind its lock.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::{Tasks, spawn};
+use crate::push::worker::PushHandle;
+use crate::status::{
+    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Election, Location, Lock, NamespaceScope, Range,
+    RootCertificates,
+};
+
+/// How often the mesh config is looked at for other selectors: they change about never, and nothing waits for them.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What flags and environment say of writing back.
+#[derive(Clone, Debug)]
+pub struct WritingConfig {
+    /// `POD_NAME`: under which name this control plane holds locks; one of its own where unset.
+    pub identity: String,
+    /// The revision of this control plane; empty is `default`.
+    pub revision: String,
+    /// `ENABLE_LEADER_ELECTION`: there may be other control planes. Default true.
+    pub elects: bool,
+    /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
+    pub roots: String,
+    /// `ISTIO_WATCH_NAMESPACE`: the only namespace, if there is just one.
+    pub only: Option<String>,
+    /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX` and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
+    pub ranges: [Range; 2],
+    /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
+    pub analysis: Option<Duration>,
+}
+
+impl Default for WritingConfig {
+    fn default() -> Self {
+        Self {
+            identity: format!("navarch-{}", std::process::id()),
+            revision: String::new(),
+            elects: true,
+            roots: "istio-ca-root-cert".to_owned(),
+            only: None,
+            ranges: [Range::IPV4, Range::IPV6],
+            analysis: None,
+        }
+    }
+}
+
+/// What the controllers stand on.
+pub(super) struct Controllers<'a> {
+    /// What flags and environment say.
+    pub(super) config: &'a WritingConfig,
+    /// The cluster.
+    pub(super) cluster: Cluster,
+    /// Where the locks are.
+    pub(super) namespace: &'a str,
+    /// Whether ServiceEntries get addresses.
+    pub(super) allocates: bool,
+    /// Tells them to end.
+    pub(super) stop: &'a CancellationToken,
+    /// They.
+    pub(super) tasks: &'a mut Tasks,
+}
+
+impl Controllers<'_> {
+    /// Starts them. `roots` are those of the certificate authority, if there is one.
+    pub(super) fn start(mut self, roots: Option<watch::Receiver<Arc<str>>>, push: &PushHandle) {
+        let (told, default_revision) = watch::channel(String::new());
+        let follow = DefaultRevision { cluster: self.cluster.clone() }.run(told, self.stop.clone());
+        spawn("default revision", self.tasks, async move {
+            follow.await;
+            Ok(())
+        });
+        let scope = self.scope(push);
+        if let Some(roots) = roots {
+            let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
+            let controller = RootCertificates { cluster, name, roots, scope: scope.clone() };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("roots in namespaces", Lock::Namespaces, &default_revision, work);
+        }
+        if self.allocates {
+            let (cluster, ranges) = (self.cluster.clone(), self.config.ranges);
+            let controller = AddressAllocation { cluster, ranges, scope };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("addresses of ServiceEntries", Lock::IpAllocation, &default_revision, work);
+        }
+        if let Some(interval) = self.config.analysis {
+            let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
+            let controller = Analysis { cluster, interval, revision };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("validation messages", Lock::Analysis, &default_revision, work);
+        }
+    }
+
+    /// Runs `work` while this control plane holds the lock, or always where there are no others.
+    fn lead<W, F>(&mut self, name: &'static str, lock: Lock, default_revision: &watch::Receiver<String>, work: W)
+    where
+        W: Fn(CancellationToken) -> F + Send + Sync + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let stop = self.stop.clone();
+        if !self.config.elects {
+            spawn(name, self.tasks, async move {
+                work(stop).await;
+                Ok(())
+            });
+            return;
+        }
+        let revision = match self.config.revision.as_str() {
+            "" => "default".to_owned(),
+            revision => revision.to_owned(),
+        };
+        let candidate = Candidate { identity: self.config.identity.clone(), revision, location: Location::Local };
+        let election = Election::new(&self.cluster, self.namespace, lock, candidate, default_revision.clone());
+        spawn(name, self.tasks, async move {
+            election.run(stop, work).await;
+            Ok(())
+        });
+    }
+
+    /// Follows which namespaces the mesh config selects.
+    fn scope(&mut self, push: &PushHandle) -> watch::Receiver<NamespaceScope> {
+        let (push, only, stop) = (push.clone(), self.config.only.clone(), self.stop.clone());
+        let now = move || NamespaceScope {
+            selectors: push.context().mesh.config.discovery_selectors.clone(),
+            only: only.clone(),
+        };
+        let (sender, scope) = watch::channel(now());
+        spawn("selected namespaces", self.tasks, async move {
+            let mut ticks = tokio::time::interval(LOOK);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            while super::until(&stop, ticks.tick()).await.is_some() {
+                sender.send_if_modified(|scope| {
+                    let now = now();
+                    let is_new = *scope != now;
+                    *scope = now;
+                    is_new
+                });
+            }
+            Ok(())
+        });
+        scope
+    }
+}

@@ -1,0 +1,72 @@
+//! `navarch discovery` as deployed: two replicas, with the rights of deploy/ alone.
+
+use std::path::Path;
+
+use navarch_testkit::navarch::Navarch;
+use serde_json::{Value, json};
+
+use crate::{Deployed, NAMESPACE, until};
+
+/// Who holds a lock.
+async fn leader(deployed: &Deployed, lock: &str) -> Value {
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lock}");
+    deployed.get(&path).await["spec"]["holderIdentity"].clone()
+}
+
+/// The roots in a namespace.
+async fn roots(deployed: &Deployed, namespace: &str) -> Value {
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert");
+    deployed.get(&path).await["data"]["root-cert.pem"].clone()
+}
+
+/// Starts a replica.
+async fn start(deployed: &Deployed, name: &str) -> Navarch {
+    let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+    let environment = [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_ENABLE_ANALYSIS", "true")];
+    let arguments = ["--secure-grpc-addr=127.0.0.1:0"];
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    Navarch::start_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap()
+}
+
+pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deployed) {
+    const LOCKS: [&str; 3] = ["istio-namespace-controller-election", "istio-ip-autoallocate", "istio-analyze-leader"];
+    let first = start(deployed, "first").await;
+    for lock in LOCKS {
+        until("the first leads", async || leader(deployed, lock).await == "first").await;
+    }
+    let second = start(deployed, "second").await;
+    let is_pem = |text: &Value| text.as_str().is_some_and(|text| text.starts_with("-----BEGIN CERTIFICATE-----"));
+    until("its roots are written", async || is_pem(&roots(deployed, "kube-system").await)).await;
+    let root = roots(deployed, "kube-system").await;
+
+    let entry = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry",
+        "metadata": { "name": "whole", "namespace": "default" },
+        "spec": {
+            "hosts": ["whole.example.com"], "resolution": "STATIC",
+            "endpoints": [{ "address": "192.0.2.7" }],
+            "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
+        },
+    });
+    deployed.cluster.apply(&entry.to_string()).unwrap();
+    let path = "/apis/networking.istio.io/v1/namespaces/default/serviceentries/whole";
+    until("it has addresses", async || deployed.get(path).await["status"]["addresses"][0]["value"].is_string()).await;
+    let address = deployed.get(path).await["status"]["addresses"][0]["value"].as_str().unwrap().to_owned();
+    for replica in [&first, &second] {
+        until("the address is served", async || {
+            replica.page("/debug/registryz").await.is_ok_and(|page| page.contains(&address))
+        })
+        .await;
+    }
+
+    assert!(first.stop().await.unwrap(), "it ends when it is told to");
+    for lock in LOCKS {
+        until("the second takes over", async || leader(deployed, lock).await == "second").await;
+    }
+    // Both have one authority: what the first wrote, the second leaves.
+    assert_eq!(roots(deployed, "kube-system").await, root);
+    let map = "/api/v1/namespaces/default/configmaps/istio-ca-root-cert";
+    deployed.cluster.call("DELETE", map, "application/json", &Value::Null).await.unwrap();
+    until("the second keeps the roots", async || roots(deployed, "default").await == root).await;
+    assert!(second.stop().await.unwrap(), "it ends when it is told to");
+}
