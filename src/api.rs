@@ -3,6 +3,7 @@
 //! Knows nothing of stores, proxies or Envoy.
 
 pub mod any_object;
+pub mod cidr;
 pub mod crds;
 pub mod decode;
 pub mod duration;

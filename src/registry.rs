@@ -12,7 +12,6 @@
 mod aliases;
 mod auto_allocation;
 pub mod canonical_service;
-pub mod cidr;
 pub mod directory;
 mod entry_index;
 mod export_to;

@@ -150,8 +150,8 @@ fn keys() -> anyhow::Result<KeyConfig> {
             .with_context(|| format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is no duration"))?,
     };
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
-    let blocked = AddressPolicy::parse_ranges(&ranges)
-        .with_context(|| format!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?} is no list of ranges"))?;
+    let blocked = api::cidr::Cidr::parse_list(&ranges)
+        .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is no range of addresses"))?;
     let allow_loopback = set("NAVARCH_JWKS_ALLOW_LOOPBACK").is_some_and(|value| value == "true");
     Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
 }

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::cidr::Cidr;
 use super::model::Labels;
+use crate::api::cidr::Cidr;
 use crate::api::mesh::MeshNetworks;
 use crate::api::names::{ClusterId, NetworkId};
 

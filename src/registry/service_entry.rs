@@ -5,13 +5,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::canonical_service::{CANONICAL_NAME_LABEL, CANONICAL_REVISION_LABEL, canonical_name, canonical_revision};
-use super::cidr::Cidr;
 use super::export_to::visibility_in;
 use super::kubernetes_service::UNSPECIFIED;
 use super::model::{ExportTo, KubernetesAttributes, Labels, Registry, Resolution, Service, ServiceKey, ServicePort};
 use super::protocol::Protocol;
 use super::traffic_distribution::traffic_distribution;
 use super::world::World;
+use crate::api::cidr::Cidr;
 use crate::api::istio::{Location, Resolution as DeclaredResolution, ServiceEntry};
 use crate::api::names::{Hostname, PortName};
 use crate::api::object::{Kind, Object, ObjectMeta, ObjectRef};

@@ -2,14 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// A range of addresses, as `240.240.0.0/16`.
+use crate::api::cidr::Cidr;
+
+/// A range of addresses, as `240.240.0.0/16`. Its address is the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// The first address.
-    first: IpAddr,
-    /// How many bits all its addresses share.
-    prefix: u32,
-}
+pub struct Range(Cidr);
 
 /// Gives out the addresses of a range one after the other; one that was given back is not the next to be given.
 #[derive(Clone, Debug)]
@@ -22,33 +19,30 @@ pub(super) struct AddressPool {
 
 impl Range {
     /// The range where Istio's IPv4 addresses come from: reserved, and routed by nobody.
-    pub const IPV4: Self = Self { first: IpAddr::V4(Ipv4Addr::new(240, 240, 0, 0)), prefix: 16 };
+    pub const IPV4: Self = Self(Cidr { address: IpAddr::V4(Ipv4Addr::new(240, 240, 0, 0)), bits: 16 });
     /// The range where Istio's IPv6 addresses come from: for benchmarks, and routed by nobody.
-    pub const IPV6: Self = Self { first: IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)), prefix: 48 };
+    pub const IPV6: Self = Self(Cidr { address: IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)), bits: 48 });
 
     /// Reads `address/prefix`; the address is cut off at the prefix.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = text.split_once('/')?;
-        let (address, prefix) = (address.parse::<IpAddr>().ok()?, prefix.parse().ok()?);
-        let bits = width(address);
-        (prefix <= bits).then(|| {
-            let host = bits - prefix;
-            let first = number(address).checked_shr(host).unwrap_or(0).checked_shl(host).unwrap_or(0);
-            Self { first: of_number(first, address), prefix }
-        })
+        Cidr::parse(text).map(|range| Self(range.masked()))
     }
 
     /// Whether an address is in the range.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.first.is_ipv4()
-            && number(address).checked_sub(number(self.first)).is_some_and(|distance| distance < self.size())
+        self.0.contains(address)
+    }
+
+    /// Its first address.
+    fn first(self) -> IpAddr {
+        self.0.address
     }
 
     /// How many addresses there are; the largest number there is for the whole of IPv6.
     fn size(self) -> u128 {
-        1_u128.checked_shl(width(self.first) - self.prefix).unwrap_or(u128::MAX)
+        1_u128.checked_shl(width(self.first()) - u32::from(self.0.bits)).unwrap_or(u128::MAX)
     }
 }
 
@@ -61,12 +55,12 @@ impl AddressPool {
     /// The next address that is not taken; `None` when all are.
     pub(super) fn take(&mut self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let size = self.range.size();
-        let first = number(self.range.first);
+        let first = number(self.range.first());
         let from_next = (self.next.max(1)..size).chain(1..self.next.min(size));
-        let free = |distance: &u128| !is_taken(of_number(first + distance, self.range.first));
+        let free = |distance: &u128| !is_taken(of_number(first + distance, self.range.first()));
         let found = from_next.into_iter().find(free)?;
         self.next = found + 1;
-        Some(of_number(first + found, self.range.first))
+        Some(of_number(first + found, self.range.first()))
     }
 }
 

@@ -14,7 +14,8 @@ use super::attribute::OperationAttribute;
 use super::bytes_match::{self, Case};
 use super::metadata_match;
 use super::rule::{Translation, Unsayable};
-use crate::envoy::cidr::Cidr;
+use crate::api::cidr::Cidr;
+use crate::envoy::cidr;
 
 /// One of the values of an attribute.
 pub(super) fn permission(
@@ -29,7 +30,7 @@ pub(super) fn permission(
         OperationAttribute::Path => of_http(path(value)),
         OperationAttribute::Port => port(value).map(Rule::DestinationPort).ok_or(Unsayable),
         OperationAttribute::Address => {
-            Cidr::parse(value).map(|range| Rule::DestinationIp(range.to_proto())).ok_or(Unsayable)
+            Cidr::parse_range_or_address(value).map(|range| Rule::DestinationIp(cidr::to_proto(range))).ok_or(Unsayable)
         }
         OperationAttribute::Sni => Ok(Rule::RequestedServerName(bytes_match::text(value))),
         OperationAttribute::Metadata(filter, key) => Ok(Rule::Metadata(metadata_match::of_filter(filter, key, values))),

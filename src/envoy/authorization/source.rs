@@ -12,7 +12,8 @@ use super::bytes_match::{self, Case};
 use super::expression::Expression;
 use super::metadata_match;
 use super::rule::{Translation, Unsayable};
-use crate::envoy::cidr::Cidr;
+use crate::api::cidr::Cidr;
+use crate::envoy::cidr;
 use crate::envoy::quote_meta::quote_meta;
 
 /// What identities start with.
@@ -25,7 +26,7 @@ pub(super) fn principal(
     values: &[String],
 ) -> Result<Option<Principal>, Unsayable> {
     let is_http = translation.transport == Transport::Http;
-    let range = |value: &str| Cidr::parse(value).map(Cidr::to_proto).ok_or(Unsayable);
+    let range = |value: &str| Cidr::parse_range_or_address(value).map(cidr::to_proto).ok_or(Unsayable);
     let say = |of: fn(&str) -> StringMatcher| translation.one_of(values, |value| Ok(peer(of(value))));
     match attribute {
         SourceAttribute::Principal => say(|value| bytes_match::text_after(SPIFFE, value)),

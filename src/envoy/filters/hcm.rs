@@ -25,6 +25,7 @@ use super::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert
 use super::proxy_settings::{accepts_http10, idle_timeout};
 use super::tracing::HttpTracingOf;
 use super::{dynamic_forward_proxy, http};
+use crate::api::cidr::Cidr;
 use crate::api::mesh::NormalizationType;
 use crate::envoy::authentication::AuthenticationOfProxy;
 use crate::envoy::authorization::AuthorizationOfProxy;
@@ -255,9 +256,9 @@ fn preserved_case() -> HeaderKeyFormat {
 /// The address ranges of the mesh networks, whose clients count as internal.
 fn internal_addresses(view: &View<'_>) -> Option<InternalAddressConfig> {
     let networks = view.networks().networks.values().flat_map(|network| &network.endpoints);
-    let mut ranges: Vec<cidr::Cidr> =
-        networks.filter_map(|endpoints| cidr::Cidr::parse(endpoints.from_cidr.as_deref()?)).collect();
+    let mut ranges: Vec<Cidr> =
+        networks.filter_map(|endpoints| Cidr::parse_range_or_address(endpoints.from_cidr.as_deref()?)).collect();
     ranges.sort_unstable();
-    let cidr_ranges: Vec<CidrRange> = ranges.into_iter().map(cidr::Cidr::to_proto).collect();
+    let cidr_ranges: Vec<CidrRange> = ranges.into_iter().map(cidr::to_proto).collect();
     (!cidr_ranges.is_empty()).then(|| InternalAddressConfig { cidr_ranges, ..InternalAddressConfig::default() })
 }

@@ -6,7 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use navarch_proto::envoy::config::core::v3::Metadata;
 use navarch_proto::envoy::config::listener::v3::{Filter, FilterChainMatch};
 
-use crate::envoy::cidr::Cidr;
+use crate::api::cidr::Cidr;
+use crate::envoy::cidr;
 
 /// Connections whose first bytes are plain text.
 pub(in crate::envoy) const RAW_BUFFER: &str = "raw_buffer";
@@ -56,10 +57,10 @@ impl Chain {
         server_names.sort_unstable();
         let mut cidrs: Vec<&String> = self.cidrs.iter().collect();
         cidrs.sort_unstable();
-        let ranges = cidrs.into_iter().filter_map(|cidr| Cidr::parse(cidr)).filter(|range| !is_unspecified(*range));
+        let ranges = cidrs.into_iter().filter_map(|text| range_of(text));
         Some(FilterChainMatch {
             server_names,
-            prefix_ranges: ranges.map(Cidr::to_proto).collect(),
+            prefix_ranges: ranges.map(cidr::to_proto).collect(),
             application_protocols: self.application_protocols.clone(),
             transport_protocol: self.transport_protocol.to_owned(),
             ..FilterChainMatch::default()
@@ -78,14 +79,13 @@ impl Chain {
 
     /// The ranges that tell it from others.
     fn range_set(&self) -> BTreeSet<Cidr> {
-        let ranges = self.cidrs.iter().filter_map(|cidr| Cidr::parse(cidr)).filter(|range| !is_unspecified(*range));
-        ranges.map(Cidr::masked).collect()
+        self.cidrs.iter().filter_map(|text| range_of(text)).map(Cidr::masked).collect()
     }
 }
 
-/// Whether the range starts at `0.0.0.0`, which stands for no address at all.
-fn is_unspecified(range: Cidr) -> bool {
-    range.address == IpAddr::V4(Ipv4Addr::UNSPECIFIED)
+/// The range of a text; `None` for one that starts at `0.0.0.0`, which stands for no address at all.
+fn range_of(text: &str) -> Option<Cidr> {
+    Cidr::parse_range_or_address(text).filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
 /// Appends those chains that no chain before them conflicts with: the first service of a range keeps it.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Credentials, Glance};
+use crate::api::cidr::Cidr;
 use crate::api::identity::{Caller, Identity};
 
 /// The header.
@@ -10,16 +11,7 @@ pub(super) const HEADER: &str = "x-forwarded-client-cert";
 
 /// Networks whose gateways are trusted (`TRUSTED_GATEWAY_CIDR`). With any, loopback is trusted, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TrustedNetworks(Vec<Network>);
-
-/// A block of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Network {
-    /// An address in it.
-    address: IpAddr,
-    /// The bits that all addresses in it share.
-    bits: u32,
-}
+pub struct TrustedNetworks(Vec<Cidr>);
 
 impl TrustedNetworks {
     /// From a comma-separated list of CIDR blocks.
@@ -27,8 +19,7 @@ impl TrustedNetworks {
     /// # Errors
     /// Gives the first that is none.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
-        parts.map(|part| Network::parse(part).ok_or_else(|| part.to_owned())).collect::<Result<_, _>>().map(Self)
+        Cidr::parse_list(text).map(Self).map_err(str::to_owned)
     }
 
     /// Whether no network is trusted.
@@ -40,32 +31,6 @@ impl TrustedNetworks {
     fn contain(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_loopback() || self.0.iter().any(|network| network.contains(address))
-    }
-}
-
-impl Network {
-    /// Reads a block.
-    fn parse(text: &str) -> Option<Self> {
-        let (address, bits) = text.split_once('/')?;
-        let address: IpAddr = address.parse().ok()?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        let bits = bits.parse().ok().filter(|bits| *bits <= most)?;
-        Some(Self { address, bits })
-    }
-
-    /// Whether an address is in it.
-    fn contains(self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let differ = own.to_bits() ^ other.to_bits();
-                differ.checked_shr(32 - self.bits).unwrap_or_default() == 0
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let differ = own.to_bits() ^ other.to_bits();
-                differ.checked_shr(128 - self.bits).unwrap_or_default() == 0
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
     }
 }
 
