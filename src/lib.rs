@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 pub mod admin;
+pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod envoy;
@@ -16,4 +17,5 @@ pub mod source;
 pub mod status;
 pub mod store;
 pub mod walk;
+pub mod webhook;
 pub mod xds;

@@ -1,0 +1,1 @@
+//! The node side: what stands beside an Envoy and speaks for it.

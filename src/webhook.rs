@@ -1,0 +1,1 @@
+//! Admission: what the API server asks about pods and Istio's objects.
