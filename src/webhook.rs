@@ -1,1 +1,3 @@
 //! Admission: what the API server asks about pods and Istio's objects.
+
+pub mod inject;

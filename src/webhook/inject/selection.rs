@@ -1,0 +1,71 @@
+//! Which pods are injected.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::config::InjectionConfig;
+use super::names::INJECT;
+use super::pod;
+use super::request::SkipReason;
+use crate::api::mesh::LabelSelector;
+
+/// Namespaces of the system, in which nothing is injected.
+const SYSTEM_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+
+/// What the pod itself says.
+enum Wish {
+    /// It wants a proxy.
+    Yes,
+    /// It wants none.
+    No,
+    /// It says nothing, or nothing that can be understood.
+    Silent,
+}
+
+/// Why a pod of a namespace is not injected; `None` is that it is.
+pub(super) fn skipped(config: &InjectionConfig, pod: &Value, namespace: &str) -> Option<SkipReason> {
+    if pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true)) {
+        return Some(SkipReason::HostNetwork);
+    }
+    if SYSTEM_NAMESPACES.contains(&namespace) {
+        return Some(SkipReason::SystemNamespace);
+    }
+    match wish(pod) {
+        Wish::Yes => None,
+        Wish::No => Some(SkipReason::Disabled),
+        Wish::Silent => by_selectors(config, pod::labels(pod)),
+    }
+}
+
+/// What the pod itself says: the label, else the annotation.
+fn wish(pod: &Value) -> Wish {
+    let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
+    match said {
+        Some("true") => Wish::Yes,
+        Some("false") => Wish::No,
+        Some(_) | None => Wish::Silent,
+    }
+}
+
+/// What selectors and policy make of a pod that says nothing.
+fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -> Option<SkipReason> {
+    if !config.never_inject_selector.is_empty() || !config.always_inject_selector.is_empty() {
+        let labels = label_map(labels);
+        let any = |selectors: &[LabelSelector]| selectors.iter().any(|selector| selector.selects(&labels));
+        if any(&config.never_inject_selector) {
+            return Some(SkipReason::NeverSelector);
+        }
+        if any(&config.always_inject_selector) {
+            return None;
+        }
+    }
+    (config.policy != "enabled").then_some(SkipReason::Policy)
+}
+
+/// Labels in the form in which selectors take them.
+fn label_map(labels: Option<&Map<String, Value>>) -> BTreeMap<Arc<str>, Arc<str>> {
+    let labels = labels.into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+}
