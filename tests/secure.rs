@@ -15,6 +15,8 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
+#[path = "secure/agent.rs"]
+mod agent;
 #[path = "secure/api_server.rs"]
 mod api_server;
 #[path = "secure/client.rs"]

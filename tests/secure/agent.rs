@@ -1,0 +1,89 @@
+//! The agent's client of the CA: certificates got by token, renewed in time, by certificate where the token is gone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, bail, ensure};
+use navarch::agent::secrets::{
+    CaClient, CertificateFiles, Grace, KeyKind, Secret, SecretWatch, Secrets, SecretsConfig,
+};
+use navarch::agent::upstream::{KeyFiles, Roots, Transport, Upstream, UpstreamConfig};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::server::Server;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The next value of a secret.
+async fn next(watch: &mut SecretWatch) -> Result<Arc<Secret>> {
+    tokio::time::timeout(PATIENCE, watch.changed()).await.context("no secret came")??;
+    watch.borrow_and_update().clone().context("a value")
+}
+
+/// The chain of a certificate.
+fn chain(secret: &Secret) -> Result<String> {
+    match secret {
+        Secret::Certificate { chain, .. } => Ok(String::from_utf8(chain.to_vec())?),
+        Secret::Roots(_) => bail!("roots"),
+    }
+}
+
+#[tokio::test]
+async fn the_agent_renews_its_certificate_by_token_and_by_what_it_has() -> Result<()> {
+    let server = Server::start().await?;
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("root.pem"), server.root())?;
+    let upstream = UpstreamConfig {
+        address: server.secure.to_string(),
+        transport: Transport::Tls {
+            roots: Roots::File(path("root.pem")),
+            certificate: Some(KeyFiles { chain: path("out/cert-chain.pem"), key: path("out/key.pem") }),
+            server_name: Some("istiod.istio-system.svc".to_owned()),
+        },
+        token: Some(path("token")),
+        cluster: "Kubernetes".to_owned(),
+        headers: BTreeMap::new(),
+    };
+    let config = SecretsConfig {
+        identity: "spiffe://cluster.local/ns/shop/sa/web".to_owned(),
+        key: KeyKind::P256,
+        lifetime: Duration::from_secs(4),
+        grace: Grace::default(),
+        existing: CertificateFiles {
+            chain: path("out/cert-chain.pem"),
+            key: path("out/key.pem"),
+            roots: path("out/root-cert.pem"),
+        },
+        system_roots: None,
+        output: Some(path("out")),
+        debounce: Duration::from_millis(100),
+    };
+    let stop = CancellationToken::new();
+    let ca = CaClient::new(Upstream::new(upstream), String::new());
+    let (secrets, task) = Secrets::new(config, Some(ca), SystemTime::now, stop.clone());
+    let (mut certificate, mut roots) = (secrets.watch("default")?, secrets.watch("ROOTCA")?);
+    let running = tokio::spawn(task.run());
+    // Without a token nobody gets anything, and nothing is given up.
+    ensure!(tokio::time::timeout(Duration::from_millis(300), certificate.changed()).await.is_err());
+    std::fs::write(path("token"), server.issuer.token(json!({})))?;
+    let first = chain(&*next(&mut certificate).await?)?;
+    ensure!(next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()), "the root of the CA");
+    // The token is gone, as on a machine that has rebooted: the certificate in the files does.
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while std::fs::read_to_string(path("out/cert-chain.pem")).unwrap_or_default() != first {
+        ensure!(tokio::time::Instant::now() < end, "the certificate was not written");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    std::fs::remove_file(path("token"))?;
+    let second = chain(&*next(&mut certificate).await?)?;
+    ensure!(second != first, "another one");
+    let log = server.output();
+    ensure!(!log.contains("PRIVATE KEY"), "no key in the log");
+    stop.cancel();
+    running.await?;
+    Ok(())
+}
