@@ -52,10 +52,16 @@ impl Translator for EnvoyTranslator {
             ResourceType::Cluster => clusters::names(view),
             ResourceType::Listener => listeners::names(view),
             ResourceType::NameTable => name_table::names(view),
-            ResourceType::Endpoint | ResourceType::Route | ResourceType::Secret | ResourceType::ExtensionConfig => {
-                Vec::new()
-            }
+            ResourceType::Endpoint
+            | ResourceType::Route
+            | ResourceType::VirtualHost
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig => Vec::new(),
         }
+    }
+
+    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+        if kind == ResourceType::VirtualHost { routes::host_names(of, view) } else { Vec::new() }
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
@@ -64,6 +70,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::Endpoint => endpoints::resource(name, view),
             ResourceType::Listener => listeners::resource(name, view),
             ResourceType::Route => routes::resource(name, view),
+            ResourceType::VirtualHost => routes::host(name, view),
             ResourceType::NameTable => name_table::resource(name, view),
             ResourceType::Secret => secrets::resource(name, view),
             ResourceType::ExtensionConfig => extensions::resource(name, view),

@@ -18,6 +18,7 @@ mod changes;
 mod compose;
 pub mod connections;
 mod frames;
+mod hosts;
 mod interner;
 mod mailbox;
 pub mod metrics;

@@ -25,6 +25,8 @@ mod caller;
 mod canon;
 #[path = "parity/case.rs"]
 mod case;
+#[path = "parity/forms.rs"]
+mod forms;
 #[path = "parity/input.rs"]
 mod input;
 #[path = "parity/run.rs"]
@@ -65,6 +67,14 @@ fn answers_equal_istiods() {
         let deliberate = deliberate(&here.join("deliberate.txt"), &different);
         hold_ratchet(&here.join("ratchet.txt"), &different.difference(&deliberate).cloned().collect());
     }
+}
+
+#[test]
+fn routes_mean_the_same_whole_and_in_virtual_hosts_one_by_one() {
+    let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
+    let apart = cases.iter().map(|case| forms::check(case).unwrap_or_else(|error| panic!("{}: {error}", case.name)));
+    let apart: usize = apart.sum();
+    assert!(apart > 100, "only {apart} route configurations came in virtual hosts one by one");
 }
 
 #[test]

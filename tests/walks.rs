@@ -1,6 +1,7 @@
 //! What becomes of requests: meaning, not bytes.
 
 #![allow(
+    clippy::indexing_slicing,
     clippy::panic,
     clippy::unwrap_used,
     clippy::wildcard_enum_match_arm,

@@ -1,5 +1,7 @@
 //! `/debug/config_dump`: what a proxy was sent, in the shape of Envoy's admin dump.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -9,7 +11,8 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::push::resource::{Collection, ResourceType};
+use crate::envoy::routes::with_hosts;
+use crate::push::resource::{Collection, Resource, ResourceType};
 use crate::security::rules::Sight;
 use crate::xds::connections::ConnectionInfo;
 
@@ -63,12 +66,31 @@ fn dump(info: &ConnectionInfo, kinds: &[ResourceType]) -> Result<Value, JsonErro
     let codec = Codec::new();
     let mut configs = Vec::new();
     for kind in kinds {
-        let sent = info.types.iter().find(|watch| watch.kind == *kind).and_then(|watch| watch.resources.as_ref());
-        if let Some(sent) = sent {
-            configs.push(section(*kind, sent, &codec)?);
+        match (kind, sent(info, *kind)) {
+            (_, None) => {}
+            (ResourceType::Route, Some(routes)) => {
+                let hosts = sent(info, ResourceType::VirtualHost);
+                configs.push(section(*kind, &whole_routes(routes, hosts), &codec)?);
+            }
+            (_, Some(sent)) => configs.push(section(*kind, sent, &codec)?),
         }
     }
     Ok(json!({ "configs": configs }))
+}
+
+/// What a proxy was sent of a type.
+fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
+    info.types.iter().find(|watch| watch.kind == kind).and_then(|watch| watch.resources.as_ref())
+}
+
+/// Route configurations with the virtual hosts that were sent one by one, as Envoy's own dump shows them.
+fn whole_routes(routes: &Collection, hosts: Option<&Arc<Collection>>) -> Collection {
+    let hosts: &[Arc<Resource>] = hosts.map_or(&[], |hosts| &hosts.resources);
+    let whole = |routes: &Arc<Resource>| {
+        let body = with_hosts(&routes.name, &routes.body, hosts.iter().map(|host| (&host.name, &host.body)));
+        Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
+    };
+    Collection { kind: routes.kind, resources: routes.resources.iter().map(whole).collect() }
 }
 
 /// One type's section.
@@ -78,6 +100,7 @@ fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value
         ResourceType::Endpoint => ("EndpointsConfigDump", "dynamicEndpointConfigs", "endpointConfig"),
         ResourceType::Listener => ("ListenersConfigDump", "dynamicListeners", "listener"),
         ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
+        ResourceType::VirtualHost => ("VirtualHostsDump", "virtualHosts", "virtualHost"),
         ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
         ResourceType::ExtensionConfig => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
         ResourceType::NameTable => ("NameTableDump", "nameTables", "nameTable"),
@@ -94,6 +117,7 @@ fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value
             ResourceType::Cluster
             | ResourceType::Endpoint
             | ResourceType::Route
+            | ResourceType::VirtualHost
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable => {
                 json!({ "versionInfo": version, field: codec.any_to_json(kind.type_url(), &resource.body)? })

@@ -124,6 +124,9 @@ pub struct Settings {
     pub strict_gateway_merging: bool,
     /// `PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION`: hosts of a gateway with the same routes share a virtual host. Default true.
     pub route_collapse: bool,
+    /// `NAVARCH_FINE_GRAINED_ROUTES`: proxies on delta streams get virtual hosts one by one (VHDS), unless their metadata says
+    /// otherwise. Default false.
+    pub fine_grained_routes: bool,
     /// `PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER`: one listener for all pods of a headless TCP port. Default false.
     pub headless_filter_chain_listener: bool,
     /// `ENABLE_TLS_ON_SIDECAR_INGRESS`: the TLS settings of Sidecar ingress listeners count. Default false.
@@ -249,6 +252,7 @@ impl Default for Settings {
             scope_gateway_to_namespace: false,
             strict_gateway_merging: true,
             route_collapse: true,
+            fine_grained_routes: false,
             headless_filter_chain_listener: false,
             tls_on_sidecar_ingress: false,
             skip_validate_trust_domain: false,

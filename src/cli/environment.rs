@@ -160,6 +160,7 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
             _ => KeyFetching::ControlPlane,
         })
     })?;
+    read.flag("NAVARCH_FINE_GRAINED_ROUTES", &mut settings.fine_grained_routes)?;
     read.flag("PILOT_SKIP_VALIDATE_TRUST_DOMAIN", &mut settings.skip_validate_trust_domain)?;
     read.flag("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", &mut settings.merge_sidecar_ingress)?;
     read.flag("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", &mut settings.ipv4_for_ipv6_only)?;

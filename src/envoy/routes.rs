@@ -11,6 +11,7 @@
 //! `networking/core/route`.
 
 mod action;
+mod apart;
 mod claims;
 mod collisions;
 mod context;
@@ -40,6 +41,7 @@ mod text_match;
 mod virtual_host;
 mod wire_field;
 
+pub use apart::with_hosts;
 use bytes::Bytes;
 pub use context::{RouteContext, destination_cluster};
 pub use http_route::http_routes;
@@ -68,10 +70,22 @@ pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let name = name.as_str();
     match view.proxy().kind() {
+        ProxyKind::Sidecar | ProxyKind::Router if apart::is_taken(view) => Some(apart::configuration(view, name)),
         ProxyKind::Sidecar | ProxyKind::Waypoint => Some(patched::sidecar(view, name)),
         ProxyKind::Router => Some(patched::gateway(view, name)),
         ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }
+}
+
+/// The names of the virtual hosts of a route configuration that the proxy gets one by one.
+pub(super) fn host_names(of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+    if apart::is_taken(view) { apart::names(view, of.as_str()) } else { Vec::new() }
+}
+
+/// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies that get them one by one.
+pub(super) fn host(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let (routes, host) = name.as_str().rsplit_once('/')?;
+    if apart::is_taken(view) { apart::host(view, routes, host) } else { None }
 }
 
 #[cfg(test)]

@@ -155,6 +155,12 @@ impl ProxyView<'_> {
         self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
     }
 
+    /// Whether its stream carries deltas.
+    #[must_use]
+    pub fn takes_deltas(self) -> bool {
+        self.0.ask(&Attr::TakesDeltas) == AttrValue::Bool(true)
+    }
+
     /// Who the stream's client was proved to be; `None` if it was not. Splits by identity: prefer
     /// [`ProxyView::verified_namespace`] where the namespace will do.
     #[must_use]

@@ -38,6 +38,8 @@ pub enum Attr {
     Locality,
     /// Whether it can run this extension.
     Supports(Arc<str>),
+    /// Whether its stream carries deltas.
+    TakesDeltas,
     /// The namespace of the stream's verified identity, if any.
     VerifiedNamespace,
     /// The verified identity of the stream, if any.
@@ -97,6 +99,7 @@ impl Attr {
             Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
             Self::Locality => AttrValue::Locality(proxy.locality.clone()),
             Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
+            Self::TakesDeltas => AttrValue::Bool(proxy.takes_deltas),
             Self::VerifiedNamespace => match &proxy.identity {
                 Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),
                 None => AttrValue::Absent,

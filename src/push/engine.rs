@@ -35,7 +35,8 @@ pub struct ProxyId(u64);
 pub struct Interest {
     /// Everything that there is for the proxy.
     pub wildcard: bool,
-    /// These names, whether or not they exist.
+    /// These names, whether or not they exist; for [`ResourceType::VirtualHost`] the route configurations whose virtual
+    /// hosts are wanted.
     pub names: Arc<BTreeSet<ResourceName>>,
 }
 

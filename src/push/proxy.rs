@@ -72,6 +72,8 @@ pub struct Proxy {
     pub locality: Locality,
     /// Names of the extensions that it says it has; `None` if it does not list them (then it is taken to be Istio's build).
     pub extensions: Option<Arc<BTreeSet<Arc<str>>>>,
+    /// Whether its stream carries deltas.
+    pub takes_deltas: bool,
     /// Who the caller was proved to be; `None` on plaintext ports.
     pub identity: Option<Identity>,
 }
@@ -143,6 +145,7 @@ impl Proxy {
             metadata: Arc::new(metadata),
             locality,
             extensions: None,
+            takes_deltas: false,
             identity: None,
         })
     }

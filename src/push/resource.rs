@@ -19,6 +19,8 @@ pub enum ResourceType {
     Listener,
     /// RDS.
     Route,
+    /// VHDS: virtual hosts on their own, named `<route configuration>/<virtual host>`.
+    VirtualHost,
     /// SDS.
     Secret,
     /// ECDS.
@@ -53,11 +55,12 @@ pub struct Collection {
 
 impl ResourceType {
     /// All types in the order in which they are pushed.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
         Self::Route,
+        Self::VirtualHost,
         Self::Secret,
         Self::ExtensionConfig,
         Self::NameTable,
@@ -71,6 +74,7 @@ impl ResourceType {
             Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
             Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
             Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
             Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
@@ -91,6 +95,7 @@ impl ResourceType {
             Self::Endpoint => "eds",
             Self::Listener => "lds",
             Self::Route => "rds",
+            Self::VirtualHost => "vhds",
             Self::Secret => "sds",
             Self::ExtensionConfig => "ecds",
             Self::NameTable => "nds",
@@ -100,7 +105,7 @@ impl ResourceType {
     /// Whether a client that names nothing gets everything.
     #[must_use]
     pub fn is_wildcard_by_default(self) -> bool {
-        matches!(self, Self::Cluster | Self::Listener | Self::NameTable)
+        matches!(self, Self::Cluster | Self::Listener | Self::VirtualHost | Self::NameTable)
     }
 }
 

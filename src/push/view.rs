@@ -23,6 +23,12 @@ pub trait Translator: Send + Sync {
     /// The names of all resources of a type that the view's proxy gets unasked.
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
 
+    /// The names of the resources of a type that come with another one: the virtual hosts of the route configuration `of`.
+    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+        let _ = (kind, of, view);
+        Vec::new()
+    }
+
     /// The encoded resource of this name for the view's proxy, `None` if there is none.
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes>;
 }

@@ -46,11 +46,12 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
 }
 
 /// All rows.
-const TABLE: [Row; 18] = [
+const TABLE: [Row; 19] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
     xds("rds", Rule::Anyone),
+    xds("vhds", Rule::Anyone),
     xds("sds", Rule::Proved),
     xds("ecds", Rule::Anyone),
     xds("nds", Rule::Anyone),

@@ -220,7 +220,10 @@ impl Metrics {
             ResourceType::Endpoint => Some(&self.rejected_endpoints),
             ResourceType::Listener => Some(&self.rejected_listeners),
             ResourceType::Route => Some(&self.rejected_routes),
-            ResourceType::Secret | ResourceType::ExtensionConfig | ResourceType::NameTable => None,
+            ResourceType::VirtualHost
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable => None,
         }
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct Order {
     warming: Vec<Names>,
     /// Since when listeners or routes wait.
     held_since: Option<Duration>,
+    /// The client rejected routes: whether it took the virtual hosts that were for them, nobody knows.
+    pub(super) hosts_in_doubt: bool,
 }
 
 impl Session {
@@ -39,7 +41,9 @@ impl Session {
     /// Whether a type's changes may go out now, as far as other types count.
     pub(super) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
         match kind {
-            ResourceType::Listener | ResourceType::Route => {}
+            // Virtual hosts that come before their route configuration are lost to Envoy.
+            ResourceType::VirtualHost if self.is_unsent(ResourceType::Route) => return false,
+            ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {}
             ResourceType::Cluster
             | ResourceType::Endpoint
             | ResourceType::Secret
@@ -82,11 +86,17 @@ impl Session {
         let are_quiet = match kind {
             ResourceType::Cluster => {
                 let users = [ResourceType::Listener, ResourceType::Route];
+                let hosts_are_quiet = self.is_quiet(ResourceType::VirtualHost);
                 // Who comes back with clusters has listeners, too, and is about to ask for them.
                 let comes_back = self.watches.get(&kind).is_some_and(|watch| watch.has_brought) && now < ORDER_WAIT;
-                users.into_iter().all(|user| self.is_quiet(user) && (!comes_back || self.watches.contains_key(&user)))
+                hosts_are_quiet
+                    && users
+                        .into_iter()
+                        .all(|user| self.is_quiet(user) && (!comes_back || self.watches.contains_key(&user)))
             }
             ResourceType::Endpoint => self.is_quiet(ResourceType::Cluster),
+            // While the route configuration says that they come one by one, the client has no others.
+            ResourceType::VirtualHost => !self.is_unsent(ResourceType::Route),
             ResourceType::Listener
             | ResourceType::Route
             | ResourceType::Secret
@@ -103,7 +113,8 @@ impl Session {
 
     /// Nothing waits any more.
     pub(super) fn release(&mut self) {
-        let waits = self.is_unsent(ResourceType::Listener) || self.is_unsent(ResourceType::Route);
+        let waits = [ResourceType::Listener, ResourceType::Route, ResourceType::VirtualHost];
+        let waits = waits.into_iter().any(|kind| self.is_unsent(kind));
         if !waits {
             self.order.held_since = None;
         }

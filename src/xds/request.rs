@@ -183,7 +183,9 @@ impl Wire for DiscoveryRequest {
     }
 
     fn parse(self) -> Result<Request, Status> {
-        let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
+        // Envoy takes virtual hosts on delta streams alone.
+        let kind = ResourceType::from_type_url(&self.type_url).filter(|kind| *kind != ResourceType::VirtualHost);
+        let Some(kind) = kind else {
             return unserved(self.type_url);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);

@@ -170,6 +170,9 @@ impl Session {
 
     /// Has the push thread told what the client wants of a type now.
     pub(super) fn refresh(&mut self, kind: ResourceType, frames: &Frames, effects: &mut Vec<Effect>) {
+        if kind == ResourceType::VirtualHost && !self.follow_routes() {
+            return;
+        }
         let Some(watch) = self.watches.get_mut(&kind) else { return };
         if is_empty(&watch.interest) {
             watch.receive(Arc::new(Collection { kind, resources: Vec::new() }), self.revision);
@@ -178,6 +181,9 @@ impl Session {
             watch.interest.names = frames.names.intern(watch.interest.names.clone());
             *self.unanswered.entry(kind).or_default() += 1;
             effects.push(Effect::Subscribe(kind, watch.interest.clone()));
+        }
+        if kind == ResourceType::Route {
+            self.refresh(ResourceType::VirtualHost, frames, effects);
         }
     }
 
@@ -225,6 +231,9 @@ impl Session {
             self.endpoints_sent();
         }
         let Some(Told { nonce, version, .. }) = told else { return Turn::Silent };
+        if kind == ResourceType::Route {
+            self.routes_sent();
+        }
         if kind == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
         }

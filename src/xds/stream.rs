@@ -84,7 +84,8 @@ async fn serve<M: Wire>(
         first = first_request(core, &mut requests) => first?,
     };
     let Some(mut first) = first else { return Ok(()) };
-    let proxy = node::proxy(sender(&mut first)?, origin.caller.as_ref())?;
+    let mut proxy = node::proxy(sender(&mut first)?, origin.caller.as_ref())?;
+    proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
     let mailbox = Arc::new(Mailbox::default());
     let proxy_id = core.push.connect(proxy.clone(), mailbox.clone()).await.map_err(push_ended)?;
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);

@@ -9,6 +9,7 @@ use super::session::{Effect, Session};
 use super::watch::Watch;
 use crate::api::names::ResourceName;
 use crate::push::engine::Interest;
+use crate::push::resource::ResourceType;
 
 impl Session {
     /// A state-of-the-world request: all that the client wants of a type, and what it says to the last response.
@@ -67,7 +68,10 @@ impl Session {
         };
         let is_known = nonce.is_empty() || watch.last_nonce() == Some(nonce);
         let is_answer = match error {
-            Some(error) => watch.reject(nonce, error.clone()),
+            Some(error) => {
+                self.order.hosts_in_doubt |= *kind == ResourceType::Route;
+                watch.reject(nonce, error.clone())
+            }
             None => watch.acknowledge(nonce),
         };
         if !is_answer && !is_known {
@@ -97,13 +101,17 @@ impl Session {
             watch.interest = interest;
             self.refresh(*kind, frames, effects);
         }
+        if *kind == ResourceType::Route {
+            self.hosts_of_again(&subscribe.names);
+        }
     }
 
     /// The first delta request of a type.
     fn on_first_delta(&mut self, request: DeltaRequest, frames: &Frames, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, brought } = request;
         let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
-        let wildcard = asks_for_all && !unsubscribe.star;
+        // Virtual hosts come with their route configurations, whatever is named.
+        let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
         let mut names = subscribe.names;
         if !wildcard {
             // What the client has of named types it had asked for, as in Istio.

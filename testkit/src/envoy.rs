@@ -40,6 +40,8 @@ pub struct EnvoyConfig {
 pub enum AdsProtocol {
     /// `DELTA_GRPC`.
     Delta,
+    /// `DELTA_GRPC`, and virtual hosts one by one.
+    FineGrained,
     /// `GRPC`.
     StateOfTheWorld,
 }
@@ -215,8 +217,11 @@ impl EnvoyConfig {
         if let (Some(to), Some(from)) = (metadata.as_object_mut(), self.metadata.as_object()) {
             to.extend(from.clone());
         }
+        if let (AdsProtocol::FineGrained, Some(to)) = (self.protocol, metadata.as_object_mut()) {
+            to.insert("FINE_GRAINED_ROUTES".to_owned(), Value::Bool(true));
+        }
         let api_type = match self.protocol {
-            AdsProtocol::Delta => "DELTA_GRPC",
+            AdsProtocol::Delta | AdsProtocol::FineGrained => "DELTA_GRPC",
             AdsProtocol::StateOfTheWorld => "GRPC",
         };
         json!({

@@ -35,10 +35,11 @@ impl Navarch {
     /// When it ends or is not ready in time.
     pub async fn start(program: &Path, config_dir: &Path, args: &[String]) -> Result<Self> {
         let address = || ports::free().map(|port| SocketAddr::from(([127, 0, 0, 1], port)));
-        Self::start_at(program, config_dir, args, address()?, address()?, address()?).await
+        Self::start_at(program, config_dir, args, &[], address()?, address()?, address()?).await
     }
 
-    /// As [`Navarch::start`], on given addresses (xDS, HTTP, monitoring), to come back where another was.
+    /// As [`Navarch::start`], with further variables of the environment and on given addresses (xDS, HTTP, monitoring), to come
+    /// back where another was.
     ///
     /// # Errors
     /// As [`Navarch::start`].
@@ -46,13 +47,14 @@ impl Navarch {
         program: &Path,
         config_dir: &Path,
         args: &[String],
+        environment: &[(&str, &str)],
         xds: SocketAddr,
         http: SocketAddr,
         monitoring: SocketAddr,
     ) -> Result<Self> {
         let mut all = vec![format!("--config-dir={}", config_dir.display())];
         all.extend(args.iter().cloned());
-        let mut navarch = Self::launch(program, &all, &[], xds, http, monitoring)?;
+        let mut navarch = Self::launch(program, &all, environment, xds, http, monitoring)?;
         navarch.wait_ready().await?;
         Ok(navarch)
     }

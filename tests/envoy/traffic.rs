@@ -45,9 +45,9 @@ async fn nothing_refused(envoy: &Envoy) -> Result<()> {
 }
 
 #[tokio::test]
-async fn requests_follow_the_files_in_both_protocols() -> Result<()> {
+async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
-    for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
+    for protocol in [AdsProtocol::Delta, AdsProtocol::FineGrained, AdsProtocol::StateOfTheWorld] {
         let (shop, navarch) = open().await?;
         let mut gateway = bookshop::gateway(navarch.xds, protocol).await?;
         let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
@@ -122,7 +122,7 @@ async fn two_hundred_edits_in_a_burst_end_in_the_last_state() -> Result<()> {
 async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let (shop, navarch) = open().await?;
-    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::FineGrained).await?;
     gateway.wait_ready().await?;
     eventually("pages", "shop.example.com", "/", "storefront").await?;
     // A broken file: the last good version stays, and navarch names file and line.
@@ -148,7 +148,7 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     let (xds, http, monitoring) = (navarch.xds, navarch.http, navarch.monitoring);
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     eventually("without navarch", "shop.example.com", "/", "storefront").await?;
-    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), xds, http, monitoring).await?;
+    let navarch = Navarch::start_at(program(), shop.folder(), &shop.flags(), &[], xds, http, monitoring).await?;
     shop.edit("gateway.yaml", "weight: 90", "weight: 0")?;
     shop.edit("gateway.yaml", "weight: 10", "weight: 100")?;
     let end = Instant::now() + Duration::from_secs(30);
@@ -161,6 +161,47 @@ async fn restarts_and_a_broken_file_lose_no_traffic() -> Result<()> {
     gateway.wait_ready().await?;
     eventually("after Envoy's restart", "shop.example.com", "/reviews", "reviews v2").await?;
     nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
+
+#[tokio::test]
+async fn routes_change_their_form_in_place_and_requests_are_served_on() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    let (shop, mut navarch) = open().await?;
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await?;
+    let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::Delta).await?;
+    gateway.wait_ready().await?;
+    sidecar.wait_ready().await?;
+    eventually("pages", "shop.example.com", "/", "storefront").await?;
+    let (xds, http, monitoring) = (navarch.xds, navarch.http, navarch.monitoring);
+    let text = std::fs::read_to_string(shop.file("gateway.yaml"))?;
+    let inside = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
+    for (round, form) in ["true", "false", "true"].into_iter().enumerate() {
+        ensure!(navarch.stop().await?, "navarch ends when asked to");
+        let environment = [("NAVARCH_FINE_GRAINED_ROUTES", form)];
+        navarch =
+            Navarch::start_at(program(), shop.folder(), &shop.flags(), &environment, xds, http, monitoring).await?;
+        let (v1, v2) = if round % 2 == 0 { ("0", "100") } else { ("100", "0") };
+        let split = |text: &str| {
+            let text = text.replace("weight: 90", &format!("weight: {v1}"));
+            text.replace("weight: 10\n", &format!("weight: {v2}\n"))
+        };
+        shop.write("gateway.yaml", &split(&text))?;
+        shop.write("reviews-routing.yaml", &split(&inside))?;
+        let wanted = if round % 2 == 0 { "reviews v2" } else { "reviews v1" };
+        let end = Instant::now() + Duration::from_secs(40);
+        for (host, path) in [("shop.example.com", "/reviews"), ("reviews", "/")] {
+            while eventually(form, host, path, wanted).await.is_err() {
+                ensure!(Instant::now() < end, "{host} in form {form} after a restart");
+            }
+        }
+        let dump = gateway.config_dump().await?.to_string();
+        ensure!(dump.contains("vhds") == (form == "true"), "the gateway has the form {form}");
+        ensure!(client::get(GATEWAY, "other.example.com", "/", &[]).await?.status == 404, "no such host");
+        nothing_refused(&gateway).await?;
+        nothing_refused(&sidecar).await?;
+    }
     ensure!(navarch.stop().await?, "navarch ends when asked to");
     Ok(())
 }

@@ -20,16 +20,17 @@ use serde_json::{Value, json};
 use crate::universe::Place;
 
 /// The types that proxies ask for, in Envoy's order.
-pub(crate) const KINDS: [ResourceType; 5] = [
+pub(crate) const KINDS: [ResourceType; 6] = [
     ResourceType::Cluster,
     ResourceType::Endpoint,
     ResourceType::Listener,
     ResourceType::Route,
+    ResourceType::VirtualHost,
     ResourceType::NameTable,
 ];
 
 /// How many proxies there are to connect.
-pub(crate) const PROXIES: usize = 6;
+pub(crate) const PROXIES: usize = 8;
 
 /// How many mesh configs there are.
 pub(crate) const MESHES: u8 = 5;
@@ -115,7 +116,9 @@ impl Mesh {
         let mut interests = client.interests.clone();
         let of = |kind| self.engine.shown(client.id, kind).map(|shown| named_in(&shown)).unwrap_or_default();
         interests.insert(ResourceType::Endpoint, names(of(ResourceType::Cluster)));
-        interests.insert(ResourceType::Route, names(of(ResourceType::Listener)));
+        let routes = names(of(ResourceType::Listener));
+        interests.insert(ResourceType::VirtualHost, Interest { wildcard: true, ..routes.clone() });
+        interests.insert(ResourceType::Route, routes);
         for (kind, interest) in &interests {
             if client.interests.get(kind) != Some(interest) {
                 self.engine.subscribe(client.id, *kind, interest.clone());
@@ -145,7 +148,7 @@ fn names(names: BTreeSet<String>) -> Interest {
     Interest { wildcard: false, names: Arc::new(names.iter().map(ResourceName::new).collect()) }
 }
 
-/// The proxies: two alike but for name and address, others of another namespace, kind, version, place.
+/// The proxies: two alike but for name and address, others of another namespace, kind, version, place, and form of routes.
 pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
     let (kind, namespace, pod, app) = match n {
         0 => ("sidecar", "a", "p0", "s0"),
@@ -153,6 +156,8 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         2 => ("sidecar", "b", "p0", "s1"),
         3 => ("router", "istio-system", "gateway", "gateway"),
         4 => ("sidecar", "nowhere", "lone", "s0"),
+        6 => ("sidecar", "a", "p2", "s0"),
+        7 => ("router", "istio-system", "gateway-2", "gateway"),
         _ => ("sidecar", "a", "workloadentry-1", "we"),
     };
     let ip = match n {
@@ -161,6 +166,8 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         2 => "10.0.1.1",
         3 => "10.0.2.9",
         4 => "10.8.0.1",
+        6 => "10.0.0.3",
+        7 => "10.0.2.8",
         _ => "10.1.0.1",
     };
     let mut metadata = json!({
@@ -173,13 +180,15 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
             metadata["DNS_CAPTURE"] = json!("true");
             metadata["NETWORK"] = json!("n1");
         }
-        3 => metadata["LABELS"] = json!({ "istio": "ingressgateway" }),
+        3 | 7 => metadata["LABELS"] = json!({ "istio": "ingressgateway" }),
         _ => {}
     }
+    metadata["FINE_GRAINED_ROUTES"] = json!(n >= 6);
     let locality = if n == 4 { Locality::parse("region1/zone1") } else { Locality::default() };
     let node = format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
     let mut proxy = Proxy::parse(&node, metadata, locality).unwrap();
     proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/default")).ok();
+    proxy.takes_deltas = true;
     if n == 4 {
         proxy.extensions = Some(Arc::default());
     }

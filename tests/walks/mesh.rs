@@ -8,6 +8,7 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
+use navarch::envoy::routes::with_hosts;
 use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
 use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
@@ -107,9 +108,19 @@ impl Mesh {
             "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip,
             "LABELS": { "app": app, "istio": app },
         });
-        let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
+        let proxy = Proxy::parse(&node, metadata.clone(), Locality::parse(locality)).unwrap();
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
-        gather(&mut engine, id)
+        let whole = gather(&mut engine, id);
+        // Whatever a test finds is to hold for proxies that get virtual hosts one by one, too.
+        let mut metadata = metadata;
+        metadata["FINE_GRAINED_ROUTES"] = true.into();
+        let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
+        let id = engine.connect(Arc::new(Proxy { takes_deltas: true, ..proxy }), Arc::new(Ignore));
+        let joined = gather(&mut engine, id);
+        for (name, routes) in &whole.routes {
+            assert_eq!(sorted(routes), sorted(&joined.routes[name]), "{name} in both forms");
+        }
+        whole
     }
 
     fn changes(&self) -> Vec<Change> {
@@ -146,10 +157,25 @@ fn gather(engine: &mut Engine, id: ProxyId) -> Resources {
         routes.extend(route_names(&listener));
         resources.listeners.push(listener);
     }
-    for (name, body) in ask(ResourceType::Route, Some(routes)) {
+    let tables = ask(ResourceType::Route, Some(routes.clone()));
+    let hosts = ask(ResourceType::VirtualHost, Some(routes));
+    let hosts: Vec<_> = hosts.into_iter().map(|(name, body)| (ResourceName::new(name), body)).collect();
+    for (name, body) in tables {
+        let body = with_hosts(&ResourceName::new(&name), &body, hosts.iter().map(|(name, body)| (name, body)));
         resources.routes.insert(name, RouteConfiguration::decode(body).unwrap());
     }
     resources
+}
+
+/// A route configuration without what tells its forms apart.
+fn sorted(routes: &RouteConfiguration) -> RouteConfiguration {
+    let mut routes = RouteConfiguration { vhds: None, ..routes.clone() };
+    let prefix = format!("{}/", routes.name);
+    for host in &mut routes.virtual_hosts {
+        host.name = host.name.strip_prefix(&prefix).unwrap_or(&host.name).to_owned();
+    }
+    routes.virtual_hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    routes
 }
 
 /// The route configurations that a listener asks for.

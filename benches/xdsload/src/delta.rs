@@ -18,6 +18,8 @@ use crate::wire::DeltaResponse;
 pub(crate) struct Delta {
     /// Whether listeners have been asked for.
     listens: bool,
+    /// Whether virtual hosts have been asked for.
+    takes_hosts: bool,
 }
 
 impl Delta {
@@ -26,15 +28,18 @@ impl Delta {
         let first = DeltaDiscoveryRequest { node: Some(node.clone()), ..request(Kind::Clusters) };
         let is_back = follower.held(Kind::Clusters).next().is_some();
         self.listens = is_back;
+        self.takes_hosts = is_back && follower.wants_hosts();
         let mut requests = vec![with_versions(first, Kind::Clusters, follower, names)];
         if is_back {
-            for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
+            for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes, Kind::VirtualHosts] {
                 let wanted = match kind {
                     Kind::Endpoints | Kind::Routes => follower.wanted(kind),
                     Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => Vec::new(),
                 };
                 let subscribe = texts(names, &wanted);
-                if subscribe.is_empty() && kind != Kind::Listeners {
+                if subscribe.is_empty() && kind != Kind::Listeners && kind != Kind::VirtualHosts
+                    || kind == Kind::VirtualHosts && !self.takes_hosts
+                {
                     continue;
                 }
                 let request = DeltaDiscoveryRequest { resource_names_subscribe: subscribe, ..request(kind) };
@@ -73,6 +78,10 @@ impl Delta {
                 resource_names_unsubscribe: texts(names, &turn.less),
                 ..request(kind)
             }));
+        }
+        if !self.takes_hosts && follower.wants_hosts() {
+            self.takes_hosts = true;
+            requests.push(encoded(&request(Kind::VirtualHosts)));
         }
         if !self.listens && follower.wants_listeners() {
             self.listens = true;

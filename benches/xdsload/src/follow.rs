@@ -33,6 +33,8 @@ pub(crate) struct Follower {
     missing: FxHashSet<(bool, Id)>,
     /// The kinds that have been answered.
     answered: [bool; 5],
+    /// Whether a route configuration says that its virtual hosts come one by one.
+    has_vhds: bool,
 }
 
 /// What a response changes in what a proxy asks for.
@@ -70,6 +72,7 @@ impl Follower {
                 held.remove(id);
             }
         }
+        self.has_vhds |= kind == Kind::Routes && came.iter().any(|came| peek::has_vhds(came.content));
         for id in ids.iter().chain(&gone) {
             match kind {
                 Kind::Endpoints => self.missing.remove(&(false, *id)),
@@ -121,7 +124,13 @@ impl Follower {
     /// Whether all it knows to ask for has been answered.
     pub(crate) fn is_synced(&self) -> bool {
         let answered = |kind: Kind| self.answered.get(kind.index()).copied().unwrap_or(false);
-        self.missing.is_empty() && answered(Kind::Clusters) && answered(Kind::Listeners)
+        let hosts = !self.has_vhds || answered(Kind::VirtualHosts);
+        self.missing.is_empty() && answered(Kind::Clusters) && answered(Kind::Listeners) && hosts
+    }
+
+    /// Whether it is time to ask for virtual hosts: Envoy does once, at the first route configuration that says so.
+    pub(crate) fn wants_hosts(&self) -> bool {
+        self.has_vhds
     }
 
     /// Whether it is time to ask for listeners: Envoy does when its clusters have their endpoints.

@@ -80,6 +80,18 @@ struct Rds {
     name: Bytes,
 }
 
+/// `envoy.config.route.v3.RouteConfiguration`.
+#[derive(Clone, PartialEq, Message)]
+struct RouteConfiguration {
+    /// Where further virtual hosts come from.
+    #[prost(message, optional, tag = "9")]
+    vhds: Option<Vhds>,
+}
+
+/// `Vhds`.
+#[derive(Clone, PartialEq, Message)]
+struct Vhds {}
+
 /// The end of the type of an HTTP connection manager.
 const CONNECTION_MANAGER: &[u8] = b"http_connection_manager.v3.HttpConnectionManager";
 
@@ -97,6 +109,11 @@ pub(crate) fn endpoints_of(cluster: &Bytes) -> Option<Bytes> {
         Some(eds) if !eds.service_name.is_empty() => eds.service_name,
         _ => cluster.name,
     })
+}
+
+/// Whether a route configuration says that its virtual hosts come one by one.
+pub(crate) fn has_vhds(routes: &Bytes) -> bool {
+    RouteConfiguration::decode(routes.clone()).is_ok_and(|routes| routes.vhds.is_some())
 }
 
 /// The route configurations that a listener asks RDS for.

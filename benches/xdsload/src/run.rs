@@ -44,6 +44,9 @@ pub(crate) struct Plan {
     /// The protocol.
     #[arg(long, value_enum, default_value_t = Protocol::Delta)]
     pub(crate) protocol: Protocol,
+    /// The proxies ask for virtual hosts one by one (VHDS); with the delta protocol only.
+    #[arg(long)]
+    pub(crate) fine_grained: bool,
     /// Proxies that connect in a second; 0: all at once.
     #[arg(long, default_value_t = 0)]
     pub(crate) rate: u64,
@@ -269,21 +272,21 @@ impl Run {
 /// What the proxy of a number says it is.
 fn node(plan: &Plan, number: usize) -> Node {
     match plan.proxy_namespaces {
-        0 => node_in("clients", number),
-        spread => node_in(&format!("ns{}", number % spread), number),
+        0 => node_in("clients", number, plan.fine_grained),
+        spread => node_in(&format!("ns{}", number % spread), number, plan.fine_grained),
     }
 }
 
 /// What one proxy says it is that stands for all.
 pub(crate) fn sample_node() -> Node {
-    node_in("clients", 0)
+    node_in("clients", 0, false)
 }
 
 /// A proxy by its namespace and number.
-fn node_in(namespace: &str, number: usize) -> Node {
+fn node_in(namespace: &str, number: usize, fine_grained: bool) -> Node {
     let (name, ip) =
         (format!("client-{number}"), format!("10.{}.{}.{}", 200 + (number >> 16), (number >> 8) & 255, number & 255));
-    let metadata: [(&str, Value); 9] = [
+    let metadata: [(&str, Value); 10] = [
         ("NAMESPACE", namespace.into()),
         ("CLUSTER_ID", "Kubernetes".into()),
         ("ISTIO_VERSION", "1.32.0".into()),
@@ -292,6 +295,7 @@ fn node_in(namespace: &str, number: usize) -> Node {
         ("INSTANCE_IPS", ip.clone().into()),
         ("INTERCEPTION_MODE", "REDIRECT".into()),
         ("NAME", name.clone().into()),
+        ("FINE_GRAINED_ROUTES", fine_grained.into()),
         ("LABELS", serde_json::json!({ "app": "client" })),
     ];
     let fields = metadata.into_iter().map(|(key, value)| (key.to_owned(), wire(value))).collect();

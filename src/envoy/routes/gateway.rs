@@ -13,7 +13,7 @@ use super::virtual_host::as_field;
 use crate::envoy::build::encode;
 use crate::envoy::gateway::servers_of_routes;
 use crate::push::view::View;
-use hosts::HostsOfRoutes;
+use hosts::{GatewayHost, HostNamed, HostsOfRoutes};
 use virtual_host::HostBytes;
 
 /// The route configuration of this name.
@@ -29,10 +29,39 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     };
     let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
     if hosts.is_empty() {
-        return assemble(name, &[as_field(&black_hole(first.port))]);
+        return assemble(name, &[as_field(&black_hole(first.port))], None);
     }
     let bytes: Vec<Bytes> = hosts.iter().map(|host| (*view.get(&HostBytes { host: host.clone() })).clone()).collect();
-    assemble(name, &bytes)
+    assemble(name, &bytes, None)
+}
+
+/// What a route configuration holds where its virtual hosts are sent one by one.
+pub(super) struct Apart {
+    /// The virtual hosts that stay in it.
+    pub(super) inline: Vec<Bytes>,
+    /// The names of the others.
+    pub(super) names: Vec<String>,
+}
+
+/// A route configuration taken apart; `None` where no Gateway has it.
+pub(super) fn apart(view: &View<'_>, name: &str) -> Option<Apart> {
+    let servers = servers_of_routes(view, name);
+    let first = servers.first()?;
+    let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
+    if hosts.is_empty() {
+        return Some(Apart { inline: vec![as_field(&black_hole(first.port))], names: Vec::new() });
+    }
+    let (inline, others): (Vec<&GatewayHost>, Vec<&GatewayHost>) = hosts.iter().partition(|host| host.takes_any());
+    Some(Apart {
+        inline: inline.iter().map(|host| (*view.get(&HostBytes { host: (*host).clone() })).clone()).collect(),
+        names: others.iter().map(|host| host.name.clone()).collect(),
+    })
+}
+
+/// A virtual host of a route configuration, as an entry of its list.
+pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
+    let host = (*view.get(&HostNamed { routes: routes.to_owned(), name: name.to_owned() })).clone();
+    host.filter(|host| !host.takes_any()).map(|host| (*view.get(&HostBytes { host })).clone())
 }
 
 /// Answers everything with "not found".

@@ -1,7 +1,7 @@
 //! The route configurations of a sidecar's outbound listeners, put together from the bytes of their virtual hosts.
 
 use bytes::{Bytes, BytesMut};
-use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, Vhds};
 use prost::Message;
 
 use super::claims::{Claim, Claims};
@@ -73,7 +73,16 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
         let catch_all = default_route::catch_all(&scope::outbound_policy(view), *view.derived(&RouteHeaders));
         hosts.push(as_field(&catch_all));
     }
-    assemble(name, &hosts)
+    assemble(name, &hosts, None)
+}
+
+/// The port whose virtual hosts a route configuration holds; `None` for one that is for a single host or for none.
+pub(super) fn port_of_table(view: &View<'_>, name: &str) -> Option<OutboundPort> {
+    match RouteName::parse(name)? {
+        RouteName::Port(port) => outbound_port(view, port, name),
+        RouteName::Proxy => outbound_port(view, 0, name),
+        RouteName::HostPort(..) => None,
+    }
 }
 
 /// The egress listener that a route configuration belongs to, and the port on which it takes services.
@@ -85,11 +94,13 @@ fn outbound_port(view: &View<'_>, port: u16, name: &str) -> Option<OutboundPort>
     Some(OutboundPort { listener, port: if is_proxy { 0 } else { port } })
 }
 
-/// Writes the fields of a route configuration in the order of their numbers, the virtual hosts as they are.
-pub(super) fn assemble(name: &str, hosts: &[Bytes]) -> Bytes {
+/// Writes the fields of a route configuration in the order of their numbers, the virtual hosts as they are; `vhds` says where
+/// others come from.
+pub(super) fn assemble(name: &str, hosts: &[Bytes], vhds: Option<Vhds>) -> Bytes {
     let head = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
     let tail = RouteConfiguration {
         validate_clusters: Some(false),
+        vhds,
         max_direct_response_body_size_bytes: Some(MAX_DIRECT_RESPONSE),
         ignore_port_in_host_matching: true,
         ..RouteConfiguration::default()
@@ -179,6 +190,6 @@ mod tests {
             ..RouteConfiguration::default()
         };
         let pieces = [as_field(&host("a")), as_field(&host("b"))];
-        assert_eq!(assemble("9080", &pieces), Bytes::from(whole.encode_to_vec()));
+        assert_eq!(assemble("9080", &pieces, None), Bytes::from(whole.encode_to_vec()));
     }
 }

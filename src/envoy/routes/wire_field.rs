@@ -1,7 +1,10 @@
 //! Fields that hold a message, written piece by piece.
 
-use bytes::BytesMut;
-use prost::encoding::{WireType, encode_key, encode_varint, encoded_len_varint, key_len};
+use bytes::{Bytes, BytesMut};
+use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint, encoded_len_varint, key_len};
+
+/// The number of the field that holds the name of a virtual host, the first that is written.
+const NAME: u32 = 1;
 
 /// A buffer for a field that holds a message of `length` bytes: its key and length are written, the message is to follow.
 pub(super) fn begin(number: u32, length: usize) -> BytesMut {
@@ -9,4 +12,44 @@ pub(super) fn begin(number: u32, length: usize) -> BytesMut {
     encode_key(number, WireType::LengthDelimited, &mut bytes);
     encode_varint(length as u64, &mut bytes);
     bytes
+}
+
+/// The message in a field that [`begin`] began; `None` for an empty field. Copies nothing.
+pub(super) fn message(field: &Bytes) -> Option<Bytes> {
+    let mut rest = field.clone();
+    decode_key(&mut rest).ok()?;
+    let length = decode_varint(&mut rest).ok()?;
+    (length == rest.len() as u64).then_some(rest)
+}
+
+/// A message whose first field is its name, under another name.
+pub(super) fn renamed(message: &Bytes, name: &str) -> Option<Bytes> {
+    let mut rest = message.clone();
+    let (tag, _) = decode_key(&mut rest).ok()?;
+    let old = usize::try_from(decode_varint(&mut rest).ok()?).ok()?;
+    let rest = rest.get(old..).filter(|_| tag == NAME)?;
+    let mut bytes = begin(NAME, name.len());
+    bytes.extend_from_slice(name.as_bytes());
+    bytes.extend_from_slice(rest);
+    Some(bytes.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::route::v3::VirtualHost;
+    use prost::Message;
+
+    use super::*;
+
+    #[test]
+    fn a_message_keeps_all_but_its_name() {
+        let host = VirtualHost { name: "a:80".to_owned(), domains: vec!["a".to_owned()], ..VirtualHost::default() };
+        let mut field = begin(2, host.encoded_len());
+        host.encode_raw(&mut field);
+        let alone = message(&field.freeze()).unwrap();
+        assert_eq!(alone, host.encode_to_vec());
+        let renamed = VirtualHost::decode(renamed(&alone, "80/a:80").unwrap()).unwrap();
+        assert_eq!(renamed, VirtualHost { name: "80/a:80".to_owned(), ..host });
+        assert_eq!(message(&Bytes::new()), None);
+    }
 }

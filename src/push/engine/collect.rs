@@ -33,6 +33,27 @@ struct NamesOf {
     kind: ResourceType,
 }
 
+/// The names that come with another resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct MembersOf {
+    /// Their type.
+    kind: ResourceType,
+    /// The other resource.
+    of: ResourceName,
+}
+
+impl Query for MembersOf {
+    type Value = Vec<ResourceName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.translator().members(self.kind, &self.of, view)
+    }
+
+    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+        Some(previous.cloned().unwrap_or_default())
+    }
+}
+
 impl Query for NamesOf {
     type Value = Vec<ResourceName>;
 
@@ -66,6 +87,9 @@ impl Query for CollectionOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let kind = self.kind;
+        if kind == ResourceType::VirtualHost {
+            return self.members(view);
+        }
         let all = self.interest.wildcard.then(|| view.get(&NamesOf { kind }));
         let mut names: Vec<&ResourceName> =
             all.iter().flat_map(|all| all.iter()).chain(&*self.interest.names).collect();
@@ -73,6 +97,20 @@ impl Query for CollectionOf {
             names.sort_unstable();
             names.dedup();
         }
+        let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
+        Collection { kind, resources: names.into_iter().filter_map(one).collect() }
+    }
+}
+
+impl CollectionOf {
+    /// All that comes with the resources that are named: the virtual hosts of the route configurations that a client has.
+    fn members(&self, view: &View<'_>) -> Collection {
+        let kind = self.kind;
+        let lists: Vec<_> =
+            self.interest.names.iter().map(|of| view.get(&MembersOf { kind, of: of.clone() })).collect();
+        let mut names: Vec<&ResourceName> = lists.iter().flat_map(|list| list.iter()).collect();
+        names.sort_unstable();
+        names.dedup();
         let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
         Collection { kind, resources: names.into_iter().filter_map(one).collect() }
     }

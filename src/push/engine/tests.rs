@@ -59,6 +59,7 @@ impl Translator for Toy {
             }
             ResourceType::Cluster
             | ResourceType::Listener
+            | ResourceType::VirtualHost
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable => format!("{name} in {}", view.proxy().namespace()),

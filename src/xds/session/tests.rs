@@ -2,6 +2,7 @@
 
 mod client;
 mod conversation;
+mod hosts;
 mod order;
 mod rig;
 mod routes;

@@ -36,6 +36,15 @@ pub(super) struct GatewayHost {
     pub(super) owner: Option<NamespacedName>,
 }
 
+/// One virtual host of a route configuration, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostNamed {
+    /// The route configuration.
+    pub(super) routes: String,
+    /// The name.
+    pub(super) name: String,
+}
+
 /// Virtual hosts in the making, by host.
 struct Hosts<'a> {
     /// The view.
@@ -61,6 +70,16 @@ impl Query for HostsOfRoutes {
         };
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
         hosts
+    }
+}
+
+impl Query for HostNamed {
+    type Value = Option<GatewayHost>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let hosts = view.get(&HostsOfRoutes { name: self.routes.clone() });
+        let at = hosts.binary_search_by(|host| host.name.cmp(&self.name)).ok()?;
+        hosts.get(at).cloned()
     }
 }
 
@@ -124,6 +143,11 @@ impl Hosts<'_> {
 }
 
 impl GatewayHost {
+    /// Whether it takes requests for any host.
+    pub(super) fn takes_any(&self) -> bool {
+        self.domains.iter().any(|domain| domain == "*")
+    }
+
     /// One without routes.
     fn new(host: String, port: u16, owner: Option<NamespacedName>) -> Self {
         Self { name: with_port(&host, port), domains: vec![host], sources: Vec::new(), requires_tls: false, owner }

@@ -17,7 +17,9 @@ use super::super::*;
 use crate::push::resource::Resource;
 use crate::xds::request::Wire;
 
-pub(super) use ResourceType::{Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS};
+pub(super) use ResourceType::{
+    Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS, VirtualHost as VHDS,
+};
 
 /// A session with its memo, and a clock that stands still.
 pub(super) struct Rig {

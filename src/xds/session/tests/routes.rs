@@ -79,7 +79,7 @@ impl Client {
                     }
                 }
             }
-            LDS | RDS | SDS | ResourceType::ExtensionConfig | ResourceType::NameTable => {}
+            LDS | RDS | VHDS | SDS | ResourceType::ExtensionConfig | ResourceType::NameTable => {}
         }
         for (route, (body, _)) in &self.have[&RDS].resources {
             let (_, cluster) = body.split_once('=').unwrap();

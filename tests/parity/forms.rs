@@ -1,0 +1,83 @@
+//! Both forms of routes mean the same: virtual hosts one by one, put back into their tables, are the tables.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch::api::names::ResourceName;
+use navarch::envoy::EnvoyTranslator;
+use navarch::envoy::routes::with_hosts;
+use navarch::push::engine::{Engine, Interest, PushCause, Sink};
+use navarch::push::proxy::{Locality, Proxy};
+use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::world::World;
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use prost::Message;
+
+use super::case::{Case, CaseProxy};
+use super::input;
+
+/// Takes no pushes.
+struct Ignore;
+
+impl Sink for Ignore {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+/// How many route configurations of a case came in virtual hosts one by one, each found to mean the same as the whole.
+pub(crate) fn check(case: &Case) -> Result<usize, String> {
+    let (settings, changes) = input::read(case)?;
+    let mut world = World::new(settings);
+    world.apply(changes);
+    let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+    let mut apart = 0;
+    for proxy in &case.proxies {
+        let Some(routes) = case.expected(proxy).remove("routes") else { continue };
+        let names = routes.iter().filter_map(|routes| routes.get("name")?.as_str()).map(ResourceName::new).collect();
+        let whole = tables(&mut engine, proxy, &names, false)?;
+        let joined = tables(&mut engine, proxy, &names, true)?;
+        for (whole, joined) in whole.iter().zip(&joined) {
+            apart += usize::from(joined.vhds.is_some());
+            if sorted(whole) != sorted(joined) {
+                return Err(format!("{} {}: {whole:#?}\nand in hosts: {joined:#?}", proxy.name, whole.name));
+            }
+        }
+    }
+    Ok(apart)
+}
+
+/// The route configurations of a proxy in one form, whole again.
+fn tables(
+    engine: &mut Engine,
+    proxy: &CaseProxy,
+    names: &BTreeSet<ResourceName>,
+    fine_grained: bool,
+) -> Result<Vec<RouteConfiguration>, String> {
+    let mut metadata = proxy.metadata();
+    metadata["FINE_GRAINED_ROUTES"] = fine_grained.into();
+    let parsed = Proxy::parse(&proxy.node_id(), metadata, Locality::parse(proxy.locality()));
+    let parsed = Proxy { takes_deltas: true, ..parsed.map_err(|error| error.to_string())? };
+    let id = engine.connect(Arc::new(parsed), Arc::new(Ignore));
+    let mut ask = |kind, wildcard| {
+        engine.subscribe(id, kind, Interest { wildcard, names: Arc::new(names.clone()) });
+        engine.shown(id, kind).ok_or("nothing is shown")
+    };
+    let routes = ask(ResourceType::Route, false)?;
+    let hosts = ask(ResourceType::VirtualHost, true)?;
+    engine.disconnect(id);
+    let whole = |routes: &Arc<navarch::push::resource::Resource>| {
+        let hosts = hosts.resources.iter().map(|host| (&host.name, &host.body));
+        RouteConfiguration::decode(with_hosts(&routes.name, &routes.body, hosts)).map_err(|error| error.to_string())
+    };
+    routes.resources.iter().map(whole).collect()
+}
+
+/// Without what tells the forms apart.
+fn sorted(routes: &RouteConfiguration) -> RouteConfiguration {
+    let mut routes = RouteConfiguration { vhds: None, ..routes.clone() };
+    let prefix = format!("{}/", routes.name);
+    for host in &mut routes.virtual_hosts {
+        host.name = host.name.strip_prefix(&prefix).unwrap_or(&host.name).to_owned();
+    }
+    routes.virtual_hosts.sort_by(|a, b| a.name.cmp(&b.name));
+    routes
+}
