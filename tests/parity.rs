@@ -25,6 +25,8 @@ mod caller;
 mod canon;
 #[path = "parity/case.rs"]
 mod case;
+#[path = "parity/cluster.rs"]
+mod cluster;
 #[path = "parity/forms.rs"]
 mod forms;
 #[path = "parity/input.rs"]
@@ -92,6 +94,51 @@ fn istiods_answers_are_as_envoy_demands() {
     // Where istiod makes a route without an action, Envoy refuses it; the agent adds the hashes of the modules that it fetches.
     faults.retain(|fault| !fault.starts_with("virtualservice/redirects: ") && !fault.contains(".remote.sha256: "));
     assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// The cases that are run a second time by way of an API server: the first of every five, in the order of their names.
+const SHARE: usize = 5;
+
+/// The group of kinds that no definitions are at hand for.
+const UNDEFINED: &str = "gateway.networking.k8s.io/";
+
+#[test]
+fn answers_are_the_same_by_way_of_an_api_server() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
+    let filter = std::env::var("PARITY").ok();
+    let mut all = Case::all(&here.join("cases"));
+    all.retain(|case| case.file("input.yaml").is_some_and(|input| !input.contains(UNDEFINED)));
+    let share: Vec<&Case> = match &filter {
+        Some(filter) => all.iter().filter(|case| case.name.contains(filter.as_str())).collect(),
+        None => all.iter().step_by(SHARE).collect(),
+    };
+    let codec = Codec::new();
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let cluster = cluster::Server::start().await.unwrap();
+        let mut different = Vec::new();
+        for case in &share {
+            // What came of files, whether or not that is what istiod sent.
+            let by_files = run::run(case, &codec).await.unwrap();
+            let by_cluster = match cluster.run(case, &codec).await {
+                Ok(answers) => answers,
+                Err(error) => {
+                    different.push(format!("{}: {error}", case.name));
+                    continue;
+                }
+            };
+            for (proxy, types) in &by_files {
+                for (kind, expected) in types {
+                    let got = by_cluster[proxy].get(kind).map_or(&[][..], Vec::as_slice);
+                    let differences = canon::diff(expected, got);
+                    if !differences.is_empty() {
+                        different.push(format!("{} {proxy} {kind}:\n  {}", case.name, differences.join("\n  ")));
+                    }
+                }
+            }
+        }
+        assert!(different.is_empty(), "{}", different.join("\n"));
+        println!("{} cases answer the same by way of an API server", share.len());
+    });
 }
 
 async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {

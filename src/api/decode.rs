@@ -9,6 +9,7 @@
 //! faults. Objects come out as an API server would have stored them: in the namespace `default` when they name none, with
 //! the defaults of their kind (Istio's definitions have none), and with names that it would have taken.
 
+mod binary;
 mod envelope;
 mod header;
 mod object;
@@ -24,6 +25,7 @@ use super::any_object::AnyObject;
 use super::field_error::FieldError;
 use super::yaml::{self, Schema};
 
+pub use binary::{BinaryError, decode_binary_event, has_binary_form};
 pub use envelope::{Subject, served_versions};
 use object::{Version, decode_object};
 pub use stored::{ServerStatus, StoredObject, WatchEvent, decode_stored, decode_watch_event};

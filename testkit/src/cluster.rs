@@ -6,6 +6,7 @@
 mod access;
 mod crds;
 mod objects;
+mod seed;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 use tokio::time::Instant;
 
 pub use objects::{Writer, plural};
+pub use seed::World;
 
 use crate::guard::Guard;
 use crate::process::Process;

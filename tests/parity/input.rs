@@ -10,10 +10,15 @@ use navarch::push::world::Change;
 
 use super::case::Case;
 
+/// The settings of a case.
+pub(crate) fn settings(case: &Case) -> Result<Settings, String> {
+    let env = case.env();
+    environment::settings(|name| env.get(name).cloned()).map_err(|error| error.to_string())
+}
+
 /// Settings and changes of a case, or what of it cannot be read.
 pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
-    let env = case.env();
-    let settings = environment::settings(|name| env.get(name).cloned()).map_err(|error| error.to_string())?;
+    let settings = settings(case)?;
     let mesh = MeshConfig::istio_defaults();
     let mesh = match case.file("mesh.yaml") {
         Some(text) => mesh.apply(&text).map_err(|error| format!("mesh.yaml: {error}"))?.value,

@@ -28,6 +28,15 @@ pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, A
     let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
     push.change(changes).await.map_err(text)?;
     push.full_sync().await.map_err(text)?;
+    answers(&push, case, codec).await
+}
+
+/// What each proxy of a case gets of a world that is there.
+pub(crate) async fn answers(
+    push: &PushHandle,
+    case: &Case,
+    codec: &Codec,
+) -> Result<BTreeMap<String, Answers>, String> {
     push.wait_synced().await.map_err(text)?;
     let drain = CancellationToken::new();
     let metrics = Metrics::register(&mut Registry::default());
@@ -44,7 +53,7 @@ pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, A
         server.await.map_err(text)?.map_err(text)?;
     }
     ads.ended().await;
-    no_faults(&push).await?;
+    no_faults(push).await?;
     Ok(answers)
 }
 
@@ -89,7 +98,7 @@ async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result
     Ok(answers)
 }
 
-fn text(error: impl std::fmt::Display) -> String {
+pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 

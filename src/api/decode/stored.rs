@@ -8,6 +8,7 @@ use serde::Deserializer;
 use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Error, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::binary::decode_status;
 use super::pruned::{Keep, pruned};
 use super::{Outcome, Subject, decode_value};
 use crate::api::any_object::AnyObject;
@@ -16,7 +17,7 @@ use crate::api::kubernetes;
 use crate::api::object::{Kind, NamespacedName, Object};
 
 /// The annotation in which kubectl keeps a second copy of the whole object.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// What of metadata is read.
 const METADATA: Keep = Keep::Only(&[
@@ -144,32 +145,34 @@ pub struct ServerStatus {
     /// What it says.
     pub message: String,
     /// More, where a program is to understand it.
-    details: Option<StatusDetails>,
+    pub(super) details: Option<StatusDetails>,
 }
 
 /// `metav1.StatusDetails`, so far as it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct StatusDetails {
+pub(super) struct StatusDetails {
     /// `causes`.
-    causes: Vec<StatusCause>,
+    pub(super) causes: Vec<StatusCause>,
     /// `retryAfterSeconds`.
-    retry_after_seconds: u32,
+    pub(super) retry_after_seconds: u32,
 }
 
 /// `metav1.StatusCause`, so far as it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default)]
-struct StatusCause {
+pub(super) struct StatusCause {
     /// `reason`.
-    reason: String,
+    pub(super) reason: String,
 }
 
 impl ServerStatus {
     /// From the body of an answer that is no success: `metav1.Status`, or whatever something in between says.
     #[must_use]
     pub fn of_answer(code: u16, body: &[u8]) -> Self {
-        let status = serde_json::from_slice::<Self>(body).ok().filter(|status| !status.message.is_empty());
+        let status = decode_status(body)
+            .or_else(|| serde_json::from_slice::<Self>(body).ok())
+            .filter(|status| !status.message.is_empty());
         let text = || String::from_utf8_lossy(body).trim().chars().take(300).collect();
         let status = status.unwrap_or_else(|| Self { message: text(), ..Self::default() });
         Self { code, ..status }
@@ -230,21 +233,21 @@ pub fn decode_stored(value: &Value) -> StoredObject {
 
 /// What is read of an object that only its name or its version counts of.
 #[derive(serde::Deserialize)]
-struct Header {
+pub(super) struct Header {
     /// `metadata`.
-    metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    pub(super) metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
 }
 
 impl Header {
     /// The object is gone.
-    fn gone(self) -> WatchEvent {
+    pub(super) fn gone(self) -> WatchEvent {
         let text = |text: Option<String>| text.unwrap_or_default();
         let name = NamespacedName::new(&text(self.metadata.namespace), &text(self.metadata.name));
         WatchEvent::Gone { name, version: text(self.metadata.resource_version) }
     }
 
     /// The object marks a place.
-    fn bookmark(self) -> WatchEvent {
+    pub(super) fn bookmark(self) -> WatchEvent {
         let ends_initial =
             self.metadata.annotations.is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END));
         WatchEvent::Bookmark { version: self.metadata.resource_version.unwrap_or_default(), ends_initial }
@@ -368,11 +371,14 @@ where
     AnyObject: From<Object<T>>,
 {
     let full = W::deserialize(pruned(inner, keep))?;
-    let object = AnyObject::from(Object::<T>::try_from(full).map_err(D::Error::custom)?);
-    let version = object.meta().resource_version.to_string();
-    Ok(StoredObject {
-        version,
+    Ok(stored(AnyObject::from(Object::<T>::try_from(full).map_err(D::Error::custom)?)))
+}
+
+/// An object of one of Kubernetes' own kinds, of which nothing is unknown.
+pub(super) fn stored(object: AnyObject) -> StoredObject {
+    StoredObject {
+        version: object.meta().resource_version.to_string(),
         subject: Subject::default(),
         outcome: Outcome::Read { object, unknown_fields: Vec::new() },
-    })
+    }
 }

@@ -69,7 +69,7 @@ async fn follow(
     let mut lines = connection.get(PATH, ACCEPT).await?;
     while let Some(chunk) = lines.next().await? {
         backoff.reset();
-        for line in chunk.split(|byte| *byte == b'\n') {
+        for line in chunk.frames() {
             let event = serde_json::from_slice::<Event>(line).ok();
             if let Some(waiting) = event.and_then(|event| waiting.get(&event.object.metadata.name)) {
                 waiting.notify_one();

@@ -12,8 +12,8 @@ use super::backoff::Backoff;
 use super::held::{Held, kind_problem};
 use super::scope::KubernetesScope;
 use super::standing::{Ask, Outcome, Pause, Standing};
-use super::stream::{Connection, Lines, StreamError};
-use crate::api::decode::{WatchEvent, decode_stored, decode_watch_event};
+use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
+use crate::api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
 use crate::api::object::Kind;
 use crate::source::Batch;
 
@@ -175,7 +175,7 @@ impl Reflector {
     async fn watch(&mut self, ask: Ask) -> Result<Outcome, Closed> {
         let path = self.watch_path(&ask);
         let opened = tokio::select! {
-            opened = self.connection.get(&path, "application/json") => opened,
+            opened = self.connection.get(&path, accepted(self.target.kind)) => opened,
             () = self.events.closed() => return Err(Closed),
         };
         let mut lines = match opened {
@@ -212,7 +212,7 @@ impl Reflector {
     }
 
     /// The next lines, while somebody listens.
-    async fn next(&self, lines: &mut Lines) -> Result<Result<Option<bytes::Bytes>, StreamError>, Closed> {
+    async fn next(&self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
         tokio::select! {
             chunk = lines.next() => Ok(chunk),
             () = self.events.closed() => Err(Closed),
@@ -220,12 +220,11 @@ impl Reflector {
     }
 
     /// Takes in the events of a watch; says why it must end.
-    fn take_in(&mut self, chunk: &[u8], initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
-        let lines = chunk.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        for line in lines {
+    fn take_in(&mut self, chunk: &Chunk, initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
+        for frame in chunk.frames() {
             let kind = self.target.kind;
             // A fault of ours in one object must not take the others with it.
-            let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode_watch_event(kind, line))) else {
+            let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame))) else {
                 tracing::error!(%kind, "reading an object failed, which is a bug; it is passed over");
                 continue;
             };
@@ -369,6 +368,23 @@ impl Reflector {
     /// Hands a batch on, if there is anything in it.
     async fn tell(&self, batch: Batch) -> Result<(), Closed> {
         if batch.is_empty() { Ok(()) } else { self.events.send(batch).await.map_err(|_| Closed) }
+    }
+}
+
+/// The forms in which events of a kind are taken, the best first.
+fn accepted(kind: Kind) -> &'static str {
+    if has_binary_form(kind) {
+        "application/vnd.kubernetes.protobuf;stream=watch,application/json"
+    } else {
+        "application/json"
+    }
+}
+
+/// Reads one event.
+fn decode(kind: Kind, framing: Framing, frame: &[u8]) -> Result<WatchEvent, String> {
+    match framing {
+        Framing::Lines => decode_watch_event(kind, frame).map_err(|error| error.to_string()),
+        Framing::Lengths => decode_binary_event(kind, frame).map_err(|error| error.to_string()),
     }
 }
 

@@ -15,8 +15,8 @@ use crate::api::decode::ServerStatus;
 /// How much is taken at once of what has come: so much may be in one batch.
 const CHUNK: usize = 1 << 20;
 
-/// The longest line: objects are at most 1.5 MB in etcd, and the text can be larger.
-const LONGEST_LINE: usize = 64 << 20;
+/// The longest event: objects are at most 1.5 MB in etcd, and the text can be larger.
+const LONGEST: usize = 64 << 20;
 
 /// Why there is no answer, or no more of it.
 #[derive(Debug, thiserror::Error)]
@@ -43,14 +43,80 @@ pub(super) struct Connection {
     pub(super) back: Arc<Notify>,
 }
 
-/// The lines of an answer.
-pub(super) struct Lines {
+/// An answer, frame by frame.
+pub(super) struct Frames {
     /// What is still to come.
     body: Body,
-    /// What came and is not a whole line yet.
+    /// What came and is not a whole frame yet.
     rest: BytesMut,
+    /// How the frames are told from each other.
+    pub(super) framing: Framing,
     /// How long may pass without a byte.
     patience: Duration,
+}
+
+/// How the events of a watch are told from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Each is a line of JSON.
+    Lines,
+    /// Each is a message behind its length, as four bytes, the highest first.
+    Lengths,
+}
+
+/// Some whole frames.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    /// Their bytes.
+    bytes: Bytes,
+    /// How they are told from each other.
+    pub(super) framing: Framing,
+}
+
+/// How the answer says that it is in binary form.
+const BINARY: &str = "application/vnd.kubernetes.protobuf";
+
+impl Framing {
+    /// The first frame of some bytes, and what comes behind it; `None` where it is not whole.
+    fn split(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        match self {
+            Self::Lines => {
+                let end = bytes.iter().position(|byte| *byte == b'\n')?;
+                Some((bytes.get(..end)?, bytes.get(end + 1..)?))
+            }
+            Self::Lengths => {
+                let (length, rest) = bytes.split_first_chunk::<4>()?;
+                rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
+            }
+        }
+    }
+
+    /// How many bytes hold whole frames.
+    fn whole(self, bytes: &[u8]) -> usize {
+        match self {
+            Self::Lines => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
+            Self::Lengths => {
+                let mut rest = bytes;
+                while let Some((_, after)) = self.split(rest) {
+                    rest = after;
+                }
+                bytes.len() - rest.len()
+            }
+        }
+    }
+}
+
+impl Chunk {
+    /// The frames.
+    pub(super) fn frames(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest: &[u8] = &self.bytes;
+        std::iter::from_fn(move || {
+            let (frame, after) = self.framing.split(rest)?;
+            rest = after;
+            Some(frame)
+        })
+        .filter(|frame| !frame.is_empty())
+    }
 }
 
 impl Connection {
@@ -60,25 +126,28 @@ impl Connection {
     }
 
     /// Asks for a path; `accept` is the form of the answer.
-    pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Lines, StreamError> {
+    pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Frames, StreamError> {
         let broken = |error: &dyn std::error::Error| StreamError::Broken(chain(error));
         let request = http::Request::get(path).header(http::header::ACCEPT, accept).body(Body::empty());
         let request = request.map_err(|error| broken(&error))?;
         let answer = timeout(self.patience, self.client.send(request)).await;
         let answer = answer.map_err(|_| StreamError::Silent(self.patience))?.map_err(|error| broken(&error))?;
         let (head, body) = answer.into_parts();
-        let mut lines = Lines { body, rest: BytesMut::new(), patience: self.patience };
+        let kind = head.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_binary = kind.is_some_and(|kind| kind.starts_with(BINARY));
+        let framing = if is_binary { Framing::Lengths } else { Framing::Lines };
+        let mut frames = Frames { body, rest: BytesMut::new(), framing, patience: self.patience };
         if head.status.is_success() {
-            return Ok(lines);
+            return Ok(frames);
         }
-        let body = lines.all().await.unwrap_or_default();
+        let body = frames.all().await.unwrap_or_default();
         Err(StreamError::Refused(ServerStatus::of_answer(head.status.as_u16(), &body)))
     }
 }
 
-impl Lines {
-    /// Whole lines, as many as have come, at least one; `None` at the end.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, StreamError> {
+impl Frames {
+    /// Whole frames, as many as have come, at least one; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Chunk>, StreamError> {
         loop {
             // Whatever is there already is taken, too.
             while self.rest.len() < CHUNK {
@@ -87,14 +156,15 @@ impl Lines {
                     Some(Ok(false) | Err(_)) | None => break,
                 }
             }
-            if let Some(end) = self.rest.iter().rposition(|byte| *byte == b'\n') {
-                return Ok(Some(self.rest.split_to(end + 1).freeze()));
+            let whole = self.framing.whole(&self.rest);
+            if whole > 0 {
+                return Ok(Some(Chunk { bytes: self.rest.split_to(whole).freeze(), framing: self.framing }));
             }
-            if self.rest.len() > LONGEST_LINE {
-                return Err(StreamError::Broken(format!("a line of more than {LONGEST_LINE} bytes")));
+            if self.rest.len() > LONGEST {
+                return Err(StreamError::Broken(format!("an event of more than {LONGEST} bytes")));
             }
             if !self.frame().await? {
-                // What is left is a line that broke off.
+                // What is left is a frame that broke off.
                 return Ok(None);
             }
         }
@@ -135,4 +205,22 @@ fn chain(error: &dyn std::error::Error) -> String {
         next = source.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_told_apart_and_a_broken_one_waits() {
+        let cut = |framing: Framing, bytes: &'static [u8]| {
+            let whole = framing.whole(bytes);
+            let chunk = Chunk { bytes: Bytes::from_static(&bytes[..whole]), framing };
+            (chunk.frames().map(<[u8]>::to_vec).collect::<Vec<_>>(), whole)
+        };
+        assert_eq!(cut(Framing::Lines, b"a\nbc\n\nd"), (vec![b"a".to_vec(), b"bc".to_vec()], 6));
+        let lengths = b"\0\0\0\x01a\0\0\0\x02bc\0\0\0\x09d";
+        assert_eq!(cut(Framing::Lengths, lengths), (vec![b"a".to_vec(), b"bc".to_vec()], 11));
+        assert_eq!(cut(Framing::Lengths, b"\xff\xff\xff\xff"), (vec![], 0));
+    }
 }

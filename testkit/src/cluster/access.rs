@@ -113,6 +113,17 @@ impl Cluster {
         self.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], yaml)
     }
 
+    /// Has the API server know Istio's kinds, by the definitions of a checkout (`navarch crds`).
+    ///
+    /// # Errors
+    /// When they are refused or not served soon.
+    pub fn apply_crds(&self, root: &Path) -> Result<()> {
+        let file = root.join("deploy/charts/navarch/crds/istio.yaml");
+        self.apply(&std::fs::read_to_string(&file).with_context(|| file.display().to_string())?)?;
+        self.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"], "")?;
+        Ok(())
+    }
+
     /// Has the API server know Istio's kinds, by definitions that let everything through.
     ///
     /// # Errors

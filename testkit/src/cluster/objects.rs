@@ -123,7 +123,10 @@ fn path_of(object: &Value) -> Result<String> {
     let name = text("/metadata/name").context("no name")?;
     let root = if version.contains('/') { "apis" } else { "api" };
     let namespace = match (namespace_of(object), kind) {
-        (_, "Namespace" | "Node" | "CustomResourceDefinition" | "ClusterRole" | "ClusterRoleBinding") => String::new(),
+        (
+            _,
+            "Namespace" | "Node" | "IngressClass" | "CustomResourceDefinition" | "ClusterRole" | "ClusterRoleBinding",
+        ) => String::new(),
         ("", _) => "namespaces/default/".to_owned(),
         (namespace, _) => format!("namespaces/{namespace}/"),
     };
