@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, and the environment.
 
+mod agent;
 mod crds;
 mod discovery;
 pub mod environment;
@@ -25,6 +26,13 @@ struct Arguments {
 enum Command {
     /// Run the control plane: read configuration, serve xDS to proxies
     Discovery(Box<discovery::Discovery>),
+    /// Stand beside an Envoy: pilot-agent's commands (proxy, request, wait, istio-iptables, …)
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Agent {
+        /// The agent's command with its flags, as pilot-agent takes them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -35,16 +43,22 @@ enum Command {
 ///
 /// # Errors
 /// What made the program fail, with what to do about it.
-pub fn run() -> anyhow::Result<()> {
-    match Arguments::parse().command {
-        Command::Discovery(discovery) => discovery.run(),
-        Command::Crds => {
-            crds::print();
-            Ok(())
-        }
-        Command::Version => {
-            version::print();
-            Ok(())
-        }
+pub fn run() -> anyhow::Result<std::process::ExitCode> {
+    let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(command) = agent::command_of_name(arguments.first().map(String::as_str)) {
+        let rest = arguments.into_iter().skip(1);
+        return agent::run(&command.into_iter().chain(rest).collect::<Vec<_>>()).map(exit_code);
     }
+    match Arguments::parse().command {
+        Command::Discovery(discovery) => discovery.run()?,
+        Command::Agent { arguments } => return agent::run(&arguments).map(exit_code),
+        Command::Crds => crds::print(),
+        Command::Version => version::print(),
+    }
+    Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// A code of the agent's commands as the process's own; one that does not fit is a failure.
+fn exit_code(code: i32) -> std::process::ExitCode {
+    u8::try_from(code).map_or(std::process::ExitCode::FAILURE, std::process::ExitCode::from)
 }

@@ -7,6 +7,7 @@
 mod access;
 #[cfg(test)]
 mod tests;
+mod write;
 
 use serde::de::value::{Error, MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error as _, IntoDeserializer, Unexpected, Visitor};
@@ -14,6 +15,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Number, Value};
 
 use access::{Fields, Items, Keys};
+pub use write::to_proto_json;
 
 /// Deserializes a value of JSON as protobuf's JSON mapping means it.
 #[derive(Clone, Copy, Debug)]

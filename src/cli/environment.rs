@@ -37,6 +37,15 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// All variables of the process that are text.
+#[must_use]
+pub fn all() -> Vec<(String, String)> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
 /// Variables by their types.
 struct Reader<'a>(&'a dyn Fn(&str) -> Option<String>);
 

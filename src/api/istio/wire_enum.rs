@@ -50,7 +50,8 @@ macro_rules! wire_enum {
 
         impl ::serde::Serialize for $name {
             fn serialize<S: ::serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(self.as_str())
+                // Its index tells a writer of protobuf's JSON which one is the default.
+                serializer.serialize_unit_variant(stringify!($name), *self as u32, self.as_str())
             }
         }
 

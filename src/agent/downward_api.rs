@@ -1,0 +1,100 @@
+//! The files in which a pod's labels and annotations are mounted, and small texts of the same kind.
+
+use std::collections::BTreeMap;
+
+/// Where labels are mounted.
+pub const LABELS_FILE: &str = "./etc/istio/pod/labels";
+/// Where annotations are mounted.
+pub const ANNOTATIONS_FILE: &str = "./etc/istio/pod/annotations";
+
+/// Reads lines of `key="quoted value"`; lines without a `=` are passed over. `None` where a value is badly quoted.
+#[must_use]
+pub fn parse(text: &str) -> Option<BTreeMap<String, String>> {
+    let pairs = text.lines().filter_map(|line| line.split_once('='));
+    pairs.map(|(key, value)| Some((key.to_owned(), unquote(value.trim_end_matches('\r'))?))).collect()
+}
+
+/// The text within double quotes, as Go's `%q` writes it.
+fn unquote(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    let (mut bytes, mut signs) = (Vec::with_capacity(inner.len()), inner.chars());
+    while let Some(sign) = signs.next() {
+        match sign {
+            '"' => return None,
+            '\\' => unescape(&mut signs, &mut bytes)?,
+            _ => push(sign, &mut bytes),
+        }
+    }
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Takes what follows a backslash.
+fn unescape(signs: &mut std::str::Chars<'_>, bytes: &mut Vec<u8>) -> Option<()> {
+    match signs.next()? {
+        'n' => bytes.push(b'\n'),
+        't' => bytes.push(b'\t'),
+        'r' => bytes.push(b'\r'),
+        'a' => bytes.push(7),
+        'b' => bytes.push(8),
+        'f' => bytes.push(12),
+        'v' => bytes.push(11),
+        'x' => bytes.push(u8::try_from(hex(signs, 2)?).ok()?),
+        'u' => push(char::from_u32(hex(signs, 4)?)?, bytes),
+        'U' => push(char::from_u32(hex(signs, 8)?)?, bytes),
+        sign @ ('\\' | '"') => push(sign, bytes),
+        _ => return None,
+    }
+    Some(())
+}
+
+/// A number of so many hexadecimal digits.
+fn hex(signs: &mut std::str::Chars<'_>, digits: u32) -> Option<u32> {
+    (0..digits).try_fold(0_u32, |number, _| Some((number << 4) | signs.next()?.to_digit(16)?))
+}
+
+/// Adds a sign in UTF-8.
+fn push(sign: char, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(sign.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+/// Host and port of `host:port`; the host of `[host]:port` loses its brackets. `None` where it has another form.
+#[must_use]
+pub fn host_and_port(address: &str) -> Option<(&str, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let bare = match host.strip_prefix('[') {
+        Some(host) => host.strip_suffix(']')?,
+        None if host.contains(':') => return None,
+        None => host,
+    };
+    let digits = !port.is_empty() && port.bytes().all(|digit| digit.is_ascii_digit());
+    Some((bare, port.parse().ok().filter(|_| digits)?))
+}
+
+/// Whether a text is `host:port` with a host and a port that can be.
+pub(super) fn is_host_and_port(address: &str) -> bool {
+    host_and_port(address).is_some_and(|(host, port)| !host.is_empty() && port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_unquoted_as_go_quotes_them() {
+        let read = parse("a=\"b=c\"\nempty=\"\"\nno line\nx=\"\\\"q\\\" \\n\\u00e4\\xc3\\xa4\"\n").unwrap();
+        assert_eq!(read["a"], "b=c");
+        assert_eq!(read["empty"], "");
+        assert_eq!(read["x"], "\"q\" \n\u{e4}\u{e4}");
+        assert_eq!(parse("a=b"), None);
+        assert_eq!(parse("a=\"\\z\""), None);
+    }
+
+    #[test]
+    fn hosts_of_both_families_are_told_from_ports() {
+        assert_eq!(host_and_port("[::1]:80"), Some(("::1", 80)));
+        assert_eq!(host_and_port("a.b:80"), Some(("a.b", 80)));
+        for text in ["::1:80", "a", "a:", "a:b", "a:99999", "a:+1"] {
+            assert_eq!(host_and_port(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Traffic capture: the rules that send a pod's connections through its Envoy, and how they get into the kernel.
+//!
+//! ```text
+//! flags, environment ─▶ Capture ─▶ rules of one family ─▶ text for iptables-restore
+//!                                        │
+//!                      iptables-save ─▶ State ─▶ nothing to do │ apply │ clean up, then apply
+//! ```
+//!
+//! Flags, variables and rules are istio-iptables'. Everything up to the text is a pure function of its input.
+
+mod apply;
+mod capture;
+mod dns;
+mod families;
+mod options;
+mod ranges;
+mod routes;
+mod rule;
+mod rules;
+mod state;
+mod tool;
+mod validation;
+
+pub use apply::{ApplyError, DryRun, apply, dry_run};
+pub use capture::{Capture, CaptureError, Mode};
+pub use families::Family;
+pub use options::{HostFacts, Options};
+pub use rule::{Rule, Table, restore_text};
+pub use rules::rules;
+pub use tool::ToolError;
+pub use validation::{VALIDATION_EXIT_CODE, ValidationError, validate};

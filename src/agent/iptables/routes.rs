@@ -1,0 +1,38 @@
+//! What captured packets need besides rules: routes for TPROXY, and the address from which Envoy speaks to the pod.
+
+use super::capture::{Capture, Mode};
+use super::families::Family;
+use super::tool::{self, ToolError};
+
+/// Sets routes and addresses. What is there already is left as it is.
+pub(super) fn configure(capture: &Capture) -> Result<(), ToolError> {
+    if capture.ipv6 {
+        unless_there(&ip("-6 addr add ::6/128 dev lo"))?;
+    }
+    if capture.mode != Mode::Tproxy || capture.inbound_ports.is_empty() {
+        return Ok(());
+    }
+    let (mark, table) = (&capture.tproxy_mark, &capture.tproxy_table);
+    for family in capture.families() {
+        let option = match family {
+            Family::V4 => "-4",
+            Family::V6 => "-6",
+        };
+        unless_there(&ip(&format!("{option} rule add fwmark {mark} lookup {table}")))?;
+        unless_there(&ip(&format!("{option} route add local default dev lo table {table}")))?;
+    }
+    Ok(())
+}
+
+/// The arguments of `ip`.
+fn ip(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// Runs `ip`; that something is there already is no fault.
+fn unless_there(arguments: &[String]) -> Result<(), ToolError> {
+    match tool::run("ip", arguments, None) {
+        Err(ToolError::Failed { message, .. }) if message.contains("File exists") => Ok(()),
+        done => done.map(drop),
+    }
+}

@@ -1,0 +1,100 @@
+//! What is in the kernel, as `iptables-save` tells it, and whether it is what is wanted.
+
+use std::collections::BTreeMap;
+
+use super::rule::{OWN_PREFIX, Rule, Table, restore_text};
+
+/// How many rules each chain has. Of other people's chains only those with rules are there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State(BTreeMap<(Table, String), usize>);
+
+/// How what is in the kernel stands to what is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing is there.
+    Clean,
+    /// All is there, perhaps; each rule is still to be checked.
+    Alike,
+    /// Something else is there.
+    Differs,
+}
+
+impl State {
+    /// Reads text in the form of `iptables-save` or `iptables-restore`.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut chains = BTreeMap::new();
+        let mut table = None;
+        for line in text.lines().map(str::trim_end) {
+            if let Some(name) = line.strip_prefix('*') {
+                table = Table::ALL.into_iter().find(|table| table.name() == name.trim());
+                continue;
+            }
+            let Some(table) = table else { continue };
+            if let Some(chain) = line.strip_prefix(':') {
+                let chain = chain.split(' ').next().unwrap_or_default();
+                if chain.starts_with("ISTIO") {
+                    chains.entry((table, chain.to_owned())).or_insert(0);
+                }
+                continue;
+            }
+            let mut words = line.split(' ');
+            match (words.next(), words.next()) {
+                (Some("-A" | "--append" | "-I" | "--insert"), Some(chain)) => {
+                    *chains.entry((table, unquoted(chain))).or_insert(0) += 1;
+                }
+                (Some("-N" | "--new"), Some(chain)) if chain.starts_with("ISTIO") => {
+                    chains.entry((table, unquoted(chain))).or_insert(0);
+                }
+                _ => {}
+            }
+        }
+        Self(chains)
+    }
+
+    /// What `rules` would make of a clean kernel.
+    pub(super) fn of(rules: &[Rule]) -> Self {
+        Self::parse(&restore_text(rules))
+    }
+
+    /// Whether there is no chain at all.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How this state stands to the one that is wanted. Other people's chains may have any number of rules.
+    pub(super) fn against(&self, wanted: &Self) -> Standing {
+        if self.is_empty() {
+            return Standing::Clean;
+        }
+        let there = |(key, rules): (&(Table, String), &usize)| {
+            self.0.get(key).is_some_and(|found| !key.1.starts_with(OWN_PREFIX) || found == rules)
+        };
+        let surplus = self.0.keys().any(|key| key.1.starts_with(OWN_PREFIX) && !wanted.0.contains_key(key));
+        if wanted.0.iter().all(there) && !surplus { Standing::Alike } else { Standing::Differs }
+    }
+}
+
+/// The name of a chain without quotes around it.
+fn unquoted(chain: &str) -> String {
+    chain.trim_matches(['\'', '"']).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAVED: &str = "# Generated\n*nat\n:PREROUTING ACCEPT [0:0]\n:ISTIO_A - [0:0]\n:KUBE_X - [0:0]\n\
+        -A PREROUTING -p tcp -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n*security\n-A OTHER -j DROP\nCOMMIT\n";
+
+    #[test]
+    fn a_state_is_alike_when_our_chains_have_as_many_rules() {
+        let wanted = State::parse("* nat\n-N ISTIO_A\n-A PREROUTING -j ISTIO_A\n-A ISTIO_A -j RETURN\nCOMMIT\n");
+        let saved = State::parse(SAVED);
+        assert_eq!(saved.against(&wanted), Standing::Alike);
+        assert_eq!(State::parse("").against(&wanted), Standing::Clean);
+        let more = State::parse(&SAVED.replace("-A ISTIO_A -j RETURN", "-A ISTIO_A -j RETURN\n-A ISTIO_A -p udp"));
+        assert_eq!(more.against(&wanted), Standing::Differs);
+        let other = State::parse(&SAVED.replace(":KUBE_X", ":ISTIO_OLD"));
+        assert_eq!(other.against(&wanted), Standing::Differs);
+    }
+}

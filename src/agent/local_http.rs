@@ -1,0 +1,172 @@
+//! Short questions over plain HTTP to servers beside the agent: Envoy's admin API, the agent itself, the cloud's metadata.
+//!
+//! Every answer has a limit of time and of size, and no redirect is followed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// A question.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// `GET`, `POST`, …
+    pub method: Method,
+    /// The host to connect to.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Path and query.
+    pub path: String,
+    /// Further headers.
+    pub headers: HeaderMap,
+    /// What is sent.
+    pub body: Bytes,
+    /// How long all may take.
+    pub timeout: Duration,
+    /// The most bytes that are read of the answer.
+    pub limit: usize,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// Nobody listens there.
+    #[error("no connection")]
+    Connect(#[from] std::io::Error),
+    /// The question cannot be put so.
+    #[error("no such question")]
+    Question(#[from] http::Error),
+    /// What came was no HTTP, or broke off.
+    #[error("no answer")]
+    Exchange(#[from] hyper::Error),
+    /// The body broke off or was too large.
+    #[error("the answer broke off or is too large: {0}")]
+    Body(String),
+    /// It took too long.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+impl Question {
+    /// A `GET` on loopback.
+    #[must_use]
+    pub fn get(host: &str, port: u16, path: &str, timeout: Duration) -> Self {
+        Self {
+            method: Method::GET,
+            host: host.to_owned(),
+            port,
+            path: path.to_owned(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            timeout,
+            limit: 64 << 20,
+        }
+    }
+
+    /// A `POST` on loopback, without a body.
+    #[must_use]
+    pub fn post(host: &str, port: u16, path: &str, timeout: Duration) -> Self {
+        Self { method: Method::POST, ..Self::get(host, port, path, timeout) }
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// When there is no whole answer in time.
+    pub async fn ask(self) -> Result<Answer, HttpError> {
+        let timeout = self.timeout;
+        tokio::time::timeout(timeout, self.exchange()).await.map_err(|_| HttpError::Timeout(timeout))?
+    }
+
+    /// Asks without a limit of time.
+    async fn exchange(self) -> Result<Answer, HttpError> {
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        let authority = if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        };
+        let mut request = Request::builder().method(self.method).uri(self.path);
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers);
+        }
+        let request = request.header(header::HOST, authority).body(Full::new(self.body))?;
+        let limit = self.limit;
+        exchange(stream, request, async |response| {
+            let (parts, body) = response.into_parts();
+            let body = Limited::new(body, limit).collect().await.map_err(|error| HttpError::Body(error.to_string()))?;
+            Ok(Answer { status: parts.status, headers: parts.headers, body: body.to_bytes() })
+        })
+        .await
+    }
+}
+
+/// Sends a request over a connection of its own, and lets `read` take the answer while the connection is kept going.
+pub(super) async fn exchange<T>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+    read: impl AsyncFnOnce(http::Response<Incoming>) -> Result<T, HttpError>,
+) -> Result<T, HttpError> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let answered = async move { read(sender.send_request(request).await?).await };
+    tokio::pin!(answered);
+    tokio::select! {
+        biased;
+        answer = &mut answered => answer,
+        // What has come is still to be read when the other side has closed.
+        _ = connection => answered.await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn answering(answer: &'static [u8]) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        #[expect(clippy::disallowed_methods, reason = "the runtime of the test ends with it")]
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut asked = [0; 1024];
+            assert!(stream.read(&mut asked).await.unwrap() > 0);
+            stream.write_all(answer).await.unwrap();
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_to_its_end_also_where_the_other_side_closes() {
+        let port =
+            answering(b"HTTP/1.1 302 Found\r\nlocation: http://example.com/\r\nconnection: close\r\n\r\nbody").await;
+        let answer = Question::get("127.0.0.1", port, "/", Duration::from_secs(5)).ask().await.unwrap();
+        assert_eq!((answer.status.as_u16(), &answer.body[..]), (302, &b"body"[..]));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_is_none() {
+        let port = answering(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n123456789").await;
+        let question = Question { limit: 8, ..Question::get("127.0.0.1", port, "/", Duration::from_secs(5)) };
+        assert!(matches!(question.ask().await, Err(HttpError::Body(_))));
+    }
+}

@@ -1,0 +1,108 @@
+//! The agent's settings, as pilot-agent's variables and flags set them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::variables::Variables;
+
+/// The version of Istio whose proxies this agent's are: what control planes tell features by.
+pub const ISTIO_VERSION: &str = "1.32.0";
+
+/// Settings that are not of the effective proxy config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a variable of pilot-agent in its own right")]
+pub struct Settings {
+    /// The version of Istio that the proxy says it has.
+    pub istio_version: String,
+    /// `ENVOY_STATUS_PORT`: where Envoy answers for readiness.
+    pub envoy_status_port: u16,
+    /// `ENVOY_PROMETHEUS_PORT`: where Envoy gives its metrics.
+    pub envoy_prometheus_port: u16,
+    /// `ENVOY_SECURE_METRICS_PORT`: the same over mTLS; 0 is off.
+    pub secure_metrics_port: u16,
+    /// `ENVOY_SECURE_MERGED_METRICS_PORT`: all metrics over mTLS; 0 is off.
+    pub secure_merged_metrics_port: u16,
+    /// `--stsPort`; 0 is off.
+    pub sts_port: u16,
+    /// `MINIMUM_DRAIN_DURATION`: how long Envoy drains before connections are counted.
+    pub minimum_drain: Duration,
+    /// `EXIT_ON_ZERO_ACTIVE_CONNECTIONS`: whether draining ends when no connection is left.
+    pub exit_on_zero_active_connections: bool,
+    /// `PEER_METADATA_DISCOVERY`, where it is set.
+    pub metadata_discovery: Option<bool>,
+    /// `ENVOY_SKIP_DEPRECATED_LOGS`.
+    pub skip_deprecated_logs: bool,
+    /// `WORKLOAD_IDENTITY_SOCKET_FILE`: the name of the SDS socket.
+    pub workload_identity_socket: String,
+    /// `--outlierLogPath`.
+    pub outlier_log_path: String,
+    /// `GRPC_XDS_BOOTSTRAP`: where the bootstrap of proxyless gRPC is written; empty is nowhere.
+    pub grpc_bootstrap: PathBuf,
+    /// `DISABLE_ENVOY`.
+    pub disable_envoy: bool,
+    /// `ISTIO_DELTA_XDS`.
+    pub delta: bool,
+    /// `ISTIO_DUAL_STACK`.
+    pub dual_stack: bool,
+    /// `ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL`.
+    pub status_proxy_protocol: bool,
+    /// `HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED`.
+    pub strip_fragment: bool,
+    /// `COMPLIANCE_POLICY`.
+    pub compliance_policy: String,
+    /// `HOST_IP`: stands in for `$(HOST_IP)` in addresses of tracers.
+    pub host_ip: String,
+    /// `OUTPUT_CERTS`: where key and certificates are written; empty is nowhere.
+    pub output_certs: String,
+    /// `ISTIO_BOOTSTRAP_OVERRIDE`: a file that is laid over the bootstrap.
+    pub bootstrap_override: String,
+    /// `ISTIO_BOOTSTRAP`: a template in place of the built-in bootstrap.
+    pub bootstrap_template: String,
+    /// `ISTIO_ENVOY_ENABLE_CORE_DUMP`.
+    pub core_dump: bool,
+    /// `--log_as_json`.
+    pub log_json: bool,
+    /// `--proxyLogLevel`.
+    pub log_level: String,
+    /// `--proxyComponentLogLevel`.
+    pub component_log_level: String,
+}
+
+impl Settings {
+    /// Reads the variables; flags are still to be laid over.
+    #[must_use]
+    pub fn read(variables: &Variables) -> Self {
+        let port = |name: &str, default| variables.number(name, default);
+        Self {
+            istio_version: ISTIO_VERSION.to_owned(),
+            envoy_status_port: port("ENVOY_STATUS_PORT", 15021),
+            envoy_prometheus_port: port("ENVOY_PROMETHEUS_PORT", 15090),
+            secure_metrics_port: port("ENVOY_SECURE_METRICS_PORT", 0),
+            secure_merged_metrics_port: port("ENVOY_SECURE_MERGED_METRICS_PORT", 0),
+            sts_port: 0,
+            minimum_drain: variables.duration("MINIMUM_DRAIN_DURATION", Duration::from_secs(5)),
+            exit_on_zero_active_connections: variables.flag("EXIT_ON_ZERO_ACTIVE_CONNECTIONS", false),
+            metadata_discovery: variables
+                .get("PEER_METADATA_DISCOVERY")
+                .map(|_| variables.flag("PEER_METADATA_DISCOVERY", false)),
+            skip_deprecated_logs: variables.flag("ENVOY_SKIP_DEPRECATED_LOGS", true),
+            workload_identity_socket: variables.text_or("WORKLOAD_IDENTITY_SOCKET_FILE", "socket"),
+            outlier_log_path: String::new(),
+            grpc_bootstrap: variables.text_or("GRPC_XDS_BOOTSTRAP", "etc/istio/proxy/grpc-bootstrap.json").into(),
+            disable_envoy: variables.flag("DISABLE_ENVOY", false),
+            delta: variables.flag("ISTIO_DELTA_XDS", true),
+            dual_stack: variables.flag("ISTIO_DUAL_STACK", false),
+            status_proxy_protocol: variables.flag("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", false),
+            strip_fragment: variables.flag("HTTP_STRIP_FRAGMENT_FROM_PATH_UNSAFE_IF_DISABLED", true),
+            compliance_policy: variables.text_or("COMPLIANCE_POLICY", ""),
+            host_ip: variables.text_or("HOST_IP", ""),
+            output_certs: variables.text_or("OUTPUT_CERTS", ""),
+            bootstrap_override: variables.text_or("ISTIO_BOOTSTRAP_OVERRIDE", ""),
+            bootstrap_template: variables.text_or("ISTIO_BOOTSTRAP", ""),
+            core_dump: variables.flag("ISTIO_ENVOY_ENABLE_CORE_DUMP", false),
+            log_json: false,
+            log_level: "warning".to_owned(),
+            component_log_level: String::new(),
+        }
+    }
+}

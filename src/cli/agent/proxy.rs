@@ -1,0 +1,23 @@
+//! `proxy`: starts Envoy and stands by it.
+
+use anyhow::Context as _;
+
+use crate::agent::command::ProxyCommand;
+use crate::agent::run::{self, Surroundings};
+use crate::agent::variables::Variables;
+
+/// Runs until Envoy has ended or the agent is told to end.
+pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
+    let command = ProxyCommand::read(arguments, variables)?;
+    super::start_log(&command.log_output_level, command.settings.log_json)?;
+    // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let launcher = launcher().context("the agent's own program cannot be found")?;
+    Ok(runtime.block_on(run::run(&command, variables, &Surroundings { launcher }))?)
+}
+
+/// What starts a program that ends with the agent: the agent's own program, and words before the other's.
+fn launcher() -> std::io::Result<Vec<String>> {
+    let own = std::env::current_exe()?.to_string_lossy().into_owned();
+    Ok(vec![own, "agent".to_owned(), super::exec::COMMAND.to_owned(), std::process::id().to_string()])
+}

@@ -1,0 +1,124 @@
+//! Envoy's arguments and bootstrap, and the bootstrap of proxyless gRPC.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use navarch::agent::bootstrap::{BootstrapInput, bootstrap};
+use navarch::agent::command::ProxyCommand;
+use navarch::agent::envoy_arguments::envoy_arguments;
+use navarch::agent::envoy_features::Features;
+use navarch::agent::go_path;
+use navarch::agent::grpc_bootstrap::grpc_bootstrap;
+use navarch::agent::node::{Addresses, Interface, MetadataInput, Node, NodeIdentity};
+use navarch::agent::platform::Platform;
+use navarch::agent::proxy_config::{ConfigSources, effective};
+use navarch::agent::variables::Variables;
+use serde_json::{Value, json};
+
+use super::cases::{text_map, texts};
+
+/// How what the agent makes of a case differs from what is expected.
+pub(crate) fn differences(case: &Value) -> Vec<String> {
+    let made = match make(case) {
+        Ok(made) => made,
+        Err(error) => return vec![format!("refused: {error}")],
+    };
+    let mut found = Vec::new();
+    for key in ["envoy_args", "bootstrap", "grpc_bootstrap"] {
+        if let Some(expected) = case.get(key) {
+            compare(key, expected, &made[key], &mut found);
+        }
+    }
+    found
+}
+
+/// What the agent makes of a case's input.
+fn make(case: &Value) -> anyhow::Result<Value> {
+    let variables: Variables = text_map(&case["env"]).into_iter().collect();
+    let arguments = texts(&case["args"]);
+    let mut command = ProxyCommand::read(arguments.strip_prefix(&["proxy".to_owned()]).unwrap(), &variables)?;
+    // The recorded program had no version.
+    command.settings.istio_version = "unknown".to_owned();
+    let (labels, annotations) = (text_map(&case["labels"]), text_map(&case["annotations"]));
+    let config = effective(&ConfigSources {
+        environment: variables.text("PROXY_CONFIG"),
+        annotations: Some(&annotations),
+        service_cluster: &command.service_cluster,
+        concurrency: command.concurrency,
+        cpu_limit: variables.number("ISTIO_CPU_LIMIT", 0),
+        ..ConfigSources::default()
+    })?;
+    let config = navarch::api::mesh::ProxyConfig { binary_path: recorded_program(case), ..config };
+    let excluded: Vec<_> = annotations
+        .get("traffic.sidecar.istio.io/excludeInterfaces")
+        .map_or(Vec::new(), |names| names.split(',').collect());
+    let identity = NodeIdentity {
+        kind: command.kind.clone(),
+        addresses: Addresses::find(variables.text("INSTANCE_IP").parse().ok(), &interfaces(), &excluded),
+        pod: variables.text("POD_NAME").to_owned(),
+        namespace: variables.text("POD_NAMESPACE").to_owned(),
+        domain: command.domain.clone(),
+    };
+    let node = Node::gather(&MetadataInput {
+        identity: &identity,
+        variables: &variables,
+        settings: &command.settings,
+        config: &config,
+        labels: Some(&labels),
+        annotations: Some(&annotations),
+        platform: &Platform::default(),
+        credential_socket: false,
+        serves_only_files: false,
+    })?;
+    let input = BootstrapInput {
+        node: &node,
+        addresses: &identity.addresses,
+        config: &config,
+        settings: &command.settings,
+        features: &Features::ISTIO,
+    };
+    let path = go_path::join(&config.config_path, "envoy-rev.json");
+    let over = None;
+    let socket = go_path::join(&config.config_path, "XDS");
+    Ok(json!({
+        "envoy_args": envoy_arguments(&config, &command.settings, &identity.addresses, &path, over),
+        "bootstrap": bootstrap(&input)?,
+        "grpc_bootstrap": grpc_bootstrap(&node, &socket, &command.settings.output_certs),
+    }))
+}
+
+/// The program that stood in for Envoy where the case was recorded: it is no part of the case.
+fn recorded_program(case: &Value) -> String {
+    let path = case.pointer("/bootstrap/node/metadata/PROXY_CONFIG/binaryPath");
+    path.and_then(Value::as_str).unwrap_or("envoy").to_owned()
+}
+
+/// The interfaces of the machine that cases were recorded on.
+fn interfaces() -> Vec<Interface> {
+    let addresses = ["192.0.2.2", "fd00::2"].map(|address| address.parse::<IpAddr>().unwrap());
+    vec![Interface { name: "eth0".to_owned(), up: true, loopback: false, addresses: addresses.to_vec() }]
+}
+
+/// Lists where two values differ.
+fn compare(path: &str, expected: &Value, actual: &Value, found: &mut Vec<String>) {
+    match (expected, actual) {
+        (Value::Object(expected), Value::Object(actual)) => {
+            let keys: BTreeMap<_, _> = expected.keys().chain(actual.keys()).map(|key| (key, ())).collect();
+            for key in keys.into_keys() {
+                let path = format!("{path}/{key}");
+                match (expected.get(key), actual.get(key)) {
+                    (Some(expected), Some(actual)) => compare(&path, expected, actual, found),
+                    (expected, actual) => found.push(format!("{path}: expected {expected:?}, is {actual:?}")),
+                }
+            }
+        }
+        (Value::Array(expected), Value::Array(actual)) if expected.len() == actual.len() => {
+            for (place, (expected, actual)) in expected.iter().zip(actual).enumerate() {
+                compare(&format!("{path}/{place}"), expected, actual, found);
+            }
+        }
+        (Value::Number(expected), Value::Number(actual)) if expected.as_f64() == actual.as_f64() => {}
+        _ if expected == actual => {}
+        _ => found.push(format!("{path}: expected {expected}, is {actual}")),
+    }
+}

@@ -1,0 +1,54 @@
+//! Where cases come from and where their outcome goes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+/// Cases are added by each kind's test, which may run at once.
+static REPORT: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
+/// Runs all cases of a kind by `differences`, reports them and fails where one differs.
+pub(crate) fn judge(kind: &str, differences: impl Fn(&Value) -> Vec<String>) {
+    let file = folder().join(format!("{kind}.json"));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let cases: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap();
+    let outcome: BTreeMap<String, Vec<String>> =
+        cases.iter().map(|(name, case)| (format!("{kind}/{name}"), differences(case))).collect();
+    report(&outcome);
+    let differing: Vec<_> = outcome
+        .iter()
+        .filter(|(_, differences)| !differences.is_empty())
+        .map(|(name, differences)| format!("{name}\n  {}", differences.join("\n  ")))
+        .collect();
+    assert!(differing.is_empty(), "{} of {} differ:\n{}", differing.len(), outcome.len(), differing.join("\n"));
+}
+
+/// The folder with the cases.
+fn folder() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/agent_parity");
+    std::env::var_os("NAVARCH_AGENT_PARITY").map_or(own, PathBuf::from)
+}
+
+/// Adds outcomes to the report, where one is asked for.
+fn report(outcome: &BTreeMap<String, Vec<String>>) {
+    let Some(path) = std::env::var_os("NAVARCH_AGENT_PARITY_REPORT") else { return };
+    let _alone = REPORT.lock();
+    let written = std::fs::read_to_string(&path).ok().and_then(|text| serde_json::from_str(&text).ok());
+    let mut report: Map<String, Value> = written.unwrap_or_default();
+    for (name, differences) in outcome {
+        report.insert(name.clone(), json!({ "equal": differences.is_empty(), "differences": differences }));
+    }
+    std::fs::write(path, serde_json::to_string_pretty(&report).unwrap()).unwrap();
+}
+
+/// The texts of a JSON list.
+pub(crate) fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+/// The texts of a JSON object.
+pub(crate) fn text_map(value: &Value) -> BTreeMap<String, String> {
+    let pairs = value.as_object().into_iter().flatten();
+    pairs.map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned())).collect()
+}
