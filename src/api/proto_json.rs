@@ -7,6 +7,7 @@
 mod access;
 #[cfg(test)]
 mod tests;
+mod text;
 mod write;
 
 use serde::de::value::{Error, MapAccessDeserializer, StrDeserializer};
@@ -15,6 +16,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Number, Value};
 
 use access::{Fields, Items, Keys};
+pub use text::to_proto_json_text;
 pub use write::to_proto_json;
 
 /// Deserializes a value of JSON as protobuf's JSON mapping means it.

@@ -11,16 +11,34 @@
 //! annotation holds stays the text of one field. A template that the config carries under any name is rendered instead
 //! of the built-in one, as istiod would. What follows the overlay is the same for both ways.
 
+mod annotations;
 pub mod config;
+mod context;
 pub mod error;
+mod finish;
+mod go_json;
+mod image;
 pub mod injector;
+mod merge;
+mod multus;
 mod names;
+mod openshift;
+mod overlay;
+mod overrides;
 pub mod parameters;
+mod patch;
 mod pod;
+mod proxy_settings;
+mod quantity;
 pub mod request;
 mod rules;
 mod selection;
 pub mod settings;
+mod strip;
+mod template;
+mod tidy;
+mod values;
+mod workload;
 
 pub use config::InjectionConfig;
 pub use error::{ConfigError, InjectError};

@@ -10,7 +10,7 @@ use super::proxy_config::proxy_config;
 use super::{Verdict, name};
 use crate::api::duration::Duration;
 use crate::api::istio::HttpRetry;
-use crate::api::mesh::{DefaultTrafficPolicy, MeshConfig, ServiceSettings, TlsConfig};
+use crate::api::mesh::{DefaultTrafficPolicy, MeshConfig, ProxyConfig, ServiceSettings, TlsConfig};
 
 /// The longest time for connecting that makes sense. The shortest is that of all durations, 1 ms.
 const MAX_CONNECT_TIMEOUT: Duration = Duration::from_secs(60 * 60);
@@ -41,6 +41,17 @@ pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
     default_traffic_policy(&mut verdict, config.default_traffic_policy.as_ref());
     let inbound = &Path::root("defaultInboundHttpRetryPolicy");
     inbound_retries(&mut verdict, inbound, config.default_inbound_http_retry_policy.as_ref());
+    verdict
+}
+
+/// Judges a proxy config after it was laid over the defaults, such as that of a pod's annotation.
+#[must_use]
+pub fn validate_proxy_config(config: &ProxyConfig) -> Verdict {
+    let mut verdict = Verdict::default();
+    proxy_config(&mut verdict, &Path::root("defaultConfig"), config);
+    for problem in verdict.errors.iter_mut().chain(&mut verdict.warnings) {
+        problem.field = problem.field.trim_start_matches("defaultConfig.").to_owned();
+    }
     verdict
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::error::ConfigError;
+use super::values::Values;
 use crate::api::mesh::{LabelSelector, LabelSelectorRequirement};
 use crate::api::typed::Typed;
 use crate::api::yaml::{self, Schema};
@@ -37,11 +38,8 @@ impl InjectionConfig {
     ///
     /// # Errors
     /// When the text is not YAML, a field has the wrong type, or there is no such policy.
-    pub(super) fn read(text: &str) -> Result<Self, ConfigError> {
-        let mut config = Self::parse(text)?;
-        if text.trim().is_empty() {
-            config.policy = "enabled".to_owned();
-        }
+    pub(super) fn read(text: &str, values: &Values) -> Result<Self, ConfigError> {
+        let mut config = if text.trim().is_empty() { Self::of_chart(values) } else { Self::parse(text)? };
         if config.default_templates.is_empty() {
             config.default_templates.push(DEFAULT_TEMPLATE.to_owned());
         }
@@ -54,10 +52,29 @@ impl InjectionConfig {
         Ok(config)
     }
 
+    /// What the chart writes from the values.
+    fn of_chart(values: &Values) -> Self {
+        let webhook = &values.sidecar_injector_webhook;
+        Self {
+            policy: values.global.proxy.auto_inject.to_string(),
+            default_templates: webhook.default_templates.clone(),
+            templates: webhook.templates.clone(),
+            aliases: BTreeMap::new(),
+            never_inject_selector: webhook.never_inject_selector.clone(),
+            always_inject_selector: webhook.always_inject_selector.clone(),
+            injected_annotations: webhook
+                .injected_annotations
+                .iter()
+                .map(|(key, value)| (key.clone(), value.to_string()))
+                .collect(),
+        }
+    }
+
     /// Reads the text of a config.
     fn parse(text: &str) -> Result<Self, ConfigError> {
         let broken = |reason: String| ConfigError::Config(reason);
         let value = yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))?;
+        let value = super::values::without_nulls(value);
         Ok(Typed::from_json(&value).map_err(|error| broken(error.to_string()))?.value)
     }
 }

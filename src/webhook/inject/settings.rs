@@ -7,6 +7,9 @@ use crate::api::istio::ProxyConfig;
 use crate::api::mesh::MeshConfig;
 use crate::api::object::Object;
 
+/// The cluster of a control plane that is not told otherwise.
+pub(super) const OWN_CLUSTER: &str = "Kubernetes";
+
 /// Everything that decides how pods are injected, as it came from its sources.
 #[derive(Clone, Debug)]
 pub struct InjectorInputs {
@@ -24,8 +27,9 @@ pub struct InjectorInputs {
     pub revision: String,
     /// Whether proxies become init containers that keep running.
     pub native_sidecars: NativeSidecars,
-    /// Kubelet versions by node; native sidecars in mode `auto` need 1.33 on the pod's node, or on all.
-    pub kubelets: BTreeMap<String, String>,
+    /// Kubelet versions by node, by cluster. Native sidecars in mode `auto` need 1.33 on the pod's node, or on all of its
+    /// cluster; pods of clusters that are not here get none.
+    pub kubelets: BTreeMap<String, BTreeMap<String, String>>,
     /// The policy that cryptography must comply with (`COMPLIANCE_POLICY`); empty is none.
     pub compliance_policy: String,
     /// Variables that templates may read by `env`.
@@ -45,7 +49,7 @@ impl InjectorInputs {
             proxy_configs: Vec::new(),
             revision: String::new(),
             native_sidecars: NativeSidecars::Auto,
-            kubelets: BTreeMap::new(),
+            kubelets: BTreeMap::from([(OWN_CLUSTER.to_owned(), BTreeMap::new())]),
             compliance_policy: String::new(),
             environment: BTreeMap::new(),
             openshift: false,
@@ -65,6 +69,9 @@ pub enum NativeSidecars {
     Disabled,
 }
 
+/// The first minor version of Kubernetes 1 in which native sidecars are stable.
+const MIN_KUBELET_MINOR: u32 = 33;
+
 impl NativeSidecars {
     /// Reads the environment variable; anything but `true` and `false` is `auto`.
     #[must_use]
@@ -74,5 +81,43 @@ impl NativeSidecars {
             "false" => Self::Disabled,
             _ => Self::Auto,
         }
+    }
+
+    /// Whether they hold for a pod of this node, `None` where it is not scheduled yet, in a cluster with these kubelets,
+    /// `None` where the cluster is unknown.
+    pub(super) fn hold(self, kubelets: Option<&BTreeMap<String, String>>, node: Option<&str>) -> bool {
+        match (self, kubelets) {
+            (Self::Enabled, _) => true,
+            (Self::Disabled, _) | (Self::Auto, None) => false,
+            (Self::Auto, Some(kubelets)) => match node.and_then(|node| kubelets.get(node)) {
+                Some(version) => is_stable_on(version),
+                None => kubelets.values().all(|version| is_stable_on(version)),
+            },
+        }
+    }
+}
+
+/// Whether a kubelet of this version runs native sidecars.
+fn is_stable_on(version: &str) -> bool {
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next(), parts.next());
+    let minor = minor.and_then(|minor| minor.parse::<u32>().ok());
+    major.is_some() && minor.is_some_and(|minor| minor >= MIN_KUBELET_MINOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_sidecars_need_kubelets_that_can() {
+        let kubelets =
+            BTreeMap::from([("new".to_owned(), "v1.33.1".to_owned()), ("old".to_owned(), "v1.32".to_owned())]);
+        let auto = |node| NativeSidecars::Auto.hold(Some(&kubelets), node);
+        assert_eq!((auto(Some("new")), auto(Some("old")), auto(None)), (true, false, false));
+        assert!(NativeSidecars::Auto.hold(Some(&BTreeMap::new()), None));
+        assert!(!NativeSidecars::Auto.hold(None, None));
+        assert!(NativeSidecars::parse("true").hold(None, None));
+        assert!(!NativeSidecars::parse("false").hold(Some(&BTreeMap::new()), None));
     }
 }

@@ -1,0 +1,22 @@
+//! Environment that the request or the pod's label sets, above what the template says.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::super::names::PROXY;
+use super::super::pod;
+
+/// Sets variables of the proxy. They stand behind all others.
+pub(super) fn set_environment(pod: &mut Value, environment: &BTreeMap<String, String>) {
+    if environment.is_empty() {
+        return;
+    }
+    let Some(proxy) = pod::find_in_pod_mut(pod, PROXY) else { return };
+    let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));
+    let Some(env) = env.as_array_mut() else { return };
+    env.retain(|variable| !environment.contains_key(pod::name(variable)));
+    env.extend(environment.iter().map(|(name, value)| {
+        if value.is_empty() { json!({ "name": name }) } else { json!({ "name": name, "value": value }) }
+    }));
+}

@@ -1,0 +1,87 @@
+//! The overlay `gateway`: a proxy that is the pod's application.
+
+use k8s_openapi::api::core::v1::{
+    Container, Lifecycle, PodSecurityContext, PodSpec, SecurityContext, Sysctl, Volume, VolumeMount,
+};
+
+use super::super::context::{Context, ImageOf};
+use super::super::names::PROXY;
+use super::{Overlay, args, env, meta, proxy, volumes};
+
+/// Builds the overlay.
+pub(super) fn build(context: &Context<'_>) -> Overlay {
+    Overlay {
+        labels: meta::labels(context, meta::canonical_name(context).to_owned()),
+        annotations: meta::annotations(context),
+        unsourced: vec!["workload-socket"],
+        spec: PodSpec {
+            security_context: Some(context.values.gateways.own_security_context().unwrap_or_else(low_ports)),
+            containers: vec![container(context)],
+            volumes: Some(pod_volumes(context)),
+            image_pull_secrets: proxy::pull_secrets(context),
+            ..PodSpec::default()
+        },
+    }
+}
+
+/// Opens low ports to everybody in the pod.
+fn low_ports() -> PodSecurityContext {
+    let sysctl = Sysctl { name: "net.ipv4.ip_unprivileged_port_start".to_owned(), value: "0".to_owned() };
+    PodSecurityContext { sysctls: Some(vec![sysctl]), ..PodSecurityContext::default() }
+}
+
+/// The proxy's container.
+fn container(context: &Context<'_>) -> Container {
+    let own = context.values.global.proxy.lifecycle.clone();
+    Container {
+        name: PROXY.to_owned(),
+        image: Some(context.image(ImageOf::Proxy)),
+        ports: Some(proxy::port("http-envoy-prom", 15090)),
+        args: Some(args::agent(context, "router")),
+        lifecycle: own.filter(|lifecycle| *lifecycle != Lifecycle::default()),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(context.ids.user),
+            run_as_group: Some(context.ids.group),
+            ..SecurityContext::default()
+        }),
+        env: Some(env::gateway(context)),
+        image_pull_policy: proxy::pull_policy(context),
+        readiness_probe: Some(proxy::readiness_probe_of_values(context)),
+        volume_mounts: Some(mounts(context)),
+        ..Container::default()
+    }
+}
+
+/// What the container mounts.
+fn mounts(context: &Context<'_>) -> Vec<VolumeMount> {
+    let mut mounts = vec![
+        volumes::mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),
+        volumes::mount("credential-socket", "/var/run/secrets/credential-uds"),
+        volumes::certificates_mount(context),
+    ];
+    if volumes::trusts_own_ca(context) {
+        mounts.push(volumes::mount("istiod-ca-cert", "/var/run/secrets/istio"));
+    }
+    mounts.push(volumes::mount("istio-data", "/var/lib/istio/data"));
+    mounts.extend(volumes::bootstrap_mount(context));
+    mounts.push(volumes::mount("istio-envoy", "/etc/istio/proxy"));
+    mounts.push(volumes::mount("istio-token", "/var/run/secrets/tokens"));
+    mounts.extend(volumes::mtls_certificates_mount(context));
+    mounts.push(volumes::mount("istio-podinfo", "/etc/istio/pod"));
+    mounts
+}
+
+/// The pod's volumes.
+fn pod_volumes(context: &Context<'_>) -> Vec<Volume> {
+    let mut found = vec![
+        volumes::unsourced("workload-socket"),
+        volumes::empty("credential-socket"),
+        volumes::certificates(context, volumes::empty("workload-certs")),
+    ];
+    found.extend(volumes::bootstrap(context));
+    found.push(volumes::memory("istio-envoy"));
+    found.extend(volumes::agent(context));
+    found.extend(volumes::roots(context));
+    found.extend(volumes::mtls_certificates(context));
+    found
+}
