@@ -1,8 +1,10 @@
 //! The node side: what stands beside an Envoy and speaks for it.
 
+pub mod ads;
 pub mod backoff;
 pub mod bootstrap;
 pub mod command;
+pub mod dns;
 pub mod downward_api;
 pub mod envoy_arguments;
 pub mod envoy_features;
@@ -10,6 +12,7 @@ pub mod envoy_life;
 pub mod flags;
 pub mod go_path;
 pub mod grpc_bootstrap;
+pub mod health;
 pub mod host;
 pub mod iptables;
 pub mod local_http;
@@ -20,7 +23,10 @@ pub mod random;
 pub mod run;
 pub mod sds;
 pub mod secrets;
+pub mod services;
 pub mod settings;
 pub mod socket;
+mod tls;
 pub mod upstream;
 pub mod variables;
+pub mod wasm;

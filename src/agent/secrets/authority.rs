@@ -18,6 +18,9 @@ use crate::security::Clock;
 /// The shortest time between two renewals that succeed: a CA whose certificates last for seconds is not asked without pause.
 const SHORTEST: Duration = Duration::from_secs(1);
 
+/// How often, at the least, a failed renewal is tried again before the certificate in force ends.
+const URGENCY: u32 = 4;
+
 /// What the CA gave.
 struct Issued {
     /// The chain, roots included as the CA sent them.
@@ -52,6 +55,7 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
     let mut bundle = secrets.0.bundle.subscribe();
     let mut backoff = Backoff::default();
     let mut known_roots: Option<Bytes> = None;
+    let mut ends: Option<SystemTime> = None;
     let mut due = Instant::now();
     loop {
         tokio::select! {
@@ -70,6 +74,7 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
                 let now = clock();
                 let wait = secrets.0.config.grace.wait(now, issued.ends, now, random::unit()).max(SHORTEST);
                 due = Instant::now() + wait;
+                ends = Some(issued.ends);
                 tracing::info!(renewed_in = ?wait, "the workload has a new certificate");
                 if roots_too {
                     // Before the certificate: who takes both over in turn trusts the new signer when it meets it.
@@ -79,7 +84,10 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
                 replace(&secrets.0.certificate, Secret::Certificate { chain: issued.chain, key: issued.key });
             }
             Err(error) => {
+                // The nearer the end, the more often.
+                let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / URGENCY);
                 let wait = backoff.wait();
+                let wait = left.filter(|left| !left.is_zero()).map_or(wait, |left| wait.min(left.max(SHORTEST)));
                 due = Instant::now() + wait;
                 let error: &dyn std::error::Error = &error;
                 tracing::warn!(error, again_in = ?wait, "the workload's certificate cannot be renewed");

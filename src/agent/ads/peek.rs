@@ -1,0 +1,65 @@
+//! One field of a protobuf message, found without decoding the rest.
+
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+/// The number of the type in a response of either protocol and in a state-of-the-world request.
+pub(super) const TYPE: u32 = 4;
+/// The number of the type in a delta request.
+pub(super) const DELTA_REQUEST_TYPE: u32 = 2;
+
+/// The last string with this number at the top of a message; empty where there is none. Costs the number of fields, not
+/// their size.
+///
+/// # Errors
+/// When the bytes are no protobuf message.
+pub(super) fn string(mut message: &[u8], number: u32) -> Result<&str, prost::DecodeError> {
+    let mut found = "";
+    while !message.is_empty() {
+        let (tag, wire_type) = decode_key(&mut message)?;
+        if wire_type == WireType::LengthDelimited {
+            let length = usize::try_from(decode_varint(&mut message)?).ok();
+            let parts = length.and_then(|length| message.split_at_checked(length));
+            let Some((field, rest)) = parts else {
+                // Says in prost's own words that the message is cut off.
+                skip_field(wire_type, tag, &mut &[0xff_u8][..], DecodeContext::default())?;
+                return Ok(found);
+            };
+            if tag == number {
+                found = std::str::from_utf8(field).unwrap_or_default();
+            }
+            message = rest;
+        } else {
+            skip_field(wire_type, tag, &mut message, DecodeContext::default())?;
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryResponse};
+    use prost::Message as _;
+
+    use super::*;
+
+    #[test]
+    fn the_type_is_found_wherever_it_stands_and_cut_messages_are_errors() {
+        let any = prost_types::Any { type_url: "inner".to_owned(), value: vec![7; 300] };
+        let response = DiscoveryResponse {
+            version_info: "1".to_owned(),
+            resources: vec![any.clone(), any],
+            canary: true,
+            type_url: "outer".to_owned(),
+            nonce: "n".to_owned(),
+            ..DiscoveryResponse::default()
+        };
+        let bytes = response.encode_to_vec();
+        assert_eq!(string(&bytes, TYPE).unwrap(), "outer");
+        let request = DeltaDiscoveryRequest { type_url: "asked".to_owned(), ..DeltaDiscoveryRequest::default() };
+        assert_eq!(string(&request.encode_to_vec(), DELTA_REQUEST_TYPE).unwrap(), "asked");
+        assert_eq!(string(&[], TYPE).unwrap(), "");
+        for cut in [bytes.len() - 1, 5, 200] {
+            assert!(string(&bytes[..cut], TYPE).is_err(), "{cut}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! DNS for the workload: names of the mesh from the control plane's table, everything else from the machine's resolvers.
+//!
+//! ```text
+//! UDP, TCP ─▶ server ─▶ table: hosts, short names, search domains, wildcards ─▶ answer
+//!                  └──▶ forward: one resolver after the other, with time limits ─▶ their answer, unchanged
+//! ```
+//!
+//! Answers from the table cost no task and no lock; what is forwarded is bounded in number. A resolver that is the agent
+//! itself is left out, and a question that comes back is not asked again.
+
+mod answer;
+mod forward;
+mod resolv_conf;
+mod server;
+mod table;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use answer::{Answer, Carrier, answer};
+pub use forward::Forwarding;
+pub use resolv_conf::ResolvConf;
+pub use server::{DnsServer, serve};
+pub use table::{Lookup, NameTableSink, Table, TableConfig};
+
+/// What the DNS server is told at start.
+#[derive(Clone, Debug)]
+pub struct DnsConfig {
+    /// Where it listens, over UDP and TCP.
+    pub listen: Vec<SocketAddr>,
+    /// The resolvers that are asked what the table does not know.
+    pub resolvers: Vec<SocketAddr>,
+    /// `DNS_FORWARD_PARALLEL`: whether all are asked at once.
+    pub parallel: bool,
+    /// `DNS_FORWARD_TIMEOUT`: how long each may take. Default 5 s.
+    pub timeout: Duration,
+    /// Whether what the table would say is asked of the resolvers while there is no table, rather than refused. So where the
+    /// agent is the machine's only resolver and must find the control plane itself.
+    pub before_table: BeforeTable,
+}
+
+/// What is done while there is no table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BeforeTable {
+    /// Questions fail, so that no name of the mesh is taken for an unknown one.
+    #[default]
+    Refuse,
+    /// The resolvers are asked.
+    Forward,
+}
+
+impl DnsConfig {
+    /// Where to listen for `DNS_PROXY_ADDR`: `localhost` is each loopback address of whose kind a resolver is.
+    ///
+    /// # Errors
+    /// When the address is none.
+    pub fn addresses(address: &str, resolvers: &[SocketAddr]) -> Result<Vec<SocketAddr>, std::net::AddrParseError> {
+        let Some(port) = address.strip_prefix("localhost:").and_then(|port| port.parse().ok()) else {
+            return Ok(vec![address.parse()?]);
+        };
+        let (v4, v6) = (resolvers.iter().any(SocketAddr::is_ipv4), resolvers.iter().any(SocketAddr::is_ipv6));
+        let loopback = |ip: IpAddr| SocketAddr::new(ip, port);
+        let v4 = (v4 || !v6).then(|| loopback(Ipv4Addr::LOCALHOST.into()));
+        Ok(v4.into_iter().chain(v6.then(|| loopback(Ipv6Addr::LOCALHOST.into()))).collect())
+    }
+
+    /// The file that names the resolvers: where the agent is the machine's resolver, on port 53, another than the usual may
+    /// have been kept.
+    #[must_use]
+    pub fn resolver_file(address: &str) -> PathBuf {
+        let kept = PathBuf::from("/var/lib/istio/resolv.conf");
+        if address.ends_with(":53") && kept.exists() { kept } else { PathBuf::from("/etc/resolv.conf") }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! What a question is answered: from the table, with an error, or by somebody else.
+
+use hickory_proto::op::{Edns, Message, MessageType, OpCode, ResponseCode};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+
+use super::table::{Addresses, Lookup, Table};
+
+/// Seconds that an answer may be kept: short, since addresses change.
+const TTL: u32 = 30;
+/// Bytes of an answer over UDP where the question does not say how many it takes.
+const PLAIN_UDP: u16 = 512;
+/// Bytes of a message over TCP.
+const TCP: u16 = u16::MAX;
+/// Bytes of a header: without so many, there is nothing to answer to.
+const HEADER: usize = 12;
+/// What the agent says of itself that it takes over UDP, where the question has EDNS.
+const PAYLOAD: u16 = 1232;
+
+/// How a message came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// As a datagram.
+    Udp,
+    /// On a connection.
+    Tcp,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This is sent back.
+    Now(Vec<u8>),
+    /// The resolvers are asked; if they fail, this is sent back.
+    Forward(Question),
+    /// Nothing: it is no question.
+    Nothing,
+}
+
+/// A question that the resolvers are asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// The answer if they fail.
+    pub failure: Vec<u8>,
+    /// The largest answer that is taken.
+    pub limit: u16,
+    /// How it came.
+    pub carrier: Carrier,
+}
+
+/// Answers a message. `random` shuffles the addresses of a host, so that connections spread.
+#[must_use]
+pub fn answer(message: &[u8], carrier: Carrier, table: Option<&Table>, random: u32, forward_early: bool) -> Answer {
+    let Ok(query) = Message::from_vec(message) else { return malformed(message) };
+    if query.metadata.message_type != MessageType::Query {
+        return Answer::Nothing;
+    }
+    let limit = limit(&query, carrier);
+    let now = |message: Message| encode(message, limit).map_or(Answer::Nothing, Answer::Now);
+    if query.metadata.op_code != OpCode::Query {
+        return now(reply(&query, ResponseCode::NotImp));
+    }
+    let Some(question) = query.queries.first() else { return now(reply(&query, ResponseCode::ServFail)) };
+    let failure = reply(&query, ResponseCode::ServFail);
+    let Some(table) = table else {
+        return if forward_early { forward(failure, limit, carrier) } else { now(failure) };
+    };
+    let kind = question.query_type();
+    if question.query_class() != DNSClass::IN || !matches!(kind, RecordType::A | RecordType::AAAA) {
+        return forward(failure, limit, carrier);
+    }
+    let name = question.name();
+    let text = name.to_ascii().to_ascii_lowercase();
+    let text = text.strip_suffix('.').unwrap_or(&text);
+    let mut answers = Vec::new();
+    let (owner, addresses) = match table.find(text) {
+        Lookup::Unknown => return forward(failure, limit, carrier),
+        Lookup::Host(addresses) => (name.clone(), addresses),
+        Lookup::Alias(length, addresses) => {
+            let target = text.get(..length).unwrap_or(text);
+            let Ok(target) = Name::from_ascii(format!("{target}.")) else {
+                return forward(failure, limit, carrier);
+            };
+            answers.push(Record::from_rdata(name.clone(), TTL, RData::CNAME(CNAME(target.clone()))));
+            (target, addresses)
+        }
+    };
+    let records = records(&owner, kind, addresses, random);
+    // An alias of nothing of that kind is said to have nothing, as the host itself is.
+    if records.is_empty() {
+        answers.clear();
+    }
+    answers.extend(records);
+    let mut response = reply(&query, ResponseCode::NoError);
+    response.metadata.authoritative = true;
+    response.answers = answers;
+    now(response)
+}
+
+/// The resolvers are asked.
+fn forward(failure: Message, limit: u16, carrier: Carrier) -> Answer {
+    let failure = encode(failure, limit);
+    failure.map_or(Answer::Nothing, |failure| Answer::Forward(Question { failure, limit, carrier }))
+}
+
+/// The records of a host, in an order of chance.
+fn records(owner: &Name, kind: RecordType, addresses: &Addresses, random: u32) -> Vec<Record> {
+    let record = |data| Record::from_rdata(owner.clone(), TTL, data);
+    let mut records: Vec<Record> = if kind == RecordType::A {
+        addresses.v4.iter().map(|ip| record(RData::A(A(*ip)))).collect()
+    } else {
+        addresses.v6.iter().map(|ip| record(RData::AAAA(AAAA(*ip)))).collect()
+    };
+    // A linear congruence is random enough to spread load.
+    let mut state = random;
+    for last in (1..records.len()).rev() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let range = u32::try_from(last + 1).unwrap_or(u32::MAX);
+        records.swap(last, usize::try_from((state >> 8) % range).unwrap_or(0));
+    }
+    records
+}
+
+/// A reply without answers.
+fn reply(query: &Message, code: ResponseCode) -> Message {
+    let mut reply = Message::response(query.metadata.id, query.metadata.op_code);
+    reply.metadata.recursion_desired = query.metadata.recursion_desired;
+    reply.metadata.recursion_available = true;
+    reply.metadata.response_code = code;
+    reply.queries.clone_from(&query.queries);
+    if query.edns.is_some() {
+        let mut edns = Edns::new();
+        edns.set_max_payload(PAYLOAD);
+        reply.edns = Some(edns);
+    }
+    reply
+}
+
+/// What is answered to what cannot be read: that, if it has a header and is no answer itself.
+fn malformed(message: &[u8]) -> Answer {
+    let (Some([high, low, flags, _]), true) = (message.first_chunk::<4>(), message.len() >= HEADER) else {
+        return Answer::Nothing;
+    };
+    if flags & 0x80 != 0 {
+        return Answer::Nothing;
+    }
+    let id = u16::from_be_bytes([*high, *low]);
+    let reply = Message::error_msg(id, OpCode::Query, ResponseCode::FormErr);
+    encode(reply, PLAIN_UDP).map_or(Answer::Nothing, Answer::Now)
+}
+
+/// The largest answer that a question takes.
+fn limit(query: &Message, carrier: Carrier) -> u16 {
+    match carrier {
+        Carrier::Tcp => TCP,
+        Carrier::Udp => query.edns.as_ref().map_or(PLAIN_UDP, |edns| edns.max_payload().max(PLAIN_UDP)),
+    }
+}
+
+/// The bytes of a message, with as many answers as fit; it says so if some are left out.
+fn encode(mut message: Message, limit: u16) -> Option<Vec<u8>> {
+    loop {
+        let bytes = message.to_vec().ok()?;
+        let answers = message.answers.len();
+        if bytes.len() <= usize::from(limit) || answers == 0 {
+            return Some(bytes);
+        }
+        // What fits of the average record, and always some fewer.
+        message.answers.truncate((answers * usize::from(limit) / bytes.len()).min(answers - 1));
+        message.metadata.truncation = true;
+    }
+}
+
+/// An answer of a resolver that fits: cut where it is too large.
+pub(super) fn fit(response: Vec<u8>, limit: u16) -> Option<Vec<u8>> {
+    if response.len() <= usize::from(limit) {
+        return Some(response);
+    }
+    let parsed = Message::from_vec(&response).ok()?;
+    let mut cut = parsed.truncate();
+    cut.metadata.message_type = MessageType::Response;
+    cut.to_vec().ok().filter(|bytes| bytes.len() <= usize::from(limit))
+}

@@ -1,0 +1,194 @@
+//! The sockets: questions come, answers go.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{Answer, Carrier, Question, answer};
+use super::forward::Forwarding;
+use super::table::NameTableSink;
+use super::{BeforeTable, DnsConfig};
+use crate::agent::random;
+
+/// Connections at a time. Programs ask over TCP only what does not fit a datagram.
+const CONNECTIONS: usize = 256;
+/// How long a connection may be silent.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long to wait after a socket failed, as when there are no files left.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Sockets that listen, to be served.
+#[derive(Debug)]
+pub struct DnsServer {
+    /// The datagram sockets.
+    udp: Vec<UdpSocket>,
+    /// The connection sockets.
+    tcp: Vec<TcpListener>,
+    /// What answers.
+    mind: Arc<Mind>,
+}
+
+/// What answers.
+#[derive(Debug)]
+struct Mind {
+    /// The table.
+    names: NameTableSink,
+    /// Those who know the rest.
+    forwarding: Forwarding,
+    /// What is done while there is no table.
+    before_table: BeforeTable,
+}
+
+impl DnsServer {
+    /// Listens; nothing is answered yet.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on.
+    pub async fn bind(config: DnsConfig, names: NameTableSink) -> io::Result<Self> {
+        let (mut udp, mut tcp, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        for address in &config.listen {
+            let listener = TcpListener::bind(address).await?;
+            // Where the port is any, both have the same.
+            let address = listener.local_addr()?;
+            udp.push(UdpSocket::bind(address).await?);
+            own.push(address);
+            tcp.push(listener);
+        }
+        let DnsConfig { listen: _, resolvers, parallel, timeout, before_table } = config;
+        let forwarding = Forwarding::new(&resolvers, &own, parallel, timeout);
+        Ok(Self { udp, tcp, mind: Arc::new(Mind { names, forwarding, before_table }) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.udp.iter().map(UdpSocket::local_addr).collect()
+    }
+}
+
+/// Answers until told to end.
+pub async fn serve(server: DnsServer, stop: CancellationToken) {
+    let DnsServer { udp, tcp, mind } = server;
+    let mut tasks = JoinSet::new();
+    for socket in udp {
+        tasks.spawn(datagrams(Arc::new(socket), mind.clone()));
+    }
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    for listener in tcp {
+        tasks.spawn(connections(listener, mind.clone(), room.clone()));
+    }
+    stop.cancelled().await;
+    tasks.shutdown().await;
+}
+
+impl Mind {
+    /// Thinks about a message.
+    fn think(&self, message: &[u8], carrier: Carrier) -> Answer {
+        let table = self.names.table();
+        let random = u32::from_be_bytes(random::bytes());
+        answer(message, carrier, table.as_deref(), random, self.before_table == BeforeTable::Forward)
+    }
+
+    /// Has others answer, unless the question is the agent's own.
+    async fn forward(&self, message: &[u8], peer: SocketAddr, question: Question) -> Vec<u8> {
+        if self.forwarding.is_own(message, peer) {
+            tracing::warn!("a question to the resolvers came back to the agent: its traffic is captured");
+            return question.failure;
+        }
+        self.forwarding.ask(message, question).await
+    }
+}
+
+/// Serves a datagram socket for ever. What is forwarded goes on beside.
+async fn datagrams(socket: Arc<UdpSocket>, mind: Arc<Mind>) {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    let mut forwarded = JoinSet::new();
+    loop {
+        while forwarded.try_join_next().is_some() {}
+        let (length, peer) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            Err(error) => {
+                // Also what an asker's port said of an earlier answer that nobody waited for.
+                tracing::debug!(%error, "a datagram socket fails");
+                if error.kind() != io::ErrorKind::ConnectionRefused {
+                    tokio::time::sleep(PAUSE).await;
+                }
+                continue;
+            }
+        };
+        let Some(message) = buffer.get(..length) else { continue };
+        match mind.think(message, Carrier::Udp) {
+            // An asker that is gone is no trouble of ours.
+            Answer::Now(answer) => drop(socket.send_to(&answer, peer).await),
+            Answer::Forward(question) => {
+                let (socket, mind, message) = (socket.clone(), mind.clone(), message.to_vec());
+                forwarded.spawn(async move {
+                    let answer = mind.forward(&message, peer, question).await;
+                    drop(socket.send_to(&answer, peer).await);
+                });
+            }
+            Answer::Nothing => {}
+        }
+    }
+}
+
+/// Accepts connections for ever.
+async fn connections(listener: TcpListener, mind: Arc<Mind>, room: Arc<Semaphore>) {
+    let mut open = JoinSet::new();
+    loop {
+        // Never closed.
+        let Ok(permit) = room.clone().acquire_owned().await else { return };
+        while open.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let mind = mind.clone();
+                open.spawn(async move {
+                    let _permit = permit;
+                    if let Err(error) = converse(stream, peer, &mind).await {
+                        tracing::debug!(%peer, %error, "a connection ended");
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::debug!(%error, "no connection could be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Answers one question of a connection after the other.
+async fn converse(mut stream: TcpStream, peer: SocketAddr, mind: &Mind) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let slow = |_| io::Error::from(io::ErrorKind::TimedOut);
+    loop {
+        let read = async {
+            let length = stream.read_u16().await?;
+            let mut message = vec![0; usize::from(length)];
+            stream.read_exact(&mut message).await?;
+            io::Result::Ok(message)
+        };
+        let message = match tokio::time::timeout(SILENCE, read).await.map_err(slow)? {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            message => message?,
+        };
+        let answer = match mind.think(&message, Carrier::Tcp) {
+            Answer::Now(answer) => answer,
+            Answer::Forward(question) => mind.forward(&message, peer, question).await,
+            Answer::Nothing => return Ok(()),
+        };
+        let length = u16::try_from(answer.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let mut framed = length.to_be_bytes().to_vec();
+        framed.extend_from_slice(&answer);
+        tokio::time::timeout(SILENCE, stream.write_all(&framed)).await.map_err(slow)??;
+    }
+}
