@@ -13,6 +13,10 @@
     reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
 )]
 
+#[path = "../fuzz/entries/probe_spec.rs"]
+mod probe_spec;
+#[path = "../fuzz/entries/prometheus_text.rs"]
+mod prometheus_text;
 #[path = "../fuzz/entries/yaml_to_xds.rs"]
 mod yaml_to_xds;
 
@@ -29,7 +33,7 @@ macro_rules! targets {
     };
 }
 
-targets! { yaml_to_xds }
+targets! { probe_spec, prometheus_text, yaml_to_xds }
 
 /// The longest that one input may take, on a slow machine and not optimised.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -9,7 +9,10 @@ mod remote;
 mod runtime;
 mod service_name;
 mod stats;
+mod template;
 mod tracing;
+
+pub use template::{TemplateError, render};
 
 use serde_json::{Map, Value, json};
 

@@ -3,29 +3,49 @@
 //! ```text
 //! command, environment, files, cloud ─▶ config ─▶ node ─▶ bootstrap ─▶ Envoy ─┐
 //!                                                                             ├─▶ exit code
-//!   SIGTERM, SIGINT, /drain, /quitquitquit ─▶ orders ─────────────────────────┘
+//!   SIGTERM, SIGINT, /drain, /quitquitquit, changed files ─▶ orders ──────────┘
+//!                  │
+//!   status server ─┘    secrets, SDS, xDS proxy, DNS, health, modules: tasks beside it, ended when Envoy has
 //! ```
 
 mod files;
+mod names;
 mod prepare;
+mod services;
 mod signals;
+mod status;
+mod watch;
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::command::ProxyCommand;
-use super::envoy_life::{AdminApi, DrainPlan, Ended, Launch, keep};
+use super::dns::NameTableSink;
+use super::envoy_life::{AdminApi, DrainPlan, Ended, Launch, Order, keep};
+use super::services::{self as parts, Services, ServicesError};
+use super::status_server::{self, Condition};
 use super::variables::Variables;
+use crate::security::Clock;
 use prepare::Prepared;
 
 /// The most orders that wait for Envoy's keeper. More than a few mean that somebody repeats himself.
 const ORDERS: usize = 16;
+/// How long the parts have to end once Envoy has.
+const FAREWELL: Duration = Duration::from_secs(5);
 
-/// What the process that runs the agent knows of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the process that runs the agent gives it.
+#[derive(Clone, Debug)]
 pub struct Surroundings {
     /// Words that start a program which ends with the agent.
     pub launcher: Vec<String>,
+    /// Tells the time.
+    pub clock: Clock,
 }
 
 /// Why the agent cannot run.
@@ -34,6 +54,15 @@ pub enum RunError {
     /// Something it is made of is missing or wrong.
     #[error(transparent)]
     Prepare(#[from] prepare::PrepareError),
+    /// Settings of its parts are wrong.
+    #[error(transparent)]
+    Plan(#[from] services::ServicesPlanError),
+    /// A part does not start.
+    #[error(transparent)]
+    Services(#[from] ServicesError),
+    /// There is no status server.
+    #[error(transparent)]
+    Status(#[from] status::StatusError),
     /// The kernel does not tell of signals.
     #[error("signals cannot be taken")]
     Signals(#[source] std::io::Error),
@@ -42,28 +71,38 @@ pub enum RunError {
     Start(#[source] std::io::Error),
 }
 
-/// Runs until Envoy has ended, or the agent was told to end; gives the exit code.
+/// Runs until Envoy has ended, or the agent was told to end; gives the exit code. It is to be run on a thread that lasts as
+/// long as the agent, as the kernel ends Envoy with the thread that started it.
 ///
 /// # Errors
 /// When the agent cannot start.
 pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &Surroundings) -> Result<i32, RunError> {
     let (give, mut orders) = mpsc::channel(ORDERS);
-    let mut tasks = JoinSet::new();
-    tasks.spawn(signals::orders(signals::Signals::take().map_err(RunError::Signals)?, give.clone()));
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let signals = signals::Signals::take().map_err(RunError::Signals)?;
+    tasks.spawn(stop.clone().run_until_cancelled_owned(signals::orders(signals, give.clone())));
     let prepared = Prepared::new(command, variables).await?;
-    if command.settings.disable_envoy {
-        // Orders other than those that end the agent have nobody to go to.
-        while let Some(order) = orders.recv().await {
-            if matches!(order, super::envoy_life::Order::Terminate | super::envoy_life::Order::Quit) {
-                break;
-            }
+    let plan = services::plan(&prepared, variables)?;
+    let Services { names, failures, .. } = parts::start(plan, surroundings.clock, &tasks, &stop).await?;
+    tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
+    serve_status(&prepared, variables, names, &give, (&tasks, &stop)).await?;
+    let watched = watch::watched(&prepared);
+    let ended = if prepared.settings.disable_envoy {
+        wait_for_end(&mut orders).await
+    } else {
+        let restarting = watch::restart_on_change(watched, &prepared, variables, give);
+        let (launch, plan) = (launch(&prepared, variables, surroundings), drain_plan(&prepared));
+        tokio::select! {
+            ended = keep(launch, &plan, &mut orders) => ended.map_err(RunError::Start)?,
+            () = restarting => pending().await,
         }
-        return Ok(0);
-    }
-    let launch = launch(&prepared, variables, surroundings);
-    let ended = keep(launch, &drain_plan(&prepared), &mut orders).await.map_err(RunError::Start)?;
+    };
     prepared.clean_up();
-    tasks.shutdown().await;
+    stop.cancel();
+    tasks.close();
+    if timeout(FAREWELL, tasks.wait()).await.is_err() {
+        tracing::warn!("not all parts ended in time");
+    }
     Ok(match ended {
         Ended::Told => 0,
         Ended::ByItself(code) => {
@@ -71,6 +110,56 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &S
             code
         }
     })
+}
+
+/// Starts the status server, unless its port is 0.
+async fn serve_status(
+    prepared: &Prepared,
+    variables: &Variables,
+    table_source: Option<NameTableSink>,
+    give: &mpsc::Sender<Order>,
+    (tasks, stop): (&TaskTracker, &CancellationToken),
+) -> Result<(), RunError> {
+    let Some(port) = u16::try_from(prepared.config.status_port).ok().filter(|port| *port != 0) else { return Ok(()) };
+    let conditions: Vec<Condition> = table_source
+        .clone()
+        .map(|source| {
+            let ready = move || match source.table() {
+                Some(_) => Ok(()),
+                None => Err("the control plane has sent no table of names yet".to_owned()),
+            };
+            Arc::new(ready) as Condition
+        })
+        .into_iter()
+        .collect();
+    let table = Arc::new(move || table_source.as_ref()?.wire().map(|table| names::to_json(&table)));
+    let config = status::config(prepared, variables, port, conditions, table, give.clone())?;
+    let listener = status::listen(port).await?;
+    let give = give.clone();
+    let serving = async move {
+        if let Err(error) = status_server::serve(listener, config).await {
+            tracing::error!(%error, "the status server failed");
+            // Without it the pod can never again be found healthy.
+            let _ = give.send(Order::Terminate).await;
+        }
+    };
+    tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
+    Ok(())
+}
+
+/// Ends the agent when one of its parts fails: Envoy would get nothing new any more.
+async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::Sender<Order>) {
+    if let Some(part) = failures.recv().await {
+        tracing::error!(part, "a part of the agent failed");
+        let _ = give.send(Order::Terminate).await;
+    }
+    pending().await
+}
+
+/// Waits until told to end. Other orders have nobody to go to.
+async fn wait_for_end(orders: &mut mpsc::Receiver<Order>) -> Ended {
+    while let Some(Order::Drain | Order::Restart(_)) = orders.recv().await {}
+    Ended::Told
 }
 
 /// How Envoy is started.

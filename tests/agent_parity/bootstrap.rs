@@ -66,7 +66,7 @@ fn make(case: &Value) -> anyhow::Result<Value> {
         config: &config,
         labels: Some(&labels),
         annotations: Some(&annotations),
-        platform: &Platform::default(),
+        platform: &Platform::of_variables(&variables).unwrap_or_default(),
         credential_socket: false,
         serves_only_files: false,
     })?;

@@ -16,7 +16,7 @@ pub(super) fn limit(input: &BootstrapInput<'_>) -> Value {
 }
 
 /// The limit: as the config sets it, else proxy metadata, else the runtime value of old; else there is none.
-fn most(input: &BootstrapInput<'_>) -> i64 {
+pub(super) fn most(input: &BootstrapInput<'_>) -> i64 {
     let config = input.config;
     let settings = config.connection_settings.as_ref();
     let set = settings.and_then(|settings| settings.global_downstream_connection_limit).filter(|limit| *limit > 0);

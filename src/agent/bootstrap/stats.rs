@@ -61,7 +61,7 @@ pub(super) fn config(input: &BootstrapInput<'_>) -> Value {
 }
 
 /// The tags that users add, each once.
-fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
+pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
     let annotated = annotation(input, "extraStatTags").unwrap_or_default().split(',');
     let all = input.config.extra_stat_tags.iter().map(String::as_str).chain(annotated);
     let mut tags: Vec<String> = Vec::new();
@@ -75,24 +75,38 @@ fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
 
 /// What metrics are kept by.
 fn patterns(input: &BootstrapInput<'_>) -> Vec<Value> {
-    let matcher = input.config.proxy_stats_matcher.clone().unwrap_or_default();
-    let mut suffixes = SUFFIXES.to_vec();
-    if input.settings.exit_on_zero_active_connections {
-        suffixes.push(ACTIVE_CONNECTIONS);
-    }
     let prefix = |text: String| json!({ "prefix": text });
-    let mut patterns = vec![prefix("reporter=".to_owned())];
-    if discovers_metadata(input) {
-        patterns.push(prefix("workload_discovery".to_owned()));
+    let discovery = discovers_metadata(input).then(|| "workload_discovery".to_owned());
+    let first = ["reporter=".to_owned()].into_iter().chain(discovery).chain(prefixes(input)).map(prefix);
+    let suffixes = suffixes(input).into_iter().map(|text| json!({ "suffix": text }));
+    let regexps = regexps(input).into_iter().map(|text| json!({ "safe_regex": { "regex": text } }));
+    let last = ["component", "istio"].map(|text| prefix(text.to_owned()));
+    first.chain(suffixes).chain(regexps).chain(last).collect()
+}
+
+/// The prefixes that are kept.
+pub(super) fn prefixes(input: &BootstrapInput<'_>) -> Vec<String> {
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_prefixes);
+    wanted(input, "statsInclusionPrefixes", configured, &PREFIXES)
+}
+
+/// The suffixes that are kept.
+pub(super) fn suffixes(input: &BootstrapInput<'_>) -> Vec<String> {
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_suffixes);
+    let mut required = SUFFIXES.to_vec();
+    if input.settings.exit_on_zero_active_connections {
+        required.push(ACTIVE_CONNECTIONS);
     }
-    let prefixes = wanted(input, "statsInclusionPrefixes", &matcher.inclusion_prefixes, &PREFIXES);
-    patterns.extend(prefixes.into_iter().map(prefix));
-    let suffixes = wanted(input, "statsInclusionSuffixes", &matcher.inclusion_suffixes, &suffixes);
-    patterns.extend(suffixes.into_iter().map(|text| json!({ "suffix": text })));
-    let regexes = wanted(input, "statsInclusionRegexps", &matcher.inclusion_regexps, &[PATTERN]);
-    patterns.extend(regexes.into_iter().map(|text| json!({ "safe_regex": { "regex": text } })));
-    patterns.extend(["component", "istio"].map(|text| prefix(text.to_owned())));
-    patterns
+    wanted(input, "statsInclusionSuffixes", configured, &required)
+}
+
+/// The patterns that are kept by.
+pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_regexps);
+    wanted(input, "statsInclusionRegexps", configured, &[PATTERN])
 }
 
 /// What users want kept, by annotation or else by config, and what must be. `{pod_ip}` stands for each address.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::files;
-use crate::agent::bootstrap::{self, BootstrapError, BootstrapInput};
+use crate::agent::bootstrap::{self, BootstrapError, BootstrapInput, TemplateError};
 use crate::agent::command::ProxyCommand;
 use crate::agent::downward_api::{ANNOTATIONS_FILE, LABELS_FILE};
 use crate::agent::envoy_arguments::{envoy_arguments, override_json};
@@ -11,12 +11,23 @@ use crate::agent::envoy_features::Features;
 use crate::agent::go_path;
 use crate::agent::grpc_bootstrap::grpc_bootstrap;
 use crate::agent::host;
-use crate::agent::node::{Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
+use crate::agent::node::{AddressMode, Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
 use crate::agent::platform::Platform;
 use crate::agent::proxy_config::{self, ConfigSources, ProxyConfigError};
 use crate::agent::settings::Settings;
+use crate::agent::socket;
 use crate::agent::variables::Variables;
 use crate::api::mesh::ProxyConfig;
+
+/// Where sockets with the workload's certificate are.
+const WORKLOAD_SOCKETS: &str = "./var/run/secrets/workload-spiffe-uds";
+/// The name of the agent's own.
+const OWN_SOCKET: &str = "socket";
+/// The socket from which secrets of other names come, if somebody serves it.
+const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
+
+/// Where Istio's images have the template that the built-in bootstrap is the same as.
+const BUILT_IN_TEMPLATE: &str = "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json";
 
 /// What Envoy is started with.
 #[derive(Clone, Debug)]
@@ -29,6 +40,10 @@ pub(super) struct Prepared {
     pub(super) settings: Settings,
     /// Envoy's arguments.
     pub(super) arguments: Vec<String>,
+    /// The path of the bootstrap.
+    pub(super) bootstrap: String,
+    /// Whether somebody else serves the workload's own certificate, as SPIRE does.
+    pub(super) serves_only_files: bool,
     /// The bootstrap that was written, if it is the agent's own.
     written: Option<String>,
 }
@@ -47,12 +62,18 @@ pub enum PrepareError {
     /// There is no effective config.
     #[error(transparent)]
     Config(#[from] ProxyConfigError),
+    /// Somebody else was to serve the workload's certificate, and does not.
+    #[error("nobody serves {0}, which WORKLOAD_IDENTITY_SOCKET_FILE names")]
+    Socket(String),
     /// The node cannot be described.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
     /// There is no bootstrap.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
+    /// The user's own template makes none.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
 }
 
 /// A fault of a file.
@@ -87,7 +108,11 @@ impl Prepared {
             namespace: variables.text("POD_NAMESPACE").to_owned(),
             domain: command.domain.clone(),
         };
+        let serves_only_files = served_by_others(&settings).await?;
         tracing::info!(id = identity.id(), addresses = %identity.addresses, "who the proxy is");
+        let resolv_conf = files::text(host::RESOLV_CONF).ok().flatten().unwrap_or_default();
+        let v6 = identity.addresses.mode() != AddressMode::V4;
+        let platform = Platform::discover(variables, v6, &resolv_conf).await;
         let node = Node::gather(&MetadataInput {
             identity: &identity,
             variables,
@@ -95,20 +120,19 @@ impl Prepared {
             config: &config,
             labels: labels.as_ref(),
             annotations: annotations.as_ref(),
-            platform: &Platform::default(),
-            credential_socket: Path::new("./var/run/secrets/credential-uds/socket").exists(),
-            serves_only_files: false,
+            platform: &platform,
+            credential_socket: socket::is_served(Path::new(CREDENTIAL_SOCKET)).await,
+            serves_only_files,
         })?;
         write_grpc_bootstrap(&node, &config, &settings)?;
         let (path, written) = write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
         let over = over(&settings);
         let arguments = envoy_arguments(&config, &settings, &identity.addresses, &path, over.as_deref());
-        Ok(Self { identity, config, settings, arguments, written })
+        Ok(Self { identity, config, settings, arguments, bootstrap: path, serves_only_files, written })
     }
 
     /// The loopback address on which Envoy and the agent meet.
     pub(super) fn localhost(&self) -> &'static str {
-        use crate::agent::node::AddressMode;
         if self.identity.addresses.mode() == AddressMode::V6 { "::1" } else { "127.0.0.1" }
     }
 
@@ -127,6 +151,19 @@ impl Prepared {
     }
 }
 
+/// Whether somebody else already serves the workload's certificate. A socket of another name than ours must be.
+async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
+    let name = &settings.workload_identity_socket;
+    let path = format!("{WORKLOAD_SOCKETS}/{name}");
+    let served = socket::is_served(Path::new(&path)).await;
+    if served {
+        tracing::info!(path, "somebody else serves the workload's certificate: only files are served here");
+    } else if name != OWN_SOCKET {
+        return Err(PrepareError::Socket(path));
+    }
+    Ok(served)
+}
+
 /// Writes Envoy's bootstrap, unless the user brought one; gives its path, and again if it is the agent's own.
 async fn write_bootstrap(
     node: &Node,
@@ -141,13 +178,28 @@ async fn write_bootstrap(
     let wanted = node.id.starts_with("waypoint~") || node.flag("METADATA_DISCOVERY");
     let features = if wanted { Features::ask(Path::new(&config.binary_path)).await } else { Features::ISTIO };
     let input = BootstrapInput { node, addresses, config, settings, features: &features };
-    let bootstrap = bootstrap::bootstrap(&input)?;
     for side in bootstrap::side_files(config) {
         files::write(&side.path, side.content.as_bytes()).map_err(file(&side.path))?;
     }
-    let path = go_path::join(&config.config_path, "envoy-rev.json");
-    files::write(&path, bootstrap.to_string().as_bytes()).map_err(file(&path))?;
+    let template = template(config, settings);
+    let text = match &template {
+        None => bootstrap::bootstrap(&input)?.to_string(),
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(file(path))?;
+            bootstrap::render(&text, &input)?
+        }
+    };
+    let yaml = template.is_some_and(|path| path.ends_with(".yaml") || path.ends_with(".yaml.tmpl"));
+    let path = go_path::join(&config.config_path, if yaml { "envoy-rev.yaml" } else { "envoy-rev.json" });
+    files::write(&path, text.as_bytes()).map_err(file(&path))?;
     Ok((path.clone(), Some(path)))
+}
+
+/// The user's own template; `None` for the built-in bootstrap, also where Istio's own template is named.
+fn template(config: &ProxyConfig, settings: &Settings) -> Option<String> {
+    let named = [&settings.bootstrap_template, &config.proxy_bootstrap_template_path];
+    let path = named.into_iter().find(|path| !path.is_empty())?;
+    (go_path::join("/", path) != BUILT_IN_TEMPLATE).then(|| path.clone())
 }
 
 /// Writes the bootstrap of proxyless gRPC, where one is wanted.
@@ -162,7 +214,7 @@ fn write_grpc_bootstrap(node: &Node, config: &ProxyConfig, settings: &Settings) 
 }
 
 /// What is laid over the bootstrap, as JSON. What cannot be read is told of and passed over, as pilot-agent has it.
-fn over(settings: &Settings) -> Option<String> {
+pub(super) fn over(settings: &Settings) -> Option<String> {
     let path = &settings.bootstrap_override;
     if path.is_empty() {
         return None;

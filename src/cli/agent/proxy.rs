@@ -12,8 +12,10 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     super::start_log(&command.log_output_level, command.settings.log_json)?;
     // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    #[expect(clippy::disallowed_methods, reason = "this is where the clock is handed out")]
+    let clock = std::time::SystemTime::now;
     let launcher = launcher().context("the agent's own program cannot be found")?;
-    Ok(runtime.block_on(run::run(&command, variables, &Surroundings { launcher }))?)
+    Ok(runtime.block_on(run::run(&command, variables, &Surroundings { launcher, clock }))?)
 }
 
 /// What starts a program that ends with the agent: the agent's own program, and words before the other's.

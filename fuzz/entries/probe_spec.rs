@@ -1,0 +1,25 @@
+//! The application's probes, its scrape targets and the pod's labels, as files and variables of the pod hold them.
+
+use navarch::agent::downward_api;
+use navarch::agent::status_server::{Probes, ScrapeConfig};
+
+/// Runs one text through.
+///
+/// # Panics
+/// When a port of the mesh would be scraped.
+pub fn run(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    if let Ok(probes) = Probes::parse(&text) {
+        assert!(probes.get("/etc/passwd").is_none(), "only paths of probes are answered");
+    }
+    if let Ok(Some(scrape)) = ScrapeConfig::parse(&text, 15020) {
+        assert!(!scrape.targets.is_empty());
+        for target in scrape.targets {
+            assert!(target.port != 15020 && target.port != 15090 && target.path.starts_with('/'));
+        }
+    }
+    for value in downward_api::parse(&text).into_iter().flatten() {
+        assert!(!value.0.contains('='), "a key ends where its value begins");
+    }
+    let _ = downward_api::host_and_port(&text);
+}

@@ -1,0 +1,8 @@
+//! Probes, scrape targets and labels.
+
+#![no_main]
+
+#[path = "../entries/probe_spec.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

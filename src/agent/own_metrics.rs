@@ -1,0 +1,87 @@
+//! The agent's own metrics, under pilot-agent's names.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The size of the kernel's pages, which holds on every machine that Envoy is built for with 4 KiB pages.
+const PAGE: u64 = 4096;
+/// Ticks in a second, as the kernel shows times to programs.
+const TICKS: f64 = 100.0;
+
+/// What is counted.
+#[derive(Debug, Default)]
+pub struct OwnMetrics {
+    /// Scrapes of merged metrics.
+    scrapes: AtomicU64,
+}
+
+impl OwnMetrics {
+    /// Counts a scrape, and gives all metrics in Prometheus' text format.
+    #[must_use]
+    pub fn scrape(&self) -> String {
+        let scrapes = self.scrapes.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut text = String::new();
+        counter(&mut text, "istio_agent_scrapes_total", "The total number of scrapes.", "counter", scrapes as f64);
+        let process = Process::read();
+        let values = [
+            ("resident_memory_bytes", "Resident memory size in bytes.", "gauge", process.resident),
+            ("cpu_seconds_total", "Total user and system CPU time spent in seconds.", "counter", process.cpu),
+            ("open_fds", "Number of open file descriptors.", "gauge", process.files),
+        ];
+        for (name, help, kind, value) in values {
+            if let Some(value) = value {
+                counter(&mut text, &format!("istio_agent_process_{name}"), help, kind, value);
+            }
+        }
+        text
+    }
+}
+
+/// Writes one metric.
+fn counter(text: &mut String, name: &str, help: &str, kind: &str, value: f64) {
+    // Writing to a `String` never fails.
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}");
+}
+
+/// What the kernel knows of the process.
+struct Process {
+    /// Memory in use, in bytes.
+    resident: Option<f64>,
+    /// CPU time so far, in seconds.
+    cpu: Option<f64>,
+    /// Open files.
+    files: Option<f64>,
+}
+
+impl Process {
+    /// Reads it.
+    fn read() -> Self {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // The name in brackets may hold anything; user and system time are the 12th and 13th fields after it.
+        let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+        let ticks = |place: usize| fields.get(place).and_then(|ticks| ticks.parse::<f64>().ok());
+        Self {
+            resident: pages.map(|pages| (pages * PAGE) as f64),
+            cpu: ticks(11).zip(ticks(12)).map(|(user, system)| (user + system) / TICKS),
+            files: std::fs::read_dir("/proc/self/fd").ok().map(|files| files.count() as f64),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OwnMetrics;
+
+    #[test]
+    fn scrapes_are_counted_and_the_process_is_told_of() {
+        let metrics = OwnMetrics::default();
+        assert!(metrics.scrape().contains("\nistio_agent_scrapes_total 1\n"));
+        let second = metrics.scrape();
+        assert!(second.contains("\nistio_agent_scrapes_total 2\n"));
+        for name in ["resident_memory_bytes", "cpu_seconds_total", "open_fds"] {
+            assert!(second.contains(&format!("\nistio_agent_process_{name} ")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! A stock Envoy with the agent beside it: it becomes ready on identity and configuration of a real control plane, and ends
+//! with the agent, whatever ends it.
+//!
+//! Needs Envoy from `make tools`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly, and reads where programs are from the environment"
+)]
+
+#[path = "secure/client.rs"]
+#[allow(dead_code, reason = "the test of the secure port uses the rest")]
+mod client;
+#[path = "secure/issuer.rs"]
+mod issuer;
+#[path = "agent_life/pod.rs"]
+mod pod;
+#[path = "secure/server.rs"]
+#[allow(dead_code, reason = "the test of the secure port uses the rest")]
+mod server;
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use tokio::time::Instant;
+
+use pod::Pod;
+use server::Server;
+
+/// A service whose cluster tells that configuration has come.
+const MESH: &str = "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {name: bank, namespace: shop}\n\
+    spec: {hosts: [bank.example], addresses: [10.9.9.9], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC,\n\
+    endpoints: [{address: 127.0.0.1}]}\n";
+
+#[tokio::test]
+async fn envoy_gets_ready_by_the_agent_and_drains_when_the_agent_is_told_to_end() -> Result<()> {
+    let server = Server::with_mesh(MESH).await?;
+    let mut pod = Pod::start(&server, &[])?;
+    pod.wait_ready().await?;
+    ensure!(pod.get(pod.envoy_status, "/healthz/ready").await?.0 == 200, "readiness comes through Envoy too");
+    let clusters = pod.get(pod.admin, "/clusters").await?.1;
+    ensure!(clusters.contains("outbound|80||bank.example"), "configuration came: {clusters}");
+    let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
+    for name in ["istio_agent_scrapes_total 1", "envoy_server_live"] {
+        ensure!(metrics.contains(name), "{name} is missing");
+    }
+    ensure!(pod.processes() == 1, "one Envoy");
+    let start = Instant::now();
+    let code = pod.stop().await?;
+    ensure!(code == 0 && start.elapsed() >= Duration::from_secs(1), "it drained for a second: {code}");
+    ensure!(pod.processes() == 0, "nothing is left");
+    ensure!(!pod.has_bootstrap(), "its bootstrap is gone");
+    Ok(())
+}
+
+#[tokio::test]
+async fn envoy_does_not_outlive_an_agent_that_is_killed() -> Result<()> {
+    let server = Server::with_mesh(MESH).await?;
+    let mut pod = Pod::start(&server, &[])?;
+    pod.wait_ready().await?;
+    pod.kill()?;
+    for _ in 0..200 {
+        if pod.processes() == 0 {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("Envoy is still there");
+}
+
+#[tokio::test]
+async fn the_agent_ends_with_envoys_code_and_at_once_when_asked_over_http() -> Result<()> {
+    let server = Server::with_mesh(MESH).await?;
+    let mut pod = Pod::start(&server, &[("ISTIO_META_DNS_CAPTURE", "true")])?;
+    pod.wait_ready().await?;
+    ensure!(pod.get(pod.status, "/debug/ndsz").await?.1.contains("bank.example"), "the table of names came");
+    let start = Instant::now();
+    pod.post(pod.status, "/quitquitquit").await?;
+    ensure!(pod.end().await? == 0 && start.elapsed() < Duration::from_secs(1), "it did not drain");
+
+    let mut pod = Pod::start(&server, &[])?;
+    pod.wait_ready().await?;
+    pod.signal_envoy("SEGV")?;
+    ensure!(pod.end().await? == 139, "the code of a crash is told");
+    ensure!(pod.processes() == 0, "nothing is left");
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! A folder that stands for a pod's file system, with an agent in it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Result, bail, ensure};
+use navarch::agent::local_http::Question;
+use navarch_testkit::{envoy, ports};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::time::{Instant, sleep};
+
+use crate::server::Server;
+
+/// How long Envoy may take to be ready, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// An agent, and where it is asked.
+pub(crate) struct Pod {
+    /// The agent.
+    agent: Child,
+    /// Its working directory.
+    folder: TempDir,
+    /// The agent's status port.
+    pub(crate) status: u16,
+    /// Envoy's admin port.
+    pub(crate) admin: u16,
+    /// Envoy's readiness port.
+    pub(crate) envoy_status: u16,
+}
+
+impl Pod {
+    /// Starts an agent as service account `web` of namespace `shop`.
+    pub(crate) fn start(server: &Server, variables: &[(&str, &str)]) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let file = |path: &str, text: &str| -> Result<()> {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().unwrap())?;
+            Ok(fs::write(path, text)?)
+        };
+        file("var/run/secrets/istio/root-cert.pem", &server.root())?;
+        file("var/run/secrets/tokens/istio-token", &server.issuer.token(json!({})))?;
+        file("etc/istio/pod/labels", "app=\"web\"\n")?;
+        let (status, admin, envoy_status) = (ports::free()?, ports::free()?, ports::free()?);
+        let config = json!({
+            "discoveryAddress": server.secure.to_string(), "binaryPath": envoy::program(), "statusPort": status,
+            "proxyAdminPort": admin, "terminationDrainDuration": "1s", "concurrency": 1,
+        });
+        let log = fs::File::create(folder.path().join("log"))?;
+        let agent = Command::new(env!("CARGO_BIN_EXE_navarch"))
+            .args(["agent", "proxy", "sidecar", "--proxyLogLevel=info"])
+            .current_dir(folder.path())
+            .env("PROXY_CONFIG", config.to_string())
+            .env("POD_NAME", "web-1")
+            .env("POD_NAMESPACE", "shop")
+            .env("SERVICE_ACCOUNT", "web")
+            .env("INSTANCE_IP", "127.0.0.1")
+            .env("ISTIOD_SAN", "istiod.istio-system.svc")
+            .env("ISTIO_META_CLUSTER_ID", "Kubernetes")
+            .env("ISTIO_META_INTERCEPTION_MODE", "NONE")
+            .env("DNS_PROXY_ADDR", format!("127.0.0.1:{}", ports::free()?))
+            .env("ENVOY_STATUS_PORT", envoy_status.to_string())
+            .env("ENVOY_PROMETHEUS_PORT", ports::free()?.to_string())
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        Ok(Self { agent, folder, status, admin, envoy_status })
+    }
+
+    /// Waits until the agent says that all is ready.
+    pub(crate) async fn wait_ready(&mut self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        while self.get(self.status, "/healthz/ready").await.ok().map(|answer| answer.0) != Some(200) {
+            if let Some(status) = self.agent.try_wait()? {
+                bail!("the agent ended with {status}:\n{}", self.log());
+            }
+            ensure!(Instant::now() < end, "not ready:\n{}", self.log());
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// What agent and Envoy have logged.
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// Status and body of a page.
+    pub(crate) async fn get(&self, port: u16, path: &str) -> Result<(u16, String)> {
+        let answer = Question::get("127.0.0.1", port, path, Duration::from_secs(5)).ask().await?;
+        Ok((answer.status.as_u16(), String::from_utf8_lossy(&answer.body).into_owned()))
+    }
+
+    /// Has something done.
+    pub(crate) async fn post(&self, port: u16, path: &str) -> Result<()> {
+        let answer = Question::post("127.0.0.1", port, path, Duration::from_secs(5)).ask().await?;
+        ensure!(answer.status == 200, "{path}: {}", answer.status);
+        Ok(())
+    }
+
+    /// The ids of Envoys in this pod.
+    fn envoys(&self) -> Vec<u32> {
+        let folder = fs::canonicalize(self.folder.path()).unwrap();
+        let entries =
+            fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        let link = |pid: u32, name: &str| fs::read_link(Path::new("/proc").join(pid.to_string()).join(name)).ok();
+        let envoy: PathBuf = fs::canonicalize(envoy::program()).unwrap();
+        let here =
+            |pid: &u32| link(*pid, "cwd").as_ref() == Some(&folder) && link(*pid, "exe").as_ref() == Some(&envoy);
+        entries.filter(here).collect()
+    }
+
+    /// How many Envoys are in this pod.
+    pub(crate) fn processes(&self) -> usize {
+        self.envoys().len()
+    }
+
+    /// Whether the bootstrap is there.
+    pub(crate) fn has_bootstrap(&self) -> bool {
+        self.folder.path().join("etc/istio/proxy/envoy-rev.json").exists()
+    }
+
+    /// Asks the agent to end and gives its exit code.
+    pub(crate) async fn stop(&mut self) -> Result<i32> {
+        signal(self.agent.id(), "TERM")?;
+        self.end().await
+    }
+
+    /// Kills the agent.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.agent.kill()?;
+        self.agent.wait()?;
+        Ok(())
+    }
+
+    /// Sends Envoy a signal.
+    pub(crate) fn signal_envoy(&self, name: &str) -> Result<()> {
+        self.envoys().into_iter().try_for_each(|pid| signal(pid, name))
+    }
+
+    /// Waits for the agent's end and gives its exit code.
+    pub(crate) async fn end(&mut self) -> Result<i32> {
+        let end = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(status) = self.agent.try_wait()? {
+                return Ok(status.code().unwrap_or(-1));
+            }
+            ensure!(Instant::now() < end, "the agent does not end:\n{}", self.log());
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // Fails only where it has ended already.
+        drop(self.agent.kill());
+        drop(self.agent.wait());
+    }
+}
+
+/// Sends a signal by name.
+fn signal(pid: u32, name: &str) -> Result<()> {
+    let status = Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()).status()?;
+    ensure!(status.success(), "{pid} cannot be sent SIG{name}");
+    Ok(())
+}
