@@ -13,10 +13,14 @@
     reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
 )]
 
+#[path = "../fuzz/entries/dns_packet.rs"]
+mod dns_packet;
 #[path = "../fuzz/entries/probe_spec.rs"]
 mod probe_spec;
 #[path = "../fuzz/entries/prometheus_text.rs"]
 mod prometheus_text;
+#[path = "../fuzz/entries/wasm_image.rs"]
+mod wasm_image;
 #[path = "../fuzz/entries/yaml_to_xds.rs"]
 mod yaml_to_xds;
 
@@ -33,7 +37,7 @@ macro_rules! targets {
     };
 }
 
-targets! { probe_spec, prometheus_text, yaml_to_xds }
+targets! { dns_packet, probe_spec, prometheus_text, wasm_image, yaml_to_xds }
 
 /// The longest that one input may take, on a slow machine and not optimised.
 const LIMIT: Duration = Duration::from_secs(5);

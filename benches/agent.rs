@@ -1,0 +1,217 @@
+//! What the agent costs: an answer of its DNS server, and a push of 1,000 clusters that passes through it.
+
+#![allow(
+    missing_docs,
+    clippy::missing_docs_in_private_items,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "the macros of criterion write functions without docs, and a bench that fails must say so"
+)]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hickory_proto::op::{Message, MessageType, OpCode, Query};
+use hickory_proto::rr::{Name, RecordType};
+use navarch::agent::ads::{self, AdsConfig};
+use navarch::agent::dns::{
+    self, Answer, BeforeTable, Carrier, DnsConfig, DnsServer, NameTableSink, Table, TableConfig, answer,
+};
+use navarch::agent::socket;
+use navarch::agent::upstream::{Transport, Upstream, UpstreamConfig};
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use navarch_proto::istio::networking::nds::v1::NameTable;
+use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Endpoint;
+use tonic::{Request, Response, Status, Streaming};
+
+/// Hosts in the table.
+const HOSTS: usize = 10_000;
+/// Clusters in a push, and the bytes of one as a sidecar gets it.
+const CLUSTERS: (usize, usize) = (1_000, 1_200);
+
+fn wire() -> NameTable {
+    let host = |number: usize| {
+        let info = NameInfo {
+            ips: vec![format!("10.{}.{}.1", number / 250, number % 250)],
+            registry: "Kubernetes".to_owned(),
+            shortname: format!("svc-{number}"),
+            namespace: "shop".to_owned(),
+            ..NameInfo::default()
+        };
+        (format!("svc-{number}.shop.svc.cluster.local"), info)
+    };
+    NameTable { table: (0..HOSTS).map(host).collect() }
+}
+
+fn config() -> TableConfig {
+    let search = vec!["shop.svc.cluster.local".to_owned()];
+    TableConfig { namespace: "shop".to_owned(), domain: "shop.svc.cluster.local".to_owned(), search }
+}
+
+fn question(name: &str) -> Vec<u8> {
+    let mut message = Message::new(7, MessageType::Query, OpCode::Query);
+    message.add_query(Query::query(Name::from_ascii(name).unwrap(), RecordType::A));
+    message.to_vec().unwrap()
+}
+
+fn names(c: &mut Criterion) {
+    let (wire, config) = (wire(), config());
+    c.bench_function("name table of 10,000 hosts made ready", |b| b.iter(|| Table::new(&wire, &config)));
+    let table = Table::new(&wire, &config);
+    for (what, name) in [
+        ("answer", "svc-4711.shop.svc.cluster.local."),
+        ("answer for an alias", "svc-4711.shop.svc.cluster.local.shop.svc.cluster.local."),
+        ("a name that is forwarded", "www.example.com."),
+    ] {
+        let bytes = question(name);
+        c.bench_function(what, |b| {
+            b.iter(|| {
+                let answered = answer(&bytes, Carrier::Udp, Some(&table), 7, false);
+                assert!(answered != Answer::Nothing);
+            });
+        });
+    }
+    let runtime = Runtime::new().unwrap();
+    let stop = CancellationToken::new();
+    let sink = NameTableSink::new(config);
+    sink.replace(wire);
+    let server = runtime.block_on(async {
+        let config = DnsConfig {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+            resolvers: Vec::new(),
+            parallel: false,
+            timeout: Duration::from_secs(5),
+            before_table: BeforeTable::Refuse,
+        };
+        DnsServer::bind(config, sink).await.unwrap()
+    });
+    let address = server.addresses().unwrap()[0];
+    runtime.spawn(dns::serve(server, stop.clone()));
+    let socket = runtime.block_on(async {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        socket.connect(address).await.unwrap();
+        socket
+    });
+    let bytes = question("svc-4711.shop.svc.cluster.local.");
+    let mut group = c.benchmark_group("over UDP");
+    group.throughput(Throughput::Elements(32));
+    group.bench_function("32 questions at a time", |b| {
+        b.iter(|| {
+            runtime.block_on(async {
+                let mut buffer = [0; 512];
+                for _ in 0..32 {
+                    socket.send(&bytes).await.unwrap();
+                }
+                for _ in 0..32 {
+                    socket.recv(&mut buffer).await.unwrap();
+                }
+            });
+        });
+    });
+    group.finish();
+    stop.cancel();
+}
+
+/// A control plane that answers every request with the same.
+struct ControlPlane(DiscoveryResponse);
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for ControlPlane {
+    type StreamAggregatedResourcesStream =
+        std::pin::Pin<Box<dyn tokio_stream::Stream<Item = Result<DiscoveryResponse, Status>> + Send>>;
+    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let answer = self.0.clone();
+        let answers = request.into_inner().map(move |request| request.map(|_| answer.clone()));
+        Ok(Response::new(Box::pin(answers)))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+}
+
+fn pass_through(c: &mut Criterion) {
+    const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+    let runtime = Runtime::new().unwrap();
+    let any = prost_types::Any { type_url: CLUSTER.to_owned(), value: vec![7; CLUSTERS.1] };
+    let push = DiscoveryResponse {
+        version_info: "1".to_owned(),
+        nonce: "1".to_owned(),
+        type_url: CLUSTER.to_owned(),
+        resources: vec![any; CLUSTERS.0],
+        ..DiscoveryResponse::default()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("XDS");
+    let stop = CancellationToken::new();
+    let server = runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = AggregatedDiscoveryServiceServer::new(ControlPlane(push));
+        runtime.spawn(async move {
+            let server = tonic::transport::Server::builder().add_service(service);
+            server.serve_with_incoming(TcpListenerStream::new(listener)).await.unwrap();
+        });
+        let upstream = UpstreamConfig {
+            address: address.to_string(),
+            transport: Transport::Plain,
+            token: None,
+            cluster: String::new(),
+            headers: BTreeMap::new(),
+        };
+        let upstream = Upstream::new(upstream);
+        let config = AdsConfig { upstream, names: None, trust: None, health: None, modules: None };
+        runtime.spawn(ads::serve(socket::listen(&path).unwrap(), config, stop.clone()));
+        address
+    });
+    let mut group = c.benchmark_group("a push of 1,000 clusters");
+    for (what, url) in
+        [("without the agent", format!("http://{server}")), ("through the agent", format!("unix://{}", path.display()))]
+    {
+        let (asks, mut answers) = runtime.block_on(async {
+            let channel = Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+            let (asks, receiver) = mpsc::channel(1);
+            let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(usize::MAX);
+            let answers = client.stream_aggregated_resources(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+            (asks, answers)
+        });
+        let ask = DiscoveryRequest { type_url: CLUSTER.to_owned(), ..DiscoveryRequest::default() };
+        group.bench_function(what, |b| {
+            b.iter(|| {
+                runtime.block_on(async {
+                    asks.send(ask.clone()).await.unwrap();
+                    let answer = answers.message().await.unwrap().unwrap();
+                    assert_eq!(answer.resources.len(), CLUSTERS.0);
+                });
+            });
+        });
+    }
+    group.finish();
+    stop.cancel();
+}
+
+criterion_group!(benches, names, pass_through);
+criterion_main!(benches);

@@ -1,0 +1,8 @@
+//! What registries of Wasm modules send.
+
+#![no_main]
+
+#[path = "../entries/wasm_image.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

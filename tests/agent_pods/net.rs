@@ -1,0 +1,99 @@
+//! Network namespaces on a bridge.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// A bridge in this namespace and what hangs on it. All is removed when dropped.
+pub(crate) struct Net {
+    /// What all names begin with.
+    prefix: String,
+    /// The first three parts of all addresses.
+    network: [u8; 3],
+    /// The namespaces.
+    names: Vec<String>,
+}
+
+/// Runs `ip`.
+fn ip(arguments: &str) -> Result<()> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output().context("cannot run ip")?;
+    ensure!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+impl Net {
+    /// A bridge with an address of this process's own.
+    pub(crate) fn new() -> Result<Self> {
+        sweep();
+        let pid = std::process::id();
+        let part = |number: u32| u8::try_from(number % 256).unwrap_or(0);
+        let network = [10, 64 + part(pid % 64), part(pid / 64)];
+        let net = Self { prefix: format!("nv{pid}"), network, names: Vec::new() };
+        ip(&format!("link add {}br type bridge", net.prefix))?;
+        ip(&format!("addr add {}/24 dev {}br", net.address(1), net.prefix))?;
+        ip(&format!("link set {}br up", net.prefix))?;
+        Ok(net)
+    }
+
+    /// The address with this last part; 1 is the bridge's.
+    pub(crate) fn address(&self, last: u8) -> Ipv4Addr {
+        let [first, second, third] = self.network;
+        Ipv4Addr::new(first, second, third, last)
+    }
+
+    /// A namespace with an address; names are resolved by `resolver`, but for these hosts.
+    pub(crate) fn namespace(&mut self, name: &str, last: u8, hosts: &str, resolver: &str) -> Result<String> {
+        let Self { prefix, .. } = &*self;
+        let space = format!("{prefix}-{name}");
+        let folder = etc(&space);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("hosts"), format!("127.0.0.1 localhost\n{hosts}"))?;
+        std::fs::write(folder.join("resolv.conf"), resolver)?;
+        ip(&format!("netns add {space}"))?;
+        self.names.push(space.clone());
+        let port = format!("{}p{last}", self.prefix);
+        ip(&format!("link add {port} type veth peer name eth0 netns {space}"))?;
+        ip(&format!("link set {port} master {}br up", self.prefix))?;
+        for line in [
+            "link set lo up".to_owned(),
+            format!("addr add {}/24 dev eth0", self.address(last)),
+            "link set eth0 up".to_owned(),
+            format!("route add default via {}", self.address(1)),
+        ] {
+            ip(&format!("-n {space} {line}"))?;
+        }
+        Ok(space)
+    }
+}
+
+/// Where `ip netns exec` finds a namespace's own files of `/etc`.
+fn etc(space: &str) -> PathBuf {
+    Path::new("/etc/netns").join(space)
+}
+
+/// Removes what tests left behind that were killed.
+fn sweep() {
+    let Ok(spaces) = std::fs::read_dir("/run/netns") else { return };
+    for space in spaces.flatten() {
+        let name = space.file_name().to_string_lossy().into_owned();
+        let pid =
+            name.strip_prefix("nv").and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse::<u32>().ok());
+        if let Some(pid) = pid.filter(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+            drop(ip(&format!("netns del {name}")));
+            drop(ip(&format!("link del nv{pid}br")));
+            drop(std::fs::remove_dir_all(etc(&name)));
+        }
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in &self.names {
+            drop(ip(&format!("netns del {name}")));
+            drop(std::fs::remove_dir_all(etc(name)));
+        }
+        drop(ip(&format!("link del {}br", self.prefix)));
+    }
+}

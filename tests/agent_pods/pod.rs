@@ -1,0 +1,265 @@
+//! A pod: a namespace with iptables, an agent with its Envoy, and an application.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::time::Instant;
+
+/// The user of agents and Envoys, whose traffic is not captured.
+const PROXY: u32 = 1337;
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a pod is made of.
+pub(crate) struct PodConfig<'a> {
+    /// Its namespace of the network.
+    pub(crate) space: String,
+    /// Its name, which is its service account's and its application's, too.
+    pub(crate) name: &'a str,
+    /// `sidecar` or `router`.
+    pub(crate) kind: &'a str,
+    /// Its address.
+    pub(crate) ip: Ipv4Addr,
+    /// Its folder, in place of `/`.
+    pub(crate) folder: PathBuf,
+    /// Where the agent and Envoy are, for its user to run.
+    pub(crate) programs: &'a Path,
+    /// Its token.
+    pub(crate) token: String,
+    /// The control plane's root.
+    pub(crate) root: String,
+}
+
+/// A running pod. Its processes are killed when it is dropped.
+pub(crate) struct Pod {
+    /// Its address.
+    pub(crate) ip: Ipv4Addr,
+    name: String,
+    folder: PathBuf,
+    agent: std::sync::Mutex<Child>,
+    app: Option<Child>,
+    _guard: navarch_testkit::guard::Guard,
+}
+
+/// A command in a pod's namespace.
+fn within(space: &str, folder: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", space]).current_dir(folder).stdin(Stdio::null());
+    command
+}
+
+/// A file for the output of a program.
+fn log(folder: &Path, name: &str) -> Result<Stdio> {
+    Ok(Stdio::from(std::fs::File::options().create(true).append(true).open(folder.join(name))?))
+}
+
+impl Pod {
+    /// Starts one.
+    pub(crate) fn start(config: PodConfig<'_>) -> Result<Self> {
+        let PodConfig { space, name, kind, ip, folder, programs, token, root } = config;
+        prepare(&folder, name, &token, &root)?;
+        let program = folder.join("pilot-agent");
+        std::os::unix::fs::symlink(programs.join("navarch-agent"), &program)?;
+        if kind == "sidecar" {
+            capture(&space, &folder, &program)?;
+        }
+        let mut agent = within(&space, &folder);
+        agent.args(["setpriv", &format!("--reuid={PROXY}"), &format!("--regid={PROXY}"), "--clear-groups", "--"]);
+        agent.arg(&program).args(["proxy", kind, "--domain", "shop.svc.cluster.local", "--proxyLogLevel=warning"]);
+        agent.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default()).envs(variables(
+            name,
+            ip,
+            &programs.join("envoy"),
+        ));
+        agent.stdout(log(&folder, "agent.log")?).stderr(log(&folder, "agent.log")?);
+        let agent = agent.spawn().context("cannot start the agent")?;
+        let app = if kind == "sidecar" {
+            let order = json!({"name": name, "socket": folder.join("app")});
+            let mut app = within(&space, &folder);
+            app.arg(std::env::current_exe()?).args(["application", "--exact", "--ignored", "--nocapture"]);
+            app.env("NAVARCH_POD_APPLICATION", order.to_string());
+            app.stdout(log(&folder, "app.log")?).stderr(log(&folder, "app.log")?);
+            Some(app.spawn().context("cannot start the application")?)
+        } else {
+            None
+        };
+        let pids: Vec<u32> = std::iter::once(agent.id()).chain(app.as_ref().map(Child::id)).collect();
+        let guard = navarch_testkit::guard::Guard::over(&pids, None)?;
+        Ok(Self { ip, name: name.to_owned(), folder, agent: std::sync::Mutex::new(agent), app, _guard: guard })
+    }
+
+    /// What the agent and Envoy have said.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.join("agent.log")).unwrap_or_default()
+    }
+
+    /// An error with the end of the log.
+    fn fail<T>(&self, what: &str) -> Result<T> {
+        let log = self.log();
+        let from = log.len().saturating_sub(6000);
+        bail!("{}: {what}\n{}", self.name, log.get(from..).unwrap_or(&log))
+    }
+
+    /// Waits until the agent says that Envoy is ready.
+    pub(crate) async fn wait_ready(&self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        let address = SocketAddr::from((self.ip, 15021));
+        loop {
+            let answer = navarch_testkit::client::get(address, "agent", "/healthz/ready", &[]).await;
+            match answer {
+                Ok(answer) if answer.status == 200 => return Ok(()),
+                _ if self.agent.lock().unwrap().try_wait()?.is_some() => return self.fail("the agent has ended"),
+                answer if Instant::now() > end => return self.fail(&format!("not ready: {answer:?}")),
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// Waits until the agent is connected to the control plane again after it was away.
+    pub(crate) async fn wait_connected(&self) -> Result<()> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let log = self.log();
+            let (lost, connected) = (log.rfind("the control plane ended"), log.rfind("connected to the control plane"));
+            if lost.is_some() && lost < connected {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return self.fail("not connected again");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A page of Envoy's admin interface, got from within.
+    async fn admin(&self, path: &str) -> Result<String> {
+        let space = format!("{}", self.folder.join("space").display());
+        let space = std::fs::read_to_string(space)?;
+        let path = path.to_owned();
+        let output = tokio::task::spawn_blocking(move || {
+            let url = format!("http://127.0.0.1:15000{path}");
+            within(&space, Path::new("/")).args(["setpriv", "--reuid=1337", "curl", "-s", &url]).output()
+        });
+        Ok(String::from_utf8_lossy(&output.await??.stdout).into_owned())
+    }
+
+    /// The serial number of the workload's certificate as Envoy has it.
+    pub(crate) async fn certificate(&self) -> Result<String> {
+        let page: Value = serde_json::from_str(&self.admin("/certs").await?)?;
+        let all = page["certificates"].as_array().cloned().unwrap_or_default();
+        let chains = all.iter().flat_map(|one| one["cert_chain"].as_array().cloned().unwrap_or_default());
+        let serial = chains.into_iter().find_map(|chain| {
+            let own = chain["subject_alt_names"].to_string().contains(&format!("sa/{}", self.name));
+            own.then(|| chain["serial_number"].as_str().map(str::to_owned)).flatten()
+        });
+        serial.with_context(|| format!("no certificate of its own: {page}"))
+    }
+
+    /// Has the application do something.
+    pub(crate) async fn app(&self, order: &Value) -> Result<Value> {
+        let stream = UnixStream::connect(self.folder.join("app")).await.context("no application")?;
+        let (reader, mut writer) = stream.into_split();
+        writer.write_all(format!("{order}\n").as_bytes()).await?;
+        let line = BufReader::new(reader).lines().next_line().await?.context("the application is gone")?;
+        Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Has the application get a page.
+    pub(crate) async fn get(&self, host: &str, path: &str) -> Result<Value> {
+        self.app(&json!({"op": "get", "host": host, "path": path})).await
+    }
+
+    /// Asks the agent to end; says whether it did.
+    pub(crate) async fn terminate(&self, patience: Duration) -> Result<bool> {
+        let pid = self.agent.lock().unwrap().id();
+        let status = Command::new("kill").args(["-TERM", &pid.to_string()]).status()?;
+        ensure!(status.success(), "the agent cannot be told to end");
+        let end = Instant::now() + patience;
+        while Instant::now() < end {
+            if self.agent.lock().unwrap().try_wait()?.is_some() {
+                return Ok(true);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(false)
+    }
+}
+
+/// The files of a pod: token, root, labels.
+fn prepare(folder: &Path, name: &str, token: &str, root: &str) -> Result<()> {
+    let put = |path: &str, text: &str| -> Result<()> {
+        let path = folder.join(path);
+        std::fs::create_dir_all(path.parent().context("a folder")?)?;
+        Ok(std::fs::write(path, text)?)
+    };
+    put("var/run/secrets/tokens/istio-token", token)?;
+    put("var/run/secrets/istio/root-cert.pem", root)?;
+    put("etc/istio/pod/labels", &format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n"))?;
+    put("etc/istio/pod/annotations", "")?;
+    std::fs::create_dir_all(folder.join("etc/istio/proxy"))?;
+    std::fs::create_dir_all(folder.join("var/lib/istio/data"))?;
+    let owner = format!("{PROXY}:{PROXY}");
+    let status = Command::new("chown").args(["-R", &owner]).arg(folder).status()?;
+    ensure!(status.success(), "{} cannot be given away", folder.display());
+    Ok(())
+}
+
+/// Captures the traffic of a pod, as its init container does.
+fn capture(space: &str, folder: &Path, program: &Path) -> Result<()> {
+    let mut capture = within(space, folder);
+    capture.arg(program).args(["istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT"]);
+    capture.args(["-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020", "--redirect-dns"]);
+    let output = capture.output().context("cannot run istio-iptables")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "istio-iptables: {said}{}", String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}
+
+/// The environment of an agent, as the injector writes it.
+fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
+    let config = json!({
+        "discoveryAddress": "istiod.istio-system.svc:15012",
+        "binaryPath": envoy,
+        "terminationDrainDuration": "5s",
+        "concurrency": 1,
+    });
+    let probes = json!({"/app-health/app/readyz": {"httpGet": {"path": "/well", "port": crate::app::PORT}}});
+    let scrape = json!({"scrape": "true", "path": "/metrics", "port": crate::app::PORT.to_string()});
+    [
+        ("POD_NAME", format!("{name}-1")),
+        ("POD_NAMESPACE", "shop".to_owned()),
+        ("INSTANCE_IP", ip.to_string()),
+        ("SERVICE_ACCOUNT", name.to_owned()),
+        ("CA_ADDR", "istiod.istio-system.svc:15012".to_owned()),
+        ("PILOT_CERT_PROVIDER", "istiod".to_owned()),
+        ("TRUST_DOMAIN", "cluster.local".to_owned()),
+        ("SECRET_TTL", "16s".to_owned()),
+        ("CLOUD_PLATFORM", "none".to_owned()),
+        ("PROXY_CONFIG", config.to_string()),
+        ("ISTIO_KUBE_APP_PROBERS", probes.to_string()),
+        ("ISTIO_PROMETHEUS_ANNOTATIONS", scrape.to_string()),
+        ("ISTIO_META_CLUSTER_ID", "Kubernetes".to_owned()),
+        ("ISTIO_META_DNS_CAPTURE", "true".to_owned()),
+        ("ISTIO_META_INTERCEPTION_MODE", "REDIRECT".to_owned()),
+        ("ISTIO_META_APP_CONTAINERS", "app".to_owned()),
+        ("ISTIO_META_WORKLOAD_NAME", name.to_owned()),
+        ("ISTIO_META_MESH_ID", "cluster.local".to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec()
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        for child in self.app.iter_mut().chain(self.agent.get_mut().ok()) {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
