@@ -7,6 +7,7 @@ mod access;
 mod config_dump;
 mod configz;
 mod debug;
+mod distribution;
 mod endpointz;
 mod health;
 mod push_status;
@@ -20,6 +21,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
 pub use access::DebugAccess;
+pub use distribution::{Share, configuration, shares};
 pub use state::{AdminState, Build, Problems};
 
 /// What port 8080 serves: `/ready` and the debug API.
@@ -46,6 +48,7 @@ fn debug_routes(state: &AdminState) -> Router<AdminState> {
         .route("/debug/connections", get(syncz::connections))
         .route("/debug/syncz", get(syncz::syncz))
         .route("/debug/config_dump", get(config_dump::config_dump))
+        .route("/debug/config_distribution", get(distribution::config_distribution))
         .route("/debug/configz", get(configz::configz))
         .route("/debug/mesh", get(configz::mesh))
         .route("/debug/endpointz", get(endpointz::endpointz))

@@ -6,9 +6,12 @@
 mod address;
 mod controllers;
 mod http;
+mod ingress;
 mod kubernetes;
 mod patient;
+mod progress;
 mod pump;
+mod refusals;
 mod secret_access;
 mod secure;
 mod security;
@@ -38,9 +41,11 @@ use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
 use crate::source::KeyConfig;
 use crate::status::Cluster;
+use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
 use controllers::Controllers;
+use refusals::Refusals;
 use sources::{Plan, Starter};
 
 /// How long the first reading of the configuration is waited for before certificates are signed.
@@ -107,6 +112,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let (push, _) = worker::start(config.settings.clone(), config.debounce, Arc::new(EnvoyTranslator))?;
     let mut metrics = Registry::default();
     let xds_metrics = Metrics::register(&mut metrics);
+    let refusals = Refusals::register(&mut metrics);
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
     let ads = match &client {
         Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),
@@ -125,7 +131,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         stop: &stop,
         tasks: &mut tasks,
     };
-    starter.start(plan, push.clone(), problems.clone())?;
+    starter.start(plan, push.clone(), problems.clone(), refusals)?;
     let state = AdminState {
         push: push.clone(),
         connections: ads.connections(),
@@ -142,7 +148,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         }
         None => None,
     };
-    write_back(client, roots, &config, &push, &stop, &mut tasks);
+    write_back(client, roots, &config, (&push, state.connections.clone()), &stop, &mut tasks);
     serve_admin(http, monitoring, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
         serve_plain(listener, ads, &stop, &mut tasks);
@@ -156,7 +162,7 @@ fn write_back(
     client: Option<kube::Client>,
     roots: Option<watch::Receiver<Arc<str>>>,
     config: &Config,
-    push: &worker::PushHandle,
+    (push, connections): (&worker::PushHandle, Arc<Connections>),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
@@ -169,7 +175,7 @@ fn write_back(
         stop,
         tasks,
     };
-    controllers.start(roots, push);
+    controllers.start(roots, push, connections);
 }
 
 /// Serves readiness, metrics and debug pages.

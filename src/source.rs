@@ -17,6 +17,7 @@ mod files;
 mod keys;
 mod kubernetes;
 mod mesh_files;
+mod mesh_layers;
 mod mesh_text;
 mod problem;
 
@@ -36,6 +37,7 @@ pub use kubernetes::{
     KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig, ReadKinds, SILENCE,
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
+pub use mesh_layers::MeshLayers;
 pub use problem::{Fault, Place, Problem};
 
 /// What changed at once, in order. A batch is to be taken in as a whole: a file that moves objects around, or a mount that

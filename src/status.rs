@@ -4,6 +4,8 @@
 //! Election ──leads──▶ RootCertificates   (a ConfigMap with the mesh's roots in every namespace)
 //!    │  ▲             AddressAllocation  (status.addresses of ServiceEntries)
 //!    │  │             Analysis           (status.validationMessages of Istio's objects)
+//!    │  │             Distribution       (the condition Reconciled of Istio's objects)
+//!    │  │             IngressStatus      (status.loadBalancer of Ingresses)
 //!  Lease └── DefaultRevision
 //! ```
 //!
@@ -16,11 +18,14 @@ mod allocator;
 mod analysis;
 mod cluster;
 mod default_revision;
+mod distribution;
 mod election;
 mod findings;
+mod ingress;
 mod lease;
 mod lock;
 mod namespaces;
+mod reconciled;
 mod root_certificates;
 
 pub use address_pool::Range;
@@ -28,8 +33,11 @@ pub use allocator::AddressAllocation;
 pub use analysis::Analysis;
 pub use cluster::Cluster;
 pub use default_revision::DefaultRevision;
+pub use distribution::{Distribution, Progresses};
 pub use election::{Election, Timing};
+pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lease::{Candidate, Location, Scope};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
+pub use reconciled::Progress;
 pub use root_certificates::RootCertificates;

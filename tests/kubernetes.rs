@@ -19,8 +19,12 @@
 mod edge;
 #[path = "kubernetes/follows.rs"]
 mod follows;
+#[path = "kubernetes/replicas.rs"]
+mod replicas;
 #[path = "kubernetes/scope.rs"]
 mod scope;
+#[path = "kubernetes/shares.rs"]
+mod shares;
 #[path = "kubernetes/weather.rs"]
 mod weather;
 
@@ -39,12 +43,17 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_navarch"))
 }
 
+/// The checkout.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// The cluster, for as long as the guard is held. It knows Istio's kinds and holds nothing of other tests.
 async fn cluster() -> Result<MutexGuard<'static, Option<Cluster>>> {
     let mut guard = CLUSTER.lock().await;
     if guard.is_none() {
         let cluster = Cluster::start().await?;
-        cluster.apply_permissive_crds()?;
+        cluster.apply_crds(root())?;
         *guard = Some(cluster);
     }
     let cluster = guard.as_ref().unwrap();

@@ -6,8 +6,12 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 
 /// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 10] = [
+const PAGES: [(&str, &str); 11] = [
     ("adsz", "Connected proxies with what they watch"),
+    (
+        "config_distribution",
+        "Which share of the proxies that an object reaches has taken it (?kind=, &namespace=, &name=)",
+    ),
     ("config_dump", "What a proxy was sent, as Envoy's config dump (?proxyID=, &types=)"),
     ("configz", "All Istio configuration"),
     ("connections", "Connected proxies"),

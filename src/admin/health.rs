@@ -5,10 +5,17 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::state::AdminState;
+use crate::source::Fault;
 
-/// 200 once the first reading of all sources is pushed, 503 before; no body, as istiod.
-pub(super) async fn ready(State(state): State<AdminState>) -> StatusCode {
-    if state.push.is_synced() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+/// 200 once the first reading of all sources is pushed, 503 before, as istiod. Where the reading waits for something that
+/// cannot be read, the body says for what.
+pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, String) {
+    if state.push.is_synced() {
+        return (StatusCode::OK, String::new());
+    }
+    let problems = state.problems.all();
+    let lacking = problems.values().flatten().filter(|problem| matches!(problem.fault, Fault::Unreadable(_)));
+    (StatusCode::SERVICE_UNAVAILABLE, lacking.map(|problem| format!("{problem}\n")).collect())
 }
 
 /// One line: release and commit.

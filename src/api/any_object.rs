@@ -54,6 +54,12 @@ macro_rules! kinds {
             fn from(object: Object<$kind>) -> Self {
                 Self::$kind(Arc::new(object))
             }
+        }
+
+        impl From<Arc<Object<$kind>>> for AnyObject {
+            fn from(object: Arc<Object<$kind>>) -> Self {
+                Self::$kind(object)
+            }
         })*
     };
 }

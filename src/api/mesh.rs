@@ -16,6 +16,7 @@ mod connection_settings;
 mod defaults;
 mod ext_authz_provider;
 mod extension_provider;
+mod ingress_rule;
 mod label_selector;
 mod networks;
 mod private_key_provider;
@@ -44,6 +45,7 @@ pub use ext_authz_provider::{
     EnvoyExternalAuthorizationRequestBody,
 };
 pub use extension_provider::{ExtensionProvider, HttpHeader, PrometheusMetricsProvider, SdsProvider};
+pub use ingress_rule::IngressRule;
 pub use label_selector::{LabelSelector, LabelSelectorRequirement};
 pub use networks::{IstioNetworkGateway, MeshNetworks, Network, NetworkEndpoints};
 pub use private_key_provider::{CryptoMb, PrivateKeyProvider, Qat};

@@ -27,6 +27,9 @@ pub(super) struct Discovery {
     /// and of objects with the same name the first counts
     #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
     config_sources: Vec<SourceAddress>,
+    /// Where services come from besides ServiceEntries: Kubernetes, or nothing where it is empty
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "Kubernetes", value_parser = registry)]
+    registries: Vec<bool>,
     /// Kubeconfig of the cluster to read; without it the cluster that Navarch runs in
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -110,6 +113,7 @@ impl Discovery {
             security: SecurityConfig { state: self.state_dir, ..super::security::config(environment::variable)? },
             sources: SourcesConfig {
                 addresses: self.config_sources,
+                kubernetes_registry: self.registries.contains(&true),
                 config_dir: self.config_dir,
                 mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
                 networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
@@ -180,6 +184,15 @@ fn scope(revision: Option<String>) -> KubernetesScope {
         revision: revision.or_else(|| text("REVISION")).unwrap_or_default(),
         ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
         included: text("PILOT_INCLUDE_RESOURCES").unwrap_or_default(),
+    }
+}
+
+/// A name of `--registries`, as whether it is Kubernetes.
+fn registry(name: &str) -> anyhow::Result<bool> {
+    match name {
+        "Kubernetes" => Ok(true),
+        "" => Ok(false),
+        _ => anyhow::bail!("there is Kubernetes alone"),
     }
 }
 

@@ -29,14 +29,18 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
             *range = Range::parse(&value).with_context(|| format!("{name}={value:?} is no range of addresses"))?;
         }
     }
+    let interval = |name: &str, usual: Duration| match text(name) {
+        Some(value) => {
+            let interval = super::discovery::duration(&value).with_context(|| format!("{name}={value:?}"))?;
+            anyhow::Ok(interval.max(Duration::from_millis(1)))
+        }
+        None => Ok(usual),
+    };
+    if text("PILOT_ENABLE_STATUS").is_some_and(|value| value == "true") {
+        config.distribution = Some(interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?);
+    }
     if text("PILOT_ENABLE_ANALYSIS").is_some_and(|value| value == "true") {
-        let interval = match text("PILOT_ANALYSIS_INTERVAL") {
-            Some(value) => {
-                super::discovery::duration(&value).with_context(|| format!("PILOT_ANALYSIS_INTERVAL={value:?}"))?
-            }
-            None => Duration::from_secs(10),
-        };
-        config.analysis = Some(interval.max(Duration::from_millis(1)));
+        config.analysis = Some(interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?);
     }
     Ok(config)
 }

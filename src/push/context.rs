@@ -5,11 +5,14 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::fact::FactKey;
+use crate::api::any_object::AnyObject;
 use crate::api::key_source::KeySource;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
+use crate::api::names::Hostname;
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
 use crate::registry::directory::{Directory, DirectoryChange};
+use crate::registry::model::ServiceKey;
 use crate::store::Objects;
 
 /// Everything that translators may read, frozen. The next one shares all parts that did not change.
@@ -69,6 +72,31 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
     ];
     if object.kind == Kind::Namespace {
         facts.push(FactKey::Namespace(crate::api::names::Namespace::new(&object.name.name)));
+    }
+    facts
+}
+
+/// The facts by which a configuration object comes into what proxies are shown, as finely as translators read them: policies
+/// by the list of their namespace, ServiceEntries as the services that they declare, all others by themselves.
+#[must_use]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read one by one")]
+pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
+    let name = object.object_ref();
+    let mut facts = vec![FactKey::Object(name.clone())];
+    match object {
+        AnyObject::ServiceEntry(entry) => {
+            for host in &entry.spec.hosts {
+                let key = ServiceKey { namespace: entry.meta.namespace.clone(), hostname: Hostname::new(host) };
+                facts.extend([FactKey::Service(key.clone()), FactKey::Endpoints(key)]);
+            }
+        }
+        AnyObject::WorkloadEntry(_) => facts.push(FactKey::Workload(name.name)),
+        AnyObject::PeerAuthentication(_)
+        | AnyObject::AuthorizationPolicy(_)
+        | AnyObject::RequestAuthentication(_)
+        | AnyObject::Telemetry(_)
+        | AnyObject::ProxyConfig(_) => facts.push(FactKey::List(name.kind, name.name.namespace)),
+        _ => {}
     }
     facts
 }

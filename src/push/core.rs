@@ -408,6 +408,14 @@ impl Core {
         self.mark_all(todo);
     }
 
+    /// The results that read a fact.
+    pub(super) fn readers(&self, key: &FactKey) -> Vec<NodeId> {
+        let Some(id) = self.fact_ids.get(key) else { return Vec::new() };
+        let parents = self.facts.get(id.0).map(|fact| fact.parents.iter()).into_iter().flatten();
+        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(&Dep::Fact(*id)));
+        parents.filter(reads).copied().collect()
+    }
+
     /// Marks these and all that (transitively) read them.
     fn mark_all(&mut self, mut todo: Vec<NodeId>) {
         while let Some(id) = todo.pop() {

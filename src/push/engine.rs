@@ -19,6 +19,7 @@ use super::view::{Translator, View};
 use crate::api::names::ResourceName;
 
 mod collect;
+mod reach;
 mod remarks;
 
 pub use remarks::Remark;

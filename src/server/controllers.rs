@@ -8,14 +8,16 @@ use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Tasks, spawn};
+use super::{Tasks, ingress, progress, spawn};
 use crate::push::worker::PushHandle;
 use crate::status::{
-    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Election, Location, Lock, NamespaceScope, Range,
-    RootCertificates,
+    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, IngressAddresses,
+    IngressStatus, Location, Lock, NamespaceScope, Range, RootCertificates,
 };
+use crate::xds::connections::Connections;
 
-/// How often the mesh config is looked at for other selectors: they change about never, and nothing waits for them.
+/// How often selectors of namespaces and addresses of Ingresses are looked at: they change about never, and nothing waits
+/// for them.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// What flags and environment say of writing back.
@@ -33,6 +35,8 @@ pub struct WritingConfig {
     pub only: Option<String>,
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX` and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
     pub ranges: [Range; 2],
+    /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: how far objects have come is written, looked at so often.
+    pub distribution: Option<Duration>,
     /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
     pub analysis: Option<Duration>,
 }
@@ -46,6 +50,7 @@ impl Default for WritingConfig {
             roots: "istio-ca-root-cert".to_owned(),
             only: None,
             ranges: [Range::IPV4, Range::IPV6],
+            distribution: None,
             analysis: None,
         }
     }
@@ -69,7 +74,12 @@ pub(super) struct Controllers<'a> {
 
 impl Controllers<'_> {
     /// Starts them. `roots` are those of the certificate authority, if there is one.
-    pub(super) fn start(mut self, roots: Option<watch::Receiver<Arc<str>>>, push: &PushHandle) {
+    pub(super) fn start(
+        mut self,
+        roots: Option<watch::Receiver<Arc<str>>>,
+        push: &PushHandle,
+        connections: Arc<Connections>,
+    ) {
         let (told, default_revision) = watch::channel(String::new());
         let follow = DefaultRevision { cluster: self.cluster.clone() }.run(told, self.stop.clone());
         spawn("default revision", self.tasks, async move {
@@ -88,6 +98,16 @@ impl Controllers<'_> {
             let controller = AddressAllocation { cluster, ranges, scope };
             let work = move |stop| controller.clone().run(stop);
             self.lead("addresses of ServiceEntries", Lock::IpAllocation, &default_revision, work);
+        }
+        let (cluster, wanted) = (self.cluster.clone(), self.ingresses(push));
+        let controller = IngressStatus { cluster, wanted };
+        let work = move |stop| controller.clone().run(stop);
+        self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
+        if let Some(interval) = self.config.distribution {
+            let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
+            let controller = Distribution { cluster: self.cluster.clone(), progresses };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("conditions of objects", Lock::Status, &default_revision, work);
         }
         if let Some(interval) = self.config.analysis {
             let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
@@ -125,25 +145,39 @@ impl Controllers<'_> {
 
     /// Follows which namespaces the mesh config selects.
     fn scope(&mut self, push: &PushHandle) -> watch::Receiver<NamespaceScope> {
-        let (push, only, stop) = (push.clone(), self.config.only.clone(), self.stop.clone());
-        let now = move || NamespaceScope {
+        let (push, only) = (push.clone(), self.config.only.clone());
+        self.look("selected namespaces", move || NamespaceScope {
             selectors: push.context().mesh.config.discovery_selectors.clone(),
             only: only.clone(),
-        };
-        let (sender, scope) = watch::channel(now());
-        spawn("selected namespaces", self.tasks, async move {
+        })
+    }
+
+    /// Follows where Ingresses are reached.
+    fn ingresses(&mut self, push: &PushHandle) -> watch::Receiver<IngressAddresses> {
+        let push = push.clone();
+        self.look("addresses of Ingresses", move || ingress::addresses(&push.context()))
+    }
+
+    /// Follows something that is looked at now and then.
+    fn look<T>(&mut self, name: &'static str, now: impl Fn() -> T + Send + 'static) -> watch::Receiver<T>
+    where
+        T: PartialEq + Send + Sync + 'static,
+    {
+        let stop = self.stop.clone();
+        let (sender, seen) = watch::channel(now());
+        spawn(name, self.tasks, async move {
             let mut ticks = tokio::time::interval(LOOK);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             while super::until(&stop, ticks.tick()).await.is_some() {
-                sender.send_if_modified(|scope| {
+                sender.send_if_modified(|seen| {
                     let now = now();
-                    let is_new = *scope != now;
-                    *scope = now;
+                    let is_new = *seen != now;
+                    *seen = now;
                     is_new
                 });
             }
             Ok(())
         });
-        scope
+        seen
     }
 }

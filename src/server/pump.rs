@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
+use super::refusals::{Refusals, Teller};
 use crate::admin::Problems;
 use crate::api::any_object::AnyObject;
 use crate::api::duration::Duration;
@@ -23,17 +24,21 @@ pub(super) struct Pump {
     pub(super) problems: Problems,
     /// Who fetches the keys that policies name.
     pub(super) keys: mpsc::Sender<Demand>,
+    /// What is refused, counted.
+    pub(super) refusals: Refusals,
 }
 
 impl Pump {
-    /// Works until all sources have ended. Tells the push thread when all of them have synced.
-    pub(super) async fn run(self, sources: Vec<mpsc::Receiver<Batch>>) -> Result<(), Ended> {
+    /// Works until all sources have ended. Tells the push thread when all of them have synced. `sources` are those of mesh
+    /// config, of objects, and of keys, in this order.
+    pub(super) async fn run(mut self, sources: [mpsc::Receiver<Batch>; 3]) -> Result<(), Ended> {
         let mut unsynced = sources.len();
         let mut batches = tokio_stream::StreamMap::new();
         for (index, source) in sources.into_iter().enumerate() {
             batches.insert(index, ReceiverStream::new(source));
         }
-        while let Some((_, batch)) = batches.next().await {
+        while let Some((source, batch)) = batches.next().await {
+            let teller = if source == 0 { Teller::Mesh } else { Teller::Objects };
             let mut changes = Vec::with_capacity(batch.len());
             let mut synced = 0;
             let mut demands = Vec::new();
@@ -52,7 +57,7 @@ impl Pump {
                     SourceEvent::MeshConfig(config) => changes.push(Change::Mesh(config)),
                     SourceEvent::MeshNetworks(networks) => changes.push(Change::Networks(networks)),
                     SourceEvent::Keys(source, keys) => changes.push(Change::Keys(source, keys)),
-                    SourceEvent::Problems { place, problems } => self.note(place, problems),
+                    SourceEvent::Problems { place, problems } => self.note(teller, place, problems),
                     SourceEvent::FullSync => synced += 1,
                 }
             }
@@ -77,8 +82,9 @@ impl Pump {
         Ok(())
     }
 
-    /// Keeps and logs the problems of a place.
-    fn note(&self, place: Arc<str>, problems: Vec<Problem>) {
+    /// Keeps, counts and logs the problems of a place.
+    fn note(&mut self, teller: Teller, place: Arc<str>, problems: Vec<Problem>) {
+        self.refusals.note(teller, &place, &problems);
         for problem in &problems {
             match &problem.fault {
                 Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => {

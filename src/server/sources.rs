@@ -1,6 +1,8 @@
 //! Which sources there are, by flags, mesh config and where this runs; their tasks.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use anyhow::{Context, bail};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::refusals::Refusals;
 use super::{Tasks, finish, kubernetes, pump, spawn, until};
 use crate::admin::Problems;
 use crate::api::mesh::MeshConfig;
@@ -15,8 +18,8 @@ use crate::api::names::Namespace;
 use crate::push::worker::PushHandle;
 use crate::source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, KeyConfig, KeyFetching, KubernetesScope, KubernetesSource,
-    KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshMapSource, MeshMapSourceConfig, ReadKinds,
-    SILENCE,
+    KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig,
+    ReadKinds, SILENCE, SourceError,
 };
 
 /// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
@@ -30,6 +33,8 @@ const ATTEMPTS: u32 = 5;
 pub struct SourcesConfig {
     /// `--config-source`: where configuration comes from, first come first served.
     pub addresses: Vec<SourceAddress>,
+    /// `--registries`: whether the services of Kubernetes count.
+    pub kubernetes_registry: bool,
     /// `--config-dir`: the directory of configuration, where neither flags nor mesh config name sources.
     pub config_dir: Option<PathBuf>,
     /// The file of the mesh config, if there is one.
@@ -52,6 +57,7 @@ impl Default for SourcesConfig {
         let (config_dir, mesh_config, networks_config, kubeconfig, shared_mesh_config) = Default::default();
         Self {
             addresses,
+            kubernetes_registry: true,
             config_dir,
             mesh_config,
             networks_config,
@@ -110,7 +116,7 @@ impl Plan {
     /// that this runs in; else the directory; else the Kubernetes API.
     pub(super) async fn make(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
-            ([], Some(file)) => addresses_in_file(file)?,
+            ([], Some(file)) if file.exists() => addresses_in_file(file)?,
             (flags, _) => flags.to_vec(),
         };
         if addresses.is_empty()
@@ -119,18 +125,24 @@ impl Plan {
             return Ok(Self { sources: vec![Planned::Files(directory.clone())], client: None });
         }
         let files_alone = !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
-        if files_alone && !config.addresses.is_empty() {
+        if files_alone && (!config.addresses.is_empty() || !config.kubernetes_registry) {
             return Ok(Self { sources: addresses.into_iter().map(Planned::from).collect(), client: None });
         }
         let client = kubernetes::client(config.kubeconfig.as_deref()).await?;
-        let addresses = match (addresses.is_empty(), &config.mesh_config) {
+        let mesh_file = config.mesh_config.as_ref().filter(|file| file.exists());
+        let addresses = match (addresses.is_empty(), mesh_file) {
             (true, None) => addresses_in_map(&client, namespace, &map_name(&config.scope.revision)).await?,
             (true, Some(_)) | (false, _) => addresses,
         };
-        let mut sources: Vec<_> = addresses.into_iter().map(Planned::from).collect();
+        let all = if config.kubernetes_registry { ReadKinds::All } else { ReadKinds::Configuration };
+        let planned = |address| match address {
+            SourceAddress::Files(path) => Planned::Files(path),
+            SourceAddress::Kubernetes => Planned::Kubernetes(all),
+        };
+        let mut sources: Vec<_> = addresses.into_iter().map(planned).collect();
         if sources.is_empty() {
-            sources.push(Planned::Kubernetes(ReadKinds::All));
-        } else if !sources.iter().any(|source| matches!(source, Planned::Kubernetes(_))) {
+            sources.push(Planned::Kubernetes(all));
+        } else if config.kubernetes_registry && !sources.iter().any(|source| matches!(source, Planned::Kubernetes(_))) {
             sources.push(Planned::Kubernetes(ReadKinds::Native));
         }
         Ok(Self { sources, client: Some(client) })
@@ -138,7 +150,11 @@ impl Plan {
 
     /// Whether Istio's configuration comes from the Kubernetes API.
     pub(super) fn configures_by_kubernetes(&self) -> bool {
-        self.sources.iter().any(|source| matches!(source, Planned::Kubernetes(ReadKinds::All)))
+        let configures = |source: &Planned| match source {
+            Planned::Kubernetes(ReadKinds::All | ReadKinds::Configuration) => true,
+            Planned::Kubernetes(ReadKinds::Native) | Planned::Files(_) => false,
+        };
+        self.sources.iter().any(configures)
     }
 
     /// The sources in brief.
@@ -231,7 +247,13 @@ pub(super) struct Starter<'a> {
 
 impl Starter<'_> {
     /// Starts the sources and the pump behind them.
-    pub(super) fn start(mut self, plan: Plan, push: PushHandle, problems: Problems) -> anyhow::Result<()> {
+    pub(super) fn start(
+        mut self,
+        plan: Plan,
+        push: PushHandle,
+        problems: Problems,
+        refusals: Refusals,
+    ) -> anyhow::Result<()> {
         let mut reloads = Vec::new();
         let mesh = self.start_mesh(plan.client.as_ref(), &mut reloads);
         let mut sources = Vec::new();
@@ -267,11 +289,13 @@ impl Starter<'_> {
             Ok(())
         });
         let (to_keys, keys) = self.start_keys();
-        let pump = pump::Pump { push, problems, keys: to_keys };
+        let pump = pump::Pump { push, problems, keys: to_keys, refusals };
         let stop = self.stop.clone();
-        spawn("pump", self.tasks, async move {
-            until(&stop, pump.run(vec![mesh, objects, keys])).await.map_or(Ok(()), finish)
-        });
+        spawn(
+            "pump",
+            self.tasks,
+            async move { until(&stop, pump.run([mesh, objects, keys])).await.map_or(Ok(()), finish) },
+        );
         Ok(())
     }
 
@@ -290,37 +314,32 @@ impl Starter<'_> {
 
     /// Starts what reads mesh config: from files where there are any, else from ConfigMaps where there is a cluster.
     fn start_mesh(&mut self, client: Option<&kube::Client>, reloads: &mut Vec<Arc<Notify>>) -> mpsc::Receiver<Batch> {
-        let SourcesConfig { mesh_config, networks_config, shared_mesh_config, scope, .. } = self.config;
+        let SourcesConfig { shared_mesh_config, scope, .. } = self.config;
+        let there = |file: &Option<PathBuf>| file.clone().filter(|file| client.is_none() || file.exists());
+        let (mesh, networks) = (there(&self.config.mesh_config), there(&self.config.networks_config));
         let base = MeshConfig::istio_defaults();
         let (sender, events) = mpsc::channel(BATCHES);
-        let stop = self.stop.clone();
-        match client.filter(|_| mesh_config.is_none() && networks_config.is_none()) {
-            Some(client) => {
-                let own = map_name(&scope.revision);
-                let names = shared_mesh_config.iter().filter(|shared| **shared != own).cloned().chain([own.clone()]);
-                let mesh = MeshMapSource::new(MeshMapSourceConfig {
-                    client: client.clone(),
-                    namespace: self.namespace.clone(),
-                    names: names.collect(),
-                    base,
-                    silence: self.config.silence,
-                });
-                spawn(
-                    "mesh config",
-                    self.tasks,
-                    async move { until(&stop, mesh.run(sender)).await.map_or(Ok(()), finish) },
-                );
-            }
+        let reload = Arc::new(Notify::new());
+        let own = map_name(&scope.revision);
+        let shared = shared_mesh_config.clone().filter(|shared| *shared != own);
+        let maps = client.map(|client| MeshMapSourceConfig {
+            client: client.clone(),
+            namespace: self.namespace.clone(),
+            names: shared.iter().cloned().chain([own]).collect(),
+            base: base.clone(),
+            silence: self.config.silence,
+        });
+        let run: Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>> = match maps {
+            Some(maps) if mesh.is_none() && networks.is_none() => Box::pin(MeshMapSource::new(maps).run(sender)),
+            Some(maps) => Box::pin(MeshLayers { maps, shared, mesh, networks }.run(sender, reload.clone())),
             None => {
-                let (mesh, networks) = (mesh_config.clone(), networks_config.clone());
-                let mesh = MeshFileSource::new(MeshFileSourceConfig { mesh, networks, base });
-                let reload = Arc::new(Notify::new());
-                reloads.push(reload.clone());
-                spawn("mesh config", self.tasks, async move {
-                    until(&stop, mesh.run(sender, reload)).await.map_or(Ok(()), finish)
-                });
+                let files = MeshFileSource::new(MeshFileSourceConfig { mesh, networks, base });
+                Box::pin(files.run(sender, reload.clone()))
             }
-        }
+        };
+        reloads.push(reload);
+        let stop = self.stop.clone();
+        spawn("mesh config", self.tasks, async move { until(&stop, run).await.map_or(Ok(()), finish) });
         events
     }
 
@@ -364,6 +383,8 @@ mod tests {
         assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///a");
         config.addresses = vec![SourceAddress::Files(PathBuf::from("/b")), SourceAddress::Files(PathBuf::from("/c"))];
         assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///b, fs:///c");
+        config.kubernetes_registry = false;
+        assert!(Plan::make(&config, &namespace).await.unwrap().client.is_none(), "nothing is left to ask it for");
         let nowhere = Plan::make(&SourcesConfig::default(), &namespace).await.err().unwrap().to_string();
         assert!(nowhere.contains("--kubeconfig"), "{nowhere}");
     }

@@ -155,6 +155,14 @@ impl Envoy {
         self.wait("its first configuration", live).await
     }
 
+    /// Stops it (SIGSTOP) or lets it go on: connections stay, nothing is answered.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn freeze(&self, frozen: bool) -> Result<()> {
+        self.process.signal(if frozen { "STOP" } else { "CONT" })
+    }
+
     /// What it has printed.
     #[must_use]
     pub fn output(&self) -> String {

@@ -156,6 +156,14 @@ impl Navarch {
         Ok(client::get(self.http, "navarch", path, &[]).await?.body)
     }
 
+    /// Its metrics, as text.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(client::get(self.monitoring, "navarch", "/metrics", &[]).await?.body)
+    }
+
     /// Has it read all files anew (SIGUSR1).
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::edge::{self, Edge};
-use super::{cluster, program};
+use super::{cluster, program, root};
 
 /// Where a proxy stands with a type in `/debug/syncz`: the nonce that it has acknowledged.
 async fn acknowledged(navarch: &Navarch, proxy: &str, kind: &str) -> Result<Option<String>> {
@@ -24,11 +24,13 @@ async fn acknowledged(navarch: &Navarch, proxy: &str, kind: &str) -> Result<Opti
 
 /// Asks until the same answer comes ten times in a row.
 async fn eventually(what: &str, host: &str, path: &str, wanted: &str) -> Result<()> {
-    let end = Instant::now() + Duration::from_secs(15);
+    let begun = Instant::now();
+    let end = begun + Duration::from_secs(15);
     let address = if host.contains("example.com") { GATEWAY } else { SIDECAR };
     loop {
         let answers = bookshop::ask(address, host, path, 10).await;
         if answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10)) {
+            println!("{what}: the tenth answer {:?} after the end of kubectl", begun.elapsed());
             return Ok(());
         }
         ensure!(Instant::now() < end, "{what}: wanted {wanted:?}, got {answers:?}");
@@ -86,6 +88,11 @@ async fn follow_virtual_services(cluster: &Cluster, navarch: &Navarch) -> Result
         eventually("edited split", "shop.example.com", "/reviews", wanted).await?;
     }
     println!("from the end of kubectl apply to the gateway's ACK: {times:?}");
+    // Gateway: another host, and back.
+    cluster.apply(&text.replace("shop.example.com", "store.example.com"))?;
+    eventually("the edited Gateway", "store.example.com", "/", "storefront").await?;
+    cluster.apply(&text)?;
+    eventually("the Gateway as it was", "shop.example.com", "/", "storefront").await?;
     Ok(())
 }
 
@@ -146,7 +153,7 @@ async fn endpoints_follow_pods_by_way_of_kubernetes_own_controller() -> Result<(
     // Left alone by the other tests: the controller would put slices beside theirs.
     let config = ClusterConfig { controllers: vec!["endpointslice-controller".to_owned()], ..ClusterConfig::default() };
     let cluster = Cluster::start_with(config).await?;
-    cluster.apply_permissive_crds()?;
+    cluster.apply_crds(root())?;
     let writer = cluster.writer().await?;
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
@@ -209,14 +216,14 @@ async fn kinds_may_come_and_go() -> Result<()> {
     edge::expect("a", 418).await?;
     cluster.kubectl(&["delete", "crd", "virtualservices.networking.istio.io"], "")?;
     edge::expect("a", 404).await?;
-    cluster.apply_permissive_crds()?;
+    cluster.apply_crds(root())?;
     edge.answer("a", 201).await?;
     println!("a kind that is new: its first object in force after {:?}", edge::expect("a", 201).await?);
     edge::nothing_refused(&gateway).await?;
     // Without any of the kinds it gets ready, too, and takes them up when they come.
     cluster.kubectl(&["delete", "crd", "--all"], "")?;
     let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
-    cluster.apply_permissive_crds()?;
+    cluster.apply_crds(root())?;
     edge.writer.put(&edge::answer("b", 202)).await?;
     edge::eventually("a kind that came later", async || {
         navarch.page("/debug/configz").await.is_ok_and(|page| page.contains("b.example.com"))

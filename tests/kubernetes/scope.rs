@@ -42,7 +42,27 @@ async fn mesh_config_is_read_anew_and_a_broken_one_refused() -> Result<()> {
     };
     edge::eventually("the broken mesh config is named", refused).await?;
     ensure!(says("\"4s\"").await, "the last good one stays");
+    let metrics = navarch.metrics().await?;
+    ensure!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"), "it is counted: {metrics}");
     ensure!(navarch.output().contains("ConfigMap/istio-system/istio-blue"), "the log names it");
+    // A file takes the place of the ConfigMap's mesh config, over the shared one; networks are the ConfigMap's still.
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("mesh");
+    std::fs::write(&file, "connectTimeout: 7s\n")?;
+    let flag = format!("--meshConfig={}", file.display());
+    let with_file =
+        Navarch::start_on_kubernetes(program(), &kubeconfig, &["--revision=blue", &flag], &environment).await?;
+    let page = with_file.page("/debug/mesh").await?;
+    ensure!(page.contains("\"7s\"") && page.contains("\"shared\"") && !page.contains("\"4s\""), "{page}");
+    std::fs::write(&file, "connectTimeout: 8s\n")?;
+    let edited = async || with_file.page("/debug/mesh").await.is_ok_and(|page| page.contains("\"8s\""));
+    edge::eventually("the edited file", edited).await?;
+    edge.writer.put(&edge::mesh("shared", "rootNamespace: other\n")).await?;
+    let edited = async || {
+        with_file.page("/debug/mesh").await.is_ok_and(|page| page.contains("\"8s\"") && page.contains("\"other\""))
+    };
+    edge::eventually("the edited shared map", edited).await?;
+    ensure!(with_file.stop().await?, "navarch ends when asked to");
     // Namespaces enter and leave as selectors and labels say.
     edge.writer.put(&edge::mesh("istio-blue", "discoverySelectors:\n- matchLabels:\n    mesh: in\n")).await?;
     edge::eventually("selectors are in force", async || says("discoverySelectors").await).await?;
@@ -87,6 +107,14 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &[], &environment).await?;
     let page = navarch.page("/debug/configz").await?;
     ensure!(page.contains("Gateway") && !page.contains("VirtualService"), "only what is included: {page}");
+    // What the cluster is called, how its services end, and whether they count at all.
+    let environment = [("CLUSTER_ID", "west")];
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--domain=example.org"], &environment).await?;
+    let page = navarch.page("/debug/registryz").await?;
+    ensure!(page.contains("kubernetes.default.svc.example.org") && page.contains("west"), "{page}");
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--registries="], &[]).await?;
+    ensure!(!navarch.page("/debug/registryz").await?.contains("kubernetes.default"), "no services of Kubernetes");
+    ensure!(navarch.page("/debug/configz").await?.contains("all.example.com"), "but what configures the mesh");
     // From files and the cluster at once: the file's object counts, the other is a duplicate.
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("a.yaml"), edge::answer("all", 418).to_string())?;

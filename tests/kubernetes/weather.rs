@@ -154,6 +154,13 @@ async fn rights_may_be_taken_and_given_back() -> Result<()> {
     edge::eventually("the kind that may not be read is named", async || says(true).await).await?;
     ensure!(navarch.output().contains("k8s://VirtualService"), "the log names it");
     ensure!(navarch.is_ready().await, "ready although a kind may not be read any more");
+    let counted = "navarch_refused_configs{kind=\"VirtualService\"} 1";
+    ensure!(navarch.metrics().await?.contains(counted), "it is counted");
+    // One that starts now is not ready, as istiod would not be: rules that it cannot see may be those that deny.
+    let mut late = Navarch::launch_on_kubernetes(program(), &direct, &[], &[])?;
+    let lacks = async || late.page("/ready").await.is_ok_and(|body| body.contains("k8s://VirtualService"));
+    edge::eventually("who asks whether it is ready is told what it lacks", lacks).await?;
+    ensure!(!late.is_ready().await, "not ready without a kind");
     edge.answer("a", 202).await?;
     let mut other = edge::gateway();
     other["spec"]["servers"][0]["hosts"] = json!(["a.example.com"]);
@@ -162,6 +169,8 @@ async fn rights_may_be_taken_and_given_back() -> Result<()> {
     ensure!(edge::ask("a").await == 201, "the last that could be read stays, while other kinds are read on");
     writer.put(&role(&[])).await?;
     edge::expect("a", 202).await?;
+    late.wait_ready().await?;
+    ensure!(late.stop().await?, "navarch ends when asked to");
     edge::eventually("nothing is missing any more", async || says(false).await).await?;
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");

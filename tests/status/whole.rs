@@ -22,14 +22,67 @@ async fn roots(deployed: &Deployed, namespace: &str) -> Value {
 /// Starts a replica.
 async fn start(deployed: &Deployed, name: &str) -> Navarch {
     let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
-    let environment = [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_ENABLE_ANALYSIS", "true")];
+    let environment = [
+        ("POD_NAME", name),
+        ("POD_NAMESPACE", NAMESPACE),
+        ("PILOT_ENABLE_ANALYSIS", "true"),
+        ("PILOT_ENABLE_STATUS", "true"),
+    ];
     let arguments = ["--secure-grpc-addr=127.0.0.1:0"];
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
     Navarch::start_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap()
 }
 
+/// Where the gateway is reached becomes the status of the Ingresses that it serves, and of no others.
+async fn is_told_of_ingresses(deployed: &Deployed, address: &str) {
+    let class = |name: &str, controller: &str| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "IngressClass", "metadata": { "name": name },
+            "spec": { "controller": controller },
+        })
+    };
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "istio-ingressgateway", "namespace": NAMESPACE },
+        "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 80 }] },
+    });
+    let ingress = |name: &str, class: &str| {
+        json!({
+            "apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "ingressClassName": class,
+                "defaultBackend": { "service": { "name": "web", "port": { "number": 80 } } },
+            },
+        })
+    };
+    let objects = [
+        class("ours", "istio.io/ingress-controller"),
+        class("theirs", "example.com/other"),
+        service,
+        ingress("ours", "ours"),
+        ingress("theirs", "theirs"),
+    ];
+    for object in &objects {
+        deployed.cluster.apply(&object.to_string()).unwrap();
+    }
+    let status =
+        json!({ "status": { "loadBalancer": { "ingress": [{ "ip": address }, { "hostname": "lb.example.com" }] } } });
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/services/istio-ingressgateway/status");
+    deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &status).await.unwrap();
+    let path = |name: &str| format!("/apis/networking.k8s.io/v1/namespaces/default/ingresses/{name}");
+    let told = async || deployed.get(&path("ours")).await["status"]["loadBalancer"]["ingress"].clone();
+    let wanted = json!([{ "ip": address }, { "hostname": "lb.example.com" }]);
+    until("the Ingress says where it is reached", async || told().await == wanted).await;
+    assert_eq!(deployed.get(&path("theirs")).await["status"]["loadBalancer"]["ingress"], Value::Null);
+}
+
 pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deployed) {
-    const LOCKS: [&str; 3] = ["istio-namespace-controller-election", "istio-ip-autoallocate", "istio-analyze-leader"];
+    const LOCKS: [&str; 5] = [
+        "istio-namespace-controller-election",
+        "istio-ip-autoallocate",
+        "istio-analyze-leader",
+        "istio-status-leader",
+        "istio-leader",
+    ];
     let first = start(deployed, "first").await;
     for lock in LOCKS {
         until("the first leads", async || leader(deployed, lock).await == "first").await;
@@ -59,10 +112,13 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
         .await;
     }
 
+    is_told_of_ingresses(deployed, "192.0.2.1").await;
+
     assert!(first.stop().await.unwrap(), "it ends when it is told to");
     for lock in LOCKS {
         until("the second takes over", async || leader(deployed, lock).await == "second").await;
     }
+    is_told_of_ingresses(deployed, "192.0.2.2").await;
     // Both have one authority: what the first wrote, the second leaves.
     assert_eq!(roots(deployed, "kube-system").await, root);
     let map = "/api/v1/namespaces/default/configmaps/istio-ca-root-cert";

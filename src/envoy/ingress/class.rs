@@ -1,17 +1,11 @@
 //! Which Ingresses are served, and by which gateway.
 
-use super::{DEFAULT_GATEWAY, DEFAULT_SERVICE};
 use crate::api::kubernetes::{Ingress, IngressClass};
-use crate::api::mesh::IngressControllerMode;
+use crate::api::mesh::IngressRule;
 use crate::api::names::Namespace;
 use crate::api::object::{NamespacedName, Object};
 use crate::push::query::Query;
 use crate::push::view::View;
-
-/// The annotation by which Ingresses named their class before `ingressClassName`.
-const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
-/// The controller that IngressClasses name to be served.
-const CONTROLLER: &str = "istio.io/ingress-controller";
 
 /// What the mesh says of Ingresses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -21,9 +15,7 @@ pub(super) struct IngressSettings;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Settings {
     /// Which are served.
-    mode: IngressControllerMode,
-    /// The class of those that are.
-    class: String,
+    rule: IngressRule,
     /// The value of the label `istio` of the gateway that serves them.
     pub(super) gateway: String,
     /// The namespace of that gateway.
@@ -37,16 +29,10 @@ impl Query for IngressSettings {
 
     fn compute(&self, view: &View<'_>) -> Settings {
         let mesh = view.mesh();
-        let config = &mesh.config;
-        let gateway = match (config.ingress_selector.as_str(), config.ingress_service.as_str()) {
-            ("", "" | DEFAULT_SERVICE) => DEFAULT_GATEWAY,
-            ("", service) => service,
-            (selector, _) => selector,
-        };
+        let rule = mesh.config.ingress_rule();
         Settings {
-            mode: config.ingress_controller_mode,
-            class: config.ingress_class.clone(),
-            gateway: gateway.to_owned(),
+            gateway: rule.gateway().to_owned(),
+            rule,
             namespace: mesh.settings.ingress_namespace.clone(),
             domain: mesh.settings.domain_suffix.clone(),
         }
@@ -54,23 +40,13 @@ impl Query for IngressSettings {
 }
 
 impl Settings {
-    /// Whether an Ingress is served. The older annotation goes first; a class that does not exist is as none.
+    /// Whether an Ingress is served.
     pub(super) fn serves(&self, ingress: &Object<Ingress>, view: &View<'_>) -> bool {
-        if let Some(class) = ingress.meta.annotations.get(CLASS_ANNOTATION) {
-            return match self.mode {
-                IngressControllerMode::Strict | IngressControllerMode::Default => **class == *self.class,
-                IngressControllerMode::Off | IngressControllerMode::Unspecified => false,
-            };
+        if self.rule.is_annotated(ingress) {
+            return self.rule.serves(ingress, None);
         }
         let class = ingress.spec.class_name.as_deref().map(|name| NamespacedName::new("", name));
-        match class.and_then(|class| view.object::<IngressClass>(&class)) {
-            Some(class) => &*class.spec.controller == CONTROLLER,
-            None => match self.mode {
-                IngressControllerMode::Default => true,
-                IngressControllerMode::Strict | IngressControllerMode::Off | IngressControllerMode::Unspecified => {
-                    false
-                }
-            },
-        }
+        let class = class.and_then(|class| view.object::<IngressClass>(&class));
+        self.rule.serves(ingress, class.map(|class| &class.spec))
     }
 }

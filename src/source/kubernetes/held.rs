@@ -97,7 +97,7 @@ impl Held {
         }
         match &entry.object {
             None => batch.push(SourceEvent::Added(object.clone())),
-            Some(before) if before.same_content(&object) => {}
+            Some(before) if before.same_content(&object) && before.meta().generation == object.meta().generation => {}
             Some(_) => batch.push(SourceEvent::Updated(object.clone())),
         }
         entry.object = Some(object);

@@ -15,6 +15,8 @@ pub enum ReadKinds {
     All,
     /// Kubernetes' own: the configuration of the mesh comes from elsewhere.
     Native,
+    /// The configuration of the mesh, and what it is about: no services, endpoints and workloads of Kubernetes.
+    Configuration,
 }
 
 /// What flags and environment say of what is read.
@@ -37,10 +39,11 @@ pub struct KubernetesScope {
 impl KubernetesScope {
     /// The kinds that are read.
     pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
-        let defined = |kind: Kind| self.kinds == ReadKinds::All && self.reads(&definition(kind));
+        let defined = |kind: Kind| self.kinds != ReadKinds::Native && self.reads(&definition(kind));
+        let native = |kind: Kind| self.kinds != ReadKinds::Configuration || !is_of_registry(kind);
         // Nothing is made of ServiceAccounts, and istiod's rights do not let them be seen.
         let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ServiceAccount);
-        kinds.filter(move |kind| !is_defined(*kind) || defined(*kind))
+        kinds.filter(move |kind| if is_defined(*kind) { defined(*kind) } else { native(*kind) })
     }
 
     /// Whether a resource that is defined at run time, such as `sidecars.networking.istio.io`, is read.
@@ -66,6 +69,11 @@ impl KubernetesScope {
             format!("{group}/namespaces/{}/{}", self.namespace, plural(kind))
         }
     }
+}
+
+/// Whether a kind says which services, endpoints and workloads Kubernetes has, or how they are reached from outside.
+fn is_of_registry(kind: Kind) -> bool {
+    matches!(kind, Kind::Node | Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Ingress | Kind::IngressClass)
 }
 
 /// Whether a list of resources names one. `*.` stands before the end of a name.
@@ -145,6 +153,8 @@ mod tests {
         assert!(reads(scope("*.istio.io", "sidecars.networking.istio.io"), Kind::Sidecar));
         assert!(reads(scope("gateways.networking.istio.io, x", ""), Kind::Sidecar));
         assert!(reads(scope("*.istio.io, *.k8s.io, pods", ""), Kind::Pod), "only what is defined at run time");
+        let without_services = || KubernetesScope { kinds: ReadKinds::Configuration, ..KubernetesScope::default() };
+        assert!(!reads(without_services(), Kind::Service) && reads(without_services(), Kind::ServiceEntry));
     }
 
     #[test]

@@ -19,7 +19,7 @@ async fn main() -> Result<()> {
     let controllers = ["namespace-controller", "serviceaccount-controller"];
     let config = ClusterConfig { controllers: controllers.map(str::to_owned).to_vec(), ..ClusterConfig::default() };
     let cluster = Cluster::start_with(config).await?;
-    cluster.apply_permissive_crds()?;
+    cluster.apply_crds(&root)?;
     let writer = cluster.writer().await?;
     let machine = kubernetes::machine_address()?;
     for object in kubernetes::objects(&root, machine)? {

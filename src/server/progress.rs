@@ -1,0 +1,68 @@
+//! Follows how far objects have come, for their status.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::{Tasks, spawn, until};
+use crate::admin::{Share, configuration, shares};
+use crate::api::object::ObjectRef;
+use crate::push::worker::PushHandle;
+use crate::status::{Progress, Progresses};
+use crate::xds::connections::Connections;
+
+/// Objects that are as they should be are looked at in turn, so many at a time: proxies come and go.
+const IN_TURN: usize = 100;
+
+/// Looks at the objects every now and then: at those that have changed or are on their way always, at the others in turn.
+pub(super) fn follow(
+    push: PushHandle,
+    connections: Arc<Connections>,
+    interval: Duration,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> watch::Receiver<Progresses> {
+    let (told, progresses) = watch::channel(Progresses::default());
+    let stop = stop.clone();
+    spawn("distribution", tasks, async move {
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut known: BTreeMap<ObjectRef, Progress> = BTreeMap::new();
+        let mut turn = 0;
+        while until(&stop, ticks.tick()).await.is_some() {
+            if !push.is_synced() {
+                continue;
+            }
+            let mut objects = configuration(&push.context());
+            let all = objects.len();
+            let before = known.len();
+            let names: std::collections::BTreeSet<_> = objects.iter().map(|object| object.object_ref()).collect();
+            known.retain(|object, _| names.contains(object));
+            let mut place = 0;
+            objects.retain(|object| {
+                place += 1;
+                let is_done = known.get(&object.object_ref()).is_some_and(|progress| {
+                    progress.generation == object.meta().generation && progress.current == progress.reached
+                });
+                !is_done || (place + all - 1 - turn) % all.max(1) < IN_TURN
+            });
+            turn = (turn + IN_TURN) % all.max(1);
+            let found = shares(&push, &connections, objects).await?;
+            let mut changed = known.len() != before;
+            for (object, Share { generation, reached, current }) in found {
+                let progress = Progress { generation, reached, current };
+                changed |= known.insert(object, progress) != Some(progress);
+            }
+            // Whoever writes goes on with what failed when told again.
+            if changed || known.values().any(|progress| progress.current != progress.reached) {
+                told.send_replace(Arc::new(known.clone()));
+            }
+        }
+        Ok(())
+    });
+    progresses
+}

@@ -1,0 +1,133 @@
+//! Counts of what sources refuse.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::api::object::Kind;
+use crate::source::{Fault, Problem};
+
+/// What mesh config is called among kinds.
+const MESH_CONFIG: &str = "MeshConfig";
+
+/// What was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Refused {
+    /// Its kind.
+    r#type: &'static str,
+    /// Where it is: a file, or `k8s://<kind>/<namespace>/<name>`.
+    name: Arc<str>,
+}
+
+/// A kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfKind {
+    /// Its name; `other` where it is not known here.
+    kind: &'static str,
+}
+
+/// Counts what is refused, in all and right now.
+#[derive(Debug)]
+pub(super) struct Refusals {
+    /// `pilot_total_rejected_configs`: in all.
+    total: Family<Refused, Counter>,
+    /// `navarch_refused_configs`: right now.
+    current: Family<OfKind, Gauge>,
+    /// What is refused in each place right now.
+    places: BTreeMap<Arc<str>, Vec<&'static str>>,
+}
+
+/// What told of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Teller {
+    /// A source of mesh config and networks.
+    Mesh,
+    /// A source of objects.
+    Objects,
+}
+
+impl Refusals {
+    /// Nothing so far.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let (total, current) = (Family::default(), Family::<OfKind, Gauge>::default());
+        // The text form appends `_total`, as it does to all counters.
+        let help = "Objects and mesh configs that were refused";
+        registry.register("pilot_total_rejected_configs", help, total.clone());
+        let help = "Objects and mesh configs that are refused right now, their last good versions being in force";
+        registry.register("navarch_refused_configs", help, current.clone());
+        current.get_or_create(&OfKind { kind: MESH_CONFIG }).set(0);
+        Self { total, current, places: BTreeMap::new() }
+    }
+
+    /// Notes all problems of a place, in place of those noted before.
+    pub(super) fn note(&mut self, teller: Teller, place: &Arc<str>, problems: &[Problem]) {
+        let is_refusal = |problem: &&Problem| match &problem.fault {
+            Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => true,
+            Fault::UnknownField(_) | Fault::UnknownKind | Fault::Warning(_) => false,
+        };
+        let kind_of = |problem: &Problem| match teller {
+            Teller::Mesh => MESH_CONFIG,
+            Teller::Objects => {
+                let known = Kind::ALL.into_iter().find(|kind| kind.as_str() == problem.subject.kind);
+                known.map_or("other", Kind::as_str)
+            }
+        };
+        let mut kinds: Vec<_> = problems.iter().filter(is_refusal).map(kind_of).collect();
+        if teller == Teller::Mesh {
+            // However much is wrong with it, it is one mesh config.
+            kinds.dedup();
+        }
+        let before = if kinds.is_empty() {
+            self.places.remove(place).unwrap_or_default()
+        } else {
+            self.places.insert(place.clone(), kinds.clone()).unwrap_or_default()
+        };
+        for kind in before {
+            self.current.get_or_create(&OfKind { kind }).dec();
+        }
+        for kind in kinds {
+            self.current.get_or_create(&OfKind { kind }).inc();
+            self.total.get_or_create(&Refused { r#type: kind, name: place.clone() }).inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::decode::Subject;
+    use crate::api::field_error::FieldError;
+    use crate::source::Place;
+
+    #[test]
+    fn what_is_refused_counts_until_it_is_well() {
+        let mut registry = Registry::default();
+        let mut refusals = Refusals::register(&mut registry);
+        let place: Arc<str> = Arc::from("k8s://Gateway/shop/a");
+        let problem = |fault| Problem {
+            place: Place { file: place.clone(), line: 0 },
+            subject: Subject { kind: "Gateway".to_owned(), ..Subject::default() },
+            fault,
+        };
+        let rejected = || problem(Fault::Rejected(FieldError::new("spec", "is odd")));
+        let text = |registry: &Registry| {
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+            text
+        };
+        refusals.note(Teller::Objects, &place, &[rejected(), problem(Fault::UnknownField("spec.x".to_owned()))]);
+        refusals.note(Teller::Mesh, &Arc::from("mesh"), &[rejected(), rejected()]);
+        let told = text(&registry);
+        assert!(told.contains("navarch_refused_configs{kind=\"Gateway\"} 1\n"), "{told}");
+        assert!(told.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"), "{told}");
+        refusals.note(Teller::Objects, &place, &[]);
+        let told = text(&registry);
+        assert!(told.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"), "{told}");
+        assert!(told.contains("type=\"Gateway\",name=\"k8s://Gateway/shop/a\"} 1\n"), "{told}");
+    }
+}

@@ -1,0 +1,76 @@
+//! The condition that says how many of the proxies that an object reaches have taken it.
+
+use serde_json::{Value, json};
+
+/// The type of the condition; istiod had one of this name when it tracked distribution.
+const TYPE: &str = "Reconciled";
+
+/// How far a generation of an object has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// The generation.
+    pub generation: i64,
+    /// Proxies that it reaches.
+    pub reached: usize,
+    /// Those of them that have taken it.
+    pub current: usize,
+}
+
+/// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
+///
+/// An object that reaches nobody is left alone, unless it was told otherwise before.
+pub(super) fn correction(status: Option<&Value>, progress: Progress, now: &str) -> Option<Vec<Value>> {
+    let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    let mut conditions = conditions.cloned().unwrap_or_default();
+    let place = conditions.iter().position(|condition| condition.get("type").is_some_and(|name| name == TYPE));
+    let before = place.and_then(|place| conditions.get(place));
+    if before.is_none() && progress.reached == 0 {
+        return None;
+    }
+    let status = if progress.current == progress.reached { "True" } else { "False" };
+    let message = format!("{}/{} proxies up to date.", progress.current, progress.reached);
+    let generation = progress.generation.to_string();
+    let text = |condition: &Value, member: &str| {
+        condition.get(member).map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    };
+    let is =
+        |member: &str, value: &str| before.and_then(|before| text(before, member)).is_some_and(|text| text == value);
+    if is("status", status) && is("message", &message) && is("observedGeneration", &generation) {
+        return None;
+    }
+    let since = before.filter(|_| is("status", status)).and_then(|before| text(before, "lastTransitionTime"));
+    let condition = json!({
+        "type": TYPE, "status": status, "message": message, "observedGeneration": generation,
+        "lastProbeTime": now, "lastTransitionTime": since.unwrap_or_else(|| now.to_owned()),
+    });
+    match place.and_then(|place| conditions.get_mut(place)) {
+        Some(place) => *place = condition,
+        None => conditions.push(condition),
+    }
+    Some(conditions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_condition_is_kept_right_among_those_of_others() {
+        let some = Progress { generation: 2, reached: 4, current: 3 };
+        let all = Progress { current: 4, ..some };
+        assert_eq!(correction(None, Progress { generation: 2, ..Progress::default() }, "t0"), None);
+        let theirs = json!({ "type": "Mine", "status": "True" });
+        let first = correction(Some(&json!({ "conditions": [theirs] })), some, "t1").unwrap();
+        assert_eq!(first[0], theirs);
+        assert_eq!((&first[1]["status"], &first[1]["message"]), (&json!("False"), &json!("3/4 proxies up to date.")));
+        let told = json!({ "conditions": first });
+        assert_eq!(correction(Some(&told), some, "t2"), None);
+        let more = correction(Some(&told), Progress { current: 2, ..some }, "t2").unwrap();
+        assert_eq!((&more[1]["lastProbeTime"], &more[1]["lastTransitionTime"]), (&json!("t2"), &json!("t1")));
+        let done = correction(Some(&told), all, "t3").unwrap();
+        assert_eq!((&done[1]["status"], &done[1]["lastTransitionTime"]), (&json!("True"), &json!("t3")));
+        assert_eq!(done.len(), 2);
+        let none = Progress { reached: 0, current: 0, ..some };
+        assert_eq!(correction(Some(&told), none, "t4").unwrap()[1]["message"], "0/0 proxies up to date.");
+    }
+}

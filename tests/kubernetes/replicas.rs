@@ -1,0 +1,113 @@
+//! Two replicas: they serve the same bytes, and one that ends sends its proxies to the other.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use navarch_testkit::navarch::Navarch;
+use prost_types::value::Kind;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::edge::{self, Edge};
+use super::{cluster, program};
+
+/// The types that are asked for.
+const TYPES: [&str; 2] =
+    ["type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.listener.v3.Listener"];
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A stream as the gateway would open it.
+struct Stream {
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+}
+
+impl Stream {
+    /// Opens one.
+    async fn open(server: SocketAddr) -> Result<Self> {
+        let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
+        let (requests, outgoing) = mpsc::channel(8);
+        let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let labels = prost_types::Struct { fields: [("istio".to_owned(), text("ingressgateway"))].into() };
+        let metadata = prost_types::Struct {
+            fields: [
+                ("NAMESPACE".to_owned(), text("edge")),
+                ("CLUSTER_ID".to_owned(), text("Kubernetes")),
+                ("LABELS".to_owned(), prost_types::Value { kind: Some(Kind::StructValue(labels)) }),
+            ]
+            .into(),
+        };
+        let id = "router~10.0.0.9~gateway-9.edge~edge.svc.cluster.local".to_owned();
+        let node = Some(Node { id, metadata: Some(metadata), ..Node::default() });
+        requests.send(DeltaDiscoveryRequest { node, type_url: TYPES[0].to_owned(), ..Default::default() }).await?;
+        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+        Ok(Self { requests, responses })
+    }
+
+    /// All resources of the types, by name.
+    async fn resources(&mut self) -> Result<BTreeMap<String, Vec<u8>>> {
+        let mut resources = BTreeMap::new();
+        for (index, type_url) in TYPES.iter().enumerate() {
+            if index > 0 {
+                let ask = DeltaDiscoveryRequest { type_url: (*type_url).to_owned(), ..Default::default() };
+                self.requests.send(ask).await?;
+            }
+            loop {
+                let response = timeout(PATIENCE, self.responses.message()).await??.context("the stream ended")?;
+                let (response_nonce, type_url_got) = (response.nonce.clone(), response.type_url.clone());
+                let taken = DeltaDiscoveryRequest { type_url: type_url_got, response_nonce, ..Default::default() };
+                self.requests.send(taken).await?;
+                let is_it = response.type_url == *type_url;
+                for resource in response.resources {
+                    let any = resource.resource.context("a resource without content")?;
+                    resources.insert(format!("{} {}", any.type_url, resource.name), any.value.to_vec());
+                }
+                if is_it {
+                    break;
+                }
+            }
+        }
+        Ok(resources)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    for (name, status) in [("a", 201), ("b", 202), ("c", 203)] {
+        edge.answer(name, status).await?;
+    }
+    let first = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
+    let mut stream = Stream::open(first.xds).await?;
+    let served = stream.resources().await?;
+    ensure!(served.keys().any(|name| name.contains("Listener")), "there is something to compare: {:?}", served.keys());
+    // The first has seen the objects come; the second finds them all there.
+    edge.answer("d", 204).await?;
+    edge.writer.delete(&edge::answer("b", 202)).await?;
+    let second = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
+    let of_first = Stream::open(first.xds).await?.resources().await?;
+    let of_second = Stream::open(second.xds).await?.resources().await?;
+    ensure!(of_first == of_second, "both serve the same bytes");
+    // Told to end, the first ends its streams, and then itself, while the second serves on.
+    let begun = Instant::now();
+    let ending = tokio::spawn(first.stop());
+    while let Ok(Some(_)) = timeout(PATIENCE, stream.responses.message()).await? {}
+    println!("SIGTERM: the stream was sent away after {:?}", begun.elapsed());
+    ensure!(ending.await??, "the first ends by itself");
+    println!("SIGTERM: the process ended after {:?}", begun.elapsed());
+    let again = Stream::open(second.xds).await?.resources().await?;
+    ensure!(again == of_second, "the second serves the same still");
+    ensure!(second.stop().await?, "navarch ends when asked to");
+    Ok(())
+}

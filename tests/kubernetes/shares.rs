@@ -1,0 +1,60 @@
+//! What is written back about the way of an object to the proxies.
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::navarch::Navarch;
+use serde_json::{Value, json};
+
+use super::edge::{self, Edge};
+use super::{cluster, program};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_says_how_many_proxies_have_taken_an_object() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    edge.answer("a", 201).await?;
+    let environment = [("PILOT_ENABLE_STATUS", "true")];
+    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("a", 201).await?;
+    let path = "/apis/networking.istio.io/v1/namespaces/edge/virtualservices/a";
+    let says = async |share: &str| {
+        let object = edge.writer.get(path).await.unwrap_or_default();
+        let generation = object["metadata"]["generation"].to_string();
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == "Reconciled").cloned();
+        found.is_some_and(|found| {
+            found["message"] == format!("{share} proxies up to date.") && found["observedGeneration"] == generation
+        })
+    };
+    let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await?;
+    println!("status: written {took:?} after the gateway had it");
+    // Another's condition stays.
+    let theirs = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "edge"},
+        "status": {"conditions": [{"type": "Theirs", "status": "True"}]},
+    });
+    let mut object = edge.writer.get(path).await?;
+    let conditions = object["status"]["conditions"].as_array_mut().context("conditions")?;
+    conditions.push(theirs["status"]["conditions"][0].clone());
+    let patch = json!({"status": {"conditions": conditions}});
+    cluster.call("PATCH", &format!("{path}/status"), "application/merge-patch+json", &patch).await?;
+    gateway.freeze(true)?;
+    edge.answer("a", 202).await?;
+    edge::eventually("a proxy that does not answer counts", async || says("0/1").await).await?;
+    let page: Value =
+        serde_json::from_str(&navarch.page("/debug/config_distribution?kind=VirtualService&name=a").await?)?;
+    ensure!(page[0]["proxies"] == 1 && page[0]["upToDate"] == 0, "the page says the same: {page}");
+    gateway.freeze(false)?;
+    edge::eventually("it has taken the edit", async || says("1/1").await).await?;
+    edge::expect("a", 202).await?;
+    let object = edge.writer.get(path).await?;
+    ensure!(object["status"]["conditions"][1]["type"] == "Theirs", "{object}");
+    // Once all is right nothing is written any more.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    let later = edge.writer.get(path).await?;
+    ensure!(later["metadata"]["resourceVersion"] == object["metadata"]["resourceVersion"], "{later}");
+    edge::nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
