@@ -4,6 +4,7 @@ mod agent;
 mod crds;
 mod discovery;
 pub mod environment;
+mod inject;
 mod security;
 mod version;
 mod writing;
@@ -33,6 +34,8 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
+    /// Add the proxy to the pods of files, as the webhook would
+    Inject(Box<inject::Inject>),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -52,6 +55,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
     match Arguments::parse().command {
         Command::Discovery(discovery) => discovery.run()?,
         Command::Agent { arguments } => return agent::run(&arguments).map(exit_code),
+        Command::Inject(inject) => inject.run()?,
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }

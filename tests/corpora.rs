@@ -15,6 +15,10 @@
 
 #[path = "../fuzz/entries/dns_packet.rs"]
 mod dns_packet;
+#[path = "../fuzz/entries/injection_annotations.rs"]
+mod injection_annotations;
+#[path = "../fuzz/entries/injection_templates.rs"]
+mod injection_templates;
 #[path = "../fuzz/entries/probe_spec.rs"]
 mod probe_spec;
 #[path = "../fuzz/entries/prometheus_text.rs"]
@@ -37,7 +41,7 @@ macro_rules! targets {
     };
 }
 
-targets! { dns_packet, probe_spec, prometheus_text, wasm_image, yaml_to_xds }
+targets! { injection_annotations, injection_templates, dns_packet, probe_spec, prometheus_text, wasm_image, yaml_to_xds }
 
 /// The longest that one input may take, on a slow machine and not optimised.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -2,7 +2,8 @@
 //!
 //! `parity/injection.json` holds pods, what differs from the default installation, and the pods that came out. With
 //! `NAVARCH_INJECTION_PARITY` the file that it names is taken instead, and `NAVARCH_INJECTION_PARITY_REPORT` names a file to
-//! write the outcome to. What differs on purpose is in [`DIFFERENCES`].
+//! write the outcome to. With `NAVARCH_ISTIO_CHART` the templates of the chart in that folder (`istio-discovery`) are rendered
+//! in place of the built-in ones. What differs on purpose is in [`DIFFERENCES`].
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,6 +16,8 @@
 mod default;
 #[path = "injection/difference.rs"]
 mod difference;
+#[path = "injection/stock.rs"]
+mod stock;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +45,11 @@ const DIFFERENCES: [(&str, &str); 0] = [];
 
 /// Asks an injector of the case's installation.
 fn inject(case: &Case) -> Result<Injection, InjectError> {
-    let injector = Injector::new(&default::inputs(&case.config)).unwrap();
+    let inputs = match std::env::var_os("NAVARCH_ISTIO_CHART") {
+        Some(chart) => stock::inputs(Path::new(&chart), &case.config),
+        None => default::inputs(&case.config),
+    };
+    let injector = Injector::new(&inputs).unwrap();
     let request =
         InjectRequest { pod: &case.pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
     injector.inject(&request)

@@ -35,7 +35,7 @@ pub(crate) fn inputs(config: &Value) -> InjectorInputs {
 }
 
 /// Lays values over values, map by map.
-fn lay(below: &mut Value, over: &Value) {
+pub(crate) fn lay(below: &mut Value, over: &Value) {
     match (below, over) {
         (Value::Object(below), Value::Object(over)) => {
             for (key, value) in over {

@@ -104,9 +104,16 @@ impl<'a> Context<'a> {
             ImageOf::Init => &global.proxy_init.image,
         };
         let asked = self.annotation_or("sidecar.istio.io/proxyImage", name);
-        if asked.contains('/') {
-            return asked.to_owned();
-        }
+        if asked.contains('/') { asked.to_owned() } else { self.stock_image(image) }
+    }
+
+    /// The image of the values, whatever the pod asks for but its flavour.
+    pub(super) fn stock_image(&self, image: ImageOf) -> String {
+        let global = &self.values.global;
+        let name = match image {
+            ImageOf::Proxy => &global.proxy.image,
+            ImageOf::Init => &global.proxy_init.image,
+        };
         let flavour = self.proxy_config().image.as_ref().map(|image| image.image_type.as_str());
         let flavours = super::image::Flavours {
             annotation: self.annotation("sidecar.istio.io/proxyImageType"),

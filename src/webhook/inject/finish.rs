@@ -1,6 +1,6 @@
 //! What is done to a pod after the overlays: what templates cannot do, or must not get wrong.
 
-mod cluster;
+pub(super) mod cluster;
 mod order;
 mod probes;
 pub(super) mod prometheus;
@@ -40,6 +40,7 @@ impl Finishing<'_> {
     /// # Errors
     /// When the pod's metrics cannot be merged as its annotations want.
     pub(super) fn finish(&self, pod: &mut Value, template: &Value) -> Result<(), InjectError> {
+        let again = pod::annotation(pod, STATUS).is_some();
         cluster::set_environment(pod, self.environment);
         let agent_port = self.mesh.default_config.status_port;
         if merges_metrics(pod, self.mesh) {
@@ -47,6 +48,11 @@ impl Finishing<'_> {
         }
         prometheus::announce_secure_port(pod);
         probes::rewrite(pod, self.rewrite_probes, agent_port);
+        if again {
+            for name in [prometheus::SCRAPING, probes::PROBERS] {
+                cluster::move_last(pod, name);
+            }
+        }
         if let Some(network) = self.environment.get("ISTIO_META_NETWORK") {
             pod::labels_mut(pod).insert(NETWORK.to_owned(), json!(network));
         }

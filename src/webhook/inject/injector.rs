@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use serde_json::Value;
 
 use super::error::{ConfigError, InjectError};
 use super::request::{InjectRequest, Injection};
 use super::rules::Rules;
 use super::settings::InjectorInputs;
+use super::workload::Workload;
 
 /// Injects pods by the rules that hold when a request comes.
 ///
@@ -41,6 +43,18 @@ impl Injector {
     /// # Errors
     /// When the pod must be refused: it asks for what there is not, or says what makes no sense.
     pub fn inject(&self, request: &InjectRequest<'_>) -> Result<Injection, InjectError> {
-        self.rules.load().inject(request)
+        Ok(self.inject_as(request, None)?.0)
+    }
+
+    /// What becomes of the pod of a workload that is known, and the pod itself where it is injected.
+    ///
+    /// # Errors
+    /// As [`Injector::inject`].
+    pub fn inject_as(
+        &self,
+        request: &InjectRequest<'_>,
+        workload: Option<&Workload>,
+    ) -> Result<(Injection, Option<Value>), InjectError> {
+        self.rules.load().inject(request, workload)
     }
 }

@@ -1,6 +1,6 @@
 //! The networks that Multus attaches to a pod.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// The annotation that lists them: names with commas, or a JSON list.
 pub(super) const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
@@ -13,20 +13,28 @@ const NAME: &str = "istio-cni";
 
 /// A list of networks with that of Istio's plugin. What is meant as JSON and is none stays as it is.
 pub(super) fn with_network(networks: &str) -> String {
-    let own = format!("{NAMESPACE}/{NAME}");
+    with_named(networks, &format!("{NAMESPACE}/{NAME}"))
+}
+
+/// A list of networks with one more, whose name may have its namespace before a slash.
+pub(super) fn with_named(networks: &str, own: &str) -> String {
+    let (namespace, name) = own.split_once('/').unwrap_or(("", own));
     if networks.is_empty() {
-        return own;
+        return own.to_owned();
     }
     let Some(end) = networks.rfind(']') else {
         let there = networks.split(',').any(|network| network.trim() == own);
         return if there { networks.to_owned() } else { format!("{networks}, {own}") };
     };
     let Ok(listed) = serde_json::from_str::<Vec<Value>>(networks) else { return networks.to_owned() };
-    let is_own = |network: &Value| network["name"] == json!(NAME) && network["namespace"] == json!(NAMESPACE);
+    let text = |network: &Value, field: &str| network.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let is_own = |network: &Value| text(network, "name") == name && text(network, "namespace") == namespace;
+    let mut further = serde_json::json!({ "name": name }).to_string();
+    if !namespace.is_empty() {
+        further = format!(r#"{{"name": {}, "namespace": {}}}"#, Value::from(name), Value::from(namespace));
+    }
     match networks.split_at_checked(end) {
-        Some((begin, rest)) if !listed.iter().any(is_own) => {
-            format!(r#"{begin}, {{"name": "{NAME}", "namespace": "{NAMESPACE}"}}{rest}"#)
-        }
+        Some((begin, rest)) if !listed.iter().any(is_own) => format!("{begin}, {further}{rest}"),
         Some(_) | None => networks.to_owned(),
     }
 }

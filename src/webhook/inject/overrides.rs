@@ -16,7 +16,8 @@ const AUTO_IMAGE: &str = "auto";
 /// Lays the user's containers of a pod over those of the same names that were injected, and notes them for a later
 /// injection, which finds them no more.
 ///
-/// What an earlier injection added is not the user's, and is replaced.
+/// What an earlier injection added is not the user's, and is replaced; what it noted of the user's stands, so that a further
+/// injection changes nothing (istiod lets it go then).
 ///
 /// # Errors
 /// When a container cannot be merged.
@@ -31,10 +32,9 @@ pub(super) fn reapply(
     for list in [List::Containers, List::Init] {
         for injected in pod::containers(template, list) {
             let name = pod::name(injected);
-            if status.is_some_and(|status| status.names(list).iter().any(|other| other == name)) {
-                continue;
-            }
+            let again = status.is_some_and(|status| status.names(list).iter().any(|other| other == name));
             let in_pod = match list {
+                _ if again => None,
                 List::Containers => pod::find(pod::containers(original, list), name),
                 List::Init => pod::find_in_pod(original, name),
             };
@@ -70,8 +70,22 @@ fn id(container: &Value, field: &str) -> Option<i64> {
 
 /// Makes what prepares the proxy fit the user and group that the pod's own proxy container asks for: capture tells the
 /// proxy's traffic by its user.
-pub(super) fn follow_user(merged: &mut Value, original: &Value, proxy_config: &ProxyConfig) {
-    let Some(own) = pod::find_in_pod(original, PROXY) else { return };
+pub(super) fn follow_user(
+    merged: &mut Value,
+    original: &Value,
+    existing: &Overrides,
+    status: Option<&Status>,
+    proxy_config: &ProxyConfig,
+) {
+    let lists = [List::Containers, List::Init];
+    let again =
+        status.is_some_and(|status| lists.iter().any(|list| status.names(*list).iter().any(|name| name == PROXY)));
+    let own = if again {
+        lists.into_iter().find_map(|list| pod::find(existing.list(list), PROXY))
+    } else {
+        pod::find_in_pod(original, PROXY)
+    };
+    let Some(own) = own else { return };
     let (user, group) = (id(own, "runAsUser"), id(own, "runAsGroup"));
     let init = [INIT, VALIDATION];
     let init = init.into_iter().find(|name| pod::find(pod::containers(merged, List::Init), name).is_some());

@@ -64,6 +64,18 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
+    /// What it means, for users.
+    #[must_use]
+    pub fn explained(self) -> &'static str {
+        match self {
+            Self::HostNetwork => "the pod shares its node's network",
+            Self::SystemNamespace => "the namespace is the system's",
+            Self::Disabled => "the pod's label or annotation sidecar.istio.io/inject says so",
+            Self::NeverSelector => "a neverInjectSelector of the config selects the pod",
+            Self::Policy => "the policy is disabled, and nothing asks for the pod to be injected",
+        }
+    }
+
     /// A word for logs and audit annotations.
     #[must_use]
     pub fn as_str(self) -> &'static str {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::config::InjectionConfig;
 use super::context::{Context, Ids, PROXY_ID};
 use super::error::{ConfigError, InjectError};
-use super::finish::Finishing;
+use super::finish::{Finishing, cluster};
 use super::names::{INJECT, NATIVE_SIDECAR, NETWORK, PROXY, TEMPLATES};
 use super::pod::{self, List};
 use super::proxy_settings::{Effective, ProxySettings};
@@ -49,11 +49,15 @@ impl Rules {
         Ok(Self { config, templates, values, proxies, inputs: inputs.clone() })
     }
 
-    /// What becomes of a pod.
+    /// What becomes of a pod, of a workload where that is known, and the pod itself where it is injected.
     ///
     /// # Errors
     /// When the pod must be refused.
-    pub(super) fn inject(&self, request: &InjectRequest<'_>) -> Result<Injection, InjectError> {
+    pub(super) fn inject(
+        &self,
+        request: &InjectRequest<'_>,
+        workload: Option<&Workload>,
+    ) -> Result<(Injection, Option<Value>), InjectError> {
         pod::check(request.pod)?;
         let namespace = match pod::meta(request.pod, "namespace") {
             "" => request.namespace,
@@ -61,18 +65,19 @@ impl Rules {
         };
         if let Some(reason) = selection::skipped(&self.config, request.pod, namespace) {
             let audit = BTreeMap::from([("skipped".to_owned(), reason.as_str().to_owned())]);
-            return Ok(Injection { outcome: Outcome::Skipped(reason), warnings: wish_warnings(request.pod), audit });
+            let outcome = Outcome::Skipped(reason);
+            return Ok((Injection { outcome, warnings: wish_warnings(request.pod), audit }, None));
         }
         annotations::validate(pod::annotations(request.pod))?;
         let proxy = self.proxies.of(request.pod, namespace)?;
         let templates = self.template_names(request.pod);
-        let injected = Run { rules: self, request, namespace, proxy: &proxy }.injected(&templates)?;
+        let injected = Run { rules: self, request, namespace, proxy: &proxy, workload }.injected(&templates)?;
         let audit = BTreeMap::from([
             ("injected".to_owned(), templates.join(",")),
             ("revision".to_owned(), self.inputs.revision.clone()),
         ]);
         let outcome = Outcome::Injected(patch::patch(request.pod, &injected));
-        Ok(Injection { outcome, warnings: warnings(request.pod, &proxy), audit })
+        Ok((Injection { outcome, warnings: warnings(request.pod, &proxy), audit }, Some(injected)))
     }
 
     /// The templates for a pod: those it asks for, else those of the config, with aliases resolved once.
@@ -123,6 +128,8 @@ struct Run<'a> {
     namespace: &'a str,
     /// The pod's proxy config.
     proxy: &'a Effective,
+    /// The pod's workload, where the request's maker knows it.
+    workload: Option<&'a Workload>,
 }
 
 impl Run<'_> {
@@ -137,7 +144,7 @@ impl Run<'_> {
         let existing = Overrides::of(&original)?;
         let agent_port = rules.inputs.mesh.default_config.status_port.to_string();
         let bare = stripped(&original, &existing, status.as_ref(), &agent_port);
-        let workload = Workload::of(&original, self.namespace);
+        let workload = self.workload.cloned().unwrap_or_else(|| Workload::of(&original, self.namespace));
         let environment = self.environment();
         let context = Context {
             pod: &bare,
@@ -151,6 +158,9 @@ impl Run<'_> {
             ids: self.ids(),
         };
         let mut merged = without_bulk(&original);
+        if status.is_some() {
+            cluster::unset_environment(&mut merged, &environment);
+        }
         let mut template = json!({});
         for name in templates {
             let overlay = rules.templates.overlay(name, &context)?;
@@ -159,7 +169,7 @@ impl Run<'_> {
             merge::merge(&mut merged, overlay)?;
         }
         overrides::reapply(&mut merged, &original, &template, &existing, status.as_ref())?;
-        overrides::follow_user(&mut merged, &original, &self.proxy.config);
+        overrides::follow_user(&mut merged, &original, &existing, status.as_ref(), &self.proxy.config);
         tidy_injected(&mut merged, &template);
         let finishing = Finishing {
             mesh: &rules.inputs.mesh,
@@ -171,7 +181,7 @@ impl Run<'_> {
             revision: &rules.inputs.revision,
         };
         finishing.finish(&mut merged, &template)?;
-        Ok(restored(merged, self.request.pod))
+        Ok(merged)
     }
 
     /// The pod of the request. On OpenShift, less what the platform has given a proxy of the pod's own.
@@ -255,18 +265,6 @@ fn without_bulk(pod: &Value) -> Value {
         (name.clone(), value)
     });
     Value::Object(slim.collect())
-}
-
-/// The pod with those parts marked as there, so that the patch does not remove them.
-fn restored(mut pod: Value, original: &Value) -> Value {
-    let fields = pod::as_map(&mut pod);
-    if original.get("status").is_some() {
-        fields.insert("status".to_owned(), Value::Null);
-    }
-    if original.pointer("/metadata/managedFields").is_some() {
-        pod::member_map(fields, "metadata").insert("managedFields".to_owned(), Value::Null);
-    }
-    pod
 }
 
 /// Tidies the containers that a template has.

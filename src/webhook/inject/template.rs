@@ -1,4 +1,20 @@
 //! Templates by name: those of the config, and Navarch's own.
+//!
+//! A template of the config is rendered as Go's templates are, on the data and with the functions that istiod offers; where
+//! the config has none of a name, Navarch's own of that name is built. Templates are the installation's, the data is
+//! the users': so a template that could run for ever is refused when it is read, and what it makes of hostile data is bounded.
+
+#![allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the values and errors of templates are enums of the crate that renders them"
+)]
+
+mod data;
+mod functions;
+mod output;
+mod tree;
+mod user;
+mod value;
 
 use std::collections::BTreeMap;
 
@@ -8,23 +24,35 @@ use super::context::Context;
 use super::error::{ConfigError, InjectError};
 use super::overlay::Builtin;
 use super::settings::InjectorInputs;
+use data::Fixed;
+use user::UserTemplate;
 
 /// All templates.
 #[derive(Debug)]
-pub(super) struct Templates {}
+pub(super) struct Templates {
+    /// Those of the config.
+    of_config: BTreeMap<String, UserTemplate>,
+    /// The part of their data that is the same for all pods.
+    fixed: Fixed,
+}
 
 impl Templates {
     /// Reads the templates of the config.
     ///
     /// # Errors
-    /// At the first that is no template.
+    /// At the first that is no template, calls what there is not, or could run for ever.
     pub(super) fn read(
         texts: &BTreeMap<String, String>,
         values: &Value,
         inputs: &InjectorInputs,
     ) -> Result<Self, ConfigError> {
-        let _ = (texts, values, inputs);
-        Ok(Self {})
+        let functions = functions::all(&inputs.environment);
+        let parsed = texts.iter().map(|(name, text)| {
+            let parsed = UserTemplate::parse(text, &functions);
+            let fault = |reason| ConfigError::Template { name: name.clone(), reason };
+            Ok((name.clone(), parsed.map_err(fault)?))
+        });
+        Ok(Self { of_config: parsed.collect::<Result<_, ConfigError>>()?, fixed: Fixed::new(values, &inputs.mesh) })
     }
 
     /// What a template lays over a pod.
@@ -32,12 +60,18 @@ impl Templates {
     /// # Errors
     /// When there is no such template, or it fails.
     pub(super) fn overlay(&self, name: &str, context: &Context<'_>) -> Result<Value, InjectError> {
-        match Builtin::of(name) {
-            Some(builtin) => builtin.build(context),
-            None => {
-                let known = Builtin::ALL.into_iter().map(|builtin| builtin.name().to_owned()).collect();
-                Err(InjectError::UnknownTemplate { name: name.to_owned(), known })
-            }
+        if let Some(template) = self.of_config.get(name) {
+            let data = data::data(&self.fixed, context);
+            let fault = |reason| InjectError::Template { name: name.to_owned(), reason };
+            return template.render(&data).map_err(fault);
         }
+        if let Some(builtin) = Builtin::of(name) {
+            return builtin.build(context);
+        }
+        let builtin = Builtin::ALL.into_iter().map(|builtin| builtin.name().to_owned());
+        let mut known: Vec<_> = builtin.chain(self.of_config.keys().cloned()).collect();
+        known.sort();
+        known.dedup();
+        Err(InjectError::UnknownTemplate { name: name.to_owned(), known })
     }
 }

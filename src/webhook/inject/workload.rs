@@ -6,15 +6,15 @@ use super::pod;
 
 /// A pod's workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Workload {
+pub struct Workload {
     /// Its name; empty where nothing tells it.
-    pub(super) name: String,
+    pub name: String,
     /// Its namespace.
-    pub(super) namespace: String,
+    pub namespace: String,
     /// The version of its API.
-    pub(super) api_version: String,
+    pub api_version: String,
     /// Its kind.
-    pub(super) kind: String,
+    pub kind: String,
 }
 
 /// The fewest digits of the time that the name of a CronJob's Job ends with.

@@ -20,3 +20,21 @@ pub(super) fn set_environment(pod: &mut Value, environment: &BTreeMap<String, St
         if value.is_empty() { json!({ "name": name }) } else { json!({ "name": name, "value": value }) }
     }));
 }
+
+/// Takes away variables that an earlier injection set, so that the overlay's stand where they do in a first one.
+pub(in super::super) fn unset_environment(pod: &mut Value, environment: &BTreeMap<String, String>) {
+    let proxy = pod::find_in_pod_mut(pod, PROXY);
+    if let Some(env) = proxy.and_then(|proxy| proxy.get_mut("env")?.as_array_mut()) {
+        env.retain(|variable| !environment.contains_key(pod::name(variable)));
+    }
+}
+
+/// Moves a variable of the proxy behind all others, where a first injection puts it.
+pub(super) fn move_last(pod: &mut Value, name: &str) {
+    let proxy = pod::find_in_pod_mut(pod, PROXY);
+    let Some(env) = proxy.and_then(|proxy| proxy.get_mut("env")?.as_array_mut()) else { return };
+    if let Some(at) = env.iter().position(|variable| pod::name(variable) == name) {
+        let variable = env.remove(at);
+        env.push(variable);
+    }
+}

@@ -7,7 +7,7 @@ use super::super::pod::{self, List};
 use super::super::{annotations, go_json};
 
 /// The variable that tells the agent what the application's own probes are.
-const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
+pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
 
 /// The probes of a container, and the last part of their path at the agent.
 const PROBES: [(&str, &str); 3] =
@@ -46,32 +46,32 @@ fn probers(pod: &Value, agent_port: i32) -> Map<String, Value> {
     for list in [List::Init, List::Containers] {
         for container in pod::containers(pod, list).iter().filter(|container| pod::name(container) != PROXY) {
             let name = pod::name(container);
-            for (field, path) in PROBES {
-                let probe = container.get(field);
-                if let Some(prober) =
-                    probe.and_then(|probe| prober(container, probe, &["httpGet", "tcpSocket", "grpc"], agent_port))
-                {
-                    found.insert(format!("/app-health/{name}/{path}"), prober);
+            let mut tell = |path: String, probe: Option<&Value>, actions: &[&str]| {
+                if let Some(prober) = probe.and_then(|probe| prober(container, probe, actions, &path, agent_port)) {
+                    found.insert(path, prober);
                 }
+            };
+            for (field, path) in PROBES {
+                tell(format!("/app-health/{name}/{path}"), container.get(field), &["httpGet", "tcpSocket", "grpc"]);
             }
             for (field, path) in HOOKS {
                 let hook = container.get("lifecycle").and_then(|lifecycle| lifecycle.get(field));
-                if let Some(prober) =
-                    hook.and_then(|hook| prober(container, hook, &["httpGet", "tcpSocket"], agent_port))
-                {
-                    found.insert(format!("/app-lifecycle/{name}/{path}"), prober);
-                }
+                tell(format!("/app-lifecycle/{name}/{path}"), hook, &["httpGet", "tcpSocket"]);
             }
         }
     }
     found
 }
 
-/// What one probe or hook does, with its port as a number. `None` where the agent cannot do it, or does it already.
-fn prober(container: &Value, probe: &Value, actions: &[&str], agent_port: i32) -> Option<Value> {
+/// What one probe or hook does, with its port as a number. `None` where the agent cannot do it, or does it already, by its
+/// port or by its path.
+fn prober(container: &Value, probe: &Value, actions: &[&str], path: &str, agent_port: i32) -> Option<Value> {
     let (kind, action) =
         actions.iter().find_map(|kind| Some((*kind, probe.get(kind).filter(|action| action.is_object())?)))?;
     let mut action = action.clone();
+    if action.get("path").and_then(Value::as_str) == Some(path) {
+        return None;
+    }
     if kind != "grpc" {
         let number = match action.get("port") {
             Some(Value::String(name)) => Some(port_of(container, name)?),

@@ -9,7 +9,7 @@ use super::super::names::PROXY;
 use super::super::pod;
 
 /// The variable that tells the agent where the application's metrics are.
-const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
 
 /// The variable that gives the agent a port for metrics over TLS.
 const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";

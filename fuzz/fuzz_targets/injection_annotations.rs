@@ -1,0 +1,8 @@
+//! Pods with annotations and labels of any names and values.
+
+#![no_main]
+
+#[path = "../entries/injection_annotations.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

@@ -1,0 +1,121 @@
+//! `navarch inject`: what the injector would make of objects in files, without a cluster.
+
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::Args;
+use serde_json::Value;
+use similar::TextDiff;
+
+use super::environment;
+use crate::api::mesh::MeshConfig;
+use crate::api::yaml::{self, Schema};
+use crate::webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
+
+/// Add the proxy to pods, Deployments, Jobs and their like, as the webhook would.
+///
+/// Reads YAML or JSON with any number of objects, and prints them as YAML; objects without pods stay as they are. Values, config
+/// and mesh config are those of the ConfigMaps istio-sidecar-injector and istio; without them the default installation holds.
+#[derive(Args, Debug)]
+pub(super) struct Inject {
+    /// File with the objects, or - for the standard input; can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// File with the mesh config: key mesh of the ConfigMap istio
+    #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
+    mesh_config: Option<PathBuf>,
+    /// File with the chart's values: key values of the ConfigMap istio-sidecar-injector
+    #[arg(long = "valuesFile", alias = "values-file", value_name = "FILE")]
+    values: Option<PathBuf>,
+    /// File with policy and templates: key config of the ConfigMap istio-sidecar-injector
+    #[arg(long = "injectConfigFile", alias = "inject-config-file", value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Revision of the control plane
+    #[arg(long, value_name = "REVISION", default_value = "")]
+    revision: String,
+    /// Namespace of objects that name none
+    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+    /// Show what changes, as a unified diff
+    #[arg(long)]
+    diff: bool,
+}
+
+impl Inject {
+    /// Injects the files and prints the outcome.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or a pod is refused.
+    pub(super) fn run(&self) -> anyhow::Result<()> {
+        let injector = self.injector()?;
+        let mut out = String::new();
+        let mut notes = Vec::new();
+        for file in &self.files {
+            let text = read(file)?;
+            for document in yaml::documents(&text) {
+                let mut object: Value = yaml::parse(document.text, Schema::V1_1).map_err(|error| {
+                    anyhow::anyhow!("{}, after line {}: {error}", file.display(), document.lines_before)
+                })?;
+                let before = object.clone();
+                inject_object(&injector, &mut object, &self.namespace, &mut notes)
+                    .with_context(|| file.display().to_string())?;
+                out.push_str(&self.shown(&before, &object)?);
+            }
+        }
+        std::io::stdout().write_all(out.as_bytes())?;
+        let told: String = notes.iter().map(told).collect();
+        std::io::stderr().write_all(told.as_bytes())?;
+        Ok(())
+    }
+
+    /// The injector that the flags describe.
+    fn injector(&self) -> anyhow::Result<Injector> {
+        let mut mesh = MeshConfig::istio_defaults();
+        if let Some(file) = &self.mesh_config {
+            mesh = mesh.apply(&read(file)?).with_context(|| file.display().to_string())?.value;
+        }
+        let text = |file: &Option<PathBuf>| file.as_deref().map_or_else(|| Ok(String::new()), read);
+        let variable = |name: &str| environment::variable(name).unwrap_or_default();
+        let inputs = InjectorInputs {
+            values: text(&self.values)?,
+            config: text(&self.config)?,
+            revision: self.revision.clone(),
+            native_sidecars: NativeSidecars::parse(&variable("ENABLE_NATIVE_SIDECARS")),
+            compliance_policy: variable("COMPLIANCE_POLICY"),
+            ..InjectorInputs::new(Arc::new(mesh))
+        };
+        Ok(Injector::new(&inputs)?)
+    }
+
+    /// An object as it is printed.
+    fn shown(&self, before: &Value, after: &Value) -> anyhow::Result<String> {
+        let text = serde_saphyr::to_string(after)?;
+        if !self.diff {
+            return Ok(format!("---\n{}\n", text.trim_end()));
+        }
+        let before = serde_saphyr::to_string(before)?;
+        let name = |path: &str| after.pointer(path).and_then(Value::as_str).unwrap_or("?").to_owned();
+        let title = format!("{} {}", name("/kind"), name("/metadata/name"));
+        let diff = TextDiff::from_lines(&before, &text);
+        Ok(diff.unified_diff().header(&title, &format!("{title}, injected")).to_string())
+    }
+}
+
+/// Reads a file, or the standard input.
+fn read(file: &Path) -> anyhow::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).context("the standard input cannot be read")?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+}
+
+/// What the user is told of an object.
+fn told(note: &Note) -> String {
+    let skipped = note.skipped.map(|reason| format!("{}: not injected: {}\n", note.object, reason.explained()));
+    let warnings = note.warnings.iter().map(|warning| format!("{}: {warning}\n", note.object));
+    skipped.into_iter().chain(warnings).collect()
+}

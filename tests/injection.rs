@@ -1,0 +1,173 @@
+//! What injection promises for any pod: the user's containers stay as they are but for what is documented, injecting again
+//! changes nothing, and the same pod always comes out.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
+
+#[path = "injection/default.rs"]
+mod default;
+#[path = "injection/pods.rs"]
+mod pods;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use navarch::webhook::inject::{InjectRequest, Injection, Injector, InjectorInputs, Note, inject_object};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// An injector of the default installation with other values.
+fn injector(values: &Value) -> Injector {
+    Injector::new(&default::inputs(&json!({ "values": values }))).unwrap()
+}
+
+/// Asks an injector.
+fn inject(injector: &Injector, pod: &Value) -> Option<Injection> {
+    let request = InjectRequest { pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
+    injector.inject(&request).ok()
+}
+
+/// Fields of a user's container that injection may change: probes and hooks go through the agent, and templates for gRPC add
+/// environment and mounts.
+const CHANGED: [&str; 6] = ["readinessProbe", "livenessProbe", "startupProbe", "lifecycle", "env", "volumeMounts"];
+
+/// Checks that a user's container is as it was, but for what is documented.
+fn check_container(before: &Value, after: &Value) {
+    let kept = |container: &Value| -> BTreeMap<String, Value> {
+        let fields = container.as_object().unwrap().iter();
+        let fields = fields.filter(|(name, _)| !CHANGED.contains(&name.as_str()) && *name != "resources");
+        fields.map(|(name, value)| (name.clone(), value.clone())).collect()
+    };
+    assert_eq!(kept(before), kept(after));
+    for list in ["env", "volumeMounts"] {
+        for item in before.get(list).and_then(Value::as_array).into_iter().flatten() {
+            assert!(after[list].as_array().unwrap().contains(item), "{list} has lost {item}");
+        }
+    }
+    for probe in ["readinessProbe", "livenessProbe", "startupProbe"] {
+        for field in ["periodSeconds", "failureThreshold", "exec"] {
+            assert_eq!(before[probe].get(field), after[probe].get(field), "{probe}.{field}");
+        }
+    }
+}
+
+/// All containers of a pod.
+fn containers(pod: &Value) -> Vec<&Value> {
+    let lists = ["/spec/containers", "/spec/initContainers"];
+    lists.iter().filter_map(|list| pod.pointer(list)?.as_array()).flatten().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_pod_is_injected_once_and_keeps_what_is_the_users(pod in pods::pod(), values in pods::values()) {
+        let injector = injector(&values);
+        let Some(injection) = inject(&injector, &pod) else { return Ok(()) };
+        let same = inject(&injector, &pod);
+        prop_assert_eq!(Some(&injection), same.as_ref());
+        let Some(patch) = injection.patch() else { return Ok(()) };
+        let injected = default::patched(&pod, patch);
+        serde_json::from_value::<Pod>(injected.clone()).unwrap();
+        for before in containers(&pod).into_iter().filter(|container| container["name"] != "istio-proxy") {
+            let after = containers(&injected).into_iter().find(|after| after["name"] == before["name"]).unwrap();
+            check_container(before, after);
+        }
+        let again = inject(&injector, &injected).expect("what was injected can be injected again");
+        let again = default::patched(&injected, again.patch().unwrap());
+        prop_assert_eq!(&again, &injected);
+    }
+}
+
+#[test]
+fn a_broken_config_is_refused_and_the_one_before_it_stays() {
+    let good = default::inputs(&json!({}));
+    let injector = Injector::new(&good).unwrap();
+    let with = |config: &str| InjectorInputs { config: config.to_owned(), ..good.clone() };
+    for (config, expected) in [
+        ("policy: maybe", "policy"),
+        ("policy: [", "config"),
+        ("policy: enabled\ntemplates: {a: '{{ if }}'}", "template \"a\""),
+        ("policy: enabled\ntemplates: {a: '{{ nothing 1 }}'}", "no function \"nothing\""),
+        (
+            "policy: enabled\ntemplates: {a: '{{ define \"x\" }}{{ template \"x\" }}{{ end }}{{ template \"x\" }}'}",
+            "itself",
+        ),
+    ] {
+        let error = injector.update(&with(config)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{config}: {error}");
+    }
+    let values = InjectorInputs { values: "global: {proxy: {privileged: maybe}}".to_owned(), ..good.clone() };
+    assert!(injector.update(&values).unwrap_err().to_string().contains("privileged"));
+    let pod = json!({ "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "web" }] } });
+    assert!(inject(&injector, &pod).unwrap().patch().is_some());
+}
+
+#[test]
+fn templates_of_the_config_are_merged_onto_the_pod() {
+    let config = r#"
+policy: enabled
+defaultTemplates: [both]
+aliases: {both: [sidecar, own]}
+templates:
+  own: |
+    metadata:
+      annotations:
+        names: {{ range $i, $c := .Spec.Containers }}{{ if $i }}-{{ end }}{{ $c.Name }}{{ end }}
+        mode: {{ .ProxyConfig.InterceptionMode.String | toLower | quote }}
+        ports: "{{ includeInboundPorts .Spec.Containers }}"
+        image: {{ .ProxyImage }}
+        port: "{{ .MeshConfig.ProxyListenPort | default 1 }}"
+    spec:
+      containers:
+      - name: istio-proxy
+        env:
+        - {name: OWN, value: {{ annotation .ObjectMeta "own" "none" | quote }}}
+      - name: web
+        resources:
+          {{- toYaml .Values.global.proxy.resources | nindent 10 }}
+"#;
+    let inputs = InjectorInputs { config: config.to_owned(), ..default::inputs(&json!({})) };
+    let injector = Injector::new(&inputs).unwrap();
+    let pod = json!({
+        "metadata": { "name": "web", "annotations": { "own": "a\"b\n", "sidecar.istio.io/nativeSidecar": "false" } },
+        "spec": { "containers": [{ "name": "web", "ports": [{ "containerPort": 80 }, { "containerPort": 81 }] }] }
+    });
+    let injected = default::patched(&pod, inject(&injector, &pod).unwrap().patch().unwrap());
+    let annotations = &injected["metadata"]["annotations"];
+    assert_eq!(annotations["names"], "web");
+    assert_eq!(annotations["mode"], "redirect");
+    assert_eq!(annotations["ports"], "80,81");
+    assert_eq!(annotations["image"], "registry.istio.io/testing/proxyv2:latest");
+    assert_eq!(annotations["port"], "15001");
+    let find = |name: &str| containers(&injected).into_iter().find(|container| container["name"] == name).unwrap();
+    assert!(find("istio-proxy")["env"].as_array().unwrap().contains(&json!({ "name": "OWN", "value": "a\"b\n" })));
+    assert_eq!(find("web")["resources"]["limits"]["cpu"], "2");
+}
+
+#[test]
+fn what_has_a_template_of_pods_is_injected_offline() {
+    let template = json!({ "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "web" }] } });
+    let job = json!({ "spec": { "template": template } });
+    let mut list = json!({ "apiVersion": "v1", "kind": "List", "items": [
+        { "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" }, "spec": { "template": template } },
+        { "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "tick", "namespace": "x" }, "spec": { "jobTemplate": job } },
+        { "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" }, "spec": { "hostNetwork": true, "containers": [] } },
+        { "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" } }
+    ] });
+    let before = list.clone();
+    let mut notes: Vec<Note> = Vec::new();
+    inject_object(&injector(&json!({})), &mut list, "shop", &mut notes).unwrap();
+    let objects: Vec<_> = notes.iter().map(|note| (note.object.as_str(), note.skipped.is_none())).collect();
+    assert_eq!(objects, [("Deployment shop/web", true), ("CronJob x/tick", true), ("Pod shop/bare", false)]);
+    let owner = |template: &Value| {
+        let proxy = &template["spec"]["initContainers"][1];
+        let env = proxy["env"].as_array().unwrap().iter().find(|variable| variable["name"] == "ISTIO_META_OWNER");
+        env.unwrap()["value"].clone()
+    };
+    let items = &list["items"];
+    assert_eq!(owner(&items[0]["spec"]["template"]), "kubernetes://apis/apps/v1/namespaces/shop/deployments/web");
+    let job = &items[1]["spec"]["jobTemplate"]["spec"]["template"];
+    assert_eq!(owner(job), "kubernetes://apis/batch/v1/namespaces/x/cronjobs/tick");
+    assert_eq!(items[2], before["items"][2]);
+    assert_eq!(items[3], before["items"][3]);
+}

@@ -1,0 +1,37 @@
+//! The installation of Istio's own chart, whose templates are then rendered in place of the built-in ones.
+
+use std::path::Path;
+
+use navarch::api::yaml::{Schema, parse};
+use navarch::webhook::inject::InjectorInputs;
+use serde_json::{Map, Value, json};
+
+use super::default;
+
+/// Templates, and the files of the chart in which they are.
+const TEMPLATES: [(&str, &str); 4] = [
+    ("sidecar", "files/injection-template.yaml"),
+    ("gateway", "files/gateway-injection-template.yaml"),
+    ("grpc-agent", "files/grpc-agent.yaml"),
+    ("grpc-simple", "files/grpc-simple.yaml"),
+];
+
+/// What an injector of it is made from, with what differs for one case.
+pub(crate) fn inputs(chart: &Path, config: &Value) -> InjectorInputs {
+    let read = |file: &str| std::fs::read_to_string(chart.join(file)).unwrap();
+    let all = parse(&read("values.yaml"), Schema::V1_1).unwrap();
+    let all = all.get("_internal_defaults_do_not_set").unwrap_or(&all);
+    let part = |name: &str| all.get(name).cloned().unwrap_or_else(|| json!({}));
+    let mut values: Map<_, _> = ["global", "sidecarInjectorWebhook", "revision", "gateways"]
+        .map(|name| (name.to_owned(), part(name)))
+        .into_iter()
+        .collect();
+    values.insert("pilot".to_owned(), json!({ "cni": part("cni"), "env": part("env") }));
+    let mut values = Value::Object(values);
+    if let Some(further) = config.get("values") {
+        default::lay(&mut values, further);
+    }
+    let templates: Map<_, _> = TEMPLATES.iter().map(|(name, file)| ((*name).to_owned(), json!(read(file)))).collect();
+    let config_text = json!({ "policy": "enabled", "defaultTemplates": ["sidecar"], "templates": templates });
+    InjectorInputs { values: values.to_string(), config: config_text.to_string(), ..default::inputs(config) }
+}
