@@ -15,6 +15,7 @@ mod extension_provider;
 mod fault;
 mod gateway;
 mod header;
+mod host_set;
 mod http_action;
 mod http_match;
 mod http_route;

@@ -67,7 +67,10 @@ static POD: Keep = Keep::Only(&[
 ]);
 
 /// What of a node is read: not the images that it has.
-static NODE: Keep = Keep::Only(&[("metadata", METADATA), ("status", Keep::Only(&[("addresses", Keep::All)]))]);
+static NODE: Keep = Keep::Only(&[
+    ("metadata", METADATA),
+    ("status", Keep::Only(&[("addresses", Keep::All), ("nodeInfo", Keep::Only(&[("kubeletVersion", Keep::All)]))])),
+]);
 
 /// What of any other object is read.
 static OBJECT: Keep = Keep::Only(&[

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::wasm_plugin::object;
 use super::wire_enum::wire_enum;
 use super::{
     FailStrategy, PluginType, PolicyTargetReference, PolicyWorkloadSelector, PullPolicy, TrafficSelector, VmConfig,
@@ -59,6 +60,7 @@ pub struct WasmConfig {
     /// Read by nothing.
     pub verification_key: String,
     /// What it is told.
+    #[serde(deserialize_with = "object")]
     pub plugin_config: Option<Value>,
     /// What it is called.
     pub plugin_name: String,

@@ -1,11 +1,17 @@
 //! WasmPlugin: WebAssembly that proxies run.
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::wire_enum::wire_enum;
 use super::{PolicyTargetReference, PolicyWorkloadSelector, PortSelector};
+
+/// Reads JSON that must be an object (`google.protobuf.Struct`).
+pub(super) fn object<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    let members = Option::<serde_json::Map<String, Value>>::deserialize(deserializer)?;
+    Ok(members.map(Value::Object))
+}
 
 /// `extensions.istio.io/WasmPlugin`: WebAssembly that proxies run.
 #[derive(Clone, Debug, Default, PartialEq, JsonSchema, Serialize, Deserialize)]
@@ -28,6 +34,7 @@ pub struct WasmPlugin {
     /// Read by nothing.
     pub verification_key: String,
     /// What the module is told.
+    #[serde(deserialize_with = "object")]
     pub plugin_config: Option<Value>,
     /// What the module is called.
     pub plugin_name: String,

@@ -2,7 +2,7 @@
 
 /// Declares an enum whose wire form is a name, whose number is accepted too, and whose default is the first variant.
 ///
-/// An unknown name or number is a decode error that lists the names that would have been right.
+/// An unknown name is a decode error that lists the names that would have been right; an unknown number is the default.
 macro_rules! wire_enum {
     (
         $(#[$doc:meta])*
@@ -79,7 +79,17 @@ macro_rules! wire_enum {
                         match number {
                             $first_number => Ok($name::$first),
                             $($number => Ok($name::$variant),)*
+                            // A number of a later version, or of none, says nothing, as to istiod.
+                            _ if i32::try_from(number).is_ok() => Ok($name::$first),
                             _ => Err(E::invalid_value(::serde::de::Unexpected::Unsigned(number), &self)),
+                        }
+                    }
+
+                    fn visit_i64<E: ::serde::de::Error>(self, number: i64) -> Result<Self::Value, E> {
+                        match (u64::try_from(number), i32::try_from(number)) {
+                            (Ok(number), _) => self.visit_u64(number),
+                            (Err(_), Ok(_)) => Ok($name::$first),
+                            (Err(_), Err(_)) => Err(E::invalid_value(::serde::de::Unexpected::Signed(number), &self)),
                         }
                     }
                 }

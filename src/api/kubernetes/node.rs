@@ -12,6 +12,8 @@ use crate::api::object::Object;
 pub struct Node {
     /// `status.addresses`, in their order.
     pub addresses: Vec<NodeAddress>,
+    /// `status.nodeInfo.kubeletVersion`, such as `v1.33.1`; empty where it is not said.
+    pub kubelet_version: Arc<str>,
 }
 
 /// One address of a node.
@@ -65,9 +67,10 @@ impl TryFrom<wire::Node> for Object<Node> {
     type Error = FieldError;
 
     fn try_from(object: wire::Node) -> Result<Self, FieldError> {
-        let addresses = object.status.and_then(|status| status.addresses).into_iter().flatten();
-        let addresses = addresses.filter_map(NodeAddress::from_wire).collect();
-        Ok(Self { meta: object.metadata.try_into()?, spec: Node { addresses } })
+        let status = object.status.unwrap_or_default();
+        let addresses = status.addresses.into_iter().flatten().filter_map(NodeAddress::from_wire).collect();
+        let kubelet_version = Arc::from(status.node_info.map(|info| info.kubelet_version).unwrap_or_default());
+        Ok(Self { meta: object.metadata.try_into()?, spec: Node { addresses, kubelet_version } })
     }
 }
 
@@ -79,7 +82,7 @@ mod tests {
     fn the_first_address_of_a_kind_is_found() {
         let object: wire::Node = serde_json::from_value(serde_json::json!({
             "metadata": { "name": "n" },
-            "status": { "addresses": [
+            "status": { "nodeInfo": { "kubeletVersion": "v1.33.1" }, "addresses": [
                 { "type": "InternalIP", "address": "10.0.0.1" },
                 { "type": "ExternalIP", "address": "" },
                 { "type": "ExternalIP", "address": "203.0.113.1" },
@@ -89,5 +92,6 @@ mod tests {
         let node = Object::<Node>::try_from(object).unwrap();
         assert_eq!(node.spec.address(NodeAddressType::ExternalIp), Some("203.0.113.1"));
         assert_eq!(node.spec.address(NodeAddressType::Hostname), None);
+        assert_eq!(&*node.spec.kubelet_version, "v1.33.1");
     }
 }

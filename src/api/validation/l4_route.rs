@@ -1,27 +1,43 @@
 //! Rules for routes below HTTP.
 
 use super::Verdict;
+use super::host_set::HostSet;
 use super::name::{ip_or_cidr, labels, port_number, sni_domain, wildcard_domain};
 use super::path::Path;
 use super::virtual_service::{destination, gateway_names, is_for_gateways_only, total_weight, weight};
-use crate::api::hostname::{is_ip_address, is_subset_of};
+use crate::api::hostname::is_ip_address;
 use crate::api::istio::{L4MatchAttributes, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute, VirtualService};
 
+/// What a VirtualService claims.
+pub(super) struct Claims<'a> {
+    /// Its hosts.
+    hosts: HostSet<'a>,
+    /// Whether sidecars do not see its routes.
+    for_gateways_only: bool,
+}
+
+impl<'a> Claims<'a> {
+    /// What this one claims.
+    pub(super) fn of(service: &'a VirtualService) -> Self {
+        Self { hosts: HostSet::of(&service.hosts), for_gateways_only: is_for_gateways_only(service) }
+    }
+}
+
 /// Judges a TLS route.
-pub(super) fn tls_route(verdict: &mut Verdict, at: &Path<'_>, route: &TlsRoute, service: &VirtualService) {
+pub(super) fn tls_route(verdict: &mut Verdict, at: &Path<'_>, route: &TlsRoute, claims: &Claims<'_>) {
     let TlsRoute { matches, route } = route;
     let list = at.field("match");
     if matches.is_empty() {
         verdict.error(&list, "is empty; write at least one match with sniHosts");
     }
     for (index, attributes) in matches.iter().enumerate() {
-        tls_match(verdict, &list.item(index), attributes, service);
+        tls_match(verdict, &list.item(index), attributes, claims);
     }
     destinations(verdict, &at.field("route"), route);
 }
 
 /// Judges what a TLS connection must show.
-fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttributes, service: &VirtualService) {
+fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttributes, claims: &Claims<'_>) {
     let TlsMatchAttributes { sni_hosts, destination_subnets, port, source_labels, gateways, source_namespace: _ } =
         attributes;
     let list = at.field("sniHosts");
@@ -29,7 +45,7 @@ fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttribut
         verdict.error(&list, "is empty; write at least one SNI name");
     }
     for (index, host) in sni_hosts.iter().enumerate() {
-        sni_host(verdict, &list.item(index), host, service);
+        sni_host(verdict, &list.item(index), host, claims);
     }
     subnets(verdict, &at.field("destinationSubnets"), destination_subnets);
     if *port != 0 {
@@ -40,14 +56,14 @@ fn tls_match(verdict: &mut Verdict, at: &Path<'_>, attributes: &TlsMatchAttribut
 }
 
 /// Judges an SNI name.
-fn sni_host(verdict: &mut Verdict, at: &Path<'_>, host: &str, service: &VirtualService) {
-    let outcome = if is_for_gateways_only(service) { sni_domain(host) } else { wildcard_domain(host) };
+fn sni_host(verdict: &mut Verdict, at: &Path<'_>, host: &str, claims: &Claims<'_>) {
+    let outcome = if claims.for_gateways_only { sni_domain(host) } else { wildcard_domain(host) };
     match outcome {
         Err(_) if is_ip_address(host) => {
             verdict.warn(at, format!("{host:?} is an IP address, which clients do not send as SNI; write a host"));
         }
         Err(reason) => verdict.error(at, reason),
-        Ok(()) if service.hosts.iter().any(|outer| is_subset_of(host, outer)) => {}
+        Ok(()) if claims.hosts.covering(host).is_some() => {}
         Ok(()) => verdict.error(at, format!("{host:?} is not covered by any of spec.hosts; add it there")),
     }
 }

@@ -1,7 +1,8 @@
 //! Warnings of routes that no traffic reaches, since those before take it all.
 //!
-//! istiod compares some of what a match may ask for, and partly the wrong way round, so that it warns of matches that
-//! are reached. Here all of a match counts: a warning is given when, and only when, an earlier match asks for no more.
+//! istiod compares some of what matches by prefix ask for, and partly the wrong way round, so that it warns of matches that
+//! are reached. Here all of a match counts: of those that istiod compares, a warning is given when an earlier match asks for
+//! no more.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,9 @@ use serde::Serialize;
 use super::Verdict;
 use super::path::Path;
 use crate::api::istio::{HttpMatchRequest, StringMatch, VirtualService};
+
+/// How many matches the later ones are compared with: a list that is longer must not cost the square of its length.
+const COMPARED: usize = 256;
 
 /// Warns of routes that are not reached.
 pub(super) fn unreachable_rules(verdict: &mut Verdict, spec: &Path<'_>, service: &VirtualService) {
@@ -77,7 +81,9 @@ fn covered(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
         let route_at = at.item(index);
         let list = route_at.field("match");
         for (place, request) in route.matches.iter().enumerate() {
-            let wider = before.iter().find(|(_, _, earlier)| covers(earlier, request) && !covers(request, earlier));
+            let wider = before.iter().find(|(_, _, earlier)| {
+                are_compared(earlier, request) && covers(earlier, request) && !covers(request, earlier)
+            });
             if let Some((earlier_route, earlier_place, _)) = wider {
                 verdict.warn(
                     &list.item(place),
@@ -86,9 +92,21 @@ fn covered(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
                     ),
                 );
             }
-            before.push((index, place, request));
+            if before.len() < COMPARED {
+                before.push((index, place, request));
+            }
         }
     }
+}
+
+/// Whether istiod would compare two matches: they are of different prefixes, and ask for as many things.
+fn are_compared(a: &HttpMatchRequest, b: &HttpMatchRequest) -> bool {
+    let (Some(StringMatch::Prefix(first)), Some(StringMatch::Prefix(second))) = (&a.uri, &b.uri) else { return false };
+    first != second
+        && a.port == b.port
+        && a.headers.len() == b.headers.len()
+        && a.query_params.len() == b.query_params.len()
+        && a.without_headers.len() == b.without_headers.len()
 }
 
 /// Whether every request that the inner match takes is taken by the outer one.
@@ -176,13 +194,16 @@ mod tests {
         let pair = |first: Value, second: Value| !warned(json!([{"match": [first]}, {"match": [second]}])).is_empty();
         let at = |path: &str| json!({"uri": {"prefix": path}});
         assert!(pair(at("/a"), at("/ab")) && !pair(at("/ab"), at("/a")) && !pair(at("/a"), at("/b")));
-        assert!(pair(at("/a"), json!({"uri": {"exact": "/a/b"}, "headers": {"x": {}}})));
+        assert!(!pair(at("/a"), json!({"uri": {"exact": "/a/b"}})) && !pair(at("/a"), at("/a")));
         assert!(!pair(json!({"uri": {"prefix": "/a"}, "authority": {"exact": "x"}}), at("/ab")));
         assert!(!pair(json!({"uri": {"prefix": "/a"}, "gateways": ["x/y"]}), at("/ab")));
         assert!(pair(json!({"uri": {"prefix": "/A"}, "ignoreUriCase": true}), at("/ab")));
         assert!(!pair(at("/a"), json!({"uri": {"prefix": "/ab"}, "ignoreUriCase": true})));
-        assert!(pair(json!({"headers": {"x": {}}}), json!({"headers": {"x": {"exact": "1"}, "y": {}}})));
-        assert!(!pair(json!({"withoutHeaders": {"x": {"exact": "1"}}}), json!({"port": 1})));
-        assert!(pair(json!({"withoutHeaders": {"x": {"exact": "1"}}}), json!({"withoutHeaders": {"x": {}}})));
+        let with = |path: &str, field: &str, value: Value| json!({"uri": {"prefix": path}, field: value});
+        let one = || json!({"x": {"exact": "1"}});
+        assert!(pair(with("/a", "headers", json!({"x": {}})), with("/ab", "headers", one())));
+        assert!(!pair(with("/a", "headers", one()), at("/ab")) && !pair(at("/a"), with("/ab", "headers", one())));
+        assert!(!pair(with("/a", "withoutHeaders", one()), with("/ab", "port", json!(1))));
+        assert!(pair(with("/a", "withoutHeaders", one()), with("/ab", "withoutHeaders", json!({"x": {}}))));
     }
 }

@@ -1,14 +1,15 @@
 //! Rules for VirtualService.
 
 use super::header::is_claim;
+use super::host_set::HostSet;
 use super::http_route::http_route;
-use super::l4_route::{tcp_route, tls_route};
+use super::l4_route::{Claims, tcp_route, tls_route};
 use super::name::{dns_label, fqdn, is_dns_label, port_number, sni_domain, wildcard_domain};
 use super::path::Path;
 use super::scope::{ExportRule, export_to};
 use super::unreachable::unreachable_rules;
 use super::{Validate, Verdict};
-use crate::api::hostname::{is_ip_address, matches};
+use crate::api::hostname::is_ip_address;
 use crate::api::istio::{Destination, VirtualService};
 use crate::api::object::ObjectMeta;
 
@@ -37,8 +38,9 @@ impl Validate for VirtualService {
             http_route(&mut verdict, &list.item(index), route, is_delegate);
         }
         let list = spec.field("tls");
+        let claims = Claims::of(self);
         for (index, route) in tls.iter().enumerate() {
-            tls_route(&mut verdict, &list.item(index), route, self);
+            tls_route(&mut verdict, &list.item(index), route, &claims);
         }
         let list = spec.field("tcp");
         for (index, route) in tcp.iter().enumerate() {
@@ -71,26 +73,18 @@ fn delegate(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
 
 /// Judges names of gateways.
 ///
-/// istiod looks no further after the first name without a namespace; what it would have refused is a warning here.
+/// istiod looks no further after the first name without a namespace, and neither is looked further here.
 pub(super) fn gateway_names(verdict: &mut Verdict, at: &Path<'_>, gateways: &[String]) {
-    let mut looked_at = true;
     for (index, gateway) in gateways.iter().enumerate() {
         let at = &at.item(index);
-        let outcome = match gateway.split_once('/') {
-            Some((namespace, name)) => gateway_name(gateway, namespace, name),
-            None => {
-                if looked_at && let Some((name, rest)) = gateway.split_once('.') {
-                    let namespace = rest.split('.').next().unwrap_or(rest);
-                    verdict.warn(at, format!("{gateway:?} is an old form; write \"{namespace}/{name}\""));
-                }
-                fqdn(gateway)
+        let Some((namespace, name)) = gateway.split_once('/') else {
+            if let Some((name, rest)) = gateway.split_once('.') {
+                let namespace = rest.split('.').next().unwrap_or(rest);
+                verdict.warn(at, format!("{gateway:?} is an old form; write \"{namespace}/{name}\""));
             }
+            return verdict.check(at, fqdn(gateway));
         };
-        match outcome {
-            Err(reason) if !looked_at => verdict.warn(at, reason),
-            outcome => verdict.check(at, outcome),
-        }
-        looked_at = looked_at && gateway.contains('/');
+        verdict.check(at, gateway_name(gateway, namespace, name));
     }
 }
 
@@ -143,10 +137,12 @@ fn hosts(verdict: &mut Verdict, at: &Path<'_>, service: &VirtualService) {
     if !all_good {
         return;
     }
+    let mut before = HostSet::default();
     for (index, host) in service.hosts.iter().enumerate() {
-        for before in service.hosts.iter().take(index).filter(|before| matches(before, host)) {
-            verdict.error(&at.item(index), format!("{host:?} overlaps with {before:?}; write each host once"));
+        if let Some(found) = before.overlapping(host).and_then(|found| service.hosts.get(found)) {
+            verdict.error(&at.item(index), format!("{host:?} overlaps with {found:?}; write each host once"));
         }
+        before.put(index, host);
     }
 }
 

@@ -53,6 +53,9 @@ pub(super) fn address(url: &str) -> Result<(), String> {
     if scheme != Some("file") && !url.starts_with('/') && host.bytes().any(forbidden) {
         return Err(format!("{url:?} is not the address of a module: {host:?} is no host"));
     }
+    if scheme.is_none() && !host.starts_with('[') && host.matches(':').count() > 1 {
+        return Err(format!("{url:?} is not the address of a module: write the IPv6 address {host:?} in brackets"));
+    }
     if !escapes_are_complete(rest) || rest.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
         return Err(format!("{url:?} is not the address of a module: it holds bytes that must be escaped"));
     }

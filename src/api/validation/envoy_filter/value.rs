@@ -16,13 +16,47 @@ const FILE_STATUS: &str = "udpa.annotations.file_status";
 /// The number of `FROZEN` in that option.
 const FROZEN: i32 = 1;
 
+/// How the reader says that an enum has no such value.
+const UNKNOWN_VALUE: &str = "unrecognized enum value";
+
+/// The first message in an envelope without its type, by its field.
+fn without_type(value: &Value, name: &str) -> Option<String> {
+    match value {
+        Value::Object(members) => {
+            if matches!(name, "typed_config" | "typedConfig") && !members.contains_key("@type") {
+                return Some(name.to_owned());
+            }
+            members.iter().find_map(|(name, value)| Some(under(name, &without_type(value, name)?)))
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(at, item)| Some(under(&format!("[{at}]"), &without_type(item, "")?)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+/// A path within a member.
+fn under(name: &str, path: &str) -> String {
+    match path {
+        same if same == name => name.to_owned(),
+        item if item.starts_with('[') => format!("{name}{item}"),
+        path => format!("{name}.{path}"),
+    }
+}
+
 /// Judges a value: what does not fit is refused, what Envoy may not know is told.
 pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, value: &Map<String, Value>) {
     if let Err(error) = patch_value(apply_to, value, UnknownFields::Skip) {
         verdict.error(at, error.to_string());
         return;
     }
+    if let Some(path) = value.iter().find_map(|(name, inner)| Some(under(name, &without_type(inner, name)?))) {
+        verdict.error(at, format!("{path} has no \"@type\"; write the type URL of the message"));
+        return;
+    }
     match patch_value(apply_to, value, UnknownFields::Refuse) {
+        // Names of values that an enum does not have are left out together with unknown fields.
+        Err(error) if error.to_string().contains(UNKNOWN_VALUE) => verdict.error(at, error.to_string()),
         Err(error) => verdict.warn(at, error.to_string()),
         Ok(message) => {
             let frozen = frozen_types(&message);
