@@ -7,6 +7,7 @@ pub mod environment;
 mod inject;
 mod security;
 mod version;
+mod webhooks;
 mod writing;
 
 use clap::{Parser, Subcommand};

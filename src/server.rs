@@ -7,6 +7,7 @@ mod address;
 mod controllers;
 mod http;
 mod ingress;
+mod injector;
 mod kubernetes;
 mod patient;
 mod progress;
@@ -17,6 +18,7 @@ mod secure;
 mod security;
 mod signals;
 mod sources;
+mod webhooks;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,8 +33,10 @@ use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
 pub use controllers::WritingConfig;
+pub use injector::InjectionSettings;
 pub use security::SecurityConfig;
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
+pub use webhooks::WebhookConfig;
 
 use crate::admin::{self, AdminState, Build, DebugAccess, Problems};
 use crate::api::settings::{SecretReaders, Settings};
@@ -41,6 +45,7 @@ use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
 use crate::source::KeyConfig;
 use crate::status::Cluster;
+use crate::webhook::{self, Webhooks};
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
@@ -70,6 +75,12 @@ pub struct Config {
     pub security: SecurityConfig,
     /// What is written back to the cluster.
     pub writing: WritingConfig,
+    /// Webhooks over TLS; where it is off they are on the port of readiness and debug.
+    pub https: ListenAddress,
+    /// Webhooks.
+    pub webhooks: WebhookConfig,
+    /// Injection.
+    pub injection: InjectionSettings,
     /// Readiness and debug.
     pub http: ListenAddress,
     /// Metrics, version and debug.
@@ -80,16 +91,47 @@ pub struct Config {
     pub build: Build,
 }
 
-/// What the TLS port is opened with.
-struct Secure {
-    /// The port.
-    listener: TcpListener,
+/// The open ports.
+struct Ports {
+    /// Plaintext xDS.
+    grpc: Option<TcpListener>,
+    /// xDS and certificates over TLS.
+    secure: Option<TcpListener>,
+    /// Webhooks over TLS.
+    https: Option<TcpListener>,
+    /// Readiness and debug.
+    http: Option<TcpListener>,
+    /// Metrics, version and debug.
+    monitoring: Option<TcpListener>,
+}
+
+impl Ports {
+    /// Opens those that are wanted.
+    async fn bind(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self {
+            grpc: bind(config.grpc, "--grpc-addr").await?,
+            secure: bind(config.secure, "--secure-grpc-addr").await?,
+            https: bind(config.https, "--https-addr").await?,
+            http: bind(config.http, "--http-addr").await?,
+            monitoring: bind(config.monitoring, "--monitoring-addr").await?,
+        })
+    }
+}
+
+/// What the TLS ports are opened with.
+struct TlsPorts {
+    /// xDS and certificates.
+    secure: Option<TcpListener>,
+    /// Webhooks.
+    https: Option<TcpListener>,
     /// Says who callers are.
     gatekeeper: Arc<Gatekeeper>,
     /// xDS.
     ads: Ads,
     /// The client of the Kubernetes API, where it is used.
     client: Option<kube::Client>,
+    /// The webhooks.
+    hooks: Arc<Webhooks>,
 }
 
 /// The tasks of the process, each with its name.
@@ -101,10 +143,7 @@ type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 /// When a port cannot be opened, or a task fails.
 pub async fn run(mut config: Config) -> anyhow::Result<()> {
     log_panics();
-    let grpc = bind(config.grpc, "--grpc-addr").await?;
-    let secure = bind(config.secure, "--secure-grpc-addr").await?;
-    let http = bind(config.http, "--http-addr").await?;
-    let monitoring = bind(config.monitoring, "--monitoring-addr").await?;
+    let Ports { grpc, secure, https, http, monitoring } = Ports::bind(&config).await?;
     let plan = plan(&mut config).await?;
     let (client, sources) = (plan.client.clone(), plan.describe());
     let stop = CancellationToken::new();
@@ -113,6 +152,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let mut metrics = Registry::default();
     let xds_metrics = Metrics::register(&mut metrics);
     let refusals = Refusals::register(&mut metrics);
+    let hook_metrics = webhook::Metrics::register(&mut metrics);
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
     let ads = match &client {
         Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),
@@ -141,15 +181,12 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         build: config.build,
     };
     // Before the others, so that whoever is told that Navarch is ready finds it so.
-    let roots = match secure {
-        Some(listener) => {
-            let secure = Secure { listener, gatekeeper, ads: ads.clone(), client: client.clone() };
-            Some(serve_secure(secure, &config, &push, &stop, &mut tasks).await?)
-        }
-        None => None,
-    };
+    let hooks = webhooks::start(&config, client.as_ref(), &push, hook_metrics, &stop, &mut tasks);
+    let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
+    let ports = TlsPorts { secure, https, gatekeeper, ads: ads.clone(), client: client.clone(), hooks };
+    let roots = ports.serve(&config, &push, &stop, &mut tasks).await?;
     write_back(client, roots, &config, (&push, state.connections.clone()), &stop, &mut tasks);
-    serve_admin(http, monitoring, state, &stop, &mut tasks);
+    serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
         serve_plain(listener, ads, &stop, &mut tasks);
     }
@@ -178,16 +215,17 @@ fn write_back(
     controllers.start(roots, push, connections);
 }
 
-/// Serves readiness, metrics and debug pages.
+/// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.
 fn serve_admin(
     http: Option<TcpListener>,
     monitoring: Option<TcpListener>,
+    on_http: axum::Router,
     state: AdminState,
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
     if let Some(listener) = http {
-        serve_http("http", listener, admin::http_routes(state.clone()), stop, tasks);
+        serve_http("http", listener, admin::http_routes(state.clone()).merge(on_http), stop, tasks);
     }
     if let Some(listener) = monitoring {
         serve_http("monitoring", listener, admin::monitoring_routes(state), stop, tasks);
@@ -253,31 +291,53 @@ fn serve_plain(listener: TcpListener, ads: Ads, stop: &CancellationToken, tasks:
     });
 }
 
-/// Serves xDS and certificates over TLS until told to stop. Gives the roots of the certificates.
-async fn serve_secure(
-    secure: Secure,
-    config: &Config,
-    push: &worker::PushHandle,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) -> anyhow::Result<watch::Receiver<Arc<str>>> {
-    // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
-    drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
-    let namespace = &config.settings.system_namespace;
-    let security = security::start(&config.security, namespace, secure.client.as_ref(), push, stop, tasks).await?;
-    let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
-    tracing::info!(%ends, "certificates are signed");
-    let port = secure::SecurePort {
-        listener: secure.listener,
-        tls: security.tls,
-        gatekeeper: secure.gatekeeper,
-        xds_auth: config.security.xds_auth,
-        ads: secure.ads,
-        certificates: security.certificates,
-        stop: stop.clone(),
-    };
-    spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
-    Ok(security.authority.roots())
+impl TlsPorts {
+    /// Serves them until told to stop. Gives the roots of the certificates, where there is such a port at all.
+    async fn serve(
+        self,
+        config: &Config,
+        push: &worker::PushHandle,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<Option<watch::Receiver<Arc<str>>>> {
+        if self.secure.is_none() && self.https.is_none() {
+            return Ok(None);
+        }
+        // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
+        drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
+        let namespace = &config.settings.system_namespace;
+        let security = security::start(&config.security, namespace, self.client.as_ref(), push, stop, tasks).await?;
+        let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
+        tracing::info!(%ends, "certificates are signed");
+        let roots = security.authority.roots();
+        if let Some(listener) = self.https {
+            let port = webhooks::WebhookPort {
+                listener,
+                tls: security.tls.clone(),
+                roots: roots.clone(),
+                client: self.client.as_ref(),
+                config: &config.webhooks,
+                namespace: namespace.as_str(),
+                routes: webhook::routes(self.hooks.clone()).merge(self.hooks.readiness()),
+                push,
+                metrics: self.hooks.metrics(),
+            };
+            port.start(stop, tasks);
+        }
+        if let Some(listener) = self.secure {
+            let port = secure::SecurePort {
+                listener,
+                tls: security.tls,
+                gatekeeper: self.gatekeeper,
+                xds_auth: config.security.xds_auth,
+                ads: self.ads,
+                certificates: security.certificates,
+                stop: stop.clone(),
+            };
+            spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
+        }
+        Ok(Some(roots))
+    }
 }
 
 /// Serves HTTP until told to stop.

@@ -13,6 +13,8 @@
     reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
 )]
 
+#[path = "../fuzz/entries/admission_review.rs"]
+mod admission_review;
 #[path = "../fuzz/entries/dns_packet.rs"]
 mod dns_packet;
 #[path = "../fuzz/entries/injection_annotations.rs"]
@@ -41,7 +43,7 @@ macro_rules! targets {
     };
 }
 
-targets! { injection_annotations, injection_templates, dns_packet, probe_spec, prometheus_text, wasm_image, yaml_to_xds }
+targets! { admission_review, injection_annotations, injection_templates, dns_packet, probe_spec, prometheus_text, wasm_image, yaml_to_xds }
 
 /// The longest that one input may take, on a slow machine and not optimised.
 const LIMIT: Duration = Duration::from_secs(5);

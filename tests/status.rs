@@ -79,6 +79,11 @@ impl Deployed {
         for what in ["deployment.apps/istiod", "service/istiod", "poddisruptionbudget.policy/istiod"] {
             assert!(applied.contains(what), "{applied}");
         }
+        // There is no network of Services here: the API server would wait in vain for each answer. tests/webhooks.rs has
+        // webhooks.
+        for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
+            self.cluster.kubectl(&["delete", kind, "--all"], "").unwrap();
+        }
     }
 
     /// What Navarch's service account may do.

@@ -56,8 +56,8 @@ pub(super) struct Discovery {
     /// Readiness and debug API
     #[arg(long, alias = "httpAddr", value_name = "ADDRESS", default_value = ":8080")]
     http_addr: ListenAddress,
-    /// Webhooks (not served yet)
-    #[arg(long, alias = "httpsAddr", value_name = "ADDRESS", default_value = "")]
+    /// Webhooks over TLS; empty, and they are on the port of --http-addr, for whoever ends TLS before it
+    #[arg(long, alias = "httpsAddr", value_name = "ADDRESS", default_value = ":15017")]
     https_addr: ListenAddress,
     /// Metrics, version and debug API
     #[arg(long, alias = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
@@ -89,7 +89,6 @@ impl Discovery {
     /// Runs until told to end.
     pub(super) fn run(self) -> anyhow::Result<()> {
         self.start_log()?;
-        anyhow::ensure!(self.https_addr == ListenAddress::Off, "--https-addr is not served yet: leave it empty");
         let config = self.config()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
         runtime.block_on(server::run(config))
@@ -111,6 +110,9 @@ impl Discovery {
             keys: keys()?,
             secure: self.secure_grpc_addr,
             security: SecurityConfig { state: self.state_dir, ..super::security::config(environment::variable)? },
+            https: self.https_addr,
+            webhooks: super::webhooks::config(environment::variable, self.revision.as_deref())?,
+            injection: super::webhooks::injection(environment::variable, environment::all().into_iter().collect()),
             sources: SourcesConfig {
                 addresses: self.config_sources,
                 kubernetes_registry: self.registries.contains(&true),

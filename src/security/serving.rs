@@ -17,7 +17,11 @@ const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
 /// How long to wait after a failure to renew.
 const RETRY: Duration = Duration::from_secs(30);
 /// What is spoken inside.
-const ALPN: &[u8] = b"h2";
+const H2: &[u8] = b"h2";
+/// What else is spoken to callers of the web.
+const HTTP1: &[u8] = b"http/1.1";
+/// The versions of TLS.
+const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -35,13 +39,48 @@ pub enum ServingError {
 
 /// The TLS in force, to be asked at every connection. Clones are one.
 #[derive(Clone)]
-pub struct ServingTls(watch::Receiver<Arc<ServerConfig>>);
+pub struct ServingTls(watch::Receiver<Served>);
+
+/// One certificate, as the ports show it.
+#[derive(Clone)]
+struct Served {
+    /// To clients that may show certificates of the mesh.
+    mesh: Arc<ServerConfig>,
+    /// To all others.
+    web: WebTls,
+}
+
+/// TLS for callers who show no certificate of the mesh: API servers.
+#[derive(Clone)]
+pub struct WebTls {
+    /// The TLS.
+    pub config: Arc<ServerConfig>,
+    /// The roots by which callers know its certificate, as PEM.
+    pub roots: Arc<str>,
+}
 
 impl ServingTls {
     /// The TLS of this moment.
     #[must_use]
     pub fn get(&self) -> Arc<ServerConfig> {
-        self.0.borrow().clone()
+        self.0.borrow().mesh.clone()
+    }
+
+    /// The TLS of this moment for HTTP in both versions, where nobody is asked for a certificate.
+    #[must_use]
+    pub fn web(&self) -> WebTls {
+        self.0.borrow().web.clone()
+    }
+
+    /// Waits for another; false when there will be none.
+    pub async fn changed(&mut self) -> bool {
+        self.0.changed().await.is_ok()
+    }
+}
+
+impl fmt::Debug for WebTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebTls")
     }
 }
 
@@ -81,12 +120,7 @@ pub fn start(
 }
 
 /// Renews for ever.
-async fn renew(
-    mut authority: CurrentAuthority,
-    names: Vec<String>,
-    sender: watch::Sender<Arc<ServerConfig>>,
-    clock: Clock,
-) {
+async fn renew(mut authority: CurrentAuthority, names: Vec<String>, sender: watch::Sender<Served>, clock: Clock) {
     let mut wait = half_life(&authority.get(), clock());
     loop {
         tokio::select! {
@@ -119,9 +153,11 @@ fn half_life(authority: &Authority, now: SystemTime) -> Duration {
 }
 
 /// TLS with a new certificate.
-fn configure(authority: &Authority, names: &[String], now: SystemTime) -> Result<Arc<ServerConfig>, ServingError> {
+fn configure(authority: &Authority, names: &[String], now: SystemTime) -> Result<Served, ServingError> {
     let (chain, key) = authority.issue(&Subject::Server(names.to_vec()), LIFETIME, now)?;
-    server_config(chain, key.into(), authority.root_certificates())
+    let key = PrivateKeyDer::from(key);
+    let web = WebTls { config: web_config(chain.clone(), key.clone_key())?, roots: Arc::from(authority.roots().pem()) };
+    Ok(Served { mesh: server_config(chain, key, authority.root_certificates())?, web })
 }
 
 /// TLS 1.2 and later for a server with this certificate. Clients may show certificates of these roots, or none.
@@ -138,10 +174,25 @@ fn server_config(
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider.clone());
     let verifier = verifier.allow_unauthenticated().build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_protocol_versions(VERSIONS)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![H2.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// TLS 1.2 and later for a server with this certificate. Clients are not asked for certificates: an API server might show
+/// one of a root of its own.
+fn web_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Arc<ServerConfig>, ServingError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(VERSIONS)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
     Ok(Arc::new(config))
 }
 

@@ -61,7 +61,7 @@ pub(super) async fn serve(listener: TcpListener, routes: Router, stop: Cancellat
 }
 
 /// Answers one request, saying whom it is from.
-async fn answer(
+pub(super) async fn answer(
     mut routes: Router,
     peer: SocketAddr,
     mut request: Request<Incoming>,

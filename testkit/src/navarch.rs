@@ -109,8 +109,10 @@ impl Navarch {
             format!("--grpc-addr={xds}"),
             format!("--http-addr={http}"),
             format!("--monitoring-addr={monitoring}"),
-            "--https-addr=".to_owned(),
         ]);
+        if !args.iter().any(|arg| arg.starts_with("--https-addr")) {
+            all.push("--https-addr=".to_owned());
+        }
         if !args.iter().any(|arg| arg.starts_with("--secure-grpc-addr")) {
             all.push("--secure-grpc-addr=".to_owned());
         }

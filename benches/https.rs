@@ -1,0 +1,121 @@
+//! A client of the webhook port: as many connections as an API server might keep, each with one review after the other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsConnector;
+
+/// How many connections there are.
+const CONNECTIONS: u64 = 16;
+
+/// A running Navarch and its webhook port.
+pub(crate) struct Port {
+    /// The process.
+    _navarch: Navarch,
+    /// The port.
+    port: u16,
+    /// What its configuration is read from.
+    _folder: tempfile::TempDir,
+}
+
+/// Believes any server: what is measured is the answer.
+#[derive(Debug)]
+struct Gullible;
+
+impl ServerCertVerifier for Gullible {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+impl Port {
+    /// Starts Navarch on an empty folder.
+    pub(crate) async fn start() -> anyhow::Result<Self> {
+        let (folder, port) = (tempfile::tempdir()?, ports::free()?);
+        let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--log-level=error".to_owned()];
+        let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &arguments).await?;
+        Ok(Self { _navarch: navarch, port, _folder: folder })
+    }
+
+    /// How long it takes to have this many reviews answered.
+    pub(crate) async fn ask(&self, path: &'static str, body: &Bytes, times: u64) -> Duration {
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS {
+            clients.push(self.connect().await.expect("the port is open"));
+        }
+        let start = Instant::now();
+        let mut tasks = JoinSet::new();
+        for (index, mut client) in (0..).zip(clients) {
+            let body = body.clone();
+            tasks.spawn(async move {
+                for _ in 0..times / CONNECTIONS + u64::from(index < times % CONNECTIONS) {
+                    let request = Request::post(path)
+                        .header("host", "localhost")
+                        .header("content-type", "application/json")
+                        .body(Full::new(body.clone()))
+                        .expect("it is a request");
+                    let answer = client.send_request(request).await.expect("it is answered");
+                    assert_eq!(answer.status(), 200);
+                    answer.into_body().collect().await.expect("it is answered wholly");
+                }
+            });
+        }
+        tasks.join_all().await;
+        start.elapsed()
+    }
+
+    /// One connection.
+    async fn connect(&self) -> anyhow::Result<http1::SendRequest<Full<Bytes>>> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)).with_no_client_auth();
+        let stream = TcpStream::connect(("127.0.0.1", self.port)).await?;
+        stream.set_nodelay(true)?;
+        let stream = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost")?, stream).await?;
+        let (client, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}

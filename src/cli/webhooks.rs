@@ -1,0 +1,64 @@
+//! Istio's environment variables about the webhooks.
+
+use std::collections::BTreeMap;
+
+use crate::server::{InjectionSettings, WebhookConfig};
+use crate::webhook::inject::NativeSidecars;
+
+/// Reads them through `variable`, which gives the value of a name. The names of configurations may be set to nothing, and
+/// then those are left alone.
+///
+/// # Errors
+/// At the first variable whose value cannot be read.
+pub(super) fn config(
+    variable: impl Fn(&str) -> Option<String>,
+    revision: Option<&str>,
+) -> anyhow::Result<WebhookConfig> {
+    let mut config = WebhookConfig::default();
+    let names = [
+        ("INJECTION_WEBHOOK_CONFIG_NAME", &mut config.injection),
+        ("VALIDATION_WEBHOOK_CONFIG_NAME", &mut config.validation),
+    ];
+    for (name, value) in names {
+        if let Some(set) = variable(name) {
+            *value = set;
+        }
+    }
+    let revision = revision.map(str::to_owned).or_else(|| variable("REVISION"));
+    if let Some(revision) = revision.filter(|revision| !revision.is_empty()) {
+        config.revision = revision;
+    }
+    if let Some(text) = variable("NAVARCH_WEBHOOK_ROOT_GRACE").filter(|text| !text.is_empty()) {
+        config.grace = super::discovery::duration(&text)
+            .map_err(|error| error.context(format!("NAVARCH_WEBHOOK_ROOT_GRACE={text:?}")))?;
+    }
+    Ok(config)
+}
+
+/// Reads what is said of injection; `environment` is what templates may read.
+pub(super) fn injection(
+    variable: impl Fn(&str) -> Option<String>,
+    environment: BTreeMap<String, String>,
+) -> InjectionSettings {
+    let text = |name: &str| variable(name).unwrap_or_default();
+    InjectionSettings {
+        enabled: text("INJECT_ENABLED") != "false",
+        native_sidecars: NativeSidecars::parse(&text("ENABLE_NATIVE_SIDECARS")),
+        compliance_policy: text("COMPLIANCE_POLICY"),
+        openshift: text("PLATFORM") == "openshift",
+        environment,
+        ..InjectionSettings::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_set_to_nothing_are_not_the_default() {
+        let set = config(|name| (name == "INJECTION_WEBHOOK_CONFIG_NAME").then(String::new), Some("canary")).unwrap();
+        assert_eq!((set.injection.as_str(), set.revision.as_str()), ("", "canary"));
+        assert_eq!(set.validation, WebhookConfig::default().validation);
+    }
+}

@@ -1,0 +1,168 @@
+//! The paths that the API server asks, and what keeps them from harm.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::Request;
+
+use super::inject::Injector;
+use super::injection;
+use super::limits::{Budget, Limits};
+use super::metrics::Metrics;
+use super::validation;
+use crate::store::Objects;
+
+/// A review of more bytes is answered on a thread of its own: it must not hold up the others.
+const LARGE: usize = 64 << 10;
+
+/// The objects of this moment; `None` as long as they are not all known.
+pub type Surroundings = Arc<dyn Fn() -> Option<Objects> + Send + Sync>;
+
+/// What injects pods; empty where injection is off, or its config has not been found yet.
+pub type CurrentInjector = Arc<ArcSwapOption<Injector>>;
+
+/// What the webhooks answer with.
+pub struct Webhooks {
+    /// Says whether Navarch is ready.
+    ready: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Gives the objects that are there already.
+    surroundings: Surroundings,
+    /// What injects.
+    injector: CurrentInjector,
+    /// What is given to callers.
+    budget: Budget,
+    /// What is counted.
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for Webhooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhooks").field("injects", &self.injector.load().is_some()).finish_non_exhaustive()
+    }
+}
+
+impl Webhooks {
+    /// Webhooks over a world.
+    #[must_use]
+    pub fn new(
+        ready: Arc<dyn Fn() -> bool + Send + Sync>,
+        surroundings: Surroundings,
+        injector: CurrentInjector,
+        limits: Limits,
+        metrics: Metrics,
+    ) -> Self {
+        Self { ready, surroundings, injector, budget: Budget::new(limits), metrics }
+    }
+}
+
+/// Which webhook is asked.
+#[derive(Clone, Debug)]
+enum Asked {
+    /// `/validate`.
+    Validation,
+    /// `/inject`, with the whole path.
+    Injection(String),
+}
+
+/// All paths of the webhooks. What is below a webhook's path is the same webhook, as with istiod.
+pub fn routes(webhooks: Arc<Webhooks>) -> Router {
+    Router::new()
+        .route("/validate", any(validate))
+        .route("/validate/{*rest}", any(validate))
+        .route("/validate/", any(validate))
+        .route("/inject", any(inject))
+        .route("/inject/", any(inject))
+        .route("/inject/{*rest}", any(inject))
+        .route("/httpsReady", get(ready))
+        .with_state(webhooks)
+}
+
+/// Whether Navarch is ready, for a port that nothing else says it on.
+pub(super) async fn ready(State(webhooks): State<Arc<Webhooks>>) -> StatusCode {
+    if (webhooks.ready)() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+impl Webhooks {
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// The path that says whether Navarch is ready, for the port of the webhooks alone: the HTTP port has its own.
+    pub fn readiness(self: &Arc<Self>) -> Router {
+        Router::new().route("/ready", get(ready)).with_state(self.clone())
+    }
+}
+
+/// Answers `/validate`.
+async fn validate(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
+    review(webhooks, Asked::Validation, request).await
+}
+
+/// Answers `/inject`.
+async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
+    let below = request.uri().path().to_owned();
+    review(webhooks, Asked::Injection(below), request).await
+}
+
+/// Takes a review and answers it.
+async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -> Response {
+    let taken = match webhooks.budget.take(request).await {
+        Ok(taken) => taken,
+        Err(not_taken) => {
+            tracing::warn!(?asked, ?not_taken, "review not taken");
+            let response = not_taken.into_response();
+            webhooks.metrics.not_taken(response.status().as_u16());
+            return response;
+        }
+    };
+    let body = taken.body.clone();
+    let decided = if body.len() <= LARGE {
+        decide(&webhooks, &asked, &body)
+    } else {
+        let webhooks = webhooks.clone();
+        let decided = tokio::task::spawn_blocking(move || decide(&webhooks, &asked, &body)).await;
+        decided.unwrap_or(None)
+    };
+    drop(taken);
+    match decided {
+        Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
+        None => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "the review could not be answered; see Navarch's log").into_response()
+        }
+    }
+}
+
+/// Answers the body of a review; `None` when that failed. A panic goes no further: the next review is answered as if it had
+/// not been.
+fn decide(webhooks: &Webhooks, asked: &Asked, body: &[u8]) -> Option<Vec<u8>> {
+    let answer = || {
+        let objects = (webhooks.surroundings)();
+        match asked {
+            Asked::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
+            Asked::Injection(below) => injection::counted(
+                body,
+                below,
+                webhooks.injector.load().as_deref(),
+                objects.as_ref(),
+                &webhooks.metrics,
+            ),
+        }
+    };
+    match catch_unwind(AssertUnwindSafe(answer)) {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "an answer could not be written");
+            None
+        }
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,54 @@
+//! A CA from outside, in a folder as `cacerts` is mounted.
+
+use std::path::Path;
+
+use ::base64::Engine;
+use ::base64::prelude::BASE64_STANDARD;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use tempfile::TempDir;
+
+/// A folder with a CA.
+pub(crate) struct Authority {
+    /// The folder.
+    folder: TempDir,
+}
+
+impl Authority {
+    /// A new CA in a new folder.
+    pub(crate) fn new() -> Self {
+        let authority = Self { folder: tempfile::tempdir().unwrap() };
+        authority.replace();
+        authority
+    }
+
+    /// The folder.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Its root, as PEM.
+    pub(crate) fn root(&self) -> String {
+        std::fs::read_to_string(self.folder().join("root-cert.pem")).unwrap()
+    }
+
+    /// Puts a CA with another root in its place.
+    pub(crate) fn replace(&self) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::OrganizationName, "test");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key).unwrap().pem();
+        let write = |name: &str, text: &str| std::fs::write(self.folder().join(name), text).unwrap();
+        write("ca-key.pem", &key.serialize_pem());
+        for name in ["ca-cert.pem", "cert-chain.pem", "root-cert.pem"] {
+            write(name, &certificate);
+        }
+    }
+}
+
+/// A text as base64.
+pub(crate) fn base64(text: &str) -> String {
+    BASE64_STANDARD.encode(text)
+}

@@ -1,0 +1,132 @@
+//! A cluster with all of deploy/, whose webhooks are at a port of this machine.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use regex::Regex;
+use serde_json::Value;
+
+use crate::authority::Authority;
+
+/// Where Navarch is deployed.
+pub(crate) const NAMESPACE: &str = "istio-system";
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Said {
+    /// Whether it succeeded.
+    pub(crate) well: bool,
+    /// Both outputs.
+    pub(crate) text: String,
+}
+
+/// A cluster, and the place of Navarch's webhooks.
+pub(crate) struct Installed {
+    /// The cluster.
+    pub(crate) cluster: Cluster,
+    /// The port of the webhooks.
+    pub(crate) port: u16,
+    /// The CA that Navarch signs with.
+    pub(crate) authority: Authority,
+}
+
+impl Installed {
+    /// Starts a cluster with these controllers and applies all of deploy/. There is no network of Services, so the
+    /// webhook configurations name a port of this machine instead.
+    pub(crate) async fn start(controllers: &[&str]) -> Self {
+        let controllers = controllers.iter().map(ToString::to_string).collect();
+        let cluster = Cluster::start_with(ClusterConfig { controllers, ..ClusterConfig::default() }).await.unwrap();
+        let installed = Self { cluster, port: ports::free().unwrap(), authority: Authority::new() };
+        let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy");
+        let crds = deploy.join("charts/navarch/crds/istio.yaml");
+        installed.cluster.kubectl(&["apply", "--validate=strict", "-f", crds.to_str().unwrap()], "").unwrap();
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+        installed.cluster.kubectl(&wait, "").unwrap();
+        let manifest = std::fs::read_to_string(deploy.join("navarch.yaml")).unwrap();
+        let service =
+            Regex::new(r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443").unwrap();
+        let here = format!("url: https://localhost:{}$1", installed.port);
+        let manifest = service.replace_all(&manifest, here);
+        assert_eq!(manifest.matches("url: https://localhost").count(), 6);
+        installed.cluster.kubectl(&["apply", "--validate=strict", "-f", "-"], &manifest).unwrap();
+        installed
+    }
+
+    /// Starts a replica that serves the webhooks, and waits until it is ready.
+    pub(crate) async fn navarch(&self, name: &str) -> Navarch {
+        self.navarch_at(name, self.port).await
+    }
+
+    /// Starts a replica that serves the webhooks at a port.
+    pub(crate) async fn navarch_at(&self, name: &str, port: u16) -> Navarch {
+        let kubeconfig = self.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+        let folder = self.authority.folder();
+        let environment = [
+            ("POD_NAME", name),
+            ("POD_NAMESPACE", NAMESPACE),
+            ("REVISION", "default"),
+            ("ISTIOD_CUSTOM_HOST", "localhost"),
+            ("ROOT_CA_DIR", folder.to_str().unwrap()),
+            ("NAVARCH_WEBHOOK_ROOT_GRACE", "8s"),
+        ];
+        let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+        Navarch::start_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap()
+    }
+
+    /// An object as it is now; null when there is none.
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.cluster.call("GET", path, "application/json", &Value::Null).await.unwrap_or_default()
+    }
+
+    /// Runs kubectl with a text on its standard input.
+    pub(crate) fn kubectl(&self, args: &[&str], input: &str) -> Said {
+        let mut command = Command::new(self.cluster.program("kubectl"));
+        command.arg("--kubeconfig").arg(self.cluster.admin_kubeconfig()).args(args);
+        command.env("HOME", self.cluster.folder()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
+        let output = child.wait_with_output().unwrap();
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        Said { well: output.status.success(), text }
+    }
+
+    /// `kubectl apply` of an object.
+    pub(crate) fn apply(&self, object: &Value) -> Said {
+        self.kubectl(&["apply", "-f", "-"], &object.to_string())
+    }
+
+    /// `kubectl create` of an object under server-side dry run.
+    pub(crate) fn try_out(&self, object: &Value) -> Said {
+        self.kubectl(&["create", "--dry-run=server", "-o", "json", "-f", "-"], &object.to_string())
+    }
+
+    /// The webhooks of a configuration.
+    pub(crate) async fn webhooks(&self, kind: &str, name: &str) -> Vec<Value> {
+        let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{name}");
+        self.get(&path).await["webhooks"].as_array().cloned().unwrap_or_default()
+    }
+
+    /// Whether all configurations hold exactly this CA bundle, and validation is closed.
+    pub(crate) async fn is_registered(&self, bundle: &str) -> bool {
+        let encoded = crate::authority::base64(bundle);
+        for (kind, name) in [
+            ("mutating", "istio-sidecar-injector"),
+            ("validating", "istio-validator-istio-system"),
+            ("validating", "istiod-default-validator"),
+        ] {
+            let hooks = self.webhooks(kind, name).await;
+            let is_good =
+                |hook: &Value| hook["clientConfig"]["caBundle"] == *encoded && hook["failurePolicy"] == "Fail";
+            if hooks.is_empty() || !hooks.iter().all(is_good) {
+                return false;
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,118 @@
+//! The webhooks in the order of a control plane's life.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::configuration::{broken, good};
+use crate::installed::Installed;
+use crate::{configuration, limits, pods, until};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_asks_and_is_answered_all_along() {
+    let mut installed = Installed::start(&["deployment-controller", "replicaset-controller"]).await;
+    pods::open_shop(&installed);
+    // Nobody is there: objects pass, as validation is open still; pods that want a proxy do not come without one.
+    assert!(installed.apply(&broken("early")).well);
+    let said = installed.apply(&pods::pod("early"));
+    assert!(!said.well && said.text.contains("failed calling webhook"), "{said:?}");
+
+    let first = installed.navarch("first").await;
+    let root = installed.authority.root();
+    until("it is registered and validation is closed", async || installed.is_registered(&root).await).await;
+    configuration::is_judged(&installed);
+    limits::hold(installed.port).await;
+    pods::are_injected(&installed).await;
+    edits_are_undone(&installed, &root).await;
+
+    // A second replica has the same root: it writes nothing.
+    let versions = versions(&installed).await;
+    let second = installed.navarch_at("second", navarch_testkit::ports::free().unwrap()).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(self::versions(&installed).await, versions);
+    assert!(second.stop().await.unwrap());
+
+    rotation_leaves_no_gap(&installed, &root).await;
+
+    installed.cluster.kill_api_server();
+    installed.cluster.start_api_server().await.unwrap();
+    until("a new API server asks", async || installed.apply(&good("after")).well).await;
+    assert!(!installed.apply(&broken("after-broken")).well);
+
+    // Without Navarch nothing passes that would have to be asked about.
+    assert!(first.stop().await.unwrap());
+    let said = installed.apply(&good("down"));
+    assert!(!said.well && said.text.contains("failed calling webhook"), "{said:?}");
+    assert!(!installed.apply(&pods::pod("down")).well);
+    let _again = installed.navarch("again").await;
+    until("it is back", async || installed.apply(&good("back")).well).await;
+    assert!(!installed.apply(&broken("back-broken")).well);
+}
+
+/// The versions of all webhook configurations.
+async fn versions(installed: &Installed) -> Vec<Value> {
+    let mut versions = Vec::new();
+    for kind in ["mutating", "validating"] {
+        let list = installed.get(&format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations")).await;
+        versions
+            .extend(list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["resourceVersion"].clone()));
+    }
+    versions
+}
+
+/// Somebody edits the configurations: ours are mended, others stay.
+async fn edits_are_undone(installed: &Installed, root: &str) {
+    let patch = |name: &str, patch: &Value| {
+        let patch = patch.to_string();
+        let said =
+            installed.kubectl(&["patch", "validatingwebhookconfiguration", name, "--type=json", "-p", &patch], "");
+        assert!(said.well, "{said:?}");
+    };
+    let garbage = json!([
+        { "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "Cg==" },
+        { "op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore" },
+    ]);
+    patch("istiod-default-validator", &garbage);
+    until("an edit is undone", async || installed.is_registered(root).await).await;
+
+    let other = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": { "name": "other", "labels": { "istio.io/rev": "canary" } },
+        "webhooks": [{
+            "name": "other.example.com", "clientConfig": { "url": "https://localhost:1/" }, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"], "failurePolicy": "Ignore",
+        }],
+    });
+    assert!(installed.apply(&other).well);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let hooks = installed.webhooks("validating", "other").await;
+    assert!(hooks[0]["clientConfig"]["caBundle"].is_null() && hooks[0]["failurePolicy"] == "Ignore", "{hooks:?}");
+}
+
+/// The CA is replaced by one with another root while the API server keeps asking: all is answered, by either root.
+async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
+    let (stop, asked) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let client = installed.cluster.client().await.unwrap();
+    let (told, count) = (stop.clone(), asked.clone());
+    let asking = tokio::spawn(async move {
+        let path = "/apis/networking.istio.io/v1/namespaces/default/virtualservices?dryRun=All";
+        while !told.load(Ordering::SeqCst) {
+            let body = serde_json::to_vec(&good("asking")).unwrap();
+            let request = http::Request::post(path).header("content-type", "application/json").body(body).unwrap();
+            client.request::<Value>(request).await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    installed.authority.replace();
+    let new = installed.authority.root();
+    assert_ne!(old, new);
+    until("only the new root is left", async || installed.is_registered(&new).await || asking.is_finished()).await;
+    // Connections are kept: new ones are made by the new certificate.
+    stop.store(true, Ordering::SeqCst);
+    asking.await.unwrap();
+    assert!(asked.load(Ordering::SeqCst) > 50, "{asked:?}");
+    assert!(!installed.apply(&broken("rotated")).well);
+}

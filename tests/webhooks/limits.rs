@@ -1,0 +1,104 @@
+//! What the port takes of callers, over real TLS.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// Believes any server: who it is is not the matter here.
+#[derive(Debug)]
+struct Gullible;
+
+impl ServerCertVerifier for Gullible {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A connection to the port.
+async fn connect(port: u16) -> TlsStream<TcpStream> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.dangerous().with_custom_certificate_verifier(Arc::new(Gullible)).with_no_client_auth();
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// Sends a request and reads what comes until the server closes.
+async fn ask(port: u16, head: &str, body: &[u8]) -> String {
+    let mut stream = connect(port).await;
+    let head = format!("{head}\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    drop(stream.write_all(head.as_bytes()).await);
+    drop(stream.write_all(body).await);
+    drop(stream.flush().await);
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(15), stream.read_to_end(&mut answer)).await;
+    assert!(read.is_ok(), "no answer in time to {head}");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+/// Tries them.
+pub(crate) async fn hold(port: u16) {
+    let json = "content-type: application/json";
+    let post =
+        |path: &str, kind: &str, length: usize| format!("POST {path} HTTP/1.1\r\n{kind}\r\ncontent-length: {length}");
+    let status = |answer: &str| answer.split(' ').nth(1).unwrap_or_default().to_owned();
+    for path in ["/validate", "/validate/x/y", "/inject", "/inject/cluster/c"] {
+        assert_eq!(status(&ask(port, &post(path, json, 0), b"").await), "400", "{path}");
+        assert_eq!(status(&ask(port, &post(path, "content-type: text/plain", 2), b"{}").await), "415", "{path}");
+        let garbage = ask(port, &post(path, json, 2), b"{}").await;
+        assert!(garbage.contains("could not decode body"), "{path}: {garbage}");
+        let deep = "[".repeat(100_000);
+        let deep = ask(port, &post(path, json, deep.len()), deep.as_bytes()).await;
+        assert!(deep.contains("could not decode body"), "{path}: {deep}");
+        // What is said to be too large is not read, and what turns out to be is not read on.
+        assert_eq!(status(&ask(port, &post(path, json, 7 << 20), b"{").await), "413", "{path}");
+    }
+    let chunked = "POST /validate HTTP/1.1\r\ncontent-type: application/json\r\ntransfer-encoding: chunked";
+    let chunk = [b"100000\r\n".as_slice(), &vec![b' '; 1 << 20], b"\r\n"].concat();
+    let answer = ask(port, chunked, &chunk.repeat(7)).await;
+    assert!(answer.is_empty() || status(&answer) == "413", "{answer}");
+    // Whoever sends too slowly is cut, within the time for which API servers wait.
+    let slow = ask(port, &post("/validate", json, 100), b"{").await;
+    assert_eq!(status(&slow), "408", "{slow}");
+    for path in ["/ready", "/httpsReady"] {
+        assert_eq!(status(&ask(port, &format!("GET {path} HTTP/1.1"), b"").await), "200");
+    }
+}
