@@ -32,7 +32,12 @@ fn ip(text: &str) -> Vec<String> {
 /// Runs `ip`; that something is there already is no fault.
 fn unless_there(arguments: &[String]) -> Result<(), ToolError> {
     match tool::run("ip", arguments, None) {
-        Err(ToolError::Failed { message, .. }) if message.contains("File exists") => Ok(()),
+        // Of addresses of IPv6 newer kernels say it in other words.
+        Err(ToolError::Failed { message, .. })
+            if message.contains("File exists") || message.contains("already assigned") =>
+        {
+            Ok(())
+        }
         done => done.map(drop),
     }
 }

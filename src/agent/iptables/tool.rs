@@ -51,19 +51,21 @@ impl Tool {
             _ => &["-legacy"],
         };
         for variant in variants {
-            let Some((tool, has_rules)) = Self::try_variant(&format!("{plain}{variant}")) else { continue };
-            if forced.is_empty() && *variant == "-legacy" && !has_rules {
-                continue;
-            }
+            // Trying the legacy tools makes their tables, which then lie beside those of nftables for good.
+            let only_with_rules = forced.is_empty() && *variant == "-legacy";
+            let Some(tool) = Self::try_variant(&format!("{plain}{variant}"), only_with_rules) else { continue };
             tracing::debug!(program = tool.program, "found a variant of the tools that works");
             return Ok(Self { lock_file: lock_file.map(str::to_owned), ..tool });
         }
         Err(ToolError::None(plain))
     }
 
-    /// The variant of a name and whether it has rules already; `None` where it does not work here.
-    fn try_variant(program: &str) -> Option<(Self, bool)> {
+    /// The variant of a name; `None` where it does not work here, or has no rules though it should.
+    fn try_variant(program: &str, only_with_rules: bool) -> Option<Self> {
         let saved = run(&format!("{program}-save"), &[], None).ok()?;
+        if only_with_rules && !saved.lines().any(|line| line.starts_with("-A")) {
+            return None;
+        }
         let version = run(&format!("{program}-save"), &["--version".to_owned()], None).unwrap_or_default();
         let tool = Self { program: program.to_owned(), locks: needs_lock(&version), lock_file: None };
         // A rule for a protocol that nobody speaks tells whether the kernel takes any.
@@ -75,7 +77,7 @@ impl Tool {
         if let Err(error) = probe("-D") {
             tracing::warn!(%error, "the rule that was tried is still there");
         }
-        Some((tool, saved.lines().count() >= 3))
+        Some(tool)
     }
 
     /// Runs a command on single rules or chains.

@@ -51,7 +51,7 @@ pub(super) async fn restart_on_change(
             continue;
         }
         known = found;
-        let arguments = arguments(prepared);
+        let Some(arguments) = arguments(prepared) else { continue };
         if !loads(&prepared.config.binary_path, &arguments).await {
             tracing::error!("Envoy would not load the changed bootstrap: it goes on with the one before");
             continue;
@@ -99,11 +99,12 @@ fn hash(files: &[PathBuf]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Envoy's arguments with the files as they now are.
-fn arguments(prepared: &Prepared) -> Vec<String> {
+/// Envoy's arguments with the files as they now are; `None` where the override cannot be read, as while it is written.
+fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
     let over = prepare::over(&prepared.settings);
     let Prepared { config, settings, identity, bootstrap, .. } = prepared;
-    envoy_arguments(config, settings, &identity.addresses, bootstrap, over.as_deref())
+    let readable = over.is_some() || settings.bootstrap_override.is_empty();
+    readable.then(|| envoy_arguments(config, settings, &identity.addresses, bootstrap, over.as_deref()))
 }
 
 /// Whether Envoy would start with these arguments.

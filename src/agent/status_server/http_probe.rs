@@ -56,6 +56,10 @@ pub(super) async fn probe(
 
 /// Where a redirect leads, if to the application itself.
 fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Target> {
+    // Such a place names a host too, though without a scheme it reads like a path.
+    if location.starts_with("//") {
+        return None;
+    }
     let uri: Uri = location.parse().ok()?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
     let Some(host) = uri.host() else {
