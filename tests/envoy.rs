@@ -24,6 +24,8 @@ mod case;
 mod input;
 #[path = "envoy/policy.rs"]
 mod policy;
+#[path = "envoy/requests.rs"]
+mod requests;
 #[path = "envoy/secrets.rs"]
 mod secrets;
 #[path = "envoy/traffic.rs"]

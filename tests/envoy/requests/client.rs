@@ -1,0 +1,98 @@
+//! Clients that are more than one request and its answer.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Upgrades a connection, and has its bytes come back.
+pub(crate) async fn web_socket(address: SocketAddr, host: &str) -> Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    let request = format!(
+        "GET /socket HTTP/1.1\r\nhost: {host}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let answer = read_until(&mut stream, "\r\n\r\n").await?;
+    ensure!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+    stream.write_all(b"ping, not HTTP").await?;
+    let echo = read_until(&mut stream, "not HTTP").await?;
+    ensure!(echo == "ping, not HTTP", "{echo}");
+    Ok(())
+}
+
+/// Calls over HTTP/2 without TLS: the message comes back, and trailers after it.
+pub(crate) async fn grpc(address: SocketAddr, authority: &str) -> Result<()> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    let connection = tokio::spawn(connection);
+    let request = Request::post(format!("http://{authority}/shop.Rpc/Call"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Full::new(Bytes::from_static(b"\0\0\0\0\x02hi")))?;
+    let response = timeout(PATIENCE, sender.send_request(request)).await.context("no answer")??;
+    ensure!(response.status() == 200, "{response:?}");
+    let body = timeout(PATIENCE, response.into_body().collect()).await.context("no end")??;
+    let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
+    ensure!(status.is_some_and(|status| status == "0"), "no status in the trailers");
+    ensure!(body.to_bytes().ends_with(b"hi"), "another message");
+    connection.abort();
+    Ok(())
+}
+
+/// Connects, sends, and reads what is said in return, until it is as wanted.
+pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let exchange = async {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.write_all(send).await?;
+            read_until(&mut stream, wanted).await
+        };
+        let said = exchange.await;
+        if said.as_ref().is_ok_and(|said| said == wanted) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{address} said {said:?}, not {wanted}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How a TLS connection with a server's name begins.
+pub(crate) fn hello(name: &str) -> Result<Vec<u8>> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+    let config = config.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth();
+    let name = ServerName::try_from(name.to_owned())?;
+    let mut connection = rustls::ClientConnection::new(Arc::new(config), name)?;
+    let mut bytes = Vec::new();
+    connection.write_tls(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Reads until a text is there, or the connection ends.
+async fn read_until(stream: &mut TcpStream, end: &str) -> Result<String> {
+    let mut read = Vec::new();
+    loop {
+        let mut buffer = [0; 1024];
+        let count = timeout(PATIENCE, stream.read(&mut buffer)).await.context("nothing more came")??;
+        read.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if count == 0 || text.contains(end) {
+            return Ok(text);
+        }
+    }
+}
