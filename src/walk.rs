@@ -242,6 +242,10 @@ impl Resources {
             Some(RouteSpecifier::ScopedRoutes(_)) | None => None,
         };
         let Some(routes) = routes else { return (None, Outcome::Closed("the routes are not there".to_owned())) };
+        if connection.tls.is_none() && http::wants_tls(routes, request) {
+            let location = format!("https://{}{}", request.host, request.path);
+            return (None, Outcome::Redirected { status: 301, location });
+        }
         let Some(route) = http::find(routes, request) else { return (None, Outcome::NotFound) };
         let outcome = http::act(route, request, |cluster, weight| self.share(cluster, weight, connection));
         (Some(route.name.clone()), outcome)

@@ -8,6 +8,8 @@
     reason = "a test may fail loudly, and looks for one variant of foreign enums"
 )]
 
+#[path = "walks/breadth.rs"]
+mod breadth;
 #[path = "walks/mesh.rs"]
 mod mesh;
 

@@ -7,6 +7,7 @@ use navarch_proto::envoy::config::route::v3::redirect_action::{
 };
 use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use navarch_proto::envoy::config::route::v3::route_match::PathSpecifier;
+use navarch_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use navarch_proto::envoy::config::route::v3::{
     RedirectAction, Route, RouteAction, RouteConfiguration, RouteMatch, VirtualHost, route,
 };
@@ -18,6 +19,12 @@ pub(super) fn find<'a>(routes: &'a RouteConfiguration, request: &HttpRequest) ->
     let host = virtual_host(routes, &request.host.to_ascii_lowercase())?;
     let headers = all_headers(request);
     host.routes.iter().find(|route| route.r#match.as_ref().is_some_and(|wanted| matches(wanted, request, &headers)))
+}
+
+/// Whether the virtual host of a request takes it over TLS only, and sends it there otherwise.
+pub(super) fn wants_tls(routes: &RouteConfiguration, request: &HttpRequest) -> bool {
+    let host = virtual_host(routes, &request.host.to_ascii_lowercase());
+    host.is_some_and(|host| host.require_tls == i32::from(TlsRequirementType::All))
 }
 
 /// The virtual host of a host: by the whole name, the longest suffix, the longest prefix, else the one for all.

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use navarch::api::decode::{Format, Outcome, decode_documents};
+use navarch::api::mesh::MeshConfig;
 use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
@@ -31,6 +32,8 @@ impl Sink for Ignore {
 #[derive(Default)]
 pub(crate) struct Mesh {
     yaml: String,
+    config: String,
+    settings: Settings,
 }
 
 impl Mesh {
@@ -39,6 +42,19 @@ impl Mesh {
         self.yaml.push_str("---\n");
         self.yaml.push_str(yaml);
         self.yaml.push('\n');
+        self
+    }
+
+    /// Adds lines of mesh config.
+    pub(crate) fn config(mut self, yaml: &str) -> Self {
+        self.config.push_str(yaml);
+        self.config.push('\n');
+        self
+    }
+
+    /// Has Navarch started with other settings.
+    pub(crate) fn settings(mut self, set: impl FnOnce(&mut Settings)) -> Self {
+        set(&mut self.settings);
         self
     }
 
@@ -100,14 +116,29 @@ impl Mesh {
 
     /// What the proxy of a pod has.
     pub(crate) fn proxy(&self, kind: &str, ip: &str, namespace: &str, app: &str, locality: &str) -> Resources {
-        let mut world = World::new(Settings::default());
+        self.proxy_with(kind, ip, namespace, app, locality, &serde_json::json!({}))
+    }
+
+    /// The same with further metadata.
+    pub(crate) fn proxy_with(
+        &self,
+        kind: &str,
+        ip: &str,
+        namespace: &str,
+        app: &str,
+        locality: &str,
+        more: &serde_json::Value,
+    ) -> Resources {
+        let mut world = World::new(self.settings.clone());
         world.apply(self.changes());
         let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
-        let node = format!("{kind}~{ip}~{app}-0.{namespace}~{namespace}.svc.cluster.local");
-        let metadata = serde_json::json!({
+        let first = ip.split(',').next().unwrap_or_default();
+        let node = format!("{kind}~{first}~{app}-0.{namespace}~{namespace}.svc.cluster.local");
+        let mut metadata = serde_json::json!({
             "NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip,
             "LABELS": { "app": app, "istio": app },
         });
+        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let proxy = Proxy::parse(&node, metadata.clone(), Locality::parse(locality)).unwrap();
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
         let whole = gather(&mut engine, id);
@@ -129,7 +160,9 @@ impl Mesh {
             Outcome::Ignored => panic!("a document of no known kind"),
             Outcome::Rejected(error) => panic!("{error}"),
         };
-        decode_documents(&self.yaml, Format::Yaml).into_iter().map(|document| read(document.outcome)).collect()
+        let config = MeshConfig::istio_defaults().apply(&self.config).unwrap().value;
+        let objects = decode_documents(&self.yaml, Format::Yaml).into_iter().map(|document| read(document.outcome));
+        std::iter::once(Change::Mesh(Arc::new(config))).chain(objects).collect()
     }
 }
 
