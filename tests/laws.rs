@@ -18,6 +18,8 @@
 
 #[path = "laws/mesh.rs"]
 mod mesh;
+#[path = "laws/policies.rs"]
+mod policies;
 #[path = "laws/probe.rs"]
 mod probe;
 #[path = "laws/universe.rs"]

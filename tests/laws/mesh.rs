@@ -20,12 +20,13 @@ use serde_json::{Value, json};
 use crate::universe::Place;
 
 /// The types that proxies ask for, in Envoy's order.
-pub(crate) const KINDS: [ResourceType; 6] = [
+pub(crate) const KINDS: [ResourceType; 7] = [
     ResourceType::Cluster,
     ResourceType::Endpoint,
     ResourceType::Listener,
     ResourceType::Route,
     ResourceType::VirtualHost,
+    ResourceType::ExtensionConfig,
     ResourceType::NameTable,
 ];
 
@@ -33,7 +34,7 @@ pub(crate) const KINDS: [ResourceType; 6] = [
 pub(crate) const PROXIES: usize = 8;
 
 /// How many mesh configs there are.
-pub(crate) const MESHES: u8 = 5;
+pub(crate) const MESHES: u8 = 6;
 
 /// What one proxy is shown, by type.
 pub(crate) type Shown = BTreeMap<ResourceType, Arc<Collection>>;
@@ -118,6 +119,7 @@ impl Mesh {
         interests.insert(ResourceType::Endpoint, names(of(ResourceType::Cluster)));
         let routes = names(of(ResourceType::Listener));
         interests.insert(ResourceType::VirtualHost, Interest { wildcard: true, ..routes.clone() });
+        interests.insert(ResourceType::ExtensionConfig, routes.clone());
         interests.insert(ResourceType::Route, routes);
         for (kind, interest) in &interests {
             if client.interests.get(kind) != Some(interest) {
@@ -202,6 +204,10 @@ pub(crate) fn mesh_config(n: u8) -> Change {
         1 => "outboundTrafficPolicy: {mode: REGISTRY_ONLY}",
         2 => "defaultVirtualServiceExportTo: ['.']\ndefaultDestinationRuleExportTo: ['.']",
         3 => "enableAutoMtls: false\naccessLogFile: /dev/stdout",
+        4 => {
+            "enableTracing: true\nextensionProviders:\n- {name: zip, zipkin: {service: s0.a.svc.cluster.local, port: 80}}\n\
+             defaultProviders: {tracing: [zip], metrics: [prometheus]}\ningressControllerMode: DEFAULT"
+        }
         _ => "defaultServiceExportTo: ['.']\ntrustDomain: other.local",
     };
     let config = MeshConfig::istio_defaults().apply(text).unwrap().value;
@@ -262,6 +268,9 @@ fn collect(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {
             into.extend(map.get("routeConfigName").and_then(Value::as_str).map(str::to_owned));
+            if map.contains_key("configDiscovery") {
+                into.extend(map.get("name").and_then(Value::as_str).map(str::to_owned));
+            }
             map.values().for_each(|value| collect(value, into));
         }
         Value::Array(items) => items.iter().for_each(|value| collect(value, into)),

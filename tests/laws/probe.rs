@@ -4,8 +4,10 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 use navarch::api::istio::{
-    DestinationRule, Gateway, PeerAuthentication, ServiceEntry, Sidecar, VirtualService, WorkloadEntry,
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
 };
+use navarch::api::kubernetes::Ingress;
 use navarch::api::names::{Hostname, Namespace, NetworkId, ResourceName};
 use navarch::api::object::Object;
 use navarch::push::resource::ResourceType;
@@ -85,6 +87,15 @@ fn of_namespace(view: &View<'_>, namespace: &str) -> String {
         print(view.list::<Gateway>(&namespace)),
         print(view.list::<Sidecar>(&namespace)),
         print(view.list::<PeerAuthentication>(&namespace)),
+        print(view.list::<EnvoyFilter>(&namespace)),
+        print(view.list::<ProxyConfig>(&namespace)),
+        print(view.list::<WorkloadGroup>(&namespace)),
+        print(view.list::<AuthorizationPolicy>(&namespace)),
+        print(view.list::<RequestAuthentication>(&namespace)),
+        print(view.list::<Telemetry>(&namespace)),
+        print(view.list::<WasmPlugin>(&namespace)),
+        print(view.list::<TrafficExtension>(&namespace)),
+        print(view.list::<Ingress>(&namespace)),
     ]
     .join("\n")
 }

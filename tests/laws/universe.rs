@@ -4,13 +4,14 @@ use navarch::api::any_object::AnyObject;
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
 use serde_json::{Value, json};
 
+use crate::policies::content;
 use crate::world::read;
 
 /// The namespaces of objects; the last is the root.
 pub(crate) const NAMESPACES: [&str; 3] = ["a", "b", "istio-system"];
 
 /// Hosts that objects speak of; the last ones are short, wild, or nobody's.
-const HOSTS: [&str; 8] = [
+pub(crate) const HOSTS: [&str; 8] = [
     "s0.a.svc.cluster.local",
     "s1.a.svc.cluster.local",
     "s0.b.svc.cluster.local",
@@ -33,21 +34,21 @@ pub(crate) struct Place {
 }
 
 /// Picks one option after the other out of a number.
-struct Pick(u32);
+pub(crate) struct Pick(u32);
 
 impl Pick {
-    fn below(&mut self, options: usize) -> usize {
+    pub(crate) fn below(&mut self, options: usize) -> usize {
         let options = u32::try_from(options).unwrap();
         let picked = self.0 % options;
         self.0 /= options;
         picked as usize
     }
 
-    fn of<T: Copy>(&mut self, options: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, options: &[T]) -> T {
         options[self.below(options.len())]
     }
 
-    fn yes(&mut self) -> bool {
+    pub(crate) fn yes(&mut self) -> bool {
         self.below(2) == 1
     }
 }
@@ -66,8 +67,18 @@ pub(crate) fn places() -> Vec<Place> {
         (Kind::Sidecar, 2),
         (Kind::PeerAuthentication, 2),
         (Kind::Namespace, 1),
+        (Kind::EnvoyFilter, 1),
+        (Kind::ProxyConfig, 1),
+        (Kind::WorkloadGroup, 1),
+        (Kind::AuthorizationPolicy, 1),
+        (Kind::RequestAuthentication, 1),
+        (Kind::Telemetry, 1),
+        (Kind::WasmPlugin, 1),
+        (Kind::TrafficExtension, 1),
+        (Kind::Ingress, 1),
     ];
-    let mut places = vec![Place { kind: Kind::Node, namespace: "", n: 0 }];
+    let nowhere = |kind| Place { kind, namespace: "", n: 0 };
+    let mut places = vec![nowhere(Kind::Node), nowhere(Kind::IngressClass)];
     for (kind, count) in kinds {
         for namespace in NAMESPACES {
             places.extend((0..count).map(|n| Place { kind, namespace, n }));
@@ -129,7 +140,7 @@ impl Place {
             Kind::Gateway => (NETWORKING, json!({ "spec": gateway(pick) })),
             Kind::Sidecar => (NETWORKING, json!({ "spec": sidecar(pick) })),
             Kind::PeerAuthentication => ("security.istio.io/v1", json!({ "spec": peer_authentication(pick) })),
-            other => unreachable!("no place is for a {other}"),
+            other => content(other, metadata, pick).unwrap_or_else(|| unreachable!("no place is for a {other}")),
         }
     }
 
