@@ -30,6 +30,7 @@ pub mod sds;
 mod secrets;
 pub mod service_address;
 pub mod stat_prefix;
+mod substitution;
 pub mod traffic_extension;
 pub mod virtual_service;
 

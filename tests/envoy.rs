@@ -20,6 +20,8 @@ mod accepts;
 #[path = "parity/case.rs"]
 #[expect(dead_code, reason = "the parity test uses the rest")]
 mod case;
+#[path = "envoy/hostile.rs"]
+mod hostile;
 #[path = "parity/input.rs"]
 mod input;
 #[path = "envoy/policy.rs"]

@@ -7,6 +7,7 @@
 mod authorization_condition;
 mod authorization_policy;
 mod authorization_values;
+mod cel;
 mod client_tls;
 mod connection_pool;
 mod destination_rule;
@@ -51,6 +52,7 @@ pub use self::envoy_filter::{MAX_PATCHES, MAX_PROXY_VERSION};
 pub use self::mesh_config::{validate_mesh_config, validate_proxy_config};
 pub use self::mesh_networks::validate_mesh_networks;
 pub use self::server_tls::is_cipher_suite;
+pub use cel::check as check_cel;
 
 use self::path::Path;
 use super::any_object::AnyObject;

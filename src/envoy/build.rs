@@ -8,6 +8,9 @@ use navarch_proto::envoy::config::core::v3::{
 };
 use prost::Message;
 
+/// The longest path that a Unix socket can have: `sun_path` ends with a zero.
+pub const MAX_UNIX_PATH: usize = 107;
+
 /// The bytes of a message.
 #[must_use]
 pub fn encode(message: &impl Message) -> Bytes {

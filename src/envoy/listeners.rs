@@ -17,14 +17,16 @@ mod inspectors;
 mod l4_chains;
 mod outbound;
 mod outbound_plan;
+mod overlap;
 mod patched;
 mod virtual_inbound;
 mod virtual_outbound;
 
 use bytes::Bytes;
+use navarch_proto::envoy::config::core::v3::address::Address;
 use navarch_proto::envoy::config::listener::v3::Listener;
 
-use super::build::encode;
+use super::build::{MAX_UNIX_PATH, encode};
 use crate::api::names::ResourceName;
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
@@ -47,16 +49,25 @@ fn generated_names(view: &View<'_>) -> Vec<String> {
 
 /// The one of this name.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
-    patched::build(view, name.as_str()).map(|listener| encode(&listener))
+    let mut listener = patched::build(view, name.as_str())?;
+    overlap::part(view, &mut listener);
+    Some(encode(&listener))
 }
 
 /// Builds the one of this name as it is generated.
 fn build(name: &str, view: &View<'_>) -> Option<Listener> {
-    match view.proxy().kind() {
+    let listener = match view.proxy().kind() {
         ProxyKind::Sidecar => sidecar_listener(name, view),
         ProxyKind::Router => gateway::build(view, name),
         ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    }?;
+    if let Some(Address::Pipe(pipe)) = listener.address.as_ref().and_then(|own| own.address.as_ref())
+        && pipe.path.len() > MAX_UNIX_PATH
+    {
+        view.remark(format!("Sidecar: the listener {name} is left out: its path has more than {MAX_UNIX_PATH} bytes"));
+        return None;
     }
+    Some(listener)
 }
 
 /// The names of a sidecar's listeners, each once.

@@ -23,6 +23,7 @@ mod fraction;
 mod gateway;
 mod groups;
 mod hash;
+mod header_formats;
 mod headers;
 mod http_route;
 mod inbound;

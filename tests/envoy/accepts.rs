@@ -44,7 +44,7 @@ const AS_ISTIOD: [&str; 1] = [
 ];
 
 /// Everything one proxy gets, by type and name.
-type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
+pub(crate) type Snapshot = BTreeMap<(ResourceType, ResourceName), Bytes>;
 
 /// Serves whatever snapshot is set, to whoever asks. A change of the mesh config tells that another is set.
 #[derive(Default)]
@@ -73,7 +73,7 @@ impl Sink for Ignore {
 }
 
 /// The server that feeds Envoy.
-struct Feeder {
+pub(crate) struct Feeder {
     push: PushHandle,
     replay: Arc<Replay>,
     connections: Arc<Connections>,
@@ -85,6 +85,28 @@ struct Feeder {
 }
 
 impl Feeder {
+    /// A server, and an Envoy that gets all from it.
+    pub(crate) async fn with_envoy() -> Result<(Self, Envoy)> {
+        let feeder = Self::start().await?;
+        let config = EnvoyConfig {
+            kind: "sidecar".to_owned(),
+            pod: "taster-1".to_owned(),
+            namespace: "default".to_owned(),
+            ip: "127.0.20.9".to_owned(),
+            metadata: serde_json::json!({}),
+            xds: feeder.address,
+            protocol: AdsProtocol::Delta,
+            sds: Some(secrets::serve().await?),
+        };
+        let envoy = Envoy::start(&config).await?;
+        Ok((feeder, envoy))
+    }
+
+    /// Lets Envoy go.
+    pub(crate) fn end(&self) {
+        self.drain.cancel();
+    }
+
     async fn start() -> Result<Self> {
         let replay = Arc::new(Replay::default());
         let (push, _) = worker::start(Settings::default(), Debounce::default(), replay.clone())?;
@@ -101,7 +123,7 @@ impl Feeder {
     }
 
     /// The extensions that the connected Envoy says it has.
-    async fn extensions(&self) -> Result<Arc<BTreeSet<Arc<str>>>> {
+    pub(crate) async fn extensions(&self) -> Result<Arc<BTreeSet<Arc<str>>>> {
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             if let Some(info) = self.connections.list().into_iter().next() {
@@ -113,7 +135,9 @@ impl Feeder {
     }
 
     /// Feeds a snapshot, waits until Envoy has answered all of it, and gives what it refused.
-    async fn feed(&mut self, snapshot: Snapshot) -> Result<Vec<String>> {
+    pub(crate) async fn feed(&mut self, snapshot: Snapshot) -> Result<Vec<String>> {
+        // Nothing at all is always taken, and ends what is said of earlier answers.
+        let is_nothing = snapshot.is_empty();
         let follow: Vec<(ResourceType, ResourceName)> = snapshot
             .keys()
             .filter(|(kind, _)| matches!(kind, ResourceType::Endpoint | ResourceType::Route))
@@ -138,7 +162,7 @@ impl Feeder {
             let asked = |(kind, name): &(ResourceType, ResourceName)| {
                 info.types.iter().any(|watch| watch.kind == *kind && watch.names.contains(name))
             };
-            let settled = info.types.iter().all(|kind| kind.in_sync || kind.rejected.is_some());
+            let settled = info.types.iter().all(|kind| kind.in_sync || (kind.rejected.is_some() && !is_nothing));
             if settled && (!rejected.is_empty() || follow.iter().all(asked)) {
                 self.stale = all;
                 return Ok(rejected);
@@ -152,12 +176,22 @@ impl Feeder {
 /// All that a proxy of a case gets when it has a stock Envoy's extensions.
 fn translate(case: &Case, proxy: &CaseProxy, extensions: &Arc<BTreeSet<Arc<str>>>, codec: &Codec) -> Result<Snapshot> {
     let (settings, changes) = input::read(case).map_err(anyhow::Error::msg)?;
+    let mut node = Proxy::parse(&proxy.node_id(), proxy.metadata(), Locality::parse(proxy.locality()))?;
+    node.extensions = Some(extensions.clone());
+    Ok(all_of(settings, changes, node, codec)?.0)
+}
+
+/// All that a proxy gets in a world, and what is said of what it does not get.
+pub(crate) fn all_of(
+    settings: Settings,
+    changes: Vec<Change>,
+    proxy: Proxy,
+    codec: &Codec,
+) -> Result<(Snapshot, Vec<String>)> {
     let mut world = World::new(settings);
     world.apply(changes);
     let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
-    let mut node = Proxy::parse(&proxy.node_id(), proxy.metadata(), Locality::parse(proxy.locality()))?;
-    node.extensions = Some(extensions.clone());
-    let id = engine.connect(Arc::new(node), Arc::new(Ignore));
+    let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
     let mut snapshot = Snapshot::new();
     for kind in [ResourceType::Cluster, ResourceType::Listener] {
         gather(&mut engine, id, kind, Interest { wildcard: true, ..Interest::default() }, &mut snapshot);
@@ -179,7 +213,8 @@ fn translate(case: &Case, proxy: &CaseProxy, extensions: &Arc<BTreeSet<Arc<str>>
     let routes = Interest { wildcard: false, names: Arc::new(routes) };
     gather(&mut engine, id, ResourceType::Endpoint, endpoints, &mut snapshot);
     gather(&mut engine, id, ResourceType::Route, routes, &mut snapshot);
-    Ok(snapshot)
+    let remarks = engine.remarks().into_iter().map(|remark| remark.text.to_string()).collect();
+    Ok((snapshot, remarks))
 }
 
 fn gather(engine: &mut Engine, id: ProxyId, kind: ResourceType, interest: Interest, into: &mut Snapshot) {
@@ -194,18 +229,7 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity");
     let filter = std::env::var("PARITY").unwrap_or_default();
-    let mut feeder = Feeder::start().await?;
-    let config = EnvoyConfig {
-        kind: "sidecar".to_owned(),
-        pod: "taster-1".to_owned(),
-        namespace: "default".to_owned(),
-        ip: "127.0.20.9".to_owned(),
-        metadata: serde_json::json!({}),
-        xds: feeder.address,
-        protocol: AdsProtocol::Delta,
-        sds: Some(secrets::serve().await?),
-    };
-    let envoy = Envoy::start(&config).await?;
+    let (mut feeder, envoy) = Feeder::with_envoy().await?;
     let extensions = feeder.extensions().await?;
     let codec = Codec::new();
     let mut refused = Vec::new();
@@ -236,7 +260,7 @@ async fn a_stock_envoy_takes_every_parity_case() -> Result<()> {
             feeder.feed(Snapshot::new()).await?;
         }
     }
-    feeder.drain.cancel();
+    feeder.end();
     let listed = AS_ISTIOD.iter().filter(|name| name.contains(&filter));
     let better: Vec<&&str> = listed.filter(|name| !excused.contains(**name)).collect();
     ensure!(better.is_empty(), "Envoy takes them now, take them out of AS_ISTIOD: {better:?}");

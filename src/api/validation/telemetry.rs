@@ -1,5 +1,6 @@
 //! Rules for Telemetry.
 
+use super::cel;
 use super::path::Path;
 use super::target_ref::attachment;
 use super::{Validate, Verdict};
@@ -28,8 +29,12 @@ impl Validate for Telemetry {
         }
         let at = spec.field("accessLogging");
         for (index, one) in access_logging.iter().enumerate() {
-            let AccessLogging { matches: _, providers, disabled: _, filter: _ } = one;
-            judge_providers(&mut verdict, &at.item(index), providers);
+            let AccessLogging { matches: _, providers, disabled: _, filter } = one;
+            let at = at.item(index);
+            judge_providers(&mut verdict, &at, providers);
+            if let Some(fault) = filter.as_ref().and_then(|filter| cel::check(&filter.expression).err()) {
+                verdict.error(&at.field("filter").field("expression"), format!("is no expression in CEL: {fault}"));
+            }
         }
         verdict
     }

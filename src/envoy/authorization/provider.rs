@@ -106,7 +106,7 @@ fn over_http(view: &View<'_>, provider: &EnvoyExternalAuthorizationHttpProvider)
         failure_mode_allow: provider.fail_open,
         transport_api_version: ApiVersion::V3.into(),
         services: Some(Services::HttpService(service)),
-        with_request_body: body(provider.include_request_body_in_check.as_ref()),
+        with_request_body: body(view, provider.include_request_body_in_check.as_ref()),
         allowed_headers: headers(shown),
         ..HttpExtAuthz::default()
     };
@@ -128,7 +128,7 @@ fn over_grpc(view: &View<'_>, provider: &EnvoyExternalAuthorizationGrpcProvider)
         failure_mode_allow: provider.fail_open,
         transport_api_version: ApiVersion::V3.into(),
         services: Some(Services::GrpcService(service.clone())),
-        with_request_body: body(provider.include_request_body_in_check.as_ref()),
+        with_request_body: body(view, provider.include_request_body_in_check.as_ref()),
         ..HttpExtAuthz::default()
     };
     let tcp = TcpExtAuthz {
@@ -169,8 +169,12 @@ fn headers(names: &[String]) -> Option<ListStringMatcher> {
 }
 
 /// How much of the body is shown.
-fn body(body: Option<&EnvoyExternalAuthorizationRequestBody>) -> Option<BufferSettings> {
-    body.map(|body| BufferSettings {
+fn body(view: &View<'_>, body: Option<&EnvoyExternalAuthorizationRequestBody>) -> Option<BufferSettings> {
+    let sound = body.filter(|body| body.max_request_bytes > 0);
+    if body.is_some() && sound.is_none() {
+        view.remark("mesh config: includeRequestBodyInCheck of a provider is left out: its maxRequestBytes is 0");
+    }
+    sound.map(|body| BufferSettings {
         max_request_bytes: body.max_request_bytes,
         allow_partial_message: body.allow_partial_message,
         pack_as_bytes: body.pack_as_bytes,

@@ -19,6 +19,8 @@ use crate::registry::protocol::Protocol;
 
 /// Envoy's ring size when users of the old setting give none.
 const DEFAULT_RING_SIZE: u64 = 1024;
+/// The largest ring that Envoy makes.
+const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
 /// Share of its weight in percent that a new endpoint starts with.
 const DEFAULT_WARMUP_PERCENT: f64 = 10.0;
 /// How steep the weight of a new endpoint rises.
@@ -109,6 +111,18 @@ fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySett
     }
 }
 
+/// What of the settings for picking by a hash Envoy would refuse; it is left out.
+pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
+    let size = hash.ring_hash.as_ref().map_or(hash.minimum_ring_size, |ring| ring.minimum_ring_size);
+    if size > MAX_RING_SIZE {
+        return Some(format!("minimumRingSize {size} is left out: the largest that Envoy takes is {MAX_RING_SIZE}"));
+    }
+    let named =
+        [("httpHeaderName", &hash.http_header_name), ("httpQueryParameterName", &hash.http_query_parameter_name)];
+    let empty = named.into_iter().find(|(_, name)| name.as_deref() == Some(""));
+    empty.map(|(field, _)| format!("{field} is left out: it is empty"))
+}
+
 /// Picks by a hash.
 fn apply_hash(draft: &mut Draft, hash: &ConsistentHashLb) {
     if let Some(maglev) = &hash.maglev {
@@ -125,6 +139,7 @@ fn apply_hash(draft: &mut Draft, hash: &ConsistentHashLb) {
         None if hash.minimum_ring_size != 0 => Some(hash.minimum_ring_size),
         None => Some(DEFAULT_RING_SIZE),
     };
+    let minimum = minimum.filter(|size| *size <= MAX_RING_SIZE);
     if minimum.is_some() {
         let config = RingHashLbConfig { minimum_ring_size: minimum, ..RingHashLbConfig::default() };
         draft.cluster.lb_config = Some(LbConfig::RingHashLbConfig(config));

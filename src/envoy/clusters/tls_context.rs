@@ -10,6 +10,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
 use super::draft::{Discovery, Draft};
 use crate::api::istio::{ClientTlsMode, ClientTlsSettings};
 use crate::api::mesh::TlsConfig;
+use crate::envoy::filters::downstream_tls::{mesh_ciphers, mesh_curves};
 use crate::envoy::sds;
 use crate::push::proxy::ProxyKind;
 use crate::push::view::View;
@@ -66,7 +67,7 @@ pub(super) fn build(
 fn istio_mutual(view: &View<'_>, draft: &mut Draft, settings: &ClientTlsSettings) -> UpstreamTlsContext {
     let sni = match settings.sni.as_str() {
         "" if !draft.is_dynamic() => draft.cluster.name.clone(),
-        sni => sni.to_owned(),
+        sni => sound_name(view, &draft.cluster.name, sni),
     };
     let exchange = super::exchange_filter(view).is_some() && !view.mesh().settings.disable_metadata_exchange_alpn;
     let alpn = [(EXCHANGE_ALPN, exchange), (MESH_ALPN, true), (HTTP2_ALPN, draft.http.is_http2())];
@@ -101,8 +102,22 @@ fn originate(
     if draft.http.is_http2() {
         common.alpn_protocols = vec![HTTP2_ALPN.to_owned()];
     }
-    let sni = settings.sni.clone();
+    let sni = sound_name(view, &draft.cluster.name, &settings.sni);
     Some(UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() })
+}
+
+/// The longest server name that Envoy sends.
+const MAX_SERVER_NAME: usize = 255;
+
+/// A server's name; none where it is longer than Envoy takes.
+fn sound_name(view: &View<'_>, cluster: &str, name: &str) -> String {
+    if name.len() <= MAX_SERVER_NAME {
+        return name.to_owned();
+    }
+    view.remark(format!(
+        "DestinationRule: the sni for cluster {cluster} has more than {MAX_SERVER_NAME} bytes and is left out"
+    ));
+    String::new()
 }
 
 /// Certificate and roots out of files, which the agent serves so that they can be replaced.
@@ -156,10 +171,10 @@ fn versions() -> CommonTlsContext {
 fn apply_defaults(common: &mut CommonTlsContext, defaults: Option<&TlsConfig>) {
     let (Some(defaults), Some(params)) = (defaults, common.tls_params.as_mut()) else { return };
     if !defaults.ecdh_curves.is_empty() {
-        params.ecdh_curves.clone_from(&defaults.ecdh_curves);
+        params.ecdh_curves = mesh_curves(&defaults.ecdh_curves);
     }
     if !defaults.cipher_suites.is_empty() {
-        params.cipher_suites.clone_from(&defaults.cipher_suites);
+        params.cipher_suites = mesh_ciphers(&defaults.cipher_suites);
     }
 }
 

@@ -39,6 +39,11 @@ pub(super) fn apply_outbound(
     let needs_unhealthy = load_balancer::forbids_panic(mesh, outbound.service);
     outlier::apply(draft, policy.and_then(|policy| policy.outlier_detection.as_ref()), needs_unhealthy);
     let locality = LocalitySetting::effective(&mesh.config, balancer, outbound.service);
+    let hash = balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
+    if let Some(fault) = hash.and_then(load_balancer::refused) {
+        let host = &outbound.service.key.hostname;
+        view.remark(format!("DestinationRule of {host}: trafficPolicy.loadBalancer.consistentHash: {fault}"));
+    }
     load_balancer::apply(draft, mesh, outbound.service, protocol, balancer, locality.as_ref());
     if outbound.purpose == Purpose::Client {
         apply_tls(view, draft, outbound, policy.and_then(|policy| policy.tls.as_ref()));

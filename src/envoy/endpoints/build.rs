@@ -13,11 +13,15 @@ use super::health;
 use super::wire::{self, Names};
 use crate::api::istio::{ClientTlsMode, Subset, TrafficPolicy};
 use crate::api::names::Namespace;
+use crate::envoy::build::MAX_UNIX_PATH;
 use crate::envoy::destination_rule::MergedRule;
 use crate::envoy::mtls::{self, MtlsMode, NamespaceMtls};
 use crate::push::proxy::Locality;
 use crate::push::view::View;
 use crate::registry::model::{Discoverability, Endpoint, Health, Service, TlsMode};
+
+/// The length of `unix://`, with which paths of endpoints begin.
+const UNIX_PREFIX: usize = 7;
 
 /// For which cluster endpoints are gathered.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +142,12 @@ impl<'a, 'v> Builder<'a, 'v> {
             return false;
         }
         if self.cluster_local && proxy.cluster_id() != workload.cluster {
+            return false;
+        }
+        if endpoint.port == 0 && endpoint.addresses.first().is_some_and(|path| path.len() > MAX_UNIX_PATH + UNIX_PREFIX)
+        {
+            let host = &self.target.service.key.hostname;
+            self.view.remark(format!("ServiceEntry of {host}: an endpoint's path has more than {MAX_UNIX_PATH} bytes"));
             return false;
         }
         let discoverable = match endpoint.discoverability {

@@ -18,6 +18,7 @@ use super::class::ListenerClass;
 use super::provider;
 use super::telemetry::{LoggingOf, LoggingProvider};
 use crate::api::mesh::ExtensionProvider;
+use crate::api::validation::check_cel;
 use crate::push::query::Query;
 use crate::push::view::View;
 
@@ -59,7 +60,7 @@ fn from_mesh_config(view: &View<'_>) -> AccessLogs {
     let mesh = &view.mesh().config;
     let mut logs = AccessLogs::default();
     if !mesh.access_log_file.is_empty() {
-        let log = file::of_mesh(&mesh.access_log_file, mesh);
+        let log = file::of_mesh(view, &mesh.access_log_file, mesh);
         logs.http.push(log.clone());
         logs.tcp.push(log.clone());
         logs.listener.push(filtered(log, vec![unmatched()]));
@@ -84,7 +85,15 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
         if chosen.disabled {
             continue;
         }
-        let expression = chosen.expression.as_deref().map(by_expression);
+        let expression = chosen.expression.as_deref().filter(|text| match check_cel(text) {
+            Ok(()) => true,
+            Err(fault) => {
+                let name = &chosen.name;
+                view.remark(format!("Telemetry: the filter of provider {name} is left out, as it is no CEL: {fault}"));
+                false
+            }
+        });
+        let expression = expression.map(by_expression);
         let of_requests = filtered(log.clone(), expression.iter().cloned().collect());
         logs.http.push(of_requests.clone());
         logs.tcp.push(of_requests);
@@ -99,9 +108,9 @@ fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLo
         // The built-in provider stands for what mesh config says, unless it says something itself.
         let is_built_in = provider.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
         return Some(if is_built_in {
-            file::of_mesh(&file.path, &view.mesh().config)
+            file::of_mesh(view, &file.path, &view.mesh().config)
         } else {
-            file::of_provider(file)
+            file::of_provider(view, &provider.name, file)
         });
     }
     if let Some(http) = &provider.envoy_http_als {
@@ -111,7 +120,8 @@ fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLo
         return Some(grpc::tcp_provider(tcp, &provider::cluster(view, &tcp.service, tcp.port)?));
     }
     let collector = provider.envoy_otel_als.as_ref()?;
-    Some(open_telemetry::of_provider(collector, &provider::cluster(view, &collector.service, collector.port)?))
+    let cluster = provider::cluster(view, &collector.service, collector.port)?;
+    Some(open_telemetry::of_provider(view, &provider.name, collector, &cluster))
 }
 
 /// A log of this name and configuration.

@@ -23,11 +23,29 @@ impl Query for EffectiveConnectionSettings {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let own = view.get(&EffectiveProxyConfig).connection_settings.clone();
         let settings = own.or_else(|| view.mesh().config.default_config.connection_settings.clone())?;
+        note_refused(view, &settings);
         if settings.profile == ConnectionProfile::Edge && view.proxy().kind() == ProxyKind::Router {
             Some(hardened(settings))
         } else {
             Some(settings)
         }
+    }
+}
+
+/// The smallest flow-control window that Envoy takes, in bytes.
+const MIN_WINDOW: u32 = 65_535;
+
+/// Says which settings of HTTP/2 Envoy would refuse; they are left out.
+fn note_refused(view: &View<'_>, settings: &ConnectionSettings) {
+    if settings.http_max_concurrent_streams == Some(0) {
+        view.remark("ProxyConfig: connectionSettings.httpMaxConcurrentStreams is left out: Envoy takes 1 and more");
+    }
+    let windows = [
+        ("http2InitialStreamWindowSize", settings.http2_initial_stream_window_size),
+        ("http2InitialConnectionWindowSize", settings.http2_initial_connection_window_size),
+    ];
+    for (field, _) in windows.iter().filter(|(_, size)| unsigned(*size).is_some_and(|size| size < MIN_WINDOW)) {
+        view.remark(format!("ProxyConfig: connectionSettings.{field} is left out: Envoy takes {MIN_WINDOW} and more"));
     }
 }
 
@@ -114,6 +132,9 @@ fn apply_http2(settings: &ConnectionSettings, manager: &mut HttpConnectionManage
     }
     let options = manager.http2_protocol_options.get_or_insert_default();
     let [streams, stream_window, connection_window] = sizes.map(unsigned);
+    let streams = streams.filter(|streams| *streams > 0);
+    let [stream_window, connection_window] =
+        [stream_window, connection_window].map(|window| window.filter(|window| *window >= MIN_WINDOW));
     options.max_concurrent_streams = streams.or(options.max_concurrent_streams);
     options.initial_stream_window_size = stream_window.or(options.initial_stream_window_size);
     options.initial_connection_window_size = connection_window.or(options.initial_connection_window_size);

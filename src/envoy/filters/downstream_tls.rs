@@ -68,7 +68,8 @@ impl Query for MeshTlsOf {
     fn compute(&self, view: &View<'_>) -> DownstreamTlsContext {
         let mesh = &view.mesh().config;
         let limits = mesh.mesh_mtls.as_ref();
-        let ciphers = limits.map(|limits| limits.cipher_suites.clone()).filter(|ciphers| !ciphers.is_empty());
+        let ciphers = limits.map(|limits| mesh_ciphers(&limits.cipher_suites)).filter(|ciphers| !ciphers.is_empty());
+        note_unknown(view);
         let minimum = match limits.map(|limits| limits.min_protocol_version) {
             Some(MeshTlsProtocol::V1_3) => Version::TlSv13,
             Some(MeshTlsProtocol::Auto | MeshTlsProtocol::V1_2) | None => Version::TlSv12,
@@ -232,8 +233,8 @@ fn accept_untrusted(settings: &ServerTlsSettings, context: &mut CertificateValid
 fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut CommonTlsContext) {
     let mut limits = TlsParameters::default();
     if let Some(defaults) = &mesh.tls_defaults {
-        limits.ecdh_curves.clone_from(&defaults.ecdh_curves);
-        limits.cipher_suites.clone_from(&defaults.cipher_suites);
+        limits.ecdh_curves = mesh_curves(&defaults.ecdh_curves);
+        limits.cipher_suites = mesh_ciphers(&defaults.cipher_suites);
         limits.tls_minimum_protocol_version = match defaults.min_protocol_version {
             MeshTlsProtocol::Auto => Version::TlsAuto,
             MeshTlsProtocol::V1_2 => Version::TlSv12,
@@ -256,6 +257,34 @@ fn apply_limits(mesh: &MeshConfig, settings: &ServerTlsSettings, common: &mut Co
     }
     if limits != TlsParameters::default() {
         common.tls_params = Some(limits);
+    }
+}
+
+/// The curves that Envoy's TLS library knows.
+const CURVES: [&str; 8] =
+    ["P-224", "P-256", "P-384", "P-521", "X25519", "X25519Kyber768Draft00", "X25519MLKEM768", "MLKEM1024"];
+
+/// Those cipher suites of mesh config that Envoy knows.
+pub(in crate::envoy) fn mesh_ciphers(suites: &[String]) -> Vec<String> {
+    suites.iter().filter(|suite| is_cipher_suite(suite)).cloned().collect()
+}
+
+/// Those curves of mesh config that Envoy knows.
+pub(in crate::envoy) fn mesh_curves(curves: &[String]) -> Vec<String> {
+    curves.iter().filter(|curve| CURVES.contains(&curve.as_str())).cloned().collect()
+}
+
+/// Says which ciphers and curves of mesh config are left out.
+fn note_unknown(view: &View<'_>) {
+    let mesh = &view.mesh().config;
+    for (field, config) in [("tlsDefaults", &mesh.tls_defaults), ("meshMTLS", &mesh.mesh_mtls)] {
+        let Some(config) = config else { continue };
+        for suite in config.cipher_suites.iter().filter(|suite| !is_cipher_suite(suite)) {
+            view.remark(format!("mesh config: {field}.cipherSuites: {suite:?} is left out, as Envoy does not know it"));
+        }
+        for curve in config.ecdh_curves.iter().filter(|curve| !CURVES.contains(&curve.as_str())) {
+            view.remark(format!("mesh config: {field}.ecdhCurves: {curve:?} is left out, as Envoy does not know it"));
+        }
     }
 }
 

@@ -51,8 +51,12 @@ fn of_balancer(settings: Option<&LoadBalancerSettings>) -> Option<&ConsistentHas
     settings?.consistent_hash.as_ref()
 }
 
-/// The hash policy of a route; `None` where no key is named.
+/// The hash policy of a route; `None` where no key is named, or one without a name, for which Envoy would refuse all routes.
 pub(super) fn policy(hash: &ConsistentHashLb) -> Option<HashPolicy> {
+    let names = [hash.http_header_name.as_deref(), hash.http_query_parameter_name.as_deref()];
+    if names.contains(&Some("")) {
+        return None;
+    }
     let specifier = if let Some(name) = &hash.http_header_name {
         PolicySpecifier::Header(Header { header_name: name.clone(), ..Header::default() })
     } else if let Some(cookie) = &hash.http_cookie {

@@ -11,7 +11,7 @@ use prost_types::{Any, Struct, Value, value};
 
 use super::context::RouteContext;
 use super::settings::RouteSettings;
-use super::{action, cors, fault, headers, matchers, redirect, stateful_session};
+use super::{action, cors, fault, header_formats, headers, matchers, redirect, stateful_session};
 use crate::api::istio::{HttpMatchRequest, HttpRoute};
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
@@ -42,8 +42,9 @@ pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Rou
 }
 
 /// Takes a route in, unless nothing can be made of its action: for one such route Envoy would refuse all others with it.
-fn push(context: &RouteContext<'_>, source: &Source<'_>, route: Route, routes: &mut Vec<Route>) {
+fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, routes: &mut Vec<Route>) {
     if route.action.is_some() {
+        header_formats::leave_out_refused(context.view, source.name, &mut route);
         routes.push(route);
         return;
     }

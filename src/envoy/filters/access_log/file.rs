@@ -16,6 +16,8 @@ use prost_types::{ListValue, Struct, Value};
 
 use super::log;
 use crate::api::mesh::{AccessLogEncoding, EnvoyFileAccessLogProvider, MeshConfig};
+use crate::envoy::substitution;
+use crate::push::view::View;
 
 /// The format of a line when nobody sets one (Istio's since 1.9).
 pub(super) const DEFAULT_TEXT: &str = concat!(
@@ -60,11 +62,12 @@ const DEFAULT_FIELDS: [(&str, &str); 24] = [
 const WITHOUT_QUERY: &str = "%REQ_WITHOUT_QUERY";
 
 /// The log that mesh config describes, in this file. A JSON format that is none falls back to the default fields.
-pub(super) fn of_mesh(path: &str, mesh: &MeshConfig) -> AccessLog {
+pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessLog {
+    let whose = "mesh config: accessLogFormat";
     let format = match mesh.access_log_encoding {
-        AccessLogEncoding::Text => text_format(&mesh.access_log_format),
+        AccessLogEncoding::Text => text_format(sound_text(view, whose, &mesh.access_log_format)),
         AccessLogEncoding::Json => match serde_json::from_str(&mesh.access_log_format) {
-            Ok(serde_json::Value::Object(fields)) => json_format(structure(fields)),
+            Ok(serde_json::Value::Object(fields)) => json_format(sound_fields(view, whose, structure(fields))),
             Ok(_) | Err(_) => json_format(default_fields()),
         },
     };
@@ -72,15 +75,16 @@ pub(super) fn of_mesh(path: &str, mesh: &MeshConfig) -> AccessLog {
 }
 
 /// The log that a provider describes.
-pub(super) fn of_provider(provider: &EnvoyFileAccessLogProvider) -> AccessLog {
+pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAccessLogProvider) -> AccessLog {
+    let whose = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
     let path = if provider.path.is_empty() { "/dev/stdout" } else { &provider.path };
     let chosen = provider.log_format.as_ref();
     let text = chosen.and_then(|format| format.text.as_deref());
     let labels = chosen.and_then(|format| format.labels.as_ref());
     let mut format = match (text, labels) {
         (None, Some(labels)) if labels.is_empty() => json_format(default_fields()),
-        (None, Some(labels)) => json_format(label_fields(labels)),
-        (text, _) => text_format(text.unwrap_or_default()),
+        (None, Some(labels)) => json_format(sound_fields(view, &whose, label_fields(labels))),
+        (text, _) => text_format(sound_text(view, &whose, text.unwrap_or_default())),
     };
     format.omit_empty_values = provider.omit_empty_values;
     in_file(path, format)
@@ -90,6 +94,39 @@ pub(super) fn of_provider(provider: &EnvoyFileAccessLogProvider) -> AccessLog {
 fn in_file(path: &str, format: SubstitutionFormatString) -> AccessLog {
     let config = FileAccessLog { path: path.to_owned(), access_log_format: Some(AccessLogFormat::LogFormat(format)) };
     log("envoy.access_loggers.file", &config)
+}
+
+/// A text format, or none, which stands for the default, where Envoy would refuse the listener for it.
+pub(super) fn sound_text<'a>(view: &View<'_>, whose: &str, text: &'a str) -> &'a str {
+    match substitution::check(text) {
+        Ok(()) => text,
+        Err(fault) => {
+            view.remark(format!("{whose}: {fault}; the default format is used in its place"));
+            ""
+        }
+    }
+}
+
+/// The fields for which Envoy would not refuse the listener.
+pub(super) fn sound_fields(view: &View<'_>, whose: &str, mut fields: Struct) -> Struct {
+    fields.fields.retain(|name, value| {
+        let checked = check_value(value);
+        if let Err(fault) = &checked {
+            view.remark(format!("{whose}: field {name:?} is left out: {fault}"));
+        }
+        checked.is_ok()
+    });
+    fields
+}
+
+/// Checks the formats in a value.
+fn check_value(value: &Value) -> Result<(), String> {
+    match &value.kind {
+        Some(Kind::StringValue(text)) => substitution::check(text),
+        Some(Kind::StructValue(inner)) => inner.fields.values().try_for_each(check_value),
+        Some(Kind::ListValue(list)) => list.values.iter().try_for_each(check_value),
+        Some(Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_)) | None => Ok(()),
+    }
 }
 
 /// A line of text; each entry ends its line.
@@ -184,17 +221,6 @@ mod tests {
             let Some(Format::TextFormatSource(source)) = text_format(given).format else { panic!("text") };
             assert_eq!(source.specifier, Some(data_source::Specifier::InlineString(expected.to_owned())));
         }
-    }
-
-    #[test]
-    fn a_json_format_that_is_none_falls_back_to_the_default_fields() {
-        let mesh = |format: &str| MeshConfig {
-            access_log_encoding: AccessLogEncoding::Json,
-            access_log_format: format.to_owned(),
-            ..MeshConfig::default()
-        };
-        assert_eq!(of_mesh("/dev/stdout", &mesh("not json")), of_mesh("/dev/stdout", &mesh("")));
-        assert_ne!(of_mesh("/dev/stdout", &mesh("{}")), of_mesh("/dev/stdout", &mesh("")));
     }
 
     #[test]

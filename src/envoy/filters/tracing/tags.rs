@@ -10,6 +10,7 @@ use navarch_proto::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
 use crate::api::istio::TracingTag;
 use crate::envoy::filters::istio_version;
 use crate::envoy::filters::proxy_settings::EffectiveProxyConfig;
+use crate::envoy::substitution;
 use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
 
@@ -131,8 +132,28 @@ pub(super) fn all(
     } else {
         tags.extend(given.iter().filter_map(|(name, given)| given_tag(view, name, given)));
     }
+    tags.retain(|tag| {
+        // Envoy refuses the listener for a tag that reads nothing, or has no name.
+        let is_sound = !tag.tag.is_empty() && tag.r#type.as_ref().is_none_or(names_its_source);
+        if !is_sound {
+            view.remark(format!(
+                "tracing tag {:?} is left out: it, or the header or variable that it is read from, has no name",
+                tag.tag
+            ));
+        }
+        is_sound
+    });
     tags.sort_by(|a, b| a.tag.cmp(&b.tag));
     tags
+}
+
+/// Whether a tag says from where it is read.
+fn names_its_source(source: &custom_tag::Type) -> bool {
+    match source {
+        custom_tag::Type::RequestHeader(header) => !header.name.is_empty(),
+        custom_tag::Type::Environment(variable) => !variable.name.is_empty(),
+        custom_tag::Type::Literal(_) | custom_tag::Type::Metadata(_) | custom_tag::Type::Value(_) => true,
+    }
 }
 
 /// Who the proxy is.
@@ -174,6 +195,10 @@ fn given_tag(view: &View<'_>, name: &str, given: &TracingTag) -> Option<CustomTa
     } else if let Some(literal) = literal {
         TagSource::Literal(literal.value.clone())
     } else if let Some(formatter) = formatter {
+        if let Err(fault) = substitution::check(&formatter.value) {
+            view.remark(format!("Telemetry: tracing tag {name:?} is left out: {fault}"));
+            return None;
+        }
         let value = custom_tag::Type::Value(formatter.value.clone());
         return istio_version::at_least(view, 1, 29).then(|| tag(name, value));
     } else {

@@ -1,0 +1,306 @@
+//! Whether a text is an expression in CEL, the language of conditions: its grammar alone, not what its names mean.
+
+/// How deep an expression may nest: as deep as CEL's own parser goes.
+const MAX_DEPTH: usize = 250;
+
+/// Words that are no names.
+const RESERVED: [&str; 16] = [
+    "as",
+    "break",
+    "const",
+    "continue",
+    "else",
+    "for",
+    "function",
+    "if",
+    "import",
+    "let",
+    "loop",
+    "package",
+    "namespace",
+    "return",
+    "var",
+    "void",
+];
+
+/// One sign, word, number or text of an expression.
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    /// A name, or a word with a meaning such as `in`.
+    Word(String),
+    /// A number or a text.
+    Literal,
+    /// An operator or a bracket.
+    Sign(&'static str),
+}
+
+/// All operators and brackets, the longer ones first.
+const SIGNS: [&str; 26] = [
+    "&&", "||", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%", "!", "?", ":", ".", ",", "(", ")", "[", "]",
+    "{", "}", "@", "$",
+];
+
+/// Checks an expression.
+///
+/// # Errors
+/// With what is wrong and where.
+pub fn check(text: &str) -> Result<(), String> {
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
+    parser.expression()?;
+    match parser.tokens.get(parser.at) {
+        None => Ok(()),
+        Some((place, _)) => Err(format!("nothing more was expected at {:?}", shown(text, *place))),
+    }
+}
+
+/// Some signs of a text, to point at a place.
+fn shown(text: &str, place: usize) -> String {
+    text.get(place..).unwrap_or_default().chars().take(20).collect()
+}
+
+/// The tokens of a text with their places.
+fn tokens(text: &str) -> Result<Vec<(usize, Token)>, String> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        let blank = rest.len() - rest.trim_start().len();
+        if blank > 0 {
+            at += blank;
+        } else if rest.starts_with("//") {
+            at += rest.find('\n').unwrap_or(rest.len());
+        } else if let Some(length) = text_length(rest) {
+            let length = length.ok_or_else(|| format!("the text at {:?} does not end", shown(text, at)))?;
+            found.push((at, Token::Literal));
+            at += length;
+        } else if rest.starts_with(|sign: char| sign.is_ascii_digit()) {
+            let length = number_length(rest);
+            found.push((at, Token::Literal));
+            at += length;
+        } else if rest.starts_with(|sign: char| sign.is_ascii_alphabetic() || sign == '_') {
+            let length = rest.find(|sign: char| !sign.is_ascii_alphanumeric() && sign != '_').unwrap_or(rest.len());
+            found.push((at, Token::Word(rest.get(..length).unwrap_or_default().to_owned())));
+            at += length;
+        } else if let Some(sign) = SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+            found.push((at, Token::Sign(sign)));
+            at += sign.len();
+        } else {
+            return Err(format!("{:?} is nothing that CEL knows", shown(text, at)));
+        }
+    }
+    Ok(found)
+}
+
+/// The length of the quoted text at the start, with its prefix; `Some(None)` where it does not end, `None` where there is none.
+fn text_length(rest: &str) -> Option<Option<usize>> {
+    let prefix = rest.find(|sign: char| !"rRbB".contains(sign)).filter(|length| *length <= 2)?;
+    let quoted = rest.get(prefix..)?;
+    let quote = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quote| quoted.starts_with(quote))?;
+    let is_raw = rest.get(..prefix)?.contains(['r', 'R']);
+    let mut at = quote.len();
+    while let Some(left) = quoted.get(at..).filter(|left| !left.is_empty()) {
+        if left.starts_with(quote) {
+            return Some(Some(prefix + at + quote.len()));
+        }
+        let mut signs = left.chars();
+        let sign = signs.next()?;
+        if sign == '\n' && quote.len() == 1 {
+            return Some(None);
+        }
+        at += sign.len_utf8();
+        if sign == '\\' && !is_raw {
+            at += signs.next().map_or(0, char::len_utf8);
+        }
+    }
+    Some(None)
+}
+
+/// The length of the number at the start.
+fn number_length(rest: &str) -> usize {
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    if let Some(hex) = rest.strip_prefix("0x").or_else(|| rest.strip_prefix("0X")) {
+        let length = 2 + hex.bytes().take_while(u8::is_ascii_hexdigit).count();
+        return length + usize::from(rest.get(length..).is_some_and(|rest| rest.starts_with(['u', 'U'])));
+    }
+    let mut length = digits(rest);
+    let after = |length: usize| rest.get(length..).unwrap_or_default();
+    if let Some(fraction) = after(length).strip_prefix('.').map(digits).filter(|count| *count > 0) {
+        length += 1 + fraction;
+    }
+    if let Some(exponent) = after(length).strip_prefix(['e', 'E']) {
+        let unsigned = exponent.strip_prefix(['+', '-']).unwrap_or(exponent);
+        if digits(unsigned) > 0 {
+            length += 1 + (exponent.len() - unsigned.len()) + digits(unsigned);
+        }
+    }
+    length + usize::from(after(length).starts_with(['u', 'U']))
+}
+
+/// Reads tokens by CEL's grammar.
+struct Parser {
+    /// The tokens with their places.
+    tokens: Vec<(usize, Token)>,
+    /// The next one.
+    at: usize,
+    /// How deep the expression nests here.
+    depth: usize,
+}
+
+impl Parser {
+    /// Whether one of these signs comes next; it is read then.
+    fn take(&mut self, signs: &[&str]) -> bool {
+        let comes = matches!(self.tokens.get(self.at), Some((_, Token::Sign(sign))) if signs.contains(sign));
+        self.at += usize::from(comes);
+        comes
+    }
+
+    /// Reads a sign that must come.
+    fn expect(&mut self, sign: &str) -> Result<(), String> {
+        if self.take(&[sign]) { Ok(()) } else { Err(format!("{sign:?} was expected {}", self.place())) }
+    }
+
+    /// Where the parser is, in words.
+    fn place(&self) -> String {
+        match self.tokens.get(self.at) {
+            Some((place, token)) => format!("at letter {place}, before {token:?}"),
+            None => "at the end".to_owned(),
+        }
+    }
+
+    /// A whole expression.
+    fn expression(&mut self) -> Result<(), String> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(format!("it nests deeper than {MAX_DEPTH}"));
+        }
+        self.operands()?;
+        if self.take(&["?"]) {
+            self.operands()?;
+            self.expect(":")?;
+            self.expression()?;
+        }
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// Operands with the operators between them: what binds closer does not matter to whether it can be read.
+    fn operands(&mut self) -> Result<(), String> {
+        loop {
+            self.unary()?;
+            let is_in = matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if word == "in");
+            self.at += usize::from(is_in);
+            let operators = ["&&", "||", "<=", ">=", "==", "!=", "<", ">", "+", "-", "*", "/", "%"];
+            if !is_in && !self.take(&operators) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A member with signs before it.
+    fn unary(&mut self) -> Result<(), String> {
+        if self.take(&["!"]) {
+            while self.take(&["!"]) {}
+        } else {
+            while self.take(&["-"]) {}
+        }
+        self.primary()?;
+        loop {
+            if self.take(&["."]) {
+                self.word()?;
+                if self.take(&["("]) {
+                    self.list(")", Self::expression)?;
+                } else if self.take(&["{"]) {
+                    self.list("}", Self::entry)?;
+                }
+            } else if self.take(&["["]) {
+                self.expression()?;
+                self.expect("]")?;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A name, a literal, or something in brackets.
+    fn primary(&mut self) -> Result<(), String> {
+        if self.take(&["("]) {
+            self.expression()?;
+            return self.expect(")");
+        }
+        if self.take(&["["]) {
+            return self.list("]", Self::expression);
+        }
+        if self.take(&["{"]) {
+            return self.list("}", Self::entry);
+        }
+        if matches!(self.tokens.get(self.at), Some((_, Token::Literal))) {
+            self.at += 1;
+            return Ok(());
+        }
+        self.take(&["."]);
+        if matches!(self.tokens.get(self.at), Some((_, Token::Word(word))) if RESERVED.contains(&word.as_str())) {
+            return Err(format!("a reserved word stands {}", self.place()));
+        }
+        self.word()?;
+        if self.take(&["("]) {
+            return self.list(")", Self::expression);
+        }
+        if self.take(&["{"]) { self.list("}", Self::entry) } else { Ok(()) }
+    }
+
+    /// A word.
+    fn word(&mut self) -> Result<(), String> {
+        match self.tokens.get(self.at) {
+            Some((_, Token::Word(word))) if word != "in" => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(_) | None => Err(format!("a name or a value was expected {}", self.place())),
+        }
+    }
+
+    /// A key with its value.
+    fn entry(&mut self) -> Result<(), String> {
+        self.expression()?;
+        self.expect(":")?;
+        self.expression()
+    }
+
+    /// Items with commas between them, up to an end.
+    fn list(&mut self, end: &str, item: fn(&mut Self) -> Result<(), String>) -> Result<(), String> {
+        while !self.take(&[end]) {
+            item(self)?;
+            if !self.take(&[","]) {
+                return self.expect(end);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_pass() {
+        for text in [
+            "response.code >= 400",
+            "!has(request.headers['x']) && (a || -b in [1, 2u, 0xff, 1.5e3,]) ? {'a': 1} : Type{f: r'\\'}",
+            "connection.mtls && request.url_path.contains('v1beta3')",
+            ".a.b(c)[d].e // with a remark",
+            "\"\"\"long\ntext\"\"\" == b'\\'' ",
+            "'ä' == x.y",
+        ] {
+            assert_eq!(check(text), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_does_not() {
+        for text in ["", "a &&& b", "a b", "(a", "[1", "'open", "a.", "if", "1 +", "a ? b", "#", "f(a b)", "in", "= a"]
+        {
+            assert!(check(text).is_err(), "{text}");
+        }
+        assert!(check(&"(".repeat(10_000)).is_err());
+    }
+}
