@@ -143,7 +143,6 @@ impl Mesh {
         let id = engine.connect(Arc::new(proxy), Arc::new(Ignore));
         let whole = gather(&mut engine, id);
         // Whatever a test finds is to hold for proxies that get virtual hosts one by one, too.
-        let mut metadata = metadata;
         metadata["FINE_GRAINED_ROUTES"] = true.into();
         let proxy = Proxy::parse(&node, metadata, Locality::parse(locality)).unwrap();
         let id = engine.connect(Arc::new(Proxy { takes_deltas: true, ..proxy }), Arc::new(Ignore));
