@@ -247,8 +247,10 @@ fn gateways_redirect_and_pass_on_by_the_name_in_tls() {
     let walk = edge.walk(&direct(request("10.9.9.8:80", "shop.example", "/a?b", &[])));
     let location = "https://shop.example/a?b".to_owned();
     assert_eq!(walk.outcome, Outcome::Redirected { status: 301, location });
-    let walk = edge.walk(&direct(tls("10.9.9.8:15443", "outbound_.9080_.v1_.reviews.shop.svc.cluster.local")));
-    assert_eq!(walk.addresses(), ["10.1.0.1:8080"]);
+    let mut inner = direct(tls("10.9.9.8:15443", "outbound_.9080_.v1_.reviews.shop.svc.cluster.local"));
+    assert!(matches!(edge.walk(&inner).outcome, Outcome::Closed(_)), "it is for the mesh's own TLS only");
+    inner.tls.as_mut().unwrap().alpn = vec!["istio".to_owned()];
+    assert_eq!(edge.walk(&inner).addresses(), ["10.1.0.1:8080"]);
 }
 
 #[test]
