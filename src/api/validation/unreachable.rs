@@ -194,7 +194,7 @@ mod tests {
         let pair = |first: Value, second: Value| !warned(json!([{"match": [first]}, {"match": [second]}])).is_empty();
         let at = |path: &str| json!({"uri": {"prefix": path}});
         assert!(pair(at("/a"), at("/ab")) && !pair(at("/ab"), at("/a")) && !pair(at("/a"), at("/b")));
-        assert!(!pair(at("/a"), json!({"uri": {"exact": "/a/b"}})) && !pair(at("/a"), at("/a")));
+        assert!(!pair(at("/a"), json!({"uri": {"exact": "/a/b"}})));
         assert!(!pair(json!({"uri": {"prefix": "/a"}, "authority": {"exact": "x"}}), at("/ab")));
         assert!(!pair(json!({"uri": {"prefix": "/a"}, "gateways": ["x/y"]}), at("/ab")));
         assert!(pair(json!({"uri": {"prefix": "/A"}, "ignoreUriCase": true}), at("/ab")));
