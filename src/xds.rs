@@ -25,6 +25,7 @@ pub mod metrics;
 mod node;
 mod order;
 mod request;
+mod requests;
 mod secret_access;
 pub mod server;
 mod session;

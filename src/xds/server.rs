@@ -15,12 +15,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tonic::Status;
 use tonic::body::Body;
-use tonic::codec::BufferSettings;
 use tonic::server::NamedService;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
-use tonic::{Status, Streaming};
-use tonic_prost::ProstCodec;
 
 use super::admission::Admission;
 use super::body::{self, Outbox};
@@ -28,6 +26,7 @@ use super::connections::Connections;
 use super::frames::Frames;
 use super::metrics::Metrics;
 use super::request::Wire;
+use super::requests::Requests;
 use super::secret_access::AccessQuestion;
 use super::stream::{self, Origin};
 use crate::api::identity::Caller;
@@ -90,8 +89,6 @@ pub(super) struct Core {
     tasks: TaskTracker,
 }
 
-/// Bytes that a stream holds for requests to come; most are answers of a few hundred. Grows as need be.
-const REQUEST_BUFFER: usize = 2048;
 /// Bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some.
 const HEADER_BYTES: u32 = 64 << 10;
 /// Streams that a client may open and reset before they are taken up; then its connection ends (rapid reset).
@@ -219,8 +216,7 @@ impl Ads {
             peer: parts.extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr),
             caller: parts.extensions.get::<Caller>().cloned(),
         };
-        let decoder = ProstCodec::<M, M>::raw_decoder(BufferSettings::new(REQUEST_BUFFER, REQUEST_BUFFER));
-        let requests = Streaming::new_request(decoder, body, None, Some(core.limits.request_bytes));
+        let requests = Requests::new(body, core.limits.request_bytes);
         let (outbox, responses) = body::channel();
         self.core.tasks.spawn(wait_and_run::<M>(core, begin, requests, outbox, origin));
         let mut response = Response::new(Body::new(responses));
@@ -230,13 +226,7 @@ impl Ads {
 }
 
 /// Runs a stream when its turn has come.
-async fn wait_and_run<M: Wire>(
-    core: Arc<Core>,
-    begin: Instant,
-    requests: Streaming<M>,
-    outbox: Outbox,
-    origin: Origin,
-) {
+async fn wait_and_run<M: Wire>(core: Arc<Core>, begin: Instant, requests: Requests<M>, outbox: Outbox, origin: Origin) {
     tokio::time::sleep_until(begin).await;
     stream::run(core, requests, outbox, origin).await;
 }

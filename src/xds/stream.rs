@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
 use super::body::{Message, Outbox};
@@ -16,6 +16,7 @@ use super::mailbox::Mailbox;
 use super::metrics::RejectLabel;
 use super::node;
 use super::request::{Protocol, Wire, sender};
+use super::requests::Requests;
 use super::secret_access;
 use super::server::Core;
 use super::session::{Effect, Event, Marks, Session};
@@ -56,7 +57,7 @@ struct Stream {
 }
 
 /// Runs a stream to its end.
-pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Streaming<M>, outbox: Outbox, origin: Origin) {
+pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, outbox: Outbox, origin: Origin) {
     let status = match serve(&core, requests, &outbox, origin).await {
         Ok(()) => Status::ok(""),
         Err(status) => {
@@ -74,7 +75,7 @@ pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Streaming<M>, outbox
 /// Lets the client say who it is, and talks with it.
 async fn serve<M: Wire>(
     core: &Arc<Core>,
-    mut requests: Streaming<M>,
+    mut requests: Requests<M>,
     outbox: &Outbox,
     origin: Origin,
 ) -> Result<(), Status> {
@@ -94,7 +95,7 @@ async fn serve<M: Wire>(
 }
 
 /// The first request that is more than a health report.
-async fn first_request<M: Wire>(core: &Core, requests: &mut Streaming<M>) -> Result<Option<M>, Status> {
+async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Result<Option<M>, Status> {
     loop {
         let Some(request) = requests.message().await? else { return Ok(None) };
         core.metrics.received(request.encoded_len());
@@ -142,7 +143,7 @@ impl Stream {
     /// Requests go first: a client may be waiting for one, and they are cheap. Responses are made up when the wire has room,
     /// never before.
     #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
-    async fn talk<M: Wire>(&mut self, mut requests: Streaming<M>, outbox: &Outbox) -> Result<(), Status> {
+    async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &Outbox) -> Result<(), Status> {
         let connection = self.connection.clone();
         let mailbox = self.mailbox.clone();
         let mut may_send = true;
