@@ -57,7 +57,7 @@ bench-engine:
 	$(CARGO) bench $(LOCKED) --workspace
 
 # What the server costs, seen by simulated Envoys; writes benches/results.
-bench:
+bench: tools
 	$(CARGO) build $(LOCKED) --release --workspace --bins
 	scripts/bench $(or $(CARGO_TARGET_DIR),target)/release
 

@@ -1,6 +1,5 @@
 //! Change without end: what a server does over time, not once.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,6 +9,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use crate::run::Run;
 use crate::server::Usage;
 use crate::tally::{Counts, between};
+use crate::target::Target;
 use crate::world;
 
 /// What the server used at one moment of the churn.
@@ -38,7 +38,7 @@ pub(crate) struct Churned {
 ///
 /// # Errors
 /// When a file cannot be written or the server not be measured.
-pub(crate) async fn run(run: &Run, dir: &Path) -> Result<Churned> {
+pub(crate) async fn run(run: &Run, target: &Target) -> Result<Churned> {
     let size = &run.plan.size;
     let total = Duration::from_secs(run.plan.churn);
     let before = run.shared.tally.counts();
@@ -53,10 +53,12 @@ pub(crate) async fn run(run: &Run, dir: &Path) -> Result<Churned> {
         let n = turn.wrapping_mul(2_654_435_761) % size.services.max(1);
         let rules = size.virtual_services.min(size.services);
         match changes % 10 {
-            9 if rules > 0 => world::put(dir, &world::virtual_service(size, n % rules, &format!("churn-{changes}")))?,
+            9 if rules > 0 => {
+                target.put(&world::virtual_service(size, n % rules, &format!("churn-{changes}"))).await?;
+            }
             _ => {
                 let ip = format!("10.251.{}.{}", (turn >> 8) & 255, turn & 255);
-                world::put(dir, &world::slice(size, n, Some(&ip)))?;
+                target.put(&world::slice(size, n, Some(&ip))).await?;
             }
         }
         changes += 1;

@@ -1,7 +1,7 @@
 //! `xdsload`: many simulated Envoys against one xDS server, and what that costs the server.
 //!
 //! ```text
-//! world ─▶ files that the server watches          run ─▶ proxies ─▶ one connection each ─▶ server
+//! world ─▶ files or objects that it watches        run ─▶ proxies ─▶ one connection each ─▶ server
 //!   change ─▶ one file, a text left in it           tally ◀─ follow ◀─ wire, decoded to names
 //! ```
 
@@ -22,6 +22,7 @@ mod server;
 mod state;
 mod talk;
 mod tally;
+mod target;
 mod wire;
 mod world;
 
@@ -49,10 +50,11 @@ struct Args {
 /// What to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Writes a mesh as a directory of YAML.
+    /// Writes a mesh, as a directory of YAML or into an API server.
     Generate {
-        /// The directory.
-        dir: PathBuf,
+        /// Where to.
+        #[command(flatten)]
+        place: target::Where,
         /// How large it is.
         #[command(flatten)]
         size: Size,
@@ -74,7 +76,7 @@ enum Command {
 #[tokio::main]
 async fn main() -> Result<()> {
     match Args::parse().command {
-        Command::Generate { dir, size } => world::generate(&dir, &size),
+        Command::Generate { place, size } => world::generate(&place.need().await?, &size).await,
         Command::Run { plan, out } => {
             let report = Run::new(*plan).run().await?;
             let json = serde_json::to_string_pretty(&report)?;

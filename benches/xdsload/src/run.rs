@@ -1,7 +1,6 @@
 //! One run: proxies connect, come into sync, see changes, come back; the server is watched all along.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,7 +20,8 @@ use crate::report::{Changed, Connected, Report, Spread};
 use crate::server::{self, Usage};
 use crate::talk::Protocol;
 use crate::tally::{Tally, between};
-use crate::world::{self, Size};
+use crate::target::{Target, Where};
+use crate::world::Size;
 
 /// What to run.
 #[derive(Clone, Debug, Args)]
@@ -32,9 +32,9 @@ pub(crate) struct Plan {
     /// Its process id, to measure what it uses.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// The directory of configuration that the server watches; without it, nothing is changed.
-    #[arg(long)]
-    pub(crate) config_dir: Option<PathBuf>,
+    /// What the server watches; without it, nothing is changed.
+    #[command(flatten)]
+    pub(crate) place: Where,
     /// How many proxies.
     #[arg(long, default_value_t = 1_000)]
     pub(crate) proxies: usize,
@@ -115,10 +115,11 @@ impl Run {
         let first_sync = self.connect().await?;
         let memory = self.usage()?;
         let mut changes = Vec::new();
-        if let Some(dir) = self.plan.config_dir.clone() {
+        let target = self.plan.place.open().await?;
+        if let Some(target) = &target {
             for what in self.plan.changes.clone() {
                 for turn in 0..=self.plan.repeat {
-                    let changed = self.change(&dir, what, turn).await?;
+                    let changed = self.change(target, what, turn).await?;
                     // The first of its kind warms up what no later one will have to.
                     if turn > 0 {
                         changes.push(changed);
@@ -130,9 +131,9 @@ impl Run {
             true => Some(self.reconnect().await?),
             false => None,
         };
-        let churn = match (self.plan.churn, self.plan.config_dir.clone()) {
+        let churn = match (self.plan.churn, &target) {
             (0, _) | (_, None) => None,
-            (_, Some(dir)) => Some(churn::run(&self, &dir).await?),
+            (_, Some(target)) => Some(churn::run(&self, target).await?),
         };
         let (broken, strange) = self.shared.tally.troubles();
         let after = self.usage()?;
@@ -235,13 +236,13 @@ impl Run {
     }
 
     /// Makes one change and waits until all have it.
-    async fn change(&self, dir: &std::path::Path, what: What, turn: usize) -> Result<Changed> {
+    async fn change(&self, target: &Target, what: What, turn: usize) -> Result<Changed> {
         let tally = &self.shared.tally;
         let object = change::object(&self.plan.size, what, turn);
         let marker = object.marker.as_ref().map(|(kinds, text)| tally.mark(kinds, text));
         let (counts, usage) = (tally.counts(), self.usage()?);
         let start = tally.elapsed();
-        world::put(dir, &object.value)?;
+        target.put(&object.value).await?;
         if let Some(marker) = &marker {
             let deadline = Instant::now() + Duration::from_secs(self.plan.patience);
             while marker.count() < self.plan.proxies {

@@ -1,4 +1,4 @@
-//! A mesh made to measure: objects by number, as files of a directory.
+//! A mesh made to measure: objects by number.
 
 #![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field")]
 
@@ -9,6 +9,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use serde_json::{Value, json};
+
+use crate::target::Target;
 
 /// How large a mesh is.
 #[derive(Clone, Copy, Debug, Args, Serialize)]
@@ -54,6 +56,12 @@ pub(crate) fn endpoint_ip(size: &Size, service: usize, endpoint: usize) -> Strin
     format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
+/// The address of a service: in the range that most API servers give, beyond those that they keep for themselves.
+fn service_ip(service: usize) -> String {
+    let n = service + 256;
+    format!("10.{}.{}.{}", 96 + (n >> 16), (n >> 8) & 255, n & 255)
+}
+
 /// The metadata of an object.
 fn meta(namespace: &str, name: &str) -> Value {
     json!({ "name": name, "namespace": namespace, "creationTimestamp": "2026-01-01T00:00:00Z" })
@@ -64,7 +72,7 @@ fn service(size: &Size, n: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": meta(&size.namespace(n), &format!("svc{n}")),
         "spec": {
-            "clusterIP": format!("172.{}.{}.{}", 16 + (n >> 16), (n >> 8) & 255, n & 255),
+            "clusterIP": service_ip(n),
             "ports": [{ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" }],
             "selector": { "app": format!("svc{n}") },
         },
@@ -78,7 +86,7 @@ fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
     let ip = endpoint_ip(size, n, endpoint);
     json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-        "spec": { "serviceAccountName": format!("svc{n}"), "nodeName": "node-1", "containers": [{ "name": "app" }] },
+        "spec": { "serviceAccountName": format!("svc{n}"), "nodeName": "node-1", "containers": [{ "name": "app", "image": "app" }] },
         "status": {
             "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }],
             "conditions": [{ "type": "Ready", "status": "True" }],
@@ -177,37 +185,31 @@ pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
 /// Writes a whole mesh.
 ///
 /// # Errors
-/// When a file cannot be written.
-pub(crate) fn generate(dir: &Path, size: &Size) -> Result<()> {
-    for n in 0..size.namespaces {
-        let name = format!("ns{n}");
-        put(dir, &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))?;
-    }
+/// When an object cannot be written.
+pub(crate) async fn generate(target: &Target, size: &Size) -> Result<()> {
+    let namespace = |n: usize| {
+        let name = if n < size.namespaces { format!("ns{n}") } else { "nobody".to_owned() };
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+    };
+    target.put_all((0..=size.namespaces).map(namespace).collect()).await?;
+    let mut objects = Vec::new();
     for n in 0..size.services {
-        put(dir, &service(size, n))?;
-        put(dir, &slice(size, n, None))?;
-        for endpoint in 0..if size.pods { size.endpoints } else { 0 } {
-            put(dir, &pod(size, n, endpoint))?;
-        }
+        objects.push(service(size, n));
+        objects.push(slice(size, n, None));
+        objects.extend((0..if size.pods { size.endpoints } else { 0 }).map(|endpoint| pod(size, n, endpoint)));
     }
-    for n in 0..size.virtual_services {
-        put(dir, &virtual_service(size, n, "0"))?;
-    }
-    for n in 0..size.destination_rules {
-        put(dir, &destination_rule(size, n, "start.example"))?;
-    }
-    for n in 0..size.sidecars {
-        put(dir, &sidecar(n))?;
-    }
-    Ok(())
+    objects.extend((0..size.virtual_services).map(|n| virtual_service(size, n, "0")));
+    objects.extend((0..size.destination_rules).map(|n| destination_rule(size, n, "start.example")));
+    objects.extend((0..size.sidecars).map(sidecar));
+    target.put_all(objects).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_mesh_is_as_large_as_asked() {
+    #[tokio::test]
+    async fn a_mesh_is_as_large_as_asked() {
         let folder = tempfile::tempdir().unwrap();
         let size = Size {
             services: 3,
@@ -218,11 +220,11 @@ mod tests {
             sidecars: 1,
             pods: true,
         };
-        generate(folder.path(), &size).unwrap();
+        generate(&Target::Directory(folder.path().to_owned()), &size).await.unwrap();
         let count = |kind: &str| fs::read_dir(folder.path().join(kind)).unwrap().count();
         let kinds =
             ["namespace", "service", "endpointslice", "pod", "virtualservice", "destinationrule", "sidecar"].map(count);
-        assert_eq!(kinds, [2, 3, 3, 6, 2, 1, 1]);
+        assert_eq!(kinds, [3, 3, 3, 6, 2, 1, 1]);
         put(folder.path(), &slice(&size, 1, Some("10.99.0.1"))).unwrap();
         let text = fs::read_to_string(folder.path().join("endpointslice/svc1-x.ns1.yaml")).unwrap();
         assert!(text.contains("10.99.0.1") && text.contains(&endpoint_ip(&size, 1, 1)), "{text}");

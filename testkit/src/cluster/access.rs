@@ -10,6 +10,13 @@ use serde_json::{Value, json};
 
 use super::{ADMIN_TOKEN, Cluster};
 
+/// A client by a kubeconfig.
+pub(super) async fn client_of(file: &Path) -> Result<kube::Client> {
+    let kubeconfig = Kubeconfig::read_from(file)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
 impl Cluster {
     /// The kubeconfig of the administrator.
     #[must_use]
@@ -72,9 +79,7 @@ impl Cluster {
     /// # Errors
     /// When the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<kube::Client> {
-        let kubeconfig = Kubeconfig::read_from(self.admin_kubeconfig())?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-        Ok(kube::Client::try_from(config)?)
+        client_of(&self.admin_kubeconfig()).await
     }
 
     /// Calls the API as the administrator.

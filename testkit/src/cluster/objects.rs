@@ -7,6 +7,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::Cluster;
+use super::access::client_of;
 
 /// Who the test says it is when it writes.
 const MANAGER: &str = "navarch-test";
@@ -35,6 +36,14 @@ impl Cluster {
 }
 
 impl Writer {
+    /// A writer for any API server, by the kubeconfig of one who may write there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub async fn of_kubeconfig(file: &std::path::Path) -> Result<Self> {
+        Ok(Self { client: client_of(file).await? })
+    }
+
     /// Puts an object there by server-side apply, status included: what it does not say any more goes. A namespace that is
     /// missing is made.
     ///
