@@ -46,7 +46,8 @@ impl World {
         // Where they are built may be nobody else's to read.
         let agent = PathBuf::from(env!("CARGO_BIN_EXE_navarch"));
         for (from, name) in [(agent, "navarch-agent"), (navarch_testkit::envoy::program(), "envoy")] {
-            let to = folder.path().join(name);
+            // A link to a link would lead to where the pods' users may not go.
+            let (from, to) = (std::fs::canonicalize(from)?, folder.path().join(name));
             std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop))?;
         }
         let resolver = resolver(net.address(1)).await?;
