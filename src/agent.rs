@@ -29,6 +29,7 @@ pub mod settings;
 pub mod socket;
 pub mod status_server;
 mod tls;
+pub mod trace_log;
 pub mod upstream;
 pub mod variables;
 pub mod wasm;

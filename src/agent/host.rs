@@ -44,17 +44,15 @@ fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
 }
 
 /// What istio-iptables asks of the machine. `user` is the name that Envoy runs under.
-///
-/// # Errors
-/// When the resolvers cannot be read.
-pub fn facts(user: &str, resolv_conf: &Path) -> std::io::Result<HostFacts> {
+#[must_use]
+pub fn facts(user: &str, resolv_conf: &Path) -> HostFacts {
     let user = nix::unistd::User::from_name(user).ok().flatten();
     let addresses = getifaddrs().into_iter().flatten().filter_map(|entry| entry.address.as_ref().and_then(ip));
-    Ok(HostFacts {
+    HostFacts {
         addresses: addresses.collect(),
-        name_servers: name_servers(&std::fs::read_to_string(resolv_conf)?),
+        name_servers: std::fs::read_to_string(resolv_conf).ok().map(|text| name_servers(&text)),
         proxy_user: user.map(|user| user.uid.as_raw()),
-    })
+    }
 }
 
 /// The name servers of a `resolv.conf`.

@@ -6,12 +6,14 @@
 //!                      iptables-save ─▶ State ─▶ nothing to do │ apply │ clean up, then apply
 //! ```
 //!
-//! Flags, variables and rules are istio-iptables'. Everything up to the text is a pure function of its input.
+//! Flags, variables and rules are istio-iptables'; with `--native-nftables` the rules are istio-nftables', and `nft` takes the
+//! text. Everything up to the text is a pure function of its input.
 
 mod apply;
 mod capture;
 mod dns;
 mod families;
+mod nftables;
 mod options;
 mod ranges;
 mod routes;
@@ -19,6 +21,7 @@ mod rule;
 mod rules;
 mod state;
 mod tool;
+mod trace;
 mod validation;
 
 pub use apply::{ApplyError, DryRun, apply, dry_run};
@@ -28,4 +31,5 @@ pub use options::{HostFacts, Options};
 pub use rule::{Rule, Table, restore_text};
 pub use rules::rules;
 pub use tool::ToolError;
+pub use trace::GROUP as TRACE_GROUP;
 pub use validation::{VALIDATION_EXIT_CODE, ValidationError, validate};

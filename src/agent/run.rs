@@ -28,8 +28,10 @@ use tokio_util::task::TaskTracker;
 use super::command::ProxyCommand;
 use super::dns::NameTableSink;
 use super::envoy_life::{AdminApi, DrainPlan, Ended, Launch, Order, keep};
+use super::iptables::TRACE_GROUP;
 use super::services::{self as parts, Services, ServicesError};
 use super::status_server::{self, Condition};
+use super::trace_log::TraceLog;
 use super::variables::Variables;
 use crate::security::Clock;
 use prepare::Prepared;
@@ -85,6 +87,9 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &S
     let plan = services::plan(&prepared, variables)?;
     let Services { names, failures, .. } = parts::start(plan, surroundings.clock, &tasks, &stop).await?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
+    if variables.flag("IPTABLES_TRACE_LOGGING", false) {
+        tasks.spawn(stop.clone().run_until_cancelled_owned(tell_of_packets()));
+    }
     serve_status(&prepared, variables, names, &give, (&tasks, &stop)).await?;
     let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
@@ -135,15 +140,7 @@ async fn serve_status(
     let table = Arc::new(move || table_source.as_ref()?.wire().map(|table| names::to_json(&table)));
     let config = status::config(prepared, variables, port, conditions, table, give.clone())?;
     let listener = status::listen(port).await?;
-    let give = give.clone();
-    let serving = async move {
-        if let Err(error) = status_server::serve(listener, config).await {
-            tracing::error!(%error, "the status server failed");
-            // Without it the pod can never again be found healthy.
-            let _ = give.send(Order::Terminate).await;
-        }
-    };
-    tasks.spawn(stop.clone().run_until_cancelled_owned(serving));
+    tasks.spawn(stop.clone().run_until_cancelled_owned(status_server::serve(listener, config)));
     Ok(())
 }
 
@@ -154,6 +151,17 @@ async fn end_on_failure(mut failures: mpsc::Receiver<&'static str>, give: mpsc::
         let _ = give.send(Order::Terminate).await;
     }
     pending().await
+}
+
+/// Writes lines about packets that the rules of the capture have logged. Without them the agent works as well.
+async fn tell_of_packets() {
+    let told = match TraceLog::open(TRACE_GROUP) {
+        Ok(log) => log.run().await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = told {
+        tracing::warn!(%error, "logged packets cannot be read: it takes NET_ADMIN, and nobody else reading them");
+    }
 }
 
 /// Waits until told to end. Other orders have nobody to go to.

@@ -37,7 +37,7 @@ fn host(expected: &Value) -> HostFacts {
     }
     HostFacts {
         addresses: addresses.into_iter().map(|address| address.parse().unwrap()).collect(),
-        name_servers: vec!["10.96.0.10".to_owned(), "fd00::a".to_owned()],
+        name_servers: Some(vec!["10.96.0.10".to_owned(), "fd00::a".to_owned()]),
         proxy_user: None,
     }
 }

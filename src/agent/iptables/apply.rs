@@ -2,12 +2,14 @@
 
 use super::capture::{Capture, CaptureError};
 use super::families::Family;
+use super::nftables;
 use super::options::Options;
 use super::routes;
 use super::rule::{Rule, cleaning, guards, restore_text};
 use super::rules::rules;
 use super::state::{Standing, State};
 use super::tool::{Tool, ToolError};
+use super::trace::traced;
 
 /// Why rules could not be applied.
 #[derive(Debug, thiserror::Error)]
@@ -44,9 +46,12 @@ struct Part {
 /// # Errors
 /// When no rules can be made.
 pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
+    if options.nftables {
+        return nftables::dry_run(options);
+    }
     let mut planned = Vec::new();
     for family in options.capture.families() {
-        let rules = rules(&options.capture, family)?;
+        let rules = made(options, family)?;
         planned.push(if options.cleanup_only {
             let lines = cleaning(&rules).iter().map(|command| command.join(" ")).collect();
             DryRun { program: family.program().to_owned(), lines }
@@ -63,6 +68,9 @@ pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
 /// # Errors
 /// When no variant of the tools works, or one fails.
 pub fn apply(options: &Options) -> Result<(), ApplyError> {
+    if options.nftables {
+        return nftables::apply(options);
+    }
     let parts = parts(options)?;
     let (residue, delta) = drift(&parts, &options.capture, options);
     if residue && delta && !options.reconcile && !options.cleanup_only {
@@ -87,7 +95,8 @@ pub fn apply(options: &Options) -> Result<(), ApplyError> {
 fn exchange(options: &Options, parts: &[Part], clean: bool, delta: bool) -> Result<(), ToolError> {
     if clean {
         for part in parts {
-            try_all(&part.tool, cleaning(&part.rules));
+            // Rules that tell of others may be there from before, though they are not wanted now.
+            try_all(&part.tool, cleaning(&traced(part.rules.clone())));
         }
     }
     if options.cleanup_only || !(delta || options.force_apply) {
@@ -101,12 +110,18 @@ fn exchange(options: &Options, parts: &[Part], clean: bool, delta: bool) -> Resu
     Ok(())
 }
 
+/// The rules of a family that are asked for.
+fn made(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
+    let rules = rules(&options.capture, family)?;
+    Ok(if options.trace { traced(rules) } else { rules })
+}
+
 /// Finds the tools and makes the rules of each family.
 fn parts(options: &Options) -> Result<Vec<Part>, ApplyError> {
     let lock_file = Some(options.network_namespace.as_str()).filter(|path| options.cni_mode && !path.is_empty());
     let part = |family| {
         let tool = Tool::find(family, &options.binary, lock_file)?;
-        Ok(Part { family, tool, rules: rules(&options.capture, family)? })
+        Ok(Part { family, tool, rules: made(options, family)? })
     };
     options.capture.families().map(part).collect()
 }

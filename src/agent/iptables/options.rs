@@ -34,6 +34,10 @@ pub struct Options {
     pub network_namespace: String,
     /// Which variant of the tools to use; the one that works if empty.
     pub binary: String,
+    /// Use nftables in place of iptables.
+    pub nftables: bool,
+    /// Have the rules tell what they decide.
+    pub trace: bool,
     /// The port to which validation connects.
     pub probe_port: u16,
     /// How long validation waits.
@@ -47,8 +51,8 @@ pub struct Options {
 pub struct HostFacts {
     /// The addresses of all interfaces, in the kernel's order.
     pub addresses: Vec<IpAddr>,
-    /// The name servers of `/etc/resolv.conf`.
-    pub name_servers: Vec<String>,
+    /// The name servers of `/etc/resolv.conf`; `None` where it cannot be read.
+    pub name_servers: Option<Vec<String>>,
     /// The user id that `ENVOY_USER` has here.
     pub proxy_user: Option<u32>,
 }
@@ -62,12 +66,14 @@ pub enum OptionsError {
     /// The settings make no rules.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+    /// The resolvers to capture queries to are not known.
+    #[error(
+        "/etc/resolv.conf cannot be read, so it is not known which queries to capture; --capture-all-dns needs none"
+    )]
+    Resolvers,
     /// The machine has no address.
     #[error("no interface has an address that is neither loopback nor link-local")]
     NoAddress,
-    /// The switch to nftables is not served.
-    #[error("--native-nftables is not there: leave it off, and iptables-nft is used where the kernel has no other")]
-    Nftables,
 }
 
 /// A flag with a text.
@@ -113,6 +119,7 @@ const FLAGS: &[Flag] = &[
     switch("cleanup-only", None),
     switch("force-apply", None),
     switch("native-nftables", None),
+    switch("iptables-trace-logging", None),
     text("force-iptables-binary", None),
     text("log_target", None),
     text("log_output_level", None),
@@ -134,9 +141,6 @@ impl Options {
         let mut line = from_variables(variables);
         line.flags.extend(CommandLine::read(FLAGS, UnknownFlags::Refuse, arguments)?.flags);
         let (host_address, ipv6) = local_address(&host.addresses, on(&line, "dual-stack")?)?;
-        if on(&line, "native-nftables")? {
-            return Err(OptionsError::Nftables);
-        }
         let capture = capture(&line, variables, host, ipv6)?;
         capture.check()?;
         let binary = value(&line, "force-iptables-binary", "");
@@ -155,6 +159,8 @@ impl Options {
             cni_mode: on(&line, "cni-mode")?,
             network_namespace: value(&line, "network-namespace", ""),
             binary,
+            nftables: on(&line, "native-nftables")?,
+            trace: on(&line, "iptables-trace-logging")?,
             probe_port: line.parsed("iptables-probe-port", "port", |text| text.parse().ok())?.unwrap_or(15002),
             probe_timeout: timeout.unwrap_or(Duration::from_secs(5)),
             host_address,
@@ -174,6 +180,8 @@ fn from_variables(variables: &Variables) -> CommandLine {
         let readable = match flag.name {
             "iptables-probe-port" => text.parse::<u16>().is_ok(),
             "probe-timeout" => parse_duration(text).is_some(),
+            // Istio gave the flag up, and its variable now asks the agent alone to read what others' rules log.
+            "iptables-trace-logging" => false,
             _ => flag.value == FlagValue::Text || parse_bool(text).is_some(),
         };
         if readable {
@@ -194,7 +202,7 @@ fn value(line: &CommandLine, flag: &str, default: &str) -> String {
 }
 
 /// What is captured.
-fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bool) -> Result<Capture, FlagError> {
+fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bool) -> Result<Capture, OptionsError> {
     let default = Capture::default();
     let proxy_user = host.proxy_user.map_or_else(|| DEFAULT_PROXY_UID.to_owned(), |user| user.to_string());
     let proxy_uids = Some(value(line, "proxy-uid", "")).filter(|uids| !uids.is_empty()).unwrap_or(proxy_user);
@@ -230,12 +238,13 @@ fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bo
 }
 
 /// Which DNS queries are captured.
-fn dns(line: &CommandLine, host: &HostFacts) -> Result<DnsCapture, FlagError> {
+fn dns(line: &CommandLine, host: &HostFacts) -> Result<DnsCapture, OptionsError> {
     Ok(match (on(line, "redirect-dns")?, on(line, "capture-all-dns")?) {
         (false, _) => DnsCapture::Off,
         (true, true) => DnsCapture::All,
         (true, false) => {
-            DnsCapture::Servers(host.name_servers.iter().filter_map(|server| server.parse().ok()).collect())
+            let servers = host.name_servers.as_ref().ok_or(OptionsError::Resolvers)?;
+            DnsCapture::Servers(servers.iter().filter_map(|server| server.parse().ok()).collect())
         }
     })
 }
@@ -266,7 +275,7 @@ mod tests {
 
     fn host(addresses: &[&str]) -> HostFacts {
         let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
-        HostFacts { addresses, name_servers: vec!["10.96.0.10".to_owned()], proxy_user: None }
+        HostFacts { addresses, name_servers: Some(vec!["10.96.0.10".to_owned()]), proxy_user: None }
     }
 
     fn read(line: &str, variables: &[(&str, &str)]) -> Result<Options, OptionsError> {
@@ -292,5 +301,17 @@ mod tests {
         assert!(read("--dual-stack", &[]).unwrap().capture.ipv6);
         assert!(Options::read(&[], &Variables::default(), &host(&["fe80::1", "fd00::1"])).unwrap().capture.ipv6);
         assert_eq!(Options::read(&[], &Variables::default(), &host(&["127.0.0.1"])), Err(OptionsError::NoAddress));
+    }
+
+    #[test]
+    fn resolvers_are_asked_for_only_where_queries_to_them_are_captured() {
+        let host = HostFacts { name_servers: None, ..host(&["10.0.0.1"]) };
+        let read = |line: &[&str]| {
+            let line: Vec<_> = line.iter().map(|word| (*word).to_owned()).collect();
+            Options::read(&line, &Variables::default(), &host).map(|options| options.capture.dns)
+        };
+        assert_eq!(read(&[]), Ok(DnsCapture::Off));
+        assert_eq!(read(&["--redirect-dns", "--capture-all-dns"]), Ok(DnsCapture::All));
+        assert_eq!(read(&["--redirect-dns"]), Err(OptionsError::Resolvers));
     }
 }

@@ -7,7 +7,7 @@ use super::ranges::{Ranges, list};
 use super::rule::{Rule, Table};
 
 /// The mark of Envoy's own packets to the pod itself under TPROXY, by which they are let through.
-const OUTBOUND_MARK: &str = "1338";
+pub(super) const OUTBOUND_MARK: &str = "1338";
 
 /// Rules of one family that grow in order.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ pub(super) fn clean(arguments: &[String], variables: &Variables) -> anyhow::Resu
 /// Reads flags, variables and what the machine says of itself.
 fn options(arguments: &[String], variables: &Variables) -> anyhow::Result<Options> {
     let user = variables.text_or("ENVOY_USER", "istio-proxy");
-    let facts = host::facts(&user, Path::new(host::RESOLV_CONF)).context("the resolvers cannot be read")?;
+    let facts = host::facts(&user, Path::new(host::RESOLV_CONF));
     Ok(Options::read(arguments, variables, &facts)?)
 }
 

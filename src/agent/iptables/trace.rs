@@ -1,0 +1,80 @@
+//! Rules that tell of what the others decide (`--iptables-trace-logging`): before each of them the same match, whose target
+//! is the kernel's log for programs (NFLOG). The agent reads it and writes lines into its own log.
+
+use super::rule::{Rule, Table};
+
+/// The group under which packets are logged.
+pub const GROUP: u16 = 1337;
+/// How much of a packet is logged: the header of IPv6 and the ports behind it.
+pub(super) const SIZE: u32 = 60;
+
+/// Adds the rules that tell.
+pub(super) fn traced(rules: Vec<Rule>) -> Vec<Rule> {
+    let mut traced = Vec::with_capacity(rules.len());
+    for rule in rules {
+        let log = told(&rule).map(|text| Rule { text, ..rule.clone() });
+        if rule.position.is_some() {
+            // What is put at the same place afterwards comes before it.
+            traced.push(rule);
+            traced.extend(log);
+        } else {
+            traced.extend(log);
+            traced.push(rule);
+        }
+    }
+    traced
+}
+
+/// The rule that tells of another; `None` for those that are told of by the jump to them, or that see every packet.
+fn told(rule: &Rule) -> Option<String> {
+    let mut words = rule.text.split(' ');
+    let before: Vec<&str> = words.by_ref().take_while(|word| *word != "-j").collect();
+    let target = words.next()?;
+    let decides = match rule.table {
+        Table::Nat => {
+            let ends_chain = ["ISTIO_REDIRECT", "ISTIO_IN_REDIRECT"].contains(&rule.chain.as_str());
+            !ends_chain && ["RETURN", "REDIRECT", "ISTIO_REDIRECT", "ISTIO_IN_REDIRECT"].contains(&target)
+        }
+        Table::Mangle => ["ISTIO_TPROXY", "ISTIO_DROP"].contains(&target),
+        Table::Filter | Table::Raw => false,
+    };
+    decides.then(|| {
+        let log = format!("-j NFLOG --nflog-prefix {}:{target} --nflog-group {GROUP} --nflog-size {SIZE}", rule.chain);
+        [before.join(" "), log].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(table: Table, chain: &str, position: Option<u32>, text: &str) -> Rule {
+        Rule { table, chain: chain.to_owned(), position, text: text.to_owned() }
+    }
+
+    #[test]
+    fn what_decides_is_told_of_just_before() {
+        let rules = vec![
+            rule(Table::Nat, "ISTIO_OUTPUT", None, "-d 127.0.0.1/32 -j RETURN"),
+            rule(Table::Nat, "ISTIO_OUTPUT", None, "-j ISTIO_REDIRECT"),
+            rule(Table::Nat, "ISTIO_REDIRECT", None, "-p tcp -j REDIRECT --to-ports 15001"),
+            rule(Table::Mangle, "ISTIO_INBOUND", Some(1), "-p tcp -j ISTIO_TPROXY"),
+            rule(Table::Raw, "OUTPUT", None, "-j ISTIO_OUTPUT_DNS"),
+        ];
+        let texts: Vec<_> = traced(rules).into_iter().map(|rule| rule.text).collect();
+        let log = |what: &str| format!("-j NFLOG --nflog-prefix {what} --nflog-group 1337 --nflog-size 60");
+        assert_eq!(
+            texts,
+            [
+                format!("-d 127.0.0.1/32 {}", log("ISTIO_OUTPUT:RETURN")),
+                "-d 127.0.0.1/32 -j RETURN".to_owned(),
+                log("ISTIO_OUTPUT:ISTIO_REDIRECT"),
+                "-j ISTIO_REDIRECT".to_owned(),
+                "-p tcp -j REDIRECT --to-ports 15001".to_owned(),
+                "-p tcp -j ISTIO_TPROXY".to_owned(),
+                format!("-p tcp {}", log("ISTIO_INBOUND:ISTIO_TPROXY")),
+                "-j ISTIO_OUTPUT_DNS".to_owned(),
+            ]
+        );
+    }
+}
