@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -125,7 +125,32 @@ pub(super) async fn exchange<T>(
     read: impl AsyncFnOnce(http::Response<Incoming>) -> Result<T, HttpError>,
 ) -> Result<T, HttpError> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    let answered = async move { read(sender.send_request(request).await?).await };
+    beside(connection, async move { read(sender.send_request(request).await?).await }).await
+}
+
+/// As [`exchange`] over HTTP/2, with small windows and few headers: the other side is not trusted.
+pub(super) async fn exchange_http2<T>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+    read: impl AsyncFnOnce(http::Response<Incoming>) -> Result<T, HttpError>,
+) -> Result<T, HttpError> {
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW).max_header_list_size(HEADERS);
+    builder.max_concurrent_reset_streams(1);
+    let (mut sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    beside(connection, async move { read(sender.send_request(request).await?).await }).await
+}
+
+/// What the other side may send over HTTP/2 before it is read.
+const WINDOW: u32 = 64 << 10;
+/// The most that headers over HTTP/2 may be.
+const HEADERS: u32 = 16 << 10;
+
+/// Waits for an answer while its connection is kept going.
+async fn beside<T>(
+    connection: impl Future<Output = Result<(), hyper::Error>>,
+    answered: impl Future<Output = Result<T, HttpError>>,
+) -> Result<T, HttpError> {
     tokio::pin!(answered);
     tokio::select! {
         biased;

@@ -3,8 +3,10 @@
 //! The application beside is not trusted: its answers have limits of time and size, its redirects lead nowhere but to itself,
 //! and what ends or drains the pod is answered to loopback alone.
 
+mod connections;
 pub mod exposition;
 mod grpc_probe;
+mod gzip;
 mod http_probe;
 mod merge;
 pub mod probe_spec;
@@ -44,6 +46,8 @@ pub struct StatusConfig {
     pub destination: String,
     /// The address that probes come from: rules of the capture let it through.
     pub source: IpAddr,
+    /// Whether probes over TLS offer HTTP/2 (`ISTIO_ENABLE_HTTP2_PROBING`).
+    pub http2_probes: bool,
     /// The application's probes, by path.
     pub probes: Probes,
     /// The application's metrics.
@@ -76,11 +80,8 @@ struct Shared {
 }
 
 /// Serves until dropped.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(listener: TcpListener, config: StatusConfig) -> std::io::Result<()> {
-    axum::serve(listener, router(config).into_make_service_with_connect_info::<SocketAddr>()).await
+pub async fn serve(listener: TcpListener, config: StatusConfig) {
+    connections::serve(listener, router(config)).await;
 }
 
 /// All paths.
@@ -95,6 +96,7 @@ fn router(config: StatusConfig) -> Router {
         .route("/quitquitquit", any(quit))
         .route("/drain", any(drain))
         .route("/debug/ndsz", any(name_table))
+        .layer(axum::middleware::from_fn(gzip::pack))
         .with_state(Arc::new(Shared { config, readiness }))
 }
 

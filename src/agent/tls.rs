@@ -11,6 +11,18 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
+/// TLS for probes, which take every certificate; with `http2` it is offered before HTTP/1.1.
+///
+/// # Errors
+/// As [`config`].
+pub(super) fn of_probes(http2: bool) -> Result<Arc<ClientConfig>, rustls::Error> {
+    let mut probes = ClientConfig::clone(&*config(true)?);
+    if http2 {
+        probes.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    }
+    Ok(Arc::new(probes))
+}
+
 /// TLS for a client.
 ///
 /// # Errors

@@ -71,6 +71,7 @@ pub(super) fn config(
         port,
         destination: if legacy || pod.is_empty() { "localhost".to_owned() } else { pod.to_owned() },
         source,
+        http2_probes: variables.flag("ISTIO_ENABLE_HTTP2_PROBING", true),
         probes: Probes::parse(variables.text("ISTIO_KUBE_APP_PROBERS"))?,
         scrape,
         metrics_on_loopback_only: variables.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),

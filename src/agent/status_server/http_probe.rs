@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 use tokio_rustls::TlsConnector;
 
 use super::{StatusConfig, probing};
-use crate::agent::local_http::{HttpError, exchange};
+use crate::agent::local_http::{HttpError, exchange, exchange_http2};
 use crate::agent::tls;
 
 /// The most of a body that is passed on.
@@ -78,7 +78,7 @@ async fn ask(
     target: &Target,
     headers: &HeaderMap,
 ) -> Result<(StatusCode, Option<String>, Bytes), String> {
-    let request = request(config, target, headers).map_err(|error| error.to_string())?;
+    let mut request = request(config, target, headers).map_err(|error| error.to_string())?;
     let stream = probing::connect(config, target.port).await.map_err(|error| error.to_string())?;
     let read = async |response: http::Response<Incoming>| {
         let location =
@@ -87,9 +87,14 @@ async fn ask(
     };
     let answer = if target.tls {
         let name = ServerName::try_from(config.destination.clone()).map_err(|error| error.to_string())?;
-        let connector = TlsConnector::from(tls::config(true).map_err(|error| error.to_string())?);
+        let connector = TlsConnector::from(tls::of_probes(config.http2_probes).map_err(|error| error.to_string())?);
         let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
-        exchange(stream, request, read).await
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            for_http2(&mut request).map_err(|error| error.to_string())?;
+            exchange_http2(stream, request, read).await
+        } else {
+            exchange(stream, request, read).await
+        }
     } else {
         exchange(stream, request, read).await
     };
@@ -112,6 +117,17 @@ fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Resul
     request.headers_mut().insert(header::HOST, HeaderValue::from_str(&host)?);
     request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     Ok(request)
+}
+
+/// Writes a request as HTTP/2 has it: the host is part of the address, and connections are not spoken of.
+fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
+    request.headers_mut().remove(header::CONNECTION);
+    let host = request.headers_mut().remove(header::HOST);
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let authority = host.as_ref().map_or(&b"localhost"[..], HeaderValue::as_bytes);
+    *request.uri_mut() = Uri::builder().scheme("https").authority(authority).path_and_query(path).build()?;
+    *request.version_mut() = http::Version::HTTP_2;
+    Ok(())
 }
 
 /// The beginning of a body; of one that breaks off what there was.

@@ -10,6 +10,8 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+mod hostile;
+
 use super::{Probes, ScrapeConfig, StatusConfig, serve};
 use crate::agent::envoy_life::Order;
 use crate::agent::local_http::{Answer, Question};
@@ -49,7 +51,8 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
     let probes = format!(
         r#"{{"/app-health/a/livez": {{"httpGet": {{"path": "/x", "port": {app}}}, "timeoutSeconds": 2}},
             "/app-health/a/readyz": {{"tcpSocket": {{"port": {app}}}, "timeoutSeconds": 2}},
-            "/app-health/a/startupz": {{"grpc": {{"port": {app}}}, "timeoutSeconds": 1}}}}"#
+            "/app-health/a/startupz": {{"grpc": {{"port": {app}}}, "timeoutSeconds": 1}},
+            "/app-health/s/livez": {{"httpGet": {{"path": "/x", "port": {app}, "scheme": "HTTPS"}}, "timeoutSeconds": 2}}}}"#
     );
     let config = StatusConfig {
         envoy: None,
@@ -57,6 +60,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         port,
         destination: "127.0.0.1".to_owned(),
         source: Ipv4Addr::new(127, 0, 0, 6).into(),
+        http2_probes: true,
         probes: Probes::parse(&probes).unwrap(),
         scrape: scrape.map(|text| ScrapeConfig::parse(&text, port).unwrap().unwrap()),
         metrics_on_loopback_only: true,
@@ -65,7 +69,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         metrics: Arc::new(|| "agent 1\n".to_owned()),
         orders: give,
     };
-    tasks.spawn(async move { serve(listener, config).await.unwrap() });
+    tasks.spawn(serve(listener, config));
     Setting { port, orders, _tasks: tasks }
 }
 

@@ -1,0 +1,95 @@
+//! Answers packed with gzip for who takes it, as they come: a page of metrics packs to a tenth.
+
+use std::io::Write as _;
+
+use axum::body::{Body, BodyDataStream, HttpBody as _};
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::stream;
+use tokio_stream::StreamExt as _;
+
+/// What is shorter is sent as it is.
+const LEAST: u64 = 1024;
+
+/// Packs what `next` answers, if the caller takes it and it is worth it.
+pub(super) async fn pack(request: Request, next: Next) -> Response {
+    let wanted = is_taken(request.headers());
+    let response = next.run(request).await;
+    let short = response.body().size_hint().upper().is_some_and(|length| length < LEAST);
+    if !wanted || short || response.headers().contains_key(header::CONTENT_ENCODING) {
+        return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    parts.headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    Response::from_parts(parts, packed(body))
+}
+
+/// Whether a caller takes gzip: by name or by a star, unless weighed with nothing.
+fn is_taken(headers: &HeaderMap) -> bool {
+    let all = headers.get_all(header::ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok());
+    let weights = all.flat_map(|text| text.split(',')).filter_map(|part| {
+        let mut parts = part.split(';').map(str::trim);
+        let name = parts.next().filter(|name| name.eq_ignore_ascii_case("gzip") || *name == "*")?;
+        let weight = parts.find_map(|parameter| parameter.strip_prefix("q=")?.parse::<f32>().ok()).unwrap_or(1.0);
+        Some((name != "*", weight))
+    });
+    // What is named counts more than a star.
+    weights.max_by(|one, other| one.0.cmp(&other.0)).is_some_and(|(_, weight)| weight > 0.0)
+}
+
+/// A body on its way through the packer; `None` once its end was written.
+type Packing = Option<(BodyDataStream, GzEncoder<Vec<u8>>)>;
+
+/// The packed body. One that breaks off breaks off packed, too.
+fn packed(body: Body) -> Body {
+    let packer = GzEncoder::new(Vec::new(), Compression::fast());
+    Body::from_stream(stream::unfold(Some((body.into_data_stream(), packer)), step))
+}
+
+/// Reads until the packer has something to give.
+async fn step(state: Packing) -> Option<(Result<Bytes, axum::Error>, Packing)> {
+    let (mut body, mut packer) = state?;
+    loop {
+        let written = match body.next().await {
+            Some(Ok(data)) => packer.write_all(&data),
+            Some(Err(error)) => return Some((Err(error), None)),
+            None => return Some((packer.finish().map(Bytes::from).map_err(axum::Error::new), None)),
+        };
+        if let Err(error) = written {
+            return Some((Err(axum::Error::new(error)), None));
+        }
+        let ready = std::mem::take(packer.get_mut());
+        if !ready.is_empty() {
+            return Some((Ok(ready.into()), Some((body, packer))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_for_who_takes_it() {
+        for (text, taken) in [
+            ("gzip", true),
+            ("deflate, GZIP;q=0.5", true),
+            ("*", true),
+            ("*;q=0", false),
+            ("*, gzip;q=0", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(text))]);
+            assert_eq!(is_taken(&headers), taken, "{text}");
+        }
+        assert!(!is_taken(&HeaderMap::new()));
+    }
+}
