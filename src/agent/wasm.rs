@@ -1,8 +1,8 @@
 //! Wasm modules: fetched and put into files before Envoy hears of them.
 //!
 //! ```text
-//! extension config ─▶ convert ─▶ cache ─┬▶ http: one file, maybe packed ─────────▶ <folder>/<name>/<sha256>.wasm
-//!                                       └▶ registry: manifest ─▶ layer ─▶ unpack ─▶
+//! extension config, listener ─▶ convert ─▶ cache ─┬▶ http: one file, maybe packed ─────────▶ <folder>/<name>/<sha256>.wasm
+//!                                                 └▶ registry: manifest ─▶ layer ─▶ unpack ─▶
 //! ```
 //!
 //! The control plane and registries are believed in nothing but names: what is fetched is bounded in size, time and hops,
@@ -14,6 +14,7 @@ mod cache;
 mod convert;
 mod credentials;
 mod fetch;
+mod listener;
 pub mod manifest;
 mod reference;
 mod registry;
@@ -95,6 +96,25 @@ impl Modules {
         let all = resources.map(|resource| convert::localize(&self.0, resource));
         let outcomes = futures_util::future::join_all(all).await;
         outcomes.into_iter().try_fold(false, |changed, outcome| Ok(outcome? || changed))
+    }
+
+    /// Whether listeners in these bytes may name modules in place; else there is nothing to be done with them.
+    #[must_use]
+    pub fn may_be_named(listeners: &[u8]) -> bool {
+        listener::may_name_module(listeners)
+    }
+
+    /// As [`Modules::localize`], for listeners. One that cannot be read stays as it is: Envoy will say what is wrong with it.
+    pub async fn localize_listeners(&self, resources: impl Iterator<Item = &mut Any> + Send) -> bool {
+        let all = resources.map(|resource| listener::localize(&self.0, resource));
+        let outcomes = futures_util::future::join_all(all).await;
+        outcomes.into_iter().fold(false, |changed, outcome| match outcome {
+            Ok(localized) => localized || changed,
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "modules of a listener are left to Envoy");
+                changed
+            }
+        })
     }
 
     /// Removes modules that nobody asks for any more, until told to end.

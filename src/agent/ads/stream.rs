@@ -160,13 +160,18 @@ impl Stream {
         outbox: &Outbox,
     ) -> Result<(), Status> {
         let config = &self.core.config;
+        // Once one response with listeners waits for modules, those after it wait behind it.
+        let mut listeners_wait = false;
         while let Some(response) = upstream.message().await? {
             let unreadable = |_| Status::internal("the control plane's response is no protobuf message");
             let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
+            listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);
+            let waits = config.modules.is_some()
+                && (type_url == own::EXTENSION || (type_url == own::LISTENER && listeners_wait));
             if let Some(type_url) = config.own_types().find(|own| *own == type_url) {
                 let answer = config.take(self.protocol, type_url, response);
                 self.ask(answer).await?;
-            } else if type_url == own::EXTENSION && config.modules.is_some() {
+            } else if waits {
                 let sent = extensions.send(response).await;
                 sent.map_err(|_| Status::internal("the task for extension configs died"))?;
             } else {
@@ -211,10 +216,16 @@ impl Stream {
     /// The same response with modules in files; or its nonce and why it is refused. Untouched where no module is named.
     async fn localize(&self, modules: &Modules, response: Bytes) -> Result<Bytes, (String, String)> {
         let unreadable = |error: prost::DecodeError| (String::new(), error.to_string());
+        let listeners = peek::string(&response, peek::TYPE) == Ok(own::LISTENER);
         match self.protocol {
             Protocol::State => {
                 let mut decoded = DiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
-                let changed = modules.localize(decoded.resources.iter_mut()).await;
+                let resources = decoded.resources.iter_mut();
+                let changed = if listeners {
+                    Ok(modules.localize_listeners(resources).await)
+                } else {
+                    modules.localize(resources).await
+                };
                 match changed {
                     Ok(false) => Ok(response),
                     Ok(true) => Ok(decoded.encode_to_vec().into()),
@@ -224,7 +235,12 @@ impl Stream {
             Protocol::Delta => {
                 let mut decoded = DeltaDiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
                 let resources = decoded.resources.iter_mut().filter_map(|resource| resource.resource.as_mut());
-                match modules.localize(resources).await {
+                let changed = if listeners {
+                    Ok(modules.localize_listeners(resources).await)
+                } else {
+                    modules.localize(resources).await
+                };
+                match changed {
                     Ok(false) => Ok(response),
                     Ok(true) => Ok(decoded.encode_to_vec().into()),
                     Err(error) => Err((decoded.nonce, error.to_string())),

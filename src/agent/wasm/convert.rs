@@ -85,7 +85,17 @@ enum Filter {
 /// Puts a file in the place of a module far away; says whether there was one.
 pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, ConvertError> {
     let mut config = TypedExtensionConfig::decode(&resource.value[..])?;
-    let Some(typed) = &config.typed_config else { return Err(ConvertError::Empty(config.name)) };
+    let TypedExtensionConfig { name, typed_config } = &mut config;
+    let Some(typed) = typed_config else { return Err(ConvertError::Empty(std::mem::take(name))) };
+    let changed = localize_filter(cache, name, typed).await?;
+    if changed {
+        resource.value = config.encode_to_vec();
+    }
+    Ok(changed)
+}
+
+/// The same for the config of one filter.
+pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) -> Result<bool, ConvertError> {
     let Some(mut filter) = Filter::read(typed)? else { return Ok(false) };
     let plugin = filter.plugin();
     let code = plugin.and_then(|plugin| match &plugin.vm {
@@ -95,22 +105,21 @@ pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, 
     match code {
         Some(AsyncSpecifier::Remote(_)) => {}
         Some(AsyncSpecifier::Local(_)) => return Ok(false),
-        None => return Err(ConvertError::NoModule(config.name)),
+        None => return Err(ConvertError::NoModule(name.to_owned())),
     }
     let replaced = match filter.plugin_mut() {
-        Some(PluginConfig { vm: Some(Vm::VmConfig(vm)), .. }) => fetch(cache, &config.name, vm).await,
+        Some(PluginConfig { vm: Some(Vm::VmConfig(vm)), .. }) => fetch(cache, name, vm).await,
         Some(_) | None => Ok(()),
     };
-    config.typed_config = Some(match replaced {
+    *typed = match replaced {
         Ok(()) => filter.pack(),
         Err(error) => {
             let open = filter.fails_open();
             let error: &dyn std::error::Error = &error;
-            tracing::error!(name = config.name, error, open, "a Wasm module cannot be had; a filter stands in for it");
+            tracing::error!(name, error, open, "a Wasm module cannot be had; a filter stands in for it");
             filter.stand_in(open)
         }
-    });
-    resource.value = config.encode_to_vec();
+    };
     Ok(true)
 }
 

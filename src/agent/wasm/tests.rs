@@ -15,8 +15,14 @@ use navarch_proto::any;
 use navarch_proto::envoy::config::core::v3::async_data_source::Specifier as AsyncSpecifier;
 use navarch_proto::envoy::config::core::v3::data_source::Specifier;
 use navarch_proto::envoy::config::core::v3::{AsyncDataSource, HttpUri, RemoteDataSource, TypedExtensionConfig};
+use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener};
 use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac;
 use navarch_proto::envoy::extensions::filters::http::wasm::v3::Wasm;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_filter::ConfigType as HttpConfigType;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter,
+};
 use navarch_proto::envoy::extensions::wasm::v3::plugin_config::Vm;
 use navarch_proto::envoy::extensions::wasm::v3::{EnvironmentVariables, FailurePolicy, PluginConfig, VmConfig};
 use prost::Message as _;
@@ -225,6 +231,38 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     assert_eq!(outcome(&modules, wrong).await, Outcome::AllPass);
     let no_secret = config(&oci("private/other:v1"), "", closed, &[("ISTIO_META_WASM_IMAGE_PULL_SECRET", "")]);
     assert_eq!(outcome(&modules, no_secret).await, Outcome::NothingPasses);
+}
+
+#[tokio::test]
+async fn modules_that_listeners_name_in_place_are_fetched_too() {
+    let mut tasks = tokio::task::JoinSet::new();
+    let address = server(Arc::new(Asked::default()), &mut tasks).await;
+    let folder = tempfile::tempdir().unwrap();
+    let modules = Modules::new(ModulesConfig::new(folder.path().to_owned()), clock);
+    let packed = config(&format!("http://{address}/module.wasm"), "", FailurePolicy::FailClosed, &[]);
+    let filter = TypedExtensionConfig::decode(&packed.value[..]).unwrap().typed_config.unwrap();
+    let manager = |filter: Any| {
+        let filter = HttpFilter {
+            name: "shop.filter".to_owned(),
+            config_type: Some(HttpConfigType::TypedConfig(filter)),
+            ..HttpFilter::default()
+        };
+        let manager = HttpConnectionManager { http_filters: vec![filter], ..HttpConnectionManager::default() };
+        Filter { name: "manager".to_owned(), config_type: Some(ConfigType::TypedConfig(any::pack(&manager))) }
+    };
+    let listener = |filter: Any| {
+        let chain = FilterChain { filters: vec![manager(filter)], ..FilterChain::default() };
+        any::pack(&Listener { name: "inbound".to_owned(), default_filter_chain: Some(chain), ..Listener::default() })
+    };
+    let mut resources = [listener(filter), listener(any::pack(&Rbac::default()))];
+    let untouched = resources[1].clone();
+    assert!(Modules::may_be_named(&resources[0].value) && !Modules::may_be_named(&untouched.value));
+    assert!(modules.localize_listeners(resources.iter_mut()).await);
+    assert!(memchr::memmem::find(&resources[0].value, hex(MODULE).as_bytes()).is_some(), "a file is named");
+    assert!(memchr::memmem::find(&resources[0].value, b"http://").is_none(), "and no URL");
+    assert_eq!(resources[1], untouched);
+    let mut broken = Any { value: b"filters.http.wasm.v3.Wasm".to_vec(), ..Any::default() };
+    assert!(!modules.localize_listeners(std::iter::once(&mut broken)).await);
 }
 
 #[tokio::test]
