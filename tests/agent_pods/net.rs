@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
@@ -16,6 +17,9 @@ pub(crate) struct Net {
     names: Vec<String>,
 }
 
+/// How many bridges this process has had: several may be there at once.
+static BRIDGES: AtomicU32 = AtomicU32::new(0);
+
 /// Runs `ip`.
 fn ip(arguments: &str) -> Result<()> {
     let output = Command::new("ip").args(arguments.split_whitespace()).output().context("cannot run ip")?;
@@ -24,13 +28,15 @@ fn ip(arguments: &str) -> Result<()> {
 }
 
 impl Net {
-    /// A bridge with an address of this process's own.
+    /// A bridge with an address of its own.
     pub(crate) fn new() -> Result<Self> {
         sweep();
-        let pid = std::process::id();
+        let (pid, number) = (std::process::id(), BRIDGES.fetch_add(1, Ordering::Relaxed));
         let part = |number: u32| u8::try_from(number % 256).unwrap_or(0);
-        let network = [10, 64 + part(pid % 64), part(pid / 64)];
-        let net = Self { prefix: format!("nv{pid}"), network, names: Vec::new() };
+        let place = pid * 4 + number;
+        // The addresses of services are in 10.96.0.0/16.
+        let network = [10, 100 + part(place / 256 % 64), part(place)];
+        let net = Self { prefix: format!("nv{pid}x{number}"), network, names: Vec::new() };
         ip(&format!("link add {}br type bridge", net.prefix))?;
         ip(&format!("addr add {}/24 dev {}br", net.address(1), net.prefix))?;
         ip(&format!("link set {}br up", net.prefix))?;
@@ -78,11 +84,12 @@ fn sweep() {
     let Ok(spaces) = std::fs::read_dir("/run/netns") else { return };
     for space in spaces.flatten() {
         let name = space.file_name().to_string_lossy().into_owned();
-        let pid =
-            name.strip_prefix("nv").and_then(|rest| rest.split('-').next()).and_then(|pid| pid.parse::<u32>().ok());
-        if let Some(pid) = pid.filter(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        let prefix = name.split('-').next().unwrap_or_default();
+        let pid = prefix.strip_prefix("nv").and_then(|rest| rest.split('x').next());
+        let pid = pid.and_then(|pid| pid.parse::<u32>().ok());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
             drop(ip(&format!("netns del {name}")));
-            drop(ip(&format!("link del nv{pid}br")));
+            drop(ip(&format!("link del {prefix}br")));
             drop(std::fs::remove_dir_all(etc(&name)));
         }
     }

@@ -13,8 +13,24 @@ use tokio::time::Instant;
 
 /// The user of agents and Envoys, whose traffic is not captured.
 const PROXY: u32 = 1337;
+/// The port of every application.
+pub(crate) const PORT: u16 = 8080;
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What tells pods apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PodKind {
+    /// An application behind a sidecar.
+    Sidecar {
+        /// Further flags of istio-iptables.
+        capture: &'static [&'static str],
+        /// How long its certificates hold.
+        lifetime: &'static str,
+    },
+    /// A gateway.
+    Gateway,
+}
 
 /// What a pod is made of.
 pub(crate) struct PodConfig<'a> {
@@ -22,8 +38,8 @@ pub(crate) struct PodConfig<'a> {
     pub(crate) space: String,
     /// Its name, which is its service account's and its application's, too.
     pub(crate) name: &'a str,
-    /// `sidecar` or `router`.
-    pub(crate) kind: &'a str,
+    /// What it is.
+    pub(crate) kind: PodKind,
     /// Its address.
     pub(crate) ip: Ipv4Addr,
     /// Its folder, in place of `/`.
@@ -34,6 +50,15 @@ pub(crate) struct PodConfig<'a> {
     pub(crate) token: String,
     /// The control plane's root.
     pub(crate) root: String,
+}
+
+/// What of a certificate is looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Certificate {
+    /// Its serial number.
+    pub(crate) serial: String,
+    /// Until when it holds.
+    pub(crate) expiry: jiff::Timestamp,
 }
 
 /// A running pod. Its processes are killed when it is dropped.
@@ -66,24 +91,25 @@ impl Pod {
         prepare(&folder, name, &token, &root)?;
         let program = folder.join("pilot-agent");
         std::os::unix::fs::symlink(programs.join("navarch-agent"), &program)?;
-        if kind == "sidecar" {
-            capture(&space, &folder, &program)?;
-        }
+        let (role, lifetime) = match kind {
+            PodKind::Sidecar { capture: flags, lifetime } => {
+                capture(&space, &folder, &program, flags)?;
+                ("sidecar", lifetime)
+            }
+            PodKind::Gateway => ("router", "10m"),
+        };
         let mut agent = within(&space, &folder);
-        agent.args(["setpriv", &format!("--reuid={PROXY}"), &format!("--regid={PROXY}"), "--clear-groups", "--"]);
-        agent.arg(&program).args(["proxy", kind, "--domain", "shop.svc.cluster.local", "--proxyLogLevel=warning"]);
-        agent.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default()).envs(variables(
-            name,
-            ip,
-            &programs.join("envoy"),
-        ));
+        agent.args(["setpriv", &format!("--reuid={PROXY}"), &format!("--regid={PROXY}"), "--clear-groups"]);
+        // Who reads what the rules log needs a right that proxies have not.
+        agent.args(["--inh-caps=+net_admin", "--ambient-caps=+net_admin", "--"]);
+        agent.arg(&program).args(["proxy", role, "--domain", "shop.svc.cluster.local", "--proxyLogLevel=warning"]);
+        agent.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
+        agent.envs(variables(name, ip, &programs.join("envoy"))).env("SECRET_TTL", lifetime);
         agent.stdout(log(&folder, "agent.log")?).stderr(log(&folder, "agent.log")?);
         let agent = agent.spawn().context("cannot start the agent")?;
-        let app = if kind == "sidecar" {
-            let order = json!({"name": name, "socket": folder.join("app")});
+        let app = if role == "sidecar" {
             let mut app = within(&space, &folder);
-            app.arg(std::env::current_exe()?).args(["application", "--exact", "--ignored", "--nocapture"]);
-            app.env("NAVARCH_POD_APPLICATION", order.to_string());
+            app.arg(programs.join("pod")).args([name, &PORT.to_string()]).arg(folder.join("app"));
             app.stdout(log(&folder, "app.log")?).stderr(log(&folder, "app.log")?);
             Some(app.spawn().context("cannot start the application")?)
         } else {
@@ -149,16 +175,17 @@ impl Pod {
         Ok(String::from_utf8_lossy(&output.await??.stdout).into_owned())
     }
 
-    /// The serial number of the workload's certificate as Envoy has it.
-    pub(crate) async fn certificate(&self) -> Result<String> {
+    /// The workload's certificate as Envoy has it.
+    pub(crate) async fn certificate(&self) -> Result<Certificate> {
         let page: Value = serde_json::from_str(&self.admin("/certs").await?)?;
         let all = page["certificates"].as_array().cloned().unwrap_or_default();
         let chains = all.iter().flat_map(|one| one["cert_chain"].as_array().cloned().unwrap_or_default());
-        let serial = chains.into_iter().find_map(|chain| {
+        let certificate = chains.into_iter().find_map(|chain| {
             let own = chain["subject_alt_names"].to_string().contains(&format!("sa/{}", self.name));
-            own.then(|| chain["serial_number"].as_str().map(str::to_owned)).flatten()
+            let expiry = chain["expiration_time"].as_str()?.parse().ok()?;
+            own.then(|| Some(Certificate { serial: chain["serial_number"].as_str()?.to_owned(), expiry })).flatten()
         });
-        serial.with_context(|| format!("no certificate of its own: {page}"))
+        certificate.with_context(|| format!("no certificate of its own: {page}"))
     }
 
     /// Has the application do something.
@@ -211,10 +238,10 @@ fn prepare(folder: &Path, name: &str, token: &str, root: &str) -> Result<()> {
 }
 
 /// Captures the traffic of a pod, as its init container does.
-fn capture(space: &str, folder: &Path, program: &Path) -> Result<()> {
+fn capture(space: &str, folder: &Path, program: &Path, flags: &[&str]) -> Result<()> {
     let mut capture = within(space, folder);
     capture.arg(program).args(["istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT"]);
-    capture.args(["-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020", "--redirect-dns"]);
+    capture.args(["-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020", "--redirect-dns"]).args(flags);
     let output = capture.output().context("cannot run istio-iptables")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "istio-iptables: {said}{}", String::from_utf8_lossy(&output.stdout));
@@ -229,8 +256,8 @@ fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
         "terminationDrainDuration": "5s",
         "concurrency": 1,
     });
-    let probes = json!({"/app-health/app/readyz": {"httpGet": {"path": "/well", "port": crate::app::PORT}}});
-    let scrape = json!({"scrape": "true", "path": "/metrics", "port": crate::app::PORT.to_string()});
+    let probes = json!({"/app-health/app/readyz": {"httpGet": {"path": "/well", "port": PORT}}});
+    let scrape = json!({"scrape": "true", "path": "/metrics", "port": PORT.to_string()});
     [
         ("POD_NAME", format!("{name}-1")),
         ("POD_NAMESPACE", "shop".to_owned()),
@@ -239,7 +266,7 @@ fn variables(name: &str, ip: Ipv4Addr, envoy: &Path) -> Vec<(String, String)> {
         ("CA_ADDR", "istiod.istio-system.svc:15012".to_owned()),
         ("PILOT_CERT_PROVIDER", "istiod".to_owned()),
         ("TRUST_DOMAIN", "cluster.local".to_owned()),
-        ("SECRET_TTL", "16s".to_owned()),
+        ("IPTABLES_TRACE_LOGGING", "true".to_owned()),
         ("CLOUD_PLATFORM", "none".to_owned()),
         ("PROXY_CONFIG", config.to_string()),
         ("ISTIO_KUBE_APP_PROBERS", probes.to_string()),

@@ -1,8 +1,8 @@
-//! The mesh around the pods: the control plane, its objects, a resolver.
+//! The mesh around the pods: an API server, the control plane on it, the objects, a resolver.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -10,67 +10,87 @@ use hickory_proto::op::{Message, OpCode};
 use hickory_proto::rr::rdata::A;
 use hickory_proto::rr::{RData, Record, RecordType};
 use navarch_testkit::client::{self, Reply};
+use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::navarch::Navarch;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UdpSocket;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::app::PORT;
-use crate::issuer::Issuer;
 use crate::net::Net;
-use crate::pod::{Pod, PodConfig};
+use crate::pod::{PORT, Pod, PodConfig, PodKind};
 
 /// The last parts of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
-/// The last part of the address of the service `web`.
-const SERVICE: u8 = 200;
+/// The address of the service `web`.
+const SERVICE: &str = "10.96.7.7";
+/// How long the control plane may take for anything.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The mesh. Everything ends with it.
 pub(crate) struct World {
     navarch: Option<Navarch>,
-    issuer: Issuer,
+    cluster: Cluster,
+    writer: Writer,
+    /// The root that namespaces are told.
+    root: String,
     net: Net,
     folder: TempDir,
     _resolver: JoinSet<()>,
 }
 
 impl World {
-    /// Starts the control plane.
+    /// Starts the API server, and the control plane on it.
     pub(crate) async fn start() -> Result<Self> {
         let net = Net::new()?;
         let folder = tempfile::tempdir()?;
         // Pods' users walk through it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
-        std::fs::create_dir(folder.path().join("mesh"))?;
         // Where they are built may be nobody else's to read.
         let agent = PathBuf::from(env!("CARGO_BIN_EXE_navarch"));
-        for (from, name) in [(agent, "navarch-agent"), (navarch_testkit::envoy::program(), "envoy")] {
+        let pod = agent.with_file_name("pod");
+        ensure!(pod.exists(), "{} is missing: cargo build -p navarch-testkit --bin pod", pod.display());
+        for (from, name) in [(agent, "navarch-agent"), (pod, "pod"), (navarch_testkit::envoy::program(), "envoy")] {
             // A link to a link would lead to where the pods' users may not go.
             let (from, to) = (std::fs::canonicalize(from)?, folder.path().join(name));
             std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop))?;
         }
         let resolver = resolver(net.address(1)).await?;
-        let mut world = Self { navarch: None, issuer: Issuer::new(), net, folder, _resolver: resolver };
-        world.write_mesh()?;
-        world.allow_open()?;
+        let cluster = Cluster::start().await?;
+        cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))?;
+        let writer = cluster.writer().await?;
+        let mut world = Self { navarch: None, cluster, writer, root: String::new(), net, folder, _resolver: resolver };
+        for object in world.objects() {
+            world.writer.put(&object).await?;
+        }
+        world.allow_open().await?;
         world.start_control_plane().await?;
+        world.root = world.told_root().await?;
         Ok(world)
     }
 
-    /// Starts the control plane on the state that there is.
+    /// Starts the control plane on the API server.
     async fn start_control_plane(&mut self) -> Result<()> {
-        // The environment of a process is set by one that comes before it.
-        let program = self.folder.path().join("navarch");
-        let rule = self.issuer.rule();
-        let script = format!("#!/bin/sh\nJWT_RULE='{rule}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_navarch"));
-        std::fs::write(&program, script)?;
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-        let secure = SocketAddr::from((self.net.address(1), 15012));
-        let state = self.folder.path().join("state");
-        let args = [format!("--secure-grpc-addr={secure}"), format!("--state-dir={}", state.display())];
-        self.navarch = Some(Navarch::start(&program, &self.folder.path().join("mesh"), &args).await?);
+        let secure = format!("--secure-grpc-addr={}", SocketAddr::from((self.net.address(1), 15012)));
+        let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+        let kubeconfig = self.cluster.admin_kubeconfig();
+        let environment = [("POD_NAMESPACE", "istio-system")];
+        self.navarch = Some(Navarch::start_on_kubernetes(program, &kubeconfig, &[&secure], &environment).await?);
         Ok(())
+    }
+
+    /// The root of the mesh, as the control plane tells it to the pods' namespace.
+    async fn told_root(&self) -> Result<String> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = self.writer.get("/api/v1/namespaces/shop/configmaps/istio-ca-root-cert").await;
+            match found.as_ref().map(|object| object["data"]["root-cert.pem"].as_str()) {
+                Ok(Some(root)) => return Ok(root.to_owned()),
+                Ok(None) | Err(_) => ensure!(Instant::now() < end, "no namespace is told the root: {found:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// Ends the control plane, and starts it again after a while.
@@ -80,18 +100,8 @@ impl World {
         self.start_control_plane().await
     }
 
-    /// A pod with a sidecar.
-    pub(crate) async fn sidecar(&mut self, name: &str) -> Result<Pod> {
-        self.pod(name, "sidecar")
-    }
-
-    /// The gateway.
-    pub(crate) async fn gateway(&mut self) -> Result<Pod> {
-        self.pod("gateway", "router")
-    }
-
-    /// A pod.
-    fn pod(&mut self, name: &str, kind: &str) -> Result<Pod> {
+    /// Starts a pod of the mesh.
+    pub(crate) async fn pod(&mut self, name: &str, kind: PodKind) -> Result<Pod> {
         let last = PODS.iter().find(|(pod, _)| *pod == name).context("a pod of the mesh")?.1;
         let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
         let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
@@ -99,7 +109,6 @@ impl World {
         let folder: PathBuf = self.folder.path().join(name);
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
-        let subject = format!("system:serviceaccount:shop:{name}");
         Pod::start(PodConfig {
             space,
             name,
@@ -107,9 +116,19 @@ impl World {
             ip: self.net.address(last),
             folder,
             programs: self.folder.path(),
-            token: self.issuer.token(json!({"sub": subject})),
-            root: std::fs::read_to_string(self.folder.path().join("state/ca-cert.pem"))?,
+            token: self.token(name).await?,
+            root: self.root.clone(),
         })
+    }
+
+    /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the CA, bound to the pod.
+    async fn token(&self, name: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/shop/serviceaccounts/{name}/token");
+        let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": format!("{name}-1")});
+        let spec = json!({"audiences": ["istio-ca"], "expirationSeconds": 3600, "boundObjectRef": bound});
+        let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
+        let answer = self.cluster.call("POST", &path, "application/json", &ask).await?;
+        Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
     }
 
     /// A request from outside of the mesh.
@@ -117,68 +136,105 @@ impl World {
         client::get(SocketAddr::new(IpAddr::V4(ip), port), "shop.example", path, &[]).await
     }
 
+    /// What the control plane has printed.
+    pub(crate) fn output(&self) -> String {
+        self.navarch.as_ref().map(Navarch::output).unwrap_or_default()
+    }
+
     /// Lets everybody ask `web` for `/open`.
-    pub(crate) fn allow_open(&self) -> Result<()> {
-        self.write_policy("/open")
+    pub(crate) async fn allow_open(&self) -> Result<()> {
+        self.write_policy("/open").await
     }
 
     /// Lets nobody ask for it.
-    pub(crate) fn forbid_open(&self) -> Result<()> {
-        self.write_policy("/closed")
+    pub(crate) async fn forbid_open(&self) -> Result<()> {
+        self.write_policy("/closed").await
     }
 
     /// The policy of `web`.
-    fn write_policy(&self, open: &str) -> Result<()> {
-        let policy = format!(
-            "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\n\
-             metadata: {{name: web, namespace: shop}}\nspec:\n  selector: {{matchLabels: {{app: web}}}}\n  rules:\n\
-             \x20 - to: [{{operation: {{paths: [\"{open}\"]}}}}]\n\
-             \x20 - from: [{{source: {{principals: [cluster.local/ns/shop/sa/gateway]}}}}]\n"
-        );
-        let new = self.folder.path().join("policy.new");
-        std::fs::write(&new, policy)?;
-        Ok(std::fs::rename(new, self.folder.path().join("mesh/policy.yaml"))?)
+    async fn write_policy(&self, open: &str) -> Result<()> {
+        let rules = json!([
+            {"to": [{"operation": {"paths": [open]}}]},
+            {"from": [{"source": {"principals": ["cluster.local/ns/shop/sa/gateway"]}}]},
+        ]);
+        let spec = json!({"selector": {"matchLabels": {"app": "web"}}, "rules": rules});
+        self.writer.put(&object("security.istio.io/v1", "AuthorizationPolicy", "shop", "web", "spec", spec)).await
     }
 
     /// The objects that do not change.
-    fn write_mesh(&self) -> Result<()> {
-        let mut mesh = String::from(
-            "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
-             apiVersion: security.istio.io/v1\nkind: PeerAuthentication\n\
-             metadata: {name: default, namespace: istio-system}\nspec: {mtls: {mode: STRICT}}\n---\n\
-             apiVersion: networking.istio.io/v1\nkind: DestinationRule\nmetadata: {name: web, namespace: shop}\n\
-             spec: {host: web.shop.svc.cluster.local, trafficPolicy: {connectionPool: {http: \
-             {maxRequestsPerConnection: 3}}}}\n",
-        );
+    fn objects(&self) -> Vec<Value> {
+        let mut all = vec![
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}}),
+            json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}),
+            object(
+                "security.istio.io/v1",
+                "PeerAuthentication",
+                "istio-system",
+                "default",
+                "spec",
+                json!({"mtls": {"mode": "STRICT"}}),
+            ),
+        ];
         for (name, last) in PODS {
             let ip = self.net.address(last);
-            mesh.push_str(&format!(
-                "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}-1, namespace: shop, labels: {{app: {name}, \
-                 security.istio.io/tlsMode: istio}}}}\n\
-                 spec: {{serviceAccountName: {name}, nodeName: here, containers: [{{name: app, image: app}}]}}\n\
-                 status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], \
-                 conditions: [{{type: Ready, status: \"True\"}}]}}\n"
-            ));
+            all.push(
+                json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "shop"}}),
+            );
+            all.push(json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": format!("{name}-1"), "namespace": "shop",
+                             "labels": {"app": name, "security.istio.io/tlsMode": "istio"}},
+                "spec": {"serviceAccountName": name, "nodeName": "here", "containers": [{"name": "app", "image": "app"}]},
+                "status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}],
+                           "conditions": [{"type": "Ready", "status": "True"}]},
+            }));
         }
-        let (service, web) = (self.net.address(SERVICE), self.net.address(PODS[1].1));
-        mesh.push_str(&format!(
-            "---\napiVersion: v1\nkind: Service\nmetadata: {{name: web, namespace: shop}}\n\
-             spec: {{clusterIP: {service}, clusterIPs: [{service}], selector: {{app: web}}, \
-             ports: [{{name: http, port: {PORT}, targetPort: {PORT}}}]}}\n\
-             ---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
-             metadata: {{name: web-1, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}\n\
-             addressType: IPv4\nports: [{{name: http, port: {PORT}, protocol: TCP}}]\n\
-             endpoints: [{{addresses: [{web}], conditions: {{ready: true}}, \
-             targetRef: {{kind: Pod, name: web-1, namespace: shop}}}}]\n\
-             ---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {{name: door, namespace: shop}}\n\
-             spec: {{selector: {{app: gateway}}, servers: [{{port: {{number: {PORT}, name: http, protocol: HTTP}}, \
-             hosts: [shop.example]}}]}}\n\
-             ---\napiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: door, namespace: shop}}\n\
-             spec: {{hosts: [shop.example], gateways: [door], http: [{{route: [{{destination: \
-             {{host: web.shop.svc.cluster.local, port: {{number: {PORT}}}}}}}]}}]}}\n"
-        ));
-        Ok(std::fs::write(self.folder.path().join("mesh/mesh.yaml"), mesh)?)
+        let networking = |kind, name, spec| object("networking.istio.io/v1", kind, "shop", name, "spec", spec);
+        let (web, host) = (self.net.address(PODS[1].1), "web.shop.svc.cluster.local");
+        all.extend([
+            object(
+                "v1",
+                "Service",
+                "shop",
+                "web",
+                "spec",
+                json!({"clusterIP": SERVICE, "clusterIPs": [SERVICE],
+                "selector": {"app": "web"}, "ports": [{"name": "http", "port": PORT, "targetPort": PORT}]}),
+            ),
+            json!({
+                "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+                "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+                "addressType": "IPv4", "ports": [{"name": "http", "port": PORT, "protocol": "TCP"}],
+                "endpoints": [{"addresses": [web], "conditions": {"ready": true},
+                               "targetRef": {"kind": "Pod", "name": "web-1", "namespace": "shop"}}],
+            }),
+            // Connections are made anew all the time, each with the certificate of the moment.
+            networking(
+                "DestinationRule",
+                "web",
+                json!({"host": host,
+                "trafficPolicy": {"connectionPool": {"http": {"maxRequestsPerConnection": 3}}}}),
+            ),
+            networking(
+                "Gateway",
+                "door",
+                json!({"selector": {"app": "gateway"}, "servers": [
+                {"port": {"number": PORT, "name": "http", "protocol": "HTTP"}, "hosts": ["shop.example"]}]}),
+            ),
+            networking(
+                "VirtualService",
+                "door",
+                json!({"hosts": ["shop.example"], "gateways": ["door"], "http": [
+                {"route": [{"destination": {"host": host, "port": {"number": PORT}}}]}]}),
+            ),
+        ]);
+        all
     }
+}
+
+/// An object in a namespace.
+fn object(version: &str, kind: &str, namespace: &str, name: &str, field: &str, value: Value) -> Value {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": namespace}, field: value})
 }
 
 /// The resolver of the world outside: it knows one name.

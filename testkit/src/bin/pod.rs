@@ -1,0 +1,139 @@
+//! The application of a pod in tests: it serves HTTP on a port, and does what it is told on a Unix socket.
+//!
+//! `pod NAME PORT SOCKET`: answers on the port with the name, the path and the certificate that the caller had; on the socket
+//! takes one order a line as JSON, and gives one answer a line: `{"op": "resolve", "name": …}`, `{"op": "get", "host": …,
+//! "path": …}`, `many` with a `count` at once, `load` one after the other for `millis`.
+
+#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use axum::Router;
+use axum::extract::Request;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// How many failures of many requests are told.
+const TOLD: usize = 5;
+/// The pause between the requests of a load.
+const PAUSE: Duration = Duration::from_millis(10);
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 1)]
+async fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [name, port, socket] = arguments.as_slice() else { bail!("usage: pod NAME PORT SOCKET") };
+    let (name, port): (String, u16) = (name.clone(), port.parse().context("PORT is no port")?);
+    let listener = TcpListener::bind(("0.0.0.0", port)).await?;
+    let orders = UnixListener::bind(socket)?;
+    let app = Router::new().fallback(move |request: Request| answer(name.clone(), request));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { axum::serve(listener, app).await });
+    loop {
+        let (stream, _) = orders.accept().await?;
+        tasks.spawn(serve(stream, port));
+    }
+}
+
+/// Does what comes over one connection until it ends.
+async fn serve(stream: UnixStream, port: u16) -> std::io::Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut lines = BufReader::new(reader).lines();
+    while let Some(line) = lines.next_line().await? {
+        let order = serde_json::from_str(&line).unwrap_or(Value::Null);
+        let answer = obey(&order, port).await.unwrap_or_else(|error| json!({"error": format!("{error:#}")}));
+        writer.write_all(format!("{answer}\n").as_bytes()).await?;
+    }
+    Ok(())
+}
+
+/// Says who it is and who asks.
+async fn answer(name: String, request: Request) -> String {
+    if request.uri().path() == "/metrics" {
+        return "# TYPE app_requests counter\napp_requests 1\n".to_owned();
+    }
+    let wait = request.uri().query().and_then(|query| query.strip_prefix("wait=")).and_then(|text| text.parse().ok());
+    if let Some(wait) = wait {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+    }
+    let caller = request.headers().get("x-forwarded-client-cert").and_then(|value| value.to_str().ok());
+    format!("{name} {} {}", request.uri().path(), caller.unwrap_or_default())
+}
+
+/// Does what it is told; pods ask each other on the same port.
+async fn obey(order: &Value, port: u16) -> Result<Value> {
+    let text = |key: &str| order[key].as_str().with_context(|| format!("no {key}"));
+    match text("op")? {
+        "resolve" => {
+            let found = tokio::net::lookup_host((text("name")?, 80)).await?;
+            Ok(json!({"addresses": found.map(|address| address.ip().to_string()).collect::<Vec<_>>()}))
+        }
+        "get" => get(text("host")?, port, text("path")?).await,
+        "many" => {
+            let (host, path) = (text("host")?.to_owned(), text("path")?.to_owned());
+            let mut all = JoinSet::new();
+            for _ in 0..order["count"].as_u64().unwrap_or(1) {
+                let (host, path) = (host.clone(), path.clone());
+                all.spawn(async move { get(&host, port, &path).await });
+            }
+            let mut tally = Tally::default();
+            all.join_all().await.into_iter().for_each(|outcome| tally.count(outcome));
+            Ok(tally.told())
+        }
+        "load" => {
+            let end = Instant::now() + Duration::from_millis(order["millis"].as_u64().unwrap_or(0));
+            let mut tally = Tally::default();
+            while Instant::now() < end {
+                tally.count(get(text("host")?, port, text("path")?).await);
+                tokio::time::sleep(PAUSE).await;
+            }
+            Ok(tally.told())
+        }
+        other => bail!("{other} is no order"),
+    }
+}
+
+/// How many requests went well, and what became of the first of the others.
+#[derive(Default)]
+struct Tally {
+    /// Those that were answered with 200.
+    ok: u64,
+    /// Those that were not.
+    failed: u64,
+    /// What became of them.
+    told: Vec<Value>,
+}
+
+impl Tally {
+    /// Counts one.
+    fn count(&mut self, outcome: Result<Value>) {
+        let failure = match outcome {
+            Ok(answer) if answer["status"] == 200 => {
+                self.ok += 1;
+                return;
+            }
+            Ok(answer) => answer,
+            Err(error) => json!(format!("{error:#}")),
+        };
+        self.failed += 1;
+        if self.told.len() < TOLD {
+            self.told.push(json!({"after": self.ok, "was": failure}));
+        }
+    }
+
+    /// As JSON.
+    fn told(self) -> Value {
+        json!({"ok": self.ok, "failed": self.failed, "failures": self.told})
+    }
+}
+
+/// Gets a page of another pod.
+async fn get(host: &str, port: u16, path: &str) -> Result<Value> {
+    let address: SocketAddr = tokio::net::lookup_host((host, port)).await?.next().context("no address")?;
+    let reply = navarch_testkit::client::get(address, &format!("{host}:{port}"), path, &[]).await?;
+    Ok(json!({"status": reply.status.as_u16(), "body": reply.body}))
+}
