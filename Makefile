@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo cluster crds bench bench-engine bench-kubernetes tools
+.PHONY: test fmt lint unit doc demo cluster crds bench bench-agent bench-engine bench-kubernetes tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -60,6 +60,11 @@ bench-engine:
 bench: tools
 	$(CARGO) build $(LOCKED) --release --workspace --bins
 	scripts/bench $(or $(CARGO_TARGET_DIR),target)/release
+
+# The memory of the agent, idle and with 1,000 clusters passing through.
+bench-agent: tools
+	$(CARGO) build $(LOCKED) --release --workspace --bins
+	scripts/bench-agent $(or $(CARGO_TARGET_DIR),target)/release
 
 # What reading a large cluster costs: a real API server with 5,000 services, and with ten times as many.
 bench-kubernetes: tools

@@ -6,12 +6,23 @@ use crate::agent::command::ProxyCommand;
 use crate::agent::run::{self, Surroundings};
 use crate::agent::variables::Variables;
 
+/// The most threads for what blocks.
+const BLOCKING: usize = 8;
+/// Their stacks.
+const STACK: usize = 1 << 20;
+
 /// Runs until Envoy has ended or the agent is told to end.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
     let command = ProxyCommand::read(arguments, variables)?;
     super::start_log(&command.log_output_level, command.settings.log_json)?;
     // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    // Files and names of hosts are looked up on a few more, which end when there is nothing to do.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING)
+        .thread_stack_size(STACK)
+        .build()
+        .context("no runtime")?;
     #[expect(clippy::disallowed_methods, reason = "this is where the clock is handed out")]
     let clock = std::time::SystemTime::now;
     let launcher = launcher().context("the agent's own program cannot be found")?;
