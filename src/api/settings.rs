@@ -45,6 +45,17 @@ pub struct Settings {
     pub enhanced_destination_rule_merge: bool,
     /// `PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES`: sidecars balance over headless services. Default false.
     pub eds_for_headless: bool,
+    /// `PILOT_UNIFIED_SIDECAR_SCOPE`: of services of one host, sidecars take a Kubernetes Service first, and Gateway API routes
+    /// of their own namespace. Default true.
+    pub unified_sidecar_scope: bool,
+    /// `PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE`: a destination's host that several namespaces have means a Kubernetes Service
+    /// or the oldest, not the alphabetically first. Default true.
+    pub sidecar_best_namespace: bool,
+    /// `PILOT_ENABLE_QUIC_LISTENERS`: HTTPS servers of Gateways are served over QUIC as well, where a service of the gateway has
+    /// the port for UDP, too. Default false.
+    pub quic_listeners: bool,
+    /// `COMPLIANCE_POLICY`: what TLS is held to. Default nothing.
+    pub compliance: CompliancePolicy,
     /// `ENABLE_LOCALITY_WEIGHTED_LB_CONFIG`: every cluster balances by locality weights. Default false.
     pub locality_weighted_lb: bool,
     /// `PILOT_ENABLE_REDIS_FILTER`: Redis ports get Redis clusters and filters. Default false.
@@ -162,6 +173,20 @@ pub enum SecretReaders {
     Reviewed,
 }
 
+/// A rule book that TLS is held to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompliancePolicy {
+    /// None.
+    #[default]
+    None,
+    /// `fips-140-2`.
+    Fips140v2,
+    /// `fips-140-3`.
+    Fips140v3,
+    /// `pqc`: keys that quantum computers cannot find.
+    PostQuantum,
+}
+
 /// Who fetches the keys of token issuers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyFetching {
@@ -216,6 +241,10 @@ impl Default for Settings {
             draining_label: "istio.io/draining".to_owned(),
             enhanced_destination_rule_merge: true,
             eds_for_headless: false,
+            unified_sidecar_scope: true,
+            sidecar_best_namespace: true,
+            quic_listeners: false,
+            compliance: CompliancePolicy::default(),
             locality_weighted_lb: false,
             redis_filter: false,
             telemetry_label: true,

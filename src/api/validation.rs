@@ -31,6 +31,7 @@ mod peer_authentication;
 mod port_protocol;
 mod proxy_config;
 mod re2;
+mod re2_size;
 mod request_authentication;
 mod scope;
 mod server_tls;
@@ -53,6 +54,7 @@ pub use self::mesh_config::{validate_mesh_config, validate_proxy_config};
 pub use self::mesh_networks::validate_mesh_networks;
 pub use self::server_tls::is_cipher_suite;
 pub use cel::check as check_cel;
+pub use re2_size::MAX_REGEX_PROGRAM;
 
 use self::path::Path;
 use super::any_object::AnyObject;
@@ -123,6 +125,18 @@ impl From<Problem> for FieldError {
     fn from(problem: Problem) -> Self {
         Self::new(problem.field, problem.message)
     }
+}
+
+/// Checks an expression for Envoy's engine; gives about how many steps its program has.
+///
+/// # Errors
+/// With what is wrong.
+pub fn check_regex(expression: &str) -> Result<usize, String> {
+    // Envoy knows one escape that the API's own checks do not.
+    if !expression.contains("\\C") {
+        re2::check(expression).map_err(|fault| fault.to_string())?;
+    }
+    Ok(re2_size::program_size(expression))
 }
 
 /// A spec that can tell whether it is valid.

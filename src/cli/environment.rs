@@ -2,7 +2,7 @@
 
 use crate::api::duration::Duration;
 use crate::api::names::{ClusterId, Namespace};
-use crate::api::settings::{KeyFetching, Settings};
+use crate::api::settings::{CompliancePolicy, KeyFetching, Settings};
 
 /// A variable with a value that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +127,17 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
 fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", &mut settings.enhanced_destination_rule_merge)?;
     read.flag("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", &mut settings.eds_for_headless)?;
+    read.flag("PILOT_UNIFIED_SIDECAR_SCOPE", &mut settings.unified_sidecar_scope)?;
+    read.flag("PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE", &mut settings.sidecar_best_namespace)?;
+    // What is none of them is none, as istiod has it.
+    read.set("COMPLIANCE_POLICY", &mut settings.compliance, "policy", |text| {
+        Some(match text {
+            "fips-140-2" => CompliancePolicy::Fips140v2,
+            "fips-140-3" => CompliancePolicy::Fips140v3,
+            "pqc" => CompliancePolicy::PostQuantum,
+            _ => CompliancePolicy::None,
+        })
+    })?;
     read.flag("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG", &mut settings.locality_weighted_lb)?;
     read.flag("PILOT_ENABLE_TELEMETRY_LABEL", &mut settings.telemetry_label)?;
     read.flag("PILOT_ENDPOINT_TELEMETRY_LABEL", &mut settings.endpoint_telemetry_label)?;
@@ -181,6 +192,7 @@ fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Vari
 
 /// What concerns gateways.
 fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    read.flag("PILOT_ENABLE_QUIC_LISTENERS", &mut settings.quic_listeners)?;
     read.flag("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", &mut settings.scope_gateway_to_namespace)?;
     read.flag("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", &mut settings.filter_gateway_clusters)?;
     read.flag("PILOT_ENABLE_STRICT_GATEWAY_MERGING", &mut settings.strict_gateway_merging)?;

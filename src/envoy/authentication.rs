@@ -8,6 +8,7 @@
 mod keys;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use navarch_proto::envoy::config::route::v3::{RouteMatch, route_match};
 use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::NormalizePayload;
@@ -22,6 +23,8 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use super::filters::http::filter;
 use super::policy;
 use crate::api::istio::{JwtRule, RequestAuthentication};
+use crate::api::object::Object;
+use crate::api::settings::KeyFetching;
 use crate::push::proxy::ProxyKind;
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -43,9 +46,7 @@ impl Query for AuthenticationOfProxy {
     type Value = Option<HttpFilter>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut namespaces = policy::namespaces::<RequestAuthentication>(view);
-        namespaces.reverse();
-        let policies = policy::attached_in::<RequestAuthentication>(view, &namespaces);
+        let policies = policies(view);
         let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.spec.jwt_rules).collect();
         if rules.is_empty() {
             return None;
@@ -53,6 +54,23 @@ impl Query for AuthenticationOfProxy {
         rules.sort_by(|a, b| a.issuer.cmp(&b.issuer));
         Some(filter(FILTER, &authentication(view, &rules)))
     }
+}
+
+/// The policies that hold for the proxy.
+fn policies(view: &View<'_>) -> Vec<Arc<Object<RequestAuthentication>>> {
+    let mut namespaces = policy::namespaces::<RequestAuthentication>(view);
+    namespaces.reverse();
+    policy::attached_in::<RequestAuthentication>(view, &namespaces)
+}
+
+/// The hosts that the proxy may fetch keys from; none where it fetches none itself.
+pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
+    if view.mesh().settings.key_fetching == KeyFetching::ControlPlane {
+        return Vec::new();
+    }
+    let policies = policies(view);
+    let rules = policies.iter().flat_map(|policy| &policy.spec.jwt_rules);
+    rules.filter_map(|rule| keys::host(&rule.jwks_uri)).collect()
 }
 
 /// What Envoy validates.

@@ -1,13 +1,17 @@
 //! What Envoy demands of its messages' fields, as its `.proto` files declare it (`validate.rules`).
 //!
 //! Envoy checks these on all that it is sent and refuses a whole resource for one field. Checked here, the one thing that is
-//! wrong can be left out, and its author told. What only Envoy's code knows is not checked.
+//! wrong can be left out, and its author told. Of what only Envoy's code knows, scripts and regular expressions are checked.
 
+mod code;
+mod lua;
 mod scalar;
 
 use std::borrow::Cow;
 
 use navarch_proto::prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
+
+pub use code::check_script;
 
 use crate::api::envoy_json::codec;
 use crate::api::field_error::FieldError;
@@ -60,6 +64,7 @@ fn check_message(message: &DynamicMessage, depth: usize) -> Result<(), FieldErro
             return fault(format!("none of the choices of {} is set", oneof.name()));
         }
     }
+    code::check(message)?;
     for field in descriptor.fields() {
         let rules = rules_of(&field);
         check_field(message, &field, rules.as_ref(), depth).map_err(|error| error.under(field.name()))?;

@@ -6,6 +6,7 @@
 
 pub mod access_log;
 pub mod class;
+pub mod compliance;
 pub mod connection_settings;
 pub mod downstream_tls;
 pub mod dynamic_forward_proxy;

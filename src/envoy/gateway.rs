@@ -44,6 +44,17 @@ struct ServingGateways;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RoutesBySni;
 
+/// The servers of one address and port that are served over QUIC as well.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct QuicServersAt(BoundPort);
+
+/// Whether a route configuration is served over QUIC as well.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AdvertisesHttp3 {
+    /// The name of the route configuration.
+    name: String,
+}
+
 /// The servers behind a route configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ServersOfRoutes {
@@ -74,6 +85,16 @@ pub(super) fn servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup
     view.get(&ServersAt(at.clone()))
 }
 
+/// The servers of an address and port that are served over QUIC as well, by protocol.
+pub(super) fn quic_servers_at(view: &View<'_>, at: &BoundPort) -> Arc<Vec<ServerGroup>> {
+    view.get(&QuicServersAt(at.clone()))
+}
+
+/// Whether clients are told that the routes of this name are served over QUIC as well.
+pub(super) fn advertises_http3(view: &View<'_>, routes: &str) -> bool {
+    view.mesh().settings.quic_listeners && *view.get(&AdvertisesHttp3 { name: routes.to_owned() })
+}
+
 /// The servers behind a route configuration, in order; none if no listener names it.
 pub(super) fn servers_of_routes(view: &View<'_>, name: &str) -> Arc<Vec<Arc<PlannedServer>>> {
     view.get(&ServersOfRoutes { name: name.to_owned() })
@@ -98,10 +119,7 @@ impl Query for ServingGateways {
     type Value = Vec<Arc<str>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let plan = view.get(&MergedGateways);
-        let of_groups = plan.groups.iter().flat_map(|group| &group.servers);
-        let servers = of_groups.chain(plan.routes.values().flatten());
-        let mut names: Vec<Arc<str>> = servers.map(|server| server.gateway_name.clone()).collect();
+        let mut names = view.get(&MergedGateways).gateways.clone();
         names.sort_unstable();
         names.dedup();
         names
@@ -153,6 +171,25 @@ impl Query for ServersAt {
         let plan = view.get(&MergedGateways);
         let at = &self.0;
         plan.groups.iter().filter(|group| group.key.port == at.port && group.key.bind == at.bind).cloned().collect()
+    }
+}
+
+impl Query for QuicServersAt {
+    type Value = Vec<ServerGroup>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let plan = view.get(&MergedGateways);
+        let at = &self.0;
+        plan.quic.iter().filter(|group| group.key.port == at.port && group.key.bind == at.bind).cloned().collect()
+    }
+}
+
+impl Query for AdvertisesHttp3 {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let plan = view.get(&MergedGateways);
+        plan.quic.iter().flat_map(|group| &group.servers).any(|server| server.route_name == self.name)
     }
 }
 

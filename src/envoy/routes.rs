@@ -33,6 +33,7 @@ mod mirror;
 mod patched;
 mod port_services;
 mod redirect;
+mod regex_size;
 mod retry;
 mod rewrite;
 mod settings;

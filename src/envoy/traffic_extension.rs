@@ -16,7 +16,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use super::build::ads_source;
 use super::filters::class::ListenerClass;
 use super::filters::http::packed_filter;
-use super::policy;
+use super::{constraints, policy};
 use crate::api::istio::{
     ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector, WasmConfig, WasmPlugin,
     WorkloadMode,
@@ -92,7 +92,16 @@ impl Query for ExtensionsOfProxy {
         let plugins = policy::attached_in::<WasmPlugin>(view, &plugins);
         let extensions = policy::attached_in::<TrafficExtension>(view, &extensions);
         found.extend(plugins.iter().map(|plugin| (&plugin.meta, of_plugin(plugin))));
-        found.extend(extensions.iter().filter_map(|object| Some((&object.meta, of_extension(object)?))));
+        found.extend(extensions.iter().filter_map(|object| {
+            let extension = of_extension(object)?;
+            if let Program::Lua(script) = &extension.program
+                && let Err(fault) = constraints::check_script(script)
+            {
+                view.remark(format!("TrafficExtension {}: spec.lua is left out: {fault}", object.meta.key()));
+                return None;
+            }
+            Some((&object.meta, extension))
+        }));
         let root = policy::root_namespace(view);
         found.sort_by(|(a, one), (b, other)| {
             let key = |meta: &ObjectMeta| (meta.namespace == root, meta.created);

@@ -162,15 +162,15 @@ fn operator<'a>(
 
 /// The bounds of a counted repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Bounds {
+pub(super) struct Bounds {
     /// The lower bound; numbers that do not fit are the greatest there is.
-    least: u32,
+    pub(super) least: u32,
     /// The upper bound; `None` without one.
-    most: Option<u32>,
+    pub(super) most: Option<u32>,
 }
 
 /// Reads `{n}`, `{n,}` or `{n,m}`; `None` when the brace is a mere character.
-fn counted_repeat(text: &str) -> Option<(Bounds, &str)> {
+pub(super) fn counted_repeat(text: &str) -> Option<(Bounds, &str)> {
     let (least, rest) = number(text.strip_prefix('{')?)?;
     if let Some(rest) = rest.strip_prefix('}') {
         return Some((Bounds { least, most: Some(least) }, rest));
@@ -194,7 +194,7 @@ fn number(text: &str) -> Option<(u32, &str)> {
 }
 
 /// Reads `(?…`: whether it opens a group, and what follows.
-fn flags(text: &str) -> Result<(bool, &str), Fault> {
+pub(super) fn flags(text: &str) -> Result<(bool, &str), Fault> {
     let inner = text.strip_prefix("(?").unwrap_or(text);
     let named = inner.strip_prefix("P<").or_else(|| inner.strip_prefix('<'));
     if let Some(named) = named.filter(|named| !named.is_empty()) {
@@ -222,7 +222,7 @@ fn flags(text: &str) -> Result<(bool, &str), Fault> {
 }
 
 /// Reads an escape outside a class: whether it leaves a piece that can be repeated, and what follows.
-fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
+pub(super) fn outside_escape(text: &str) -> Result<(bool, &str), Fault> {
     let inner = text.strip_prefix('\\').unwrap_or(text);
     match inner.chars().next() {
         Some(kind @ ('A' | 'b' | 'B' | 'z')) => Ok((true, after(inner, kind))),
@@ -322,7 +322,7 @@ const POSIX_CLASSES: [&str; 14] = [
 ];
 
 /// Reads a class in brackets and returns what follows it.
-fn class(text: &str) -> Result<&str, Fault> {
+pub(super) fn class(text: &str) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('[').unwrap_or(text);
     rest = rest.strip_prefix('^').unwrap_or(rest);
     let mut first = true;

@@ -47,6 +47,11 @@ pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     }
 }
 
+/// The host of an address that keys are fetched from.
+pub(super) fn host(uri: &str) -> Option<String> {
+    Address::of(uri).map(|address| address.host)
+}
+
 /// Keys that are given in the rule, or were fetched for it.
 fn local(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
     let fetched = |source: KeySource| view.keys(&source).map(|keys| keys.to_string());

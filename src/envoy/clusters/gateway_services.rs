@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::mesh::ExtensionProvider;
 use crate::api::names::{Hostname, Namespace};
 use crate::envoy::patches::referenced_services;
-use crate::envoy::{gateway, scope, virtual_service};
+use crate::envoy::{authentication, gateway, scope, virtual_service};
 use crate::push::proxy::ProxyKind;
 use crate::push::query::Query;
 use crate::push::view::View;
@@ -73,6 +73,7 @@ impl Query for WantedByGateway {
         for service in referenced_services(view).iter() {
             wanted.add(service);
         }
+        wanted.hosts.extend(authentication::key_hosts(view).into_iter().map(Hostname::new));
         for gateway in gateway::serving_gateways(view).iter() {
             // Where gateways are kept to their namespace, so are routes that name the namespaces of their clients.
             let own = gateway.split_once('/').map(|(namespace, _)| Namespace::new(namespace));

@@ -150,6 +150,9 @@ fn default_endpoint(view: &View<'_>, text: &str) -> Option<Destination> {
     }
     let (host, port) = text.rsplit_once(':')?;
     let port = port.parse().ok()?;
+    if host.contains(':') && !host.starts_with('[') {
+        return None;
+    }
     let families = view.proxy().families();
     let own = |v4: bool| view.proxy().ips().iter().find(|ip| ip.is_ipv4() == v4).map(ToString::to_string);
     let address = match host {

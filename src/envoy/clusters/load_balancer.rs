@@ -117,9 +117,12 @@ pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
     if size > MAX_RING_SIZE {
         return Some(format!("minimumRingSize {size} is left out: the largest that Envoy takes is {MAX_RING_SIZE}"));
     }
-    let named =
-        [("httpHeaderName", &hash.http_header_name), ("httpQueryParameterName", &hash.http_query_parameter_name)];
-    let empty = named.into_iter().find(|(_, name)| name.as_deref() == Some(""));
+    let named = [
+        ("httpHeaderName", hash.http_header_name.as_deref()),
+        ("httpCookie.name", hash.http_cookie.as_ref().map(|cookie| cookie.name.as_str())),
+        ("httpQueryParameterName", hash.http_query_parameter_name.as_deref()),
+    ];
+    let empty = named.into_iter().find(|(_, name)| *name == Some(""));
     empty.map(|(field, _)| format!("{field} is left out: it is empty"))
 }
 

@@ -10,6 +10,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
 use super::draft::{Discovery, Draft};
 use crate::api::istio::{ClientTlsMode, ClientTlsSettings};
 use crate::api::mesh::TlsConfig;
+use crate::envoy::filters::compliance;
 use crate::envoy::filters::downstream_tls::{mesh_ciphers, mesh_curves};
 use crate::envoy::sds;
 use crate::push::proxy::ProxyKind;
@@ -46,6 +47,20 @@ pub(super) fn build(
         // The rule would hand the secret to every client, and those that may not read it would never start.
         return None;
     }
+    let mut context = of_mode(view, draft, settings, client)?;
+    if let Some(common) = &mut context.common_tls_context {
+        compliance::enforce(view.mesh().settings.compliance, common);
+    }
+    Some(context)
+}
+
+/// What a mode asks for.
+fn of_mode(
+    view: &View<'_>,
+    draft: &mut Draft,
+    settings: &ClientTlsSettings,
+    client: Client<'_>,
+) -> Option<UpstreamTlsContext> {
     match settings.mode {
         ClientTlsMode::Disable => None,
         ClientTlsMode::IstioMutual => Some(istio_mutual(view, draft, settings)),

@@ -31,6 +31,9 @@ pub(super) struct GatewayIndex {
     scale: u32,
 }
 
+/// The order of gateways among endpoints. Those of two clusters may share an address.
+type GatewayKey = (Arc<str>, u16, NetworkGateway);
+
 /// What of the proxy decides how it reaches other networks.
 struct Client {
     /// Its network, empty if unknown.
@@ -117,7 +120,7 @@ pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, groups: &mut [Group])
         sidecar: view.proxy().kind() == ProxyKind::Sidecar,
     };
     for group in groups {
-        let mut shares: BTreeMap<(Arc<str>, u16), (NetworkGateway, u32)> = BTreeMap::new();
+        let mut shares: BTreeMap<GatewayKey, (NetworkGateway, u32)> = BTreeMap::new();
         let members = std::mem::take(&mut group.members);
         for member in members {
             if let Some(member) = keep_or_replace(member, index, &client, &mut shares) {
@@ -134,7 +137,7 @@ fn keep_or_replace(
     mut member: Member,
     index: &GatewayIndex,
     client: &Client,
-    shares: &mut BTreeMap<(Arc<str>, u16), (NetworkGateway, u32)>,
+    shares: &mut BTreeMap<GatewayKey, (NetworkGateway, u32)>,
 ) -> Option<Member> {
     let Behind::Workload(workload) = &member.behind else { return Some(member) };
     let Workload { network, cluster, .. } = &**workload;
@@ -151,7 +154,7 @@ fn keep_or_replace(
     if wire::speaks_mtls(&member.wire) {
         let part = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX).max(1);
         for gateway in reachable {
-            let key = (gateway.address.clone(), gateway.port);
+            let key = (gateway.address.clone(), gateway.port, gateway.clone());
             let (_, sum) = shares.entry(key).or_insert_with(|| (gateway.clone(), 0));
             *sum = sum.saturating_add(part);
         }

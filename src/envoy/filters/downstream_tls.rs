@@ -2,6 +2,7 @@
 
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::core::v3::{DataSource, TransportSocket, data_source, transport_socket};
+use navarch_proto::envoy::extensions::transport_sockets::quic::v3::QuicDownstreamTransport;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::certificate_validation_context::TrustChainVerification;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol as Version;
@@ -10,7 +11,7 @@ use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
 };
 use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
 
-use super::provider;
+use super::{compliance, provider};
 use crate::api::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
 use crate::api::mesh::{MeshConfig, TlsProtocol as MeshTlsProtocol};
 use crate::api::validation::is_cipher_suite;
@@ -90,6 +91,7 @@ impl Query for MeshTlsOf {
         let trusted = if view.mesh().settings.skip_validate_trust_domain { Vec::new() } else { trust_domains(mesh) };
         let prefixes: Vec<StringMatcher> = trusted.iter().map(|domain| starts_with(domain)).collect();
         common.validation_context_type = Some(sds::trust(matching(prefixes), files.roots(own_server)));
+        compliance::enforce(view.mesh().settings.compliance, &mut common);
         DownstreamTlsContext {
             common_tls_context: Some(common),
             require_client_certificate: Some(true),
@@ -124,6 +126,7 @@ pub fn of_server(view: &View<'_>, settings: &ServerTlsSettings, payload: Payload
     if matches!(settings.mode, ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual) {
         apply_limits(&view.mesh().config, settings, &mut common);
     }
+    compliance::enforce(view.mesh().settings.compliance, &mut common);
     DownstreamTlsContext {
         common_tls_context: Some(common),
         require_client_certificate: Some(requires_client),
@@ -137,6 +140,16 @@ pub fn transport_socket(context: &DownstreamTlsContext) -> TransportSocket {
     TransportSocket {
         name: "envoy.transport_sockets.tls".to_owned(),
         config_type: Some(transport_socket::ConfigType::TypedConfig(pack(context))),
+    }
+}
+
+/// The transport socket of QUIC with a TLS context.
+#[must_use]
+pub fn quic_transport_socket(context: DownstreamTlsContext) -> TransportSocket {
+    let quic = QuicDownstreamTransport { downstream_tls_context: Some(context), ..QuicDownstreamTransport::default() };
+    TransportSocket {
+        name: "envoy.transport_sockets.quic".to_owned(),
+        config_type: Some(transport_socket::ConfigType::TypedConfig(pack(&quic))),
     }
 }
 

@@ -29,6 +29,10 @@ pub(super) struct Plan {
     pub(in crate::envoy) groups: Vec<ServerGroup>,
     /// The servers behind each route configuration, in order.
     pub(in crate::envoy) routes: BTreeMap<String, Vec<Arc<PlannedServer>>>,
+    /// Servers that are served over QUIC as well, by port.
+    pub(in crate::envoy) quic: Vec<ServerGroup>,
+    /// The Gateways with a server on some port, in order.
+    pub(in crate::envoy) gateways: Vec<Arc<str>>,
 }
 
 /// Servers that share a port, an address and a protocol.
@@ -56,6 +60,8 @@ pub(in crate::envoy) struct GroupKey {
 /// A plan in the making.
 #[derive(Debug, Default)]
 struct Merger {
+    /// Whether servers may be served over QUIC.
+    quic: bool,
     /// What is planned so far.
     plan: Plan,
     /// The ports that some server has.
@@ -70,7 +76,7 @@ impl Query for MergedGateways {
     type Value = Plan;
 
     fn compute(&self, view: &View<'_>) -> Plan {
-        let mut merger = Merger::default();
+        let mut merger = Merger { quic: view.mesh().settings.quic_listeners, ..Merger::default() };
         for selected in view.get(&SelectedGateways).iter() {
             if let Some(gateway) = config_objects::gateway(view, &selected.name) {
                 merger.add_gateway(&selected.name, &gateway.spec.servers, &selected.ports);
@@ -85,21 +91,26 @@ impl Merger {
     fn add_gateway(&mut self, name: &NamespacedName, servers: &[Server], ports: &PortTranslation) {
         for server in servers {
             let number = server.port.as_ref().and_then(|port| u16::try_from(port.number).ok());
-            for port in number.into_iter().flat_map(|number| ports.resolve(number)) {
+            let Some(number) = number else { continue };
+            let takes_udp = self.quic && ports.takes_udp(number);
+            for port in ports.resolve(number) {
                 if let Some(planned) = PlannedServer::new(name, server, port) {
-                    self.add(planned, port);
+                    self.plan.gateways.push(planned.gateway_name.clone());
+                    self.add(planned, port, takes_udp);
                 }
             }
         }
     }
 
-    /// Adds a server to a port, unless it must give way.
-    fn add(&mut self, server: PlannedServer, port: u16) {
+    /// Adds a server to a port, unless it must give way. HTTPS is served over QUIC as well where the port `takes_udp`.
+    fn add(&mut self, server: PlannedServer, port: u16, takes_udp: bool) {
         if server.server.tls.is_some() && !self.claim_hosts(&server, port) {
             return;
         }
         let key = GroupKey { port, protocol: server.protocol, bind: server.server.bind.clone() };
         let server = Arc::new(server);
+        let quic = takes_udp && matches!(server.handling(), Handling::Https(_));
+        let quic = quic.then(|| (key.clone(), server.clone()));
         let first_on_port = self.taken.insert(port);
         match self.plain.get(&port).cloned() {
             _ if first_on_port => self.open(key, server),
@@ -107,11 +118,27 @@ impl Merger {
                 if current.protocol.is_http() && key.protocol.is_http() {
                     self.join(&current, server);
                 }
+                return;
             }
             Some(_) if self.plan.has(&key) => self.join(&key, server),
             Some(_) => self.open(key, server),
-            None if ends_tls_or_passes_it_on(&server) => self.add_tls(key, server),
+            None if ends_tls_or_passes_it_on(&server) => {
+                if !self.add_tls(key, server) {
+                    return;
+                }
+            }
             None => self.open(key, server),
+        }
+        if let Some((key, server)) = quic {
+            self.add_quic(key, server);
+        }
+    }
+
+    /// Has a server served over QUIC.
+    fn add_quic(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
+        match self.plan.quic.iter_mut().find(|group| group.key == key) {
+            Some(group) => group.servers.push(server),
+            None => self.plan.quic.push(ServerGroup { key, route_name: String::new(), servers: vec![server] }),
         }
     }
 
@@ -127,11 +154,11 @@ impl Merger {
         free
     }
 
-    /// Adds a server with TLS to a port that has others.
-    fn add_tls(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
+    /// Adds a server with TLS to a port that has others. False if its routes are another's already.
+    fn add_tls(&mut self, key: GroupKey, server: Arc<PlannedServer>) -> bool {
         if !server.route_name.is_empty() {
             if self.plan.routes.contains_key(&server.route_name) {
-                return;
+                return false;
             }
             self.plan.routes.insert(server.route_name.clone(), vec![server.clone()]);
         }
@@ -139,6 +166,7 @@ impl Merger {
             Some(group) => group.servers.push(server),
             None => self.plan.groups.push(ServerGroup { key, route_name: String::new(), servers: vec![server] }),
         }
+        true
     }
 
     /// Starts a group with a server, in place of the one that has its key.

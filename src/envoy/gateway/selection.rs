@@ -11,6 +11,7 @@ use crate::envoy::config_objects;
 use crate::push::query::{ProxyQuery, Query};
 use crate::push::view::View;
 use crate::registry::model::Labels;
+use crate::registry::protocol::Protocol;
 
 /// Names the services whose workloads serve a Gateway that was made from one of the Gateway API.
 const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
@@ -97,6 +98,8 @@ pub(super) struct TargetPort {
     port: u16,
     /// The proxy's port.
     target: u16,
+    /// Whether it is a port for UDP.
+    is_udp: bool,
     /// Whether Gateways chosen by labels may name the service's port.
     translates: bool,
 }
@@ -149,6 +152,7 @@ impl Query for TargetPorts {
             host: target.service.key.hostname.clone(),
             port: target.port.port,
             target: target.target_port,
+            is_udp: target.port.protocol == Protocol::Udp,
             translates: !target.service.labels.contains_key(NO_TRANSLATION),
         });
         Arc::new(ports.collect())
@@ -211,7 +215,25 @@ fn selected(view: &View<'_>, gateway: &IndexedGateway) -> Option<SelectedGateway
     Some(SelectedGateway { name: gateway.name.clone(), ports })
 }
 
+#[cfg(test)]
+impl TargetPort {
+    /// A port for UDP alone.
+    pub(super) fn for_udp(port: u16) -> Self {
+        let (namespace, host) = (Namespace::new("edge"), Hostname::new("edge"));
+        Self { namespace, host, port, target: port, is_udp: true, translates: true }
+    }
+}
+
 impl PortTranslation {
+    /// Whether a service that the proxy serves has this port for UDP.
+    pub(super) fn takes_udp(&self, number: u16) -> bool {
+        let targets = match self {
+            Self::FirstOrSame(targets) => targets.as_slice(),
+            Self::Services(targets) => targets.as_slice(),
+        };
+        targets.iter().any(|target| target.port == number && target.is_udp)
+    }
+
     /// The ports that the proxy listens on for a port of the Gateway, sorted.
     pub(super) fn resolve(&self, number: u16) -> Vec<u16> {
         match self {
@@ -236,7 +258,8 @@ mod tests {
 
     /// A port of a service.
     fn target(host: &str, port: u16, target: u16, translates: bool) -> TargetPort {
-        TargetPort { namespace: Namespace::new("edge"), host: Hostname::new(host), port, target, translates }
+        let (namespace, host) = (Namespace::new("edge"), Hostname::new(host));
+        TargetPort { namespace, host, port, target, is_udp: false, translates }
     }
 
     #[test]
@@ -245,6 +268,13 @@ mod tests {
         let ports = PortTranslation::FirstOrSame(Arc::new(targets));
         assert_eq!(ports.resolve(80), [8080], "the one that opted out is passed over");
         assert_eq!(ports.resolve(8000), [8000]);
+    }
+
+    #[test]
+    fn udp_is_taken_where_a_service_has_the_port_for_it() {
+        let udp = TargetPort { is_udp: true, ..target("a", 443, 8443, true) };
+        assert!(PortTranslation::Services(vec![target("b", 443, 8443, true), udp.clone()]).takes_udp(443));
+        assert!(!PortTranslation::FirstOrSame(Arc::new(vec![udp])).takes_udp(8443));
     }
 
     #[test]

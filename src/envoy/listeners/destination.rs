@@ -23,7 +23,7 @@ use crate::envoy::filters::dynamic_forward_proxy;
 use crate::envoy::filters::metrics::MetricsFiltersOf;
 use crate::envoy::filters::network::{protocol_stack, tcp_proxy};
 use crate::envoy::filters::proxy_settings::idle_timeout;
-use crate::envoy::names::OutboundCluster;
+use crate::envoy::names::{BLACK_HOLE, OutboundCluster};
 use crate::envoy::routes::destination_cluster;
 use crate::envoy::scope;
 use crate::envoy::stat_prefix::{self, StatService};
@@ -108,16 +108,29 @@ fn weighted_proxy(
     virtual_service: &NamespacedName,
     rule: Option<&MergedRule>,
 ) -> TcpProxy {
-    let weighted = destinations.iter().filter_map(|route| {
-        let weight = u32::try_from(route.weight).ok().filter(|weight| *weight > 0)?;
-        let destination = route.destination.clone().unwrap_or_default();
-        let service = scope::host_service(view, &Hostname::new(&destination.host));
-        let name = destination_cluster(&destination, service.as_deref(), port.number);
-        Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
-    });
+    let weighted: Vec<ClusterWeight> = destinations
+        .iter()
+        .filter_map(|route| {
+            let weight = u32::try_from(route.weight).ok().filter(|weight| *weight > 0)?;
+            let destination = route.destination.clone().unwrap_or_default();
+            let service = scope::host_service(view, &Hostname::new(&destination.host));
+            let name = destination_cluster(&destination, service.as_deref(), port.number);
+            Some(ClusterWeight { name, weight, ..ClusterWeight::default() })
+        })
+        .collect();
+    // Envoy refuses weights that add up to nothing or that it cannot count.
+    let sum: u64 = weighted.iter().map(|cluster| u64::from(cluster.weight)).sum();
+    let specifier = if sum == 0 || sum > u64::from(u32::MAX) {
+        view.remark(format!(
+            "VirtualService {virtual_service}: a route's weights add up to nothing, or to more than Envoy can count: its connections are closed"
+        ));
+        ClusterSpecifier::Cluster(BLACK_HOLE.to_owned())
+    } else {
+        ClusterSpecifier::WeightedClusters(WeightedCluster { clusters: weighted })
+    };
     let mut proxy = TcpProxy {
         stat_prefix: format!("{}.{}", virtual_service.name, virtual_service.namespace),
-        cluster_specifier: Some(ClusterSpecifier::WeightedClusters(WeightedCluster { clusters: weighted.collect() })),
+        cluster_specifier: Some(specifier),
         ..TcpProxy::default()
     };
     apply_rule(view, &mut proxy, rule, "");

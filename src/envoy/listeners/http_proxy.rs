@@ -10,6 +10,7 @@ use crate::envoy::filters::class::ListenerClass;
 use crate::envoy::filters::hcm::{HttpOptions, Routes, connection_manager};
 use crate::envoy::filters::network::http_filter;
 use crate::envoy::scope::{self, OutboundPolicy};
+use crate::envoy::traffic_extension;
 use crate::push::view::View;
 use crate::registry::protocol::Protocol;
 
@@ -25,17 +26,23 @@ pub(super) fn name(view: &View<'_>) -> Option<String> {
 /// Builds the listener of this name.
 pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     let binds = localhosts(view.proxy().families()).iter().map(|&bind| bind.to_owned()).collect();
-    let planned = PlannedListener { binds, binds_to_port: true, port: port(view)?, groups: Vec::new() };
+    let port = port(view)?;
+    let planned = PlannedListener { binds, binds_to_port: true, port, groups: Vec::new() };
     let mut manager = connection_manager(
         view,
         HttpOptions {
             stat_prefix: &format!("outbound_{name}"),
+            port,
             resolves_unknown_hosts: scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns,
             ..HttpOptions::new(ListenerClass::SidecarOutbound, Routes::Rds(ROUTES.to_owned()), Protocol::HttpProxy)
         },
     );
     manager.http_protocol_options.get_or_insert_default().allow_absolute_url = Some(true);
-    let chain = Chain { filters: vec![http_filter(&manager)], ..Chain::default() };
+    let extensions = traffic_extension::network_filters(view, ListenerClass::SidecarOutbound, port);
+    let mut filters = extensions.authn;
+    filters.extend(extensions.authz.into_iter().chain(extensions.rest));
+    filters.push(http_filter(&manager));
+    let chain = Chain { filters, ..Chain::default() };
     Some(outbound::http_listener(view, name, &planned, chain))
 }
 

@@ -25,7 +25,8 @@ pub(super) fn attaches(view: &View<'_>, filter: &CompiledFilter) -> bool {
     };
     let is_waypoint = proxy.kind() == ProxyKind::Waypoint;
     if filter.target_refs.is_empty() {
-        return !is_waypoint && selects(proxy, filter);
+        let by_selector = view.mesh().settings.selector_based_gateway_policy;
+        return by_selector && !is_waypoint && selects(proxy, filter);
     }
     let root = &view.mesh().config.root_namespace;
     let namespace = proxy.namespace();

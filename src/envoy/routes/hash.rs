@@ -53,7 +53,8 @@ fn of_balancer(settings: Option<&LoadBalancerSettings>) -> Option<&ConsistentHas
 
 /// The hash policy of a route; `None` where no key is named, or one without a name, for which Envoy would refuse all routes.
 pub(super) fn policy(hash: &ConsistentHashLb) -> Option<HashPolicy> {
-    let names = [hash.http_header_name.as_deref(), hash.http_query_parameter_name.as_deref()];
+    let cookie = hash.http_cookie.as_ref().map(|cookie| cookie.name.as_str());
+    let names = [hash.http_header_name.as_deref(), cookie, hash.http_query_parameter_name.as_deref()];
     if names.contains(&Some("")) {
         return None;
     }

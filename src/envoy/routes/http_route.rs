@@ -11,7 +11,7 @@ use prost_types::{Any, Struct, Value, value};
 
 use super::context::RouteContext;
 use super::settings::RouteSettings;
-use super::{action, cors, fault, header_formats, headers, matchers, redirect, stateful_session};
+use super::{action, cors, fault, header_formats, headers, matchers, redirect, regex_size, stateful_session};
 use crate::api::istio::{HttpMatchRequest, HttpRoute};
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
@@ -43,15 +43,31 @@ pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Rou
 
 /// Takes a route in, unless nothing can be made of its action: for one such route Envoy would refuse all others with it.
 fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, routes: &mut Vec<Route>) {
-    if route.action.is_some() {
+    let fault = fault_of(&route).map(str::to_owned).or_else(|| regex_size::fault(&route));
+    let Some(fault) = fault else {
         header_formats::leave_out_refused(context.view, source.name, &mut route);
         routes.push(route);
         return;
-    }
+    };
     let (object, name) = (source.name, &route.name);
-    context.view.remark(format!(
-        "VirtualService {object}: route {name:?} is left out: its redirectCode is none that Envoy has; write 301, 302, 303, 307 or 308"
-    ));
+    context.view.remark(format!("VirtualService {object}: route {name:?} is left out: {fault}"));
+}
+
+/// What of a route Envoy would refuse.
+fn fault_of(route: &Route) -> Option<&'static str> {
+    match &route.action {
+        None => Some("its redirectCode is none that Envoy has; write 301, 302, 303, 307 or 308"),
+        Some(route::Action::Route(action)) => match &action.cluster_specifier {
+            Some(ClusterSpecifier::WeightedClusters(all)) => {
+                let weights = all.clusters.iter().map(|cluster| u64::from(cluster.weight.unwrap_or_default()));
+                let sum: u64 = weights.sum();
+                (sum == 0 || sum > u64::from(u32::MAX))
+                    .then_some("the weights of its destinations add up to nothing, or to more than Envoy can count")
+            }
+            Some(_) | None => None,
+        },
+        Some(_) => None,
+    }
 }
 
 /// Whether a VirtualService has any route in a context. Costs no translation.
@@ -193,7 +209,25 @@ fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
+    use navarch_proto::envoy::config::route::v3::weighted_cluster::ClusterWeight;
+    use navarch_proto::envoy::config::route::v3::{RouteAction, WeightedCluster};
+
     use super::*;
+
+    #[test]
+    fn weights_must_add_up_to_something() {
+        let route = |weights: &[u32]| {
+            let cluster = |weight: &u32| ClusterWeight { weight: Some(*weight), ..ClusterWeight::default() };
+            let all = WeightedCluster { clusters: weights.iter().map(cluster).collect(), ..Default::default() };
+            let specifier = Some(ClusterSpecifier::WeightedClusters(all));
+            let action = RouteAction { cluster_specifier: specifier, ..RouteAction::default() };
+            Route { action: Some(route::Action::Route(action)), ..Route::default() }
+        };
+        assert!(fault_of(&route(&[])).is_some());
+        assert!(fault_of(&route(&[u32::MAX, 1])).is_some());
+        assert!(fault_of(&route(&[1, 2])).is_none());
+        assert!(fault_of(&Route::default()).is_some());
+    }
 
     #[test]
     fn a_destination_without_a_session_forgets_the_ones_before_it() {

@@ -18,17 +18,25 @@ const FILTER: (&str, &str) = ("envoy.filters.http.jwt_authn", "payload");
 /// A claim matches as a text or as one of a list of texts.
 pub(super) fn matcher(header: &str, declared: &StringMatch) -> Option<MetadataMatcher> {
     let claims = claims(header)?;
-    let segment = |key: &str| PathSegment { segment: Some(path_segment::Segment::Key(key.to_owned())) };
-    let value = ValueMatcher { match_pattern: Some(MatchPattern::StringMatch(text(declared).unwrap_or_default())) };
+    // Envoy takes no text match without a pattern: where none is set, the claim must only be there.
+    let Some(text) = text(declared) else {
+        return Some(metadata(&claims, MatchPattern::PresentMatch(true)));
+    };
+    let value = ValueMatcher { match_pattern: Some(MatchPattern::StringMatch(text)) };
     let in_list = ListMatcher { match_pattern: Some(list_matcher::MatchPattern::OneOf(Box::new(value.clone()))) };
     let in_list = ValueMatcher { match_pattern: Some(MatchPattern::ListMatch(Box::new(in_list))) };
-    let either = MatchPattern::OrMatch(OrMatcher { value_matchers: vec![in_list, value] });
-    Some(MetadataMatcher {
+    Some(metadata(&claims, MatchPattern::OrMatch(OrMatcher { value_matchers: vec![in_list, value] })))
+}
+
+/// A matcher for what the filter left of a claim.
+fn metadata(claims: &[&str], pattern: MatchPattern) -> MetadataMatcher {
+    let segment = |key: &&str| PathSegment { segment: Some(path_segment::Segment::Key((*key).to_owned())) };
+    MetadataMatcher {
         filter: FILTER.0.to_owned(),
-        path: std::iter::once(FILTER.1).chain(claims).map(segment).collect(),
-        value: Some(ValueMatcher { match_pattern: Some(either) }),
+        path: std::iter::once(&FILTER.1).chain(claims).map(segment).collect(),
+        value: Some(ValueMatcher { match_pattern: Some(pattern) }),
         invert: false,
-    })
+    }
 }
 
 /// The path to a claim.
@@ -47,6 +55,13 @@ fn claims(header: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_claim_without_a_pattern_must_only_be_there() {
+        let matcher = matcher("@request.auth.claims.group", &StringMatch::Unset).unwrap();
+        let present = ValueMatcher { match_pattern: Some(MatchPattern::PresentMatch(true)) };
+        assert_eq!(matcher.value, Some(present));
+    }
 
     #[test]
     fn claims_are_parted_by_dots_or_brackets() {

@@ -215,11 +215,12 @@ impl Query for ListenerVirtualServices {
         let index = view.get(&VirtualServiceIndex);
         let namespace = config_namespace(view, &self.scope, index.mattering.iter().cloned());
         let namespace = namespace.as_ref();
+        let unified = view.mesh().settings.unified_sidecar_scope;
         let mut found = Vec::new();
         for tier in index.tiers(MESH_GATEWAY, namespace) {
             // Gateway API routes of the own namespace are the consumer's own word and come before the producers'.
             let (own, others): (Vec<_>, Vec<_>) =
-                tier.into_iter().partition(|entry| entry.is_own_gateway_route(namespace));
+                tier.into_iter().partition(|entry| unified && entry.is_own_gateway_route(namespace));
             let imported = own.into_iter().chain(others).filter(|entry| imports(&listener.hosts, entry));
             found.extend(imported.map(|entry| entry.name.clone()));
         }

@@ -48,7 +48,10 @@ pub(super) fn select(
     } else {
         candidates.exported_to(namespace).filter_map(|service| import(view, listener, service)).collect()
     };
-    if listener.for_gateway { selected } else { one_namespace_per_host(selected, namespace) }
+    if listener.for_gateway {
+        return selected;
+    }
+    one_namespace_per_host(selected, namespace, view.mesh().settings.unified_sidecar_scope)
 }
 
 /// The service as the listener's hosts and port import it, if they do.
@@ -74,8 +77,12 @@ pub(super) fn with_port(view: &View<'_>, service: ServiceRef, port: u16) -> Opti
     Some(if ports.len() == 1 { service } else { ServiceRef { ports: PortFilter::Only(vec![port]), ..service } })
 }
 
-/// Keeps of each host the services of one namespace.
-fn one_namespace_per_host(selected: Vec<ServiceRef>, own: Option<&Namespace>) -> Vec<ServiceRef> {
+/// Keeps of each host the services of one namespace; with `prefers_kubernetes`, a Kubernetes Service comes before others.
+fn one_namespace_per_host(
+    selected: Vec<ServiceRef>,
+    own: Option<&Namespace>,
+    prefers_kubernetes: bool,
+) -> Vec<ServiceRef> {
     let mut chosen: BTreeMap<Hostname, (Namespace, Registry)> = BTreeMap::new();
     for service in &selected {
         let ServiceKey { namespace, hostname } = &service.key;
@@ -84,7 +91,10 @@ fn one_namespace_per_host(selected: Vec<ServiceRef>, own: Option<&Namespace>) ->
             None => true,
             Some(_) if is_own => true,
             Some((first, registry)) => {
-                *registry != Registry::Kubernetes && service.registry == Registry::Kubernetes && Some(first) != own
+                prefers_kubernetes
+                    && *registry != Registry::Kubernetes
+                    && service.registry == Registry::Kubernetes
+                    && Some(first) != own
             }
         };
         if wins {

@@ -100,7 +100,8 @@ impl VisibleServices {
         let index = view.get(&HostIndex { host: host.clone() });
         let namespaces = index.services.iter().map(|service| service.key.namespace.clone());
         let own = config_namespace(view, &self.scope, namespaces.chain(index.mattering.iter().cloned()));
-        let Some(service) = destination_service(&index, own.as_ref()) else { return Vec::new() };
+        let pick = if view.mesh().settings.sidecar_best_namespace { Pick::Best } else { Pick::First };
+        let Some(service) = destination_service(&index, own.as_ref(), pick) else { return Vec::new() };
         let whole = ServiceRef { key: service.key.clone(), nth: 0, registry: service.registry, ports: PortFilter::All };
         let cut = |ports: &Vec<u16>| match listener.matched_port {
             Some(port) => selection::with_port(view, whole.clone(), port),
@@ -110,15 +111,27 @@ impl VisibleServices {
     }
 }
 
-/// The service that a destination's host means: the own namespace's, even a hidden one; else, of those that are visible, a
-/// Kubernetes Service, or the oldest.
-fn destination_service<'a>(index: &'a Services, own: Option<&Namespace>) -> Option<&'a IndexedService> {
+/// How one of several namespaces with a host is picked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pick {
+    /// A Kubernetes Service's, else the oldest service's.
+    Best,
+    /// The alphabetically first.
+    First,
+}
+
+/// The service that a destination's host means: the own namespace's, even a hidden one; else one of those that are visible.
+fn destination_service<'a>(index: &'a Services, own: Option<&Namespace>, pick: Pick) -> Option<&'a IndexedService> {
     let winners = || index.services.iter().filter(|service| service.nth == 0);
     if let Some(service) = winners().find(|service| Some(&service.key.namespace) == own) {
         return Some(service);
     }
+    let visible = winners().filter(|service| service.is_visible_to(own));
+    if pick == Pick::First {
+        return visible.min_by_key(|service| &service.key.namespace);
+    }
     let mut best: Option<&IndexedService> = None;
-    for service in winners().filter(|service| service.is_visible_to(own)) {
+    for service in visible {
         if service.registry == Registry::Kubernetes {
             return Some(service);
         }

@@ -47,7 +47,7 @@ struct Draft<'a> {
     disabled: bool,
     /// How often connections are reported.
     interval: Option<Duration>,
-    /// Changes, by metric.
+    /// Changes, by the name of the metric in the API, or, of a custom one, by its own.
     changes: BTreeMap<&'a str, Change<'a>>,
 }
 
@@ -122,15 +122,14 @@ fn is_for(selector: Option<&MetricSelector>, side: TelemetryMode) -> bool {
     selector.is_none_or(|selector| selector.mode == TelemetryMode::ClientAndServer || selector.mode == side)
 }
 
-/// The metrics that a selector means, as Prometheus has them. `None` is all.
+/// The metric that a selector means. `None` is all.
 fn selected(selector: Option<&MetricSelector>) -> Option<&str> {
     let selector = selector?;
     if let Some(custom) = &selector.custom_metric {
         // A metric may be meant by its name in the API, too.
-        let known = METRICS.iter().find(|(metric, _)| metric.as_str() == custom);
-        return Some(known.map_or(custom.as_str(), |(_, name)| name));
+        return Some(custom);
     }
-    METRICS.iter().find(|(metric, _)| Some(*metric) == selector.metric).map(|(_, name)| *name)
+    METRICS.iter().find(|(metric, _)| Some(*metric) == selector.metric).map(|(metric, _)| metric.as_str())
 }
 
 impl<'a> Draft<'a> {
@@ -142,7 +141,7 @@ impl<'a> Draft<'a> {
             return;
         }
         self.disabled = false;
-        let all = METRICS.iter().map(|(_, name)| *name).filter(|_| selected.is_none());
+        let all = METRICS.iter().map(|(metric, _)| metric.as_str()).filter(|_| selected.is_none());
         for name in all.chain(selected) {
             let metric = self.changes.entry(name).or_default();
             metric.disabled = change.disabled.unwrap_or(metric.disabled);
@@ -152,18 +151,16 @@ impl<'a> Draft<'a> {
 
     /// What the provider is told.
     fn finish(self) -> Counting {
-        let mut changes: Vec<(&str, Change<'_>)> = self.changes.into_iter().collect();
-        changes.sort_by_key(|(name, _)| api_name(name));
         Counting {
-            metrics: changes.into_iter().map(|(name, change)| change.finish(name)).collect(),
+            metrics: self.changes.into_iter().map(|(name, change)| change.finish(prometheus_name(name))).collect(),
             interval: self.interval,
         }
     }
 }
 
-/// The name of a metric in the API, by which metrics are ordered.
-fn api_name(name: &str) -> &str {
-    METRICS.iter().find(|(_, known)| *known == name).map_or(name, |(metric, _)| metric.as_str())
+/// The name of a metric as Prometheus has it.
+fn prometheus_name(name: &str) -> &str {
+    METRICS.iter().find(|(metric, _)| metric.as_str() == name).map_or(name, |(_, known)| known)
 }
 
 impl Change<'_> {

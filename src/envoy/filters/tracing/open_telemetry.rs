@@ -136,7 +136,7 @@ impl Query for ServiceName {
         let labels = proxy.labels();
         let label = |name: &str| labels.get(name).map(|value| value.to_string());
         let workload = || proxy.meta("WORKLOAD_NAME").map(|name| name.to_string());
-        let pod = || proxy.name().split('.').next().map(str::to_owned);
+        let pod = || proxy.name().split_once('.').map(|(pod, _)| pod.to_owned());
         let container =
             || proxy.meta("APP_CONTAINERS").filter(|names| !names.contains(',')).map(|name| name.to_string());
         let some = |name: &String| !name.is_empty();

@@ -96,3 +96,23 @@ fn a_redirect_to_https_claims_its_host_as_tls_does() {
     let plan = plan(&[("a", &[redirect()]), ("b", &[redirect(), server(80, "HTTP", "a")])]);
     assert_eq!(shape(&plan), [":80 HTTP a,b"]);
 }
+
+#[test]
+fn https_that_is_taken_in_is_served_over_quic_where_udp_is_taken() {
+    let target = |port| super::super::selection::TargetPort::for_udp(port);
+    let ports = PortTranslation::Services(vec![target(443), target(80)]);
+    let servers = [
+        tls(443, "HTTPS", "a", ServerTlsMode::Simple),
+        tls(443, "HTTPS", "a", ServerTlsMode::Simple),
+        tls(443, "HTTPS", "b", ServerTlsMode::Passthrough),
+        tls(443, "TLS", "c", ServerTlsMode::Simple),
+        server(80, "HTTP", "d"),
+    ];
+    let quic = |on| {
+        let mut merger = Merger { quic: on, ..Merger::default() };
+        merger.add_gateway(&NamespacedName::new("edge", "a"), &servers, &ports);
+        merger.plan.quic.iter().map(|group| group.servers.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(quic(true), [1], "neither the one that gives way, nor what does not end TLS for HTTP");
+    assert!(quic(false).is_empty());
+}

@@ -1,8 +1,11 @@
 //! The filter chains of a gateway's listener, server by server.
 
+use navarch_proto::envoy::config::core::v3::Http3ProtocolOptions;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::CodecType;
+
 use super::super::filter_chain::Chain;
 use super::topology::TopologyOfProxy;
-use super::{GatewayChain, l4, sni_routing};
+use super::{GatewayChain, Transport, l4, sni_routing};
 use crate::api::istio::ServerTlsSettings;
 use crate::envoy::filters::class::ListenerClass;
 use crate::envoy::filters::downstream_tls::{self, Payload};
@@ -20,6 +23,8 @@ pub(super) struct Place<'a> {
     pub(super) listener: &'a str,
     /// Its port.
     pub(super) port: u16,
+    /// What its connections come over.
+    pub(super) transport: Transport,
 }
 
 /// The chains of all servers of a listener.
@@ -47,7 +52,11 @@ fn of_server(view: &View<'_>, at: Place<'_>, server: &PlannedServer, taken: &mut
         Handling::Http => Vec::new(),
         Handling::Https(tls) => {
             let chain = http_chain(view, at, &server.server.name, server.protocol, &server.route_name);
-            vec![ending_tls(view, server, tls, Payload::Http, chain)]
+            let payload = match at.transport {
+                Transport::Tcp => Payload::Http,
+                Transport::Quic => Payload::Quic,
+            };
+            vec![ending_tls(view, server, tls, payload, chain)]
         }
         Handling::EndTls(tls) => {
             let filters = l4::tcp_filters(view, server);
@@ -99,9 +108,17 @@ fn http_chain(view: &View<'_>, at: Place<'_>, stat_prefix: &str, protocol: Proto
     }
     manager.http_protocol_options.get_or_insert_default();
     view.derived(&TopologyOfProxy).apply(&mut manager);
-    let extensions = traffic_extension::network_filters(view, ListenerClass::Gateway, at.port);
-    let mut filters = extensions.authn;
-    filters.extend(extensions.authz.into_iter().chain(extensions.rest));
+    let mut filters = match at.transport {
+        Transport::Tcp => {
+            let extensions = traffic_extension::network_filters(view, ListenerClass::Gateway, at.port);
+            extensions.authn.into_iter().chain(extensions.authz).chain(extensions.rest).collect()
+        }
+        Transport::Quic => {
+            manager.codec_type = CodecType::Http3.into();
+            manager.http3_protocol_options = Some(Http3ProtocolOptions::default());
+            Vec::new()
+        }
+    };
     filters.push(http_filter(&manager));
     Chain { filters, ..Chain::default() }
 }

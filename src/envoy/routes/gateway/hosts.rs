@@ -10,7 +10,7 @@ use super::sources::RouteSource;
 use crate::api::hostname::{compare_specificity, intersection};
 use crate::api::names::Hostname;
 use crate::api::object::NamespacedName;
-use crate::envoy::gateway::{PlannedServer, hosts_of, servers_of_routes};
+use crate::envoy::gateway::{PlannedServer, advertises_http3, hosts_of, servers_of_routes};
 use crate::push::query::Query;
 use crate::push::view::View;
 
@@ -49,6 +49,8 @@ pub(super) struct HostNamed {
 struct Hosts<'a> {
     /// The view.
     view: &'a View<'a>,
+    /// Whether clients are told that they are served over HTTP/3 as well.
+    advertises_http3: bool,
     /// Those that are known.
     found: BTreeMap<String, GatewayHost>,
     /// What stands for a VirtualService on a gateway: the first server on which it has routes decides for the others.
@@ -59,7 +61,8 @@ impl Query for HostsOfRoutes {
     type Value = Vec<GatewayHost>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut hosts = Hosts { view, found: BTreeMap::new(), sources: BTreeMap::new() };
+        let advertises_http3 = advertises_http3(view, &self.name);
+        let mut hosts = Hosts { view, advertises_http3, found: BTreeMap::new(), sources: BTreeMap::new() };
         for server in servers_of_routes(view, &self.name).iter() {
             hosts.add_server(server);
         }
@@ -114,6 +117,7 @@ impl Hosts<'_> {
             gateway: server.gateway_name.clone(),
             port: server.port,
             is_tls: server.server.tls.is_some(),
+            advertises_http3: self.advertises_http3,
         };
         if !*self.view.get(&source) {
             return None;
@@ -187,6 +191,7 @@ mod tests {
             gateway: Arc::from("edge/front"),
             port: 80,
             is_tls: false,
+            advertises_http3: false,
         });
         let host =
             GatewayHost { sources: sources.collect(), requires_tls, ..GatewayHost::new(name.to_owned(), 80, None) };

@@ -27,6 +27,8 @@ pub(super) struct RouteSource {
     pub(super) port: u16,
     /// Whether the server has TLS settings.
     pub(super) is_tls: bool,
+    /// Whether clients are told that the server speaks HTTP/3.
+    pub(super) advertises_http3: bool,
 }
 
 /// The routes of a source.
@@ -56,7 +58,7 @@ impl Query for RouteBytes {
             listen_port: source.port,
             gateways: &[source.gateway.to_string()].into(),
             is_tls: source.is_tls,
-            advertises_http3: false,
+            advertises_http3: source.advertises_http3,
             service: &|host| service_for(view, namespace, host),
         };
         let routes = http_routes(&context, &source.virtual_service);

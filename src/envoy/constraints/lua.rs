@@ -1,0 +1,361 @@
+//! Whether a script is Lua, as LuaJIT reads it: Envoy refuses the whole listener or route for one that is not.
+//!
+//! What LuaJIT finds only when it resolves names (labels, numbers of variables) or runs the script is not looked for.
+
+mod expression;
+mod lexer;
+
+use std::fmt;
+
+use expression::Shape;
+use lexer::{Kind, Lexer, Token};
+
+/// How deeply LuaJIT lets a script nest.
+const MAX_LEVELS: usize = 200;
+
+/// What is wrong with a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    /// The line, from 1.
+    line: usize,
+    /// What is wrong there.
+    reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.reason)
+    }
+}
+
+/// Checks a script. One that is compiled already passes.
+///
+/// # Errors
+/// With the first line on which it is no Lua.
+pub(super) fn check(script: &str) -> Result<(), Fault> {
+    if script.starts_with('\x1b') {
+        return Ok(());
+    }
+    let mut lexer = Lexer::new(script);
+    let token = lexer.next()?;
+    let mut parser = Parser { lexer, token, levels: 0, loops: 0, takes_more: true };
+    parser.block()?;
+    if parser.token.kind == Kind::End { Ok(()) } else { Err(parser.unexpected()) }
+}
+
+/// Reads a script from word to word.
+#[derive(Debug)]
+struct Parser<'a> {
+    /// Where words come from.
+    lexer: Lexer<'a>,
+    /// The word to be read.
+    token: Token<'a>,
+    /// How deeply nested it is.
+    levels: usize,
+    /// How many loops of the function are open.
+    loops: usize,
+    /// Whether the function takes further arguments (`...`).
+    takes_more: bool,
+}
+
+impl<'a> Parser<'a> {
+    /// Goes on to the next word.
+    fn advance(&mut self) -> Result<Token<'a>, Fault> {
+        let next = self.lexer.next()?;
+        Ok(std::mem::replace(&mut self.token, next))
+    }
+
+    /// Whether the word is this keyword or sign.
+    fn is(&self, text: &str) -> bool {
+        matches!(self.token.kind, Kind::Keyword | Kind::Sign) && self.token.text == text
+    }
+
+    /// Takes a keyword or sign if it is there.
+    fn take(&mut self, text: &str) -> Result<bool, Fault> {
+        let found = self.is(text);
+        if found {
+            self.advance()?;
+        }
+        Ok(found)
+    }
+
+    /// Takes a keyword or sign that must be there.
+    fn expect(&mut self, text: &str) -> Result<(), Fault> {
+        if self.take(text)? { Ok(()) } else { Err(self.fault(format!("{text:?} is missing"))) }
+    }
+
+    /// Takes a name that must be there.
+    fn name(&mut self) -> Result<(), Fault> {
+        if self.token.kind != Kind::Name {
+            return Err(self.fault("a name is missing"));
+        }
+        self.advance().map(drop)
+    }
+
+    /// Something is wrong before the word.
+    fn fault(&self, reason: impl fmt::Display) -> Fault {
+        let place = match self.token.kind {
+            Kind::End => "the end".to_owned(),
+            Kind::Name | Kind::Keyword | Kind::Text | Kind::Number | Kind::Sign => {
+                format!("{:?}", self.token.text.chars().take(40).collect::<String>())
+            }
+        };
+        Fault { line: self.token.line, reason: format!("{reason} at {place}") }
+    }
+
+    /// The word cannot stand where it is.
+    fn unexpected(&self) -> Fault {
+        self.fault("no Lua")
+    }
+
+    /// Goes a level deeper.
+    fn enter(&mut self) -> Result<(), Fault> {
+        self.levels += 1;
+        if self.levels > MAX_LEVELS { Err(self.fault("it is nested too deeply")) } else { Ok(()) }
+    }
+
+    /// Statements up to the word that ends their block.
+    fn block(&mut self) -> Result<(), Fault> {
+        self.enter()?;
+        let ends = ["else", "elseif", "end", "until"];
+        while self.token.kind != Kind::End && !ends.iter().any(|end| self.is(end)) {
+            let is_last = self.is("return");
+            self.statement()?;
+            self.take(";")?;
+            if is_last {
+                break;
+            }
+        }
+        self.levels -= 1;
+        Ok(())
+    }
+
+    /// The body of a loop.
+    fn looped(&mut self, end: &str) -> Result<(), Fault> {
+        self.loops += 1;
+        self.block()?;
+        self.loops -= 1;
+        self.expect(end)
+    }
+
+    /// One statement.
+    fn statement(&mut self) -> Result<(), Fault> {
+        if self.token.kind == Kind::Name && self.token.text == "goto" {
+            self.advance()?;
+            // Where no name follows, it is a name itself.
+            return if self.token.kind == Kind::Name { self.name() } else { self.call_or_assignment(Shape::Place) };
+        }
+        if !matches!(self.token.kind, Kind::Keyword | Kind::Sign) {
+            return self.call_or_assignment_from_start();
+        }
+        match self.token.text {
+            "if" => self.conditional(),
+            "while" => {
+                self.advance()?;
+                self.expression(0)?;
+                self.expect("do")?;
+                self.looped("end")
+            }
+            "do" => {
+                self.advance()?;
+                self.block()?;
+                self.expect("end")
+            }
+            "for" => self.for_loop(),
+            "repeat" => {
+                self.advance()?;
+                self.looped("until")?;
+                self.expression(0)
+            }
+            "function" => self.function_statement(),
+            "local" => self.local(),
+            "return" => {
+                self.advance()?;
+                let ends = ["else", "elseif", "end", "until", ";"];
+                let is_empty = self.token.kind == Kind::End || ends.iter().any(|end| self.is(end));
+                if is_empty { Ok(()) } else { self.expressions() }
+            }
+            "break" if self.loops == 0 => Err(self.fault("there is no loop to leave")),
+            "break" => self.advance().map(drop),
+            ";" => Ok(()),
+            "::" => {
+                self.advance()?;
+                self.name()?;
+                self.expect("::")
+            }
+            _ => self.call_or_assignment_from_start(),
+        }
+    }
+
+    /// `if … then … end`.
+    fn conditional(&mut self) -> Result<(), Fault> {
+        loop {
+            self.advance()?;
+            self.expression(0)?;
+            self.expect("then")?;
+            self.block()?;
+            if !self.is("elseif") {
+                break;
+            }
+        }
+        if self.take("else")? {
+            self.block()?;
+        }
+        self.expect("end")
+    }
+
+    /// `for … do … end`, of either kind.
+    fn for_loop(&mut self) -> Result<(), Fault> {
+        self.advance()?;
+        self.name()?;
+        if self.take("=")? {
+            self.expression(0)?;
+            self.expect(",")?;
+            self.expression(0)?;
+            if self.take(",")? {
+                self.expression(0)?;
+            }
+        } else {
+            while self.take(",")? {
+                self.name()?;
+            }
+            self.expect("in")?;
+            self.expressions()?;
+        }
+        self.expect("do")?;
+        self.looped("end")
+    }
+
+    /// `function a.b:c(…) … end`.
+    fn function_statement(&mut self) -> Result<(), Fault> {
+        self.advance()?;
+        self.name()?;
+        while self.take(".")? {
+            self.name()?;
+        }
+        if self.take(":")? {
+            self.name()?;
+        }
+        self.function_body()
+    }
+
+    /// `local …`.
+    fn local(&mut self) -> Result<(), Fault> {
+        self.advance()?;
+        if self.take("function")? {
+            self.name()?;
+            return self.function_body();
+        }
+        self.name()?;
+        while self.take(",")? {
+            self.name()?;
+        }
+        if self.take("=")? { self.expressions() } else { Ok(()) }
+    }
+
+    /// Parameters and statements of a function.
+    fn function_body(&mut self) -> Result<(), Fault> {
+        self.expect("(")?;
+        let outer = (self.loops, self.takes_more);
+        (self.loops, self.takes_more) = (0, false);
+        if !self.is(")") {
+            loop {
+                if self.take("...")? {
+                    self.takes_more = true;
+                    break;
+                }
+                self.name()?;
+                if !self.take(",")? {
+                    break;
+                }
+            }
+        }
+        self.expect(")")?;
+        self.block()?;
+        (self.loops, self.takes_more) = outer;
+        self.expect("end")
+    }
+
+    /// A call, or an assignment.
+    fn call_or_assignment_from_start(&mut self) -> Result<(), Fault> {
+        let shape = self.suffixed()?;
+        self.finish_statement(shape)
+    }
+
+    /// As [`Self::call_or_assignment_from_start`], after the first name.
+    fn call_or_assignment(&mut self, first: Shape) -> Result<(), Fault> {
+        let shape = self.suffixes(first)?;
+        self.finish_statement(shape)
+    }
+
+    /// What follows the first place or call of a statement.
+    fn finish_statement(&mut self, mut shape: Shape) -> Result<(), Fault> {
+        if shape == Shape::Call {
+            return Ok(());
+        }
+        while shape == Shape::Place && self.take(",")? {
+            shape = self.suffixed()?;
+        }
+        if shape != Shape::Place {
+            return Err(self.unexpected());
+        }
+        self.expect("=")?;
+        self.expressions()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_luajit_reads_passes() {
+        for script in [
+            "",
+            "#!/usr/bin/lua\nlocal a = 1",
+            "function envoy_on_request(handle)\n  handle:headers():add(\"a\", 'b\\n\\x41\\065\\z  c')\nend",
+            "local t = { 1, a = 2; [\"b\"] = function(...) return select('#', ...) end, f{}, f'x', }",
+            "for i = 1, 10, 2 do if i == 3 then break elseif i > 4 then goto on else x.y[1].z = i end ::on:: end",
+            "for k, v in pairs(t) do repeat local z = k until z end",
+            "while not (a and b or c) do a, b.c, d[1] = 1, 2 end return",
+            "return -2 ^ -3 .. 'a' .. [[b\n]] .. [==[c]]]==], 0x1p4, 1e-5, .5, 3., 0xffULL, 2i, #t; -- done",
+            "--[[ long\ncomment ]] --[=[ another ]=] local function f() return f() end; f() ; (f or g)();",
+            "local goto_ = 1 goto = 2",
+            "local ä = 1",
+        ] {
+            assert_eq!(check(script), Ok(()), "{script}");
+        }
+    }
+
+    #[test]
+    fn what_luajit_does_not_read_is_found_with_its_line() {
+        for (script, line) in [
+            ("function f(\nend", 2),
+            ("local a =\n", 2),
+            ("a.b", 1),
+            ("f() = 1", 1),
+            ("if a then\n\nb()", 3),
+            ("x = 'a\n'", 1),
+            ("x = 'a\\q'", 1),
+            ("x = [[a", 1),
+            ("x = 12ab", 1),
+            ("break", 1),
+            ("function f() return ... end", 1),
+            ("x = = 1", 1),
+            ("return 1 x = 2", 1),
+            ("x = a ! b", 1),
+            ("handle:logInfo", 1),
+            ("end", 1),
+        ] {
+            assert_eq!(check(script).map_err(|fault| fault.line), Err(line), "{script}");
+        }
+    }
+
+    #[test]
+    fn deep_nesting_ends() {
+        assert!(check(&format!("x = {}1{}", "(".repeat(10_000), ")".repeat(10_000))).is_err());
+        assert!(check(&"do ".repeat(10_000)).is_err());
+        assert!(check(&format!("x = {}", "{".repeat(10_000))).is_err());
+        assert_eq!(check(&format!("x = {}1{}", "(".repeat(150), ")".repeat(150))), Ok(()));
+    }
+}

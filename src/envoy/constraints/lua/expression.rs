@@ -1,0 +1,161 @@
+//! Expressions of a Lua script.
+
+use super::lexer::Kind;
+use super::{Fault, Parser};
+
+/// How strongly `not`, `-` and `#` bind.
+const UNARY: u8 = 8;
+
+/// What an expression that starts with a name or parenthesis is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A place that can be assigned to.
+    Place,
+    /// A call, which can stand alone.
+    Call,
+    /// A value.
+    Value,
+}
+
+impl Parser<'_> {
+    /// Expressions, one at least.
+    pub(super) fn expressions(&mut self) -> Result<(), Fault> {
+        self.expression(0)?;
+        while self.take(",")? {
+            self.expression(0)?;
+        }
+        Ok(())
+    }
+
+    /// An expression of operators that bind more strongly than `limit`.
+    pub(super) fn expression(&mut self, limit: u8) -> Result<(), Fault> {
+        self.enter()?;
+        if self.is("not") || self.is("-") || self.is("#") {
+            self.advance()?;
+            self.expression(UNARY)?;
+        } else {
+            self.simple()?;
+        }
+        while let Some((_, right)) = self.binding().filter(|(left, _)| *left > limit) {
+            self.advance()?;
+            self.expression(right)?;
+        }
+        self.levels -= 1;
+        Ok(())
+    }
+
+    /// How strongly the word binds to its left and right, if it is an operator.
+    fn binding(&self) -> Option<(u8, u8)> {
+        if !matches!(self.token.kind, Kind::Keyword | Kind::Sign) {
+            return None;
+        }
+        Some(match self.token.text {
+            "+" | "-" => (6, 6),
+            "*" | "/" | "%" => (7, 7),
+            "^" => (10, 9),
+            ".." => (5, 4),
+            "==" | "~=" | "<" | "<=" | ">" | ">=" => (3, 3),
+            "and" => (2, 2),
+            "or" => (1, 1),
+            _ => return None,
+        })
+    }
+
+    /// An expression without operators.
+    fn simple(&mut self) -> Result<(), Fault> {
+        match self.token.kind {
+            Kind::Number | Kind::Text => return self.advance().map(drop),
+            Kind::Name | Kind::End => return self.suffixed().map(drop),
+            Kind::Keyword | Kind::Sign => {}
+        }
+        match self.token.text {
+            "nil" | "true" | "false" => self.advance().map(drop),
+            "..." if self.takes_more => self.advance().map(drop),
+            "..." => Err(self.fault("the function takes no \"...\"")),
+            "{" => self.table(),
+            "function" => {
+                self.advance()?;
+                self.function_body()
+            }
+            _ => self.suffixed().map(drop),
+        }
+    }
+
+    /// A name or parenthesis with what follows it.
+    pub(super) fn suffixed(&mut self) -> Result<Shape, Fault> {
+        if self.token.kind == Kind::Name {
+            self.name()?;
+            return self.suffixes(Shape::Place);
+        }
+        if !self.is("(") {
+            return Err(self.unexpected());
+        }
+        self.advance()?;
+        self.expression(0)?;
+        self.expect(")")?;
+        self.suffixes(Shape::Value)
+    }
+
+    /// Members and calls.
+    pub(super) fn suffixes(&mut self, mut shape: Shape) -> Result<Shape, Fault> {
+        loop {
+            if self.take(".")? {
+                self.name()?;
+                shape = Shape::Place;
+            } else if self.take("[")? {
+                self.expression(0)?;
+                self.expect("]")?;
+                shape = Shape::Place;
+            } else if self.take(":")? {
+                self.name()?;
+                self.arguments()?;
+                shape = Shape::Call;
+            } else if self.token.kind == Kind::Text || self.is("(") || self.is("{") {
+                self.arguments()?;
+                shape = Shape::Call;
+            } else {
+                return Ok(shape);
+            }
+        }
+    }
+
+    /// What a function is called with.
+    fn arguments(&mut self) -> Result<(), Fault> {
+        if self.token.kind == Kind::Text {
+            return self.advance().map(drop);
+        }
+        if self.is("{") {
+            return self.table();
+        }
+        self.expect("(")?;
+        if !self.is(")") {
+            self.expressions()?;
+        }
+        self.expect(")")
+    }
+
+    /// `{…}`.
+    fn table(&mut self) -> Result<(), Fault> {
+        self.expect("{")?;
+        while !self.is("}") {
+            self.field()?;
+            if !self.take(",")? && !self.take(";")? {
+                break;
+            }
+        }
+        self.expect("}")
+    }
+
+    /// One field of a table.
+    fn field(&mut self) -> Result<(), Fault> {
+        if self.take("[")? {
+            self.expression(0)?;
+            self.expect("]")?;
+            self.expect("=")?;
+        } else if self.token.kind == Kind::Name && self.lexer.is_assigned() {
+            self.name()?;
+            self.expect("=")?;
+        }
+        self.expression(0)
+    }
+}
