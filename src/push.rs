@@ -16,6 +16,7 @@ mod core;
 pub mod engine;
 pub mod fact;
 mod memo;
+pub mod notice;
 pub mod proxy;
 pub mod query;
 mod read;

@@ -4,6 +4,7 @@
 //! waited for. A task that ends unasked ends the process loudly.
 
 mod address;
+mod configuration_metrics;
 mod controllers;
 mod http;
 mod ingress;
@@ -49,6 +50,7 @@ use crate::webhook::{self, Webhooks};
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
+use configuration_metrics::ConfigurationMetrics;
 use controllers::Controllers;
 use refusals::Refusals;
 use sources::{Plan, Starter};
@@ -153,6 +155,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let xds_metrics = Metrics::register(&mut metrics);
     let refusals = Refusals::register(&mut metrics);
     let hook_metrics = webhook::Metrics::register(&mut metrics);
+    let tells_patches = config.settings.envoy_filter_stats;
+    metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
     let ads = match &client {
         Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),

@@ -51,6 +51,8 @@ pub struct Settings {
     /// `PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE`: a destination's host that several namespaces have means a Kubernetes Service
     /// or the oldest, not the alphabetically first. Default true.
     pub sidecar_best_namespace: bool,
+    /// `PILOT_ENVOY_FILTER_STATS`: metrics tell which EnvoyFilters change something. Default false.
+    pub envoy_filter_stats: bool,
     /// `PILOT_ENABLE_QUIC_LISTENERS`: HTTPS servers of Gateways are served over QUIC as well, where a service of the gateway has
     /// the port for UDP, too. Default false.
     pub quic_listeners: bool,
@@ -243,6 +245,7 @@ impl Default for Settings {
             eds_for_headless: false,
             unified_sidecar_scope: true,
             sidecar_best_namespace: true,
+            envoy_filter_stats: false,
             quic_listeners: false,
             compliance: CompliancePolicy::default(),
             locality_weighted_lb: false,

@@ -154,6 +154,7 @@ fn read_clusters(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
 
 /// What concerns listeners and their filters.
 fn read_listeners(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    read.flag("PILOT_ENVOY_FILTER_STATS", &mut settings.envoy_filter_stats)?;
     read.flag("PILOT_ENABLE_METADATA_EXCHANGE", &mut settings.metadata_exchange)?;
     read.flag("PILOT_DISABLE_MX_ALPN", &mut settings.disable_metadata_exchange_alpn)?;
     read.words("PILOT_MX_ADDITIONAL_LABELS", &mut settings.metadata_exchange_labels);

@@ -69,6 +69,9 @@ fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, sni_routed: bool) -> V
         by_dns: false,
     };
     let mut groups = groups(view, &target, candidates(view, &service, cluster.port).iter());
+    if groups.is_empty() {
+        view.count("pilot_eds_no_instances", cluster.to_string());
+    }
     let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_ref());
     if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, &service)
         && !(matches!(setting, LocalitySetting::ZoneAware(_)) && view.proxy().kind() == ProxyKind::Waypoint)

@@ -14,6 +14,7 @@ use super::attr::AttrValue;
 use super::engine::EngineSizes;
 use super::fact::FactKey;
 use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Tree, Value, ValueId};
+use super::notice::Notices;
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
@@ -102,6 +103,8 @@ pub(super) struct Core {
     pub(super) computed: u64,
     /// Remarks made since they were last told, each once.
     pub(super) fresh_remarks: BTreeSet<Arc<str>>,
+    /// What is counted about results in force.
+    pub(super) notices: Notices,
     /// What the last sweep left.
     swept: Swept,
     /// Edges of results dropped since then, which the lists of parents still name.
@@ -321,6 +324,7 @@ impl Core {
         let deps: Arc<[Dep]> = frame.deps.into();
         let attrs: Arc<[(AttrId, ValueId)]> = frame.attrs.into();
         self.fresh_remarks.extend(frame.remarks.iter().cloned());
+        self.notices.set(id, frame.notices);
         self.add_parent(&deps, id);
         let mut dropped = Vec::new();
         if let Some(slot) = self.trees.get_mut(query.0) {
@@ -379,6 +383,7 @@ impl Core {
     /// Forgets a result that no tree leads to any more. Whoever shows or watches it is noted.
     fn discard(&mut self, id: NodeId) {
         let Some(node) = self.nodes.remove(&id) else { return };
+        self.notices.set(id, Vec::new());
         self.loose_edges += node.deps.len();
         self.strays.extend(node.subscribers);
         self.unanswered.extend(node.watchers.into_iter().map(|(proxy, _)| proxy));

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attr::{Attr, AttrValue};
 use super::fact::FactKey;
+use super::notice::Notice;
 use super::query::Query;
 use super::view::View;
 
@@ -125,6 +126,8 @@ pub(super) struct Frame {
     asked: FxHashSet<AttrId>,
     /// What could not be made use of.
     pub(super) remarks: Vec<Arc<str>>,
+    /// What is counted.
+    pub(super) notices: Vec<Notice>,
 }
 
 /// Why there is no value: a computation panicked and had no stand-in.
@@ -202,6 +205,7 @@ impl Frame {
             self.ask(attr, value);
         }
         self.remarks.extend(other.remarks);
+        self.notices.extend(other.notices);
     }
 }
 

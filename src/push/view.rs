@@ -14,6 +14,7 @@ use super::context::PushContext;
 use super::core::{Core, Derived, Found};
 use super::fact::FactKey;
 use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
+use super::notice::Notice;
 use super::query::{DerivedValue, ProxyQuery, Query};
 use super::resource::ResourceType;
 use crate::api::names::ResourceName;
@@ -127,6 +128,18 @@ impl View<'_> {
         if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
             frame.remarks.push(text.into());
         }
+    }
+
+    /// Notes something that is counted as long as the computation's result is in force.
+    pub fn notice(&self, notice: Notice) {
+        if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
+            frame.notices.push(notice);
+        }
+    }
+
+    /// Notes a subject of a gauge, as [`Self::notice`].
+    pub fn count(&self, gauge: &'static str, subject: impl Into<Arc<str>>) {
+        self.notice(Notice::Subject { gauge, subject: subject.into() });
     }
 
     /// The translator, for the engine's own queries.
@@ -291,6 +304,7 @@ impl View<'_> {
         if core.nodes.get(&id).is_some_and(|node| node.remarks != remarks) {
             core.fresh_remarks.extend(remarks.iter().cloned());
         }
+        core.notices.set(id, frame.notices);
         let Some(node) = core.nodes.get_mut(&id) else { return };
         node.remarks = remarks;
         let old = std::mem::replace(&mut node.deps, frame.deps.into());

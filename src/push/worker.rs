@@ -3,7 +3,7 @@
 //! The first change after quiet is pushed at once; what arrives during a push goes out together as the next. With
 //! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
 use super::fact::FactKey;
+use super::notice::Notice;
 use super::proxy::Proxy;
 use super::resource::ResourceType;
 use super::view::Translator;
@@ -86,8 +87,37 @@ pub struct PushHandle {
     commands: mpsc::Sender<Command>,
     /// Whether the first reading is in and pushed.
     synced: watch::Receiver<bool>,
-    /// The snapshot in force.
+    /// What is in force.
+    standing: Standing,
+}
+
+/// Shows what is in force. Does not keep the thread going.
+#[derive(Clone)]
+pub struct Standing {
+    /// The snapshot.
     context: watch::Receiver<Arc<PushContext>>,
+    /// What is counted about results.
+    notices: watch::Receiver<Arc<BTreeSet<Notice>>>,
+}
+
+impl Standing {
+    /// The snapshot in force.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        self.context.borrow().clone()
+    }
+
+    /// What is counted about results in force.
+    #[must_use]
+    pub fn notices(&self) -> Arc<BTreeSet<Notice>> {
+        self.notices.borrow().clone()
+    }
+}
+
+impl std::fmt::Debug for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Standing").field("notices", &self.notices().len()).finish_non_exhaustive()
+    }
 }
 
 /// The push thread is gone: the process is going down.
@@ -111,6 +141,8 @@ struct Worker {
     synced: watch::Sender<bool>,
     /// Tells the snapshot in force.
     context: watch::Sender<Arc<PushContext>>,
+    /// Tells what is counted about results in force.
+    notices: watch::Sender<Arc<BTreeSet<Notice>>>,
     /// Subscriptions that came before the first full reading: answered after it.
     early: Vec<(ProxyId, ResourceType, Interest)>,
     /// The last pushes, oldest first.
@@ -130,6 +162,7 @@ pub fn start(
     let (sender, synced) = watch::channel(false);
     let world = World::new(settings);
     let (context_sender, context) = watch::channel(world.context());
+    let (notices_sender, notices) = watch::channel(Arc::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
         let engine = Engine::new(world.context(), translator);
@@ -141,12 +174,13 @@ pub fn start(
             since: None,
             synced: sender,
             context: context_sender,
+            notices: notices_sender,
             early: Vec::new(),
             pushes: VecDeque::new(),
         };
         runtime.block_on(worker.run(inbox));
     })?;
-    Ok((PushHandle { commands, synced, context }, thread))
+    Ok((PushHandle { commands, synced, standing: Standing { context, notices } }, thread))
 }
 
 impl PushHandle {
@@ -210,7 +244,13 @@ impl PushHandle {
     /// The snapshot in force.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {
-        self.context.borrow().clone()
+        self.standing.context()
+    }
+
+    /// Shows what is in force, to those who must not keep the thread going.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.standing.clone()
     }
 
     /// Waits until the first reading is in and pushed.
@@ -280,6 +320,9 @@ impl Worker {
             }
             for remark in self.engine.take_fresh_remarks() {
                 tracing::warn!(%remark, "left out");
+            }
+            if let Some(notices) = self.engine.take_changed_notices() {
+                self.notices.send_replace(Arc::new(notices));
             }
         }
     }

@@ -155,6 +155,7 @@ impl Outbound<'_> {
         let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);
         let mut groups = endpoints::groups(view, &target, candidates);
         if groups.is_empty() {
+            view.count("pilot_dns_cluster_without_endpoints", self.name.to_string());
             return None;
         }
         let policy = self.policy(view);

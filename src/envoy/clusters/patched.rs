@@ -103,7 +103,7 @@ impl Query for Origins {
             ProxyKind::Waypoint => &[PatchContext::SidecarInbound],
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => &[],
         };
-        for cluster in contexts.iter().flat_map(|context| added_clusters(&patches, *context)) {
+        for cluster in contexts.iter().flat_map(|context| added_clusters(view, &patches, *context)) {
             let name = ResourceName::new(&cluster.name);
             origins.entry(name).or_insert_with(|| Origin::Added(Box::new(cluster)));
         }

@@ -174,8 +174,14 @@ impl Query for RulesOfHost {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let names = view.get(&NamesOfHost(self.clone()));
-        let rules = names.iter().filter_map(|name| view.object::<DestinationRule>(name)).map(|rule| &**rule);
-        merge_rules(rules, view.mesh().settings.enhanced_destination_rule_merge)
+        let rules: Vec<_> = names.iter().filter_map(|name| view.object::<DestinationRule>(name)).collect();
+        let merged =
+            merge_rules(rules.iter().map(|rule| &***rule), view.mesh().settings.enhanced_destination_rule_merge);
+        let declared: usize = rules.iter().map(|rule| rule.spec.subsets.len()).sum();
+        if rules.len() > merged.len() && merged.iter().map(|rule| rule.subsets.len()).sum::<usize>() < declared {
+            view.count("pilot_destrule_subsets", self.host.as_str());
+        }
+        merged
     }
 }
 

@@ -92,6 +92,9 @@ fn add_services(view: &View<'_>, declared: &BTreeSet<u16>, ports: &mut BTreeMap<
         }
         let service = &target.service;
         let host = service.key.hostname.as_str();
+        if ports.get(&number).is_some_and(|first| first.protocol != target.port.protocol && first.host != host) {
+            view.count("pilot_conflict_inbound_listener", format!("{host}:{number}"));
+        }
         ports.entry(number).or_insert_with(|| ServedPort {
             target: number,
             service_port: target.port.port,

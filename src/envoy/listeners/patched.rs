@@ -95,7 +95,7 @@ impl Query for Origins {
             ProxyKind::Router => &[PatchContext::Gateway],
             ProxyKind::Ztunnel | ProxyKind::AgentGateway => &[],
         };
-        for listener in contexts.iter().flat_map(|context| added_listeners(&patches, *context)) {
+        for listener in contexts.iter().flat_map(|context| added_listeners(view, &patches, *context)) {
             origins.entry(listener.name.clone()).or_insert_with(|| Origin::Added(Box::new(listener)));
         }
         origins

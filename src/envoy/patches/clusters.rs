@@ -27,10 +27,14 @@ pub fn patch_cluster(
         if patch.operation == PatchOperation::Remove {
             return None;
         }
-        if patch.operation.merges()
-            && let Err(error) = merge_cluster(patch, &mut cluster)
-        {
-            view.remark(format!("{} is not made to cluster {}: {error}", patch.describe(), cluster.name));
+        if !patch.operation.merges() {
+            continue;
+        }
+        match merge_cluster(patch, &mut cluster) {
+            Ok(()) => patch.note(view),
+            Err(error) => {
+                view.remark(format!("{} is not made to cluster {}: {error}", patch.describe(), cluster.name));
+            }
         }
     }
     Some(cluster)
@@ -76,9 +80,9 @@ pub fn names_change(patches: &Patches) -> bool {
 }
 
 /// The clusters that patches add.
-pub fn added_clusters(patches: &Patches, context: PatchContext) -> impl Iterator<Item = Cluster> {
+pub fn added_clusters(view: &View<'_>, patches: &Patches, context: PatchContext) -> impl Iterator<Item = Cluster> {
     let added = patches.iter().filter(move |patch| patch.adds_for(context));
-    added.filter_map(|patch: &Arc<Patch>| patch.value())
+    added.inspect(|patch| patch.note(view)).filter_map(|patch: &Arc<Patch>| patch.value())
 }
 
 /// Merges a patch into a cluster it names.

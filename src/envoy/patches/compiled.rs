@@ -16,6 +16,7 @@ use crate::api::istio::{
 use crate::api::object::{NamespacedName, Object};
 use crate::api::validation::{MAX_PATCHES, MAX_PROXY_VERSION};
 use crate::envoy::constraints;
+use crate::push::notice::Notice;
 use crate::push::query::Query;
 use crate::push::view::View;
 use crate::registry::model::Labels;
@@ -158,6 +159,25 @@ impl Patch {
     pub(super) fn names_value(&self, name: &str) -> bool {
         let own = self.message().and_then(|message| message.get_field_by_name("name"));
         own.is_some_and(|own| own.as_str() == Some(name))
+    }
+
+    /// Notes that the patch changed something, where that is asked for.
+    pub(super) fn note(&self, view: &View<'_>) {
+        if !view.mesh().settings.envoy_filter_stats {
+            return;
+        }
+        let kind = match self.apply_to {
+            ApplyTo::Cluster => "cluster",
+            ApplyTo::Listener => "listener",
+            ApplyTo::ListenerFilter => "listenerfilter",
+            ApplyTo::FilterChain => "filterchain",
+            ApplyTo::NetworkFilter => "networkfilter",
+            ApplyTo::HttpFilter => "httpfilter",
+            ApplyTo::RouteConfiguration | ApplyTo::HttpRoute => "route",
+            ApplyTo::VirtualHost => "vhost",
+            ApplyTo::Invalid | ApplyTo::Bootstrap | ApplyTo::ExtensionConfig => return,
+        };
+        view.notice(Notice::Patched { filter: self.filter.to_string().into(), kind });
     }
 
     /// How people are told of the patch.

@@ -35,7 +35,9 @@ pub(super) fn patch_filters(view: &View<'_>, patches: &[&Patch], filters: &mut V
     for patch in &of_filters {
         let wanted = wanted_filter(patch).map(|filter| filter.name.as_str());
         let matches = |filter: &Filter| is_wanted(wanted, &filter.name);
-        place(filters, patch.operation, patch.value::<Filter>(), wanted.is_some(), matches);
+        if place(filters, patch.operation, patch.value::<Filter>(), wanted.is_some(), matches) {
+            patch.note(view);
+        }
     }
     let ends = |filter: &Filter| match &filter.config_type {
         Some(filter::ConfigType::TypedConfig(config)) => TERMINAL.iter().any(|name| config.type_url.ends_with(name)),
@@ -89,7 +91,10 @@ fn merge_filter(view: &View<'_>, patch: &Patch, filter: &mut Filter) {
 /// Merges the configuration of a filter; what does not fit leaves it as it is.
 pub(super) fn merge_config(view: &View<'_>, patch: &Patch, filter: &str, config: &mut Any, patched: &Any) {
     match merge_any(config, patched) {
-        Ok(merged) => *config = merged,
+        Ok(merged) => {
+            *config = merged;
+            patch.note(view);
+        }
         Err(error) => view.remark(format!("{} is not made to filter {filter}: {error}", patch.describe())),
     }
 }
@@ -108,7 +113,10 @@ fn patch_http_filters(view: &View<'_>, patches: &[&Patch], filter: &mut Filter) 
     for patch in &patches {
         let wanted = wanted_sub_filter(patch);
         let matches = |filter: &HttpFilter| is_wanted(wanted, &filter.name);
-        place(&mut manager.http_filters, patch.operation, patch.value::<HttpFilter>(), wanted.is_some(), matches);
+        let filters = &mut manager.http_filters;
+        if place(filters, patch.operation, patch.value::<HttpFilter>(), wanted.is_some(), matches) {
+            patch.note(view);
+        }
     }
     let ends = |filter: &HttpFilter| match &filter.config_type {
         Some(http_filter::ConfigType::TypedConfig(config)) => config.type_url.ends_with(ROUTER),

@@ -2,37 +2,37 @@
 
 use crate::api::istio::PatchOperation;
 
-/// Does to a list what a patch says, merging apart. `matches` says which items are meant; `selective` whether the patch
-/// names any: without, insertion is at the ends, and there is nothing to replace or remove.
+/// Does to a list what a patch says, merging apart, and says whether it did anything. `matches` says which items are meant;
+/// `selective` whether the patch names any: without, insertion is at the ends, and there is nothing to replace or remove.
 pub(super) fn place<T>(
     list: &mut Vec<T>,
     operation: PatchOperation,
     value: Option<T>,
     selective: bool,
     matches: impl Fn(&T) -> bool,
-) {
+) -> bool {
     let found = list.iter().position(&matches);
     match (operation, value) {
         (PatchOperation::Add, Some(value)) => list.push(value),
         (PatchOperation::InsertFirst, Some(value)) => list.insert(0, value),
         (PatchOperation::InsertAfter, Some(value)) if !selective => list.push(value),
         (PatchOperation::InsertBefore, Some(value)) if !selective => list.insert(0, value),
-        (PatchOperation::InsertAfter, Some(value)) => {
-            if let Some(found) = found {
-                list.insert(found + 1, value);
-            }
+        (PatchOperation::InsertAfter, Some(value)) => match found {
+            Some(found) => list.insert(found + 1, value),
+            None => return false,
+        },
+        (PatchOperation::InsertBefore, Some(value)) => match found {
+            Some(found) => list.insert(found, value),
+            None => return false,
+        },
+        (PatchOperation::Replace, Some(value)) if selective => match found.and_then(|found| list.get_mut(found)) {
+            Some(item) => *item = value,
+            None => return false,
+        },
+        (PatchOperation::Remove, _) if selective => {
+            list.retain(|item| !matches(item));
+            return found.is_some();
         }
-        (PatchOperation::InsertBefore, Some(value)) => {
-            if let Some(found) = found {
-                list.insert(found, value);
-            }
-        }
-        (PatchOperation::Replace, Some(value)) if selective => {
-            if let Some(item) = found.and_then(|found| list.get_mut(found)) {
-                *item = value;
-            }
-        }
-        (PatchOperation::Remove, _) if selective => list.retain(|item| !matches(item)),
         (
             PatchOperation::Invalid
             | PatchOperation::Merge
@@ -44,8 +44,9 @@ pub(super) fn place<T>(
             | PatchOperation::Replace
             | PatchOperation::Remove,
             _,
-        ) => {}
+        ) => return false,
     }
+    true
 }
 
 #[cfg(test)]

@@ -30,10 +30,12 @@ pub fn patch_listener(
         if patch.operation == PatchOperation::Remove {
             return None;
         }
-        if let Some(message) = patch.message().filter(|_| patch.operation.merges())
-            && let Err(error) = merge(patch.operation, &mut listener, message)
-        {
-            view.remark(format!("{} is not made to listener {}: {error}", patch.describe(), listener.name));
+        let Some(message) = patch.message().filter(|_| patch.operation.merges()) else { continue };
+        match merge(patch.operation, &mut listener, message) {
+            Ok(()) => patch.note(view),
+            Err(error) => {
+                view.remark(format!("{} is not made to listener {}: {error}", patch.describe(), listener.name));
+            }
         }
     }
     for patch in of_kind(&patches, ApplyTo::ListenerFilter) {
@@ -63,8 +65,9 @@ pub fn names_change(patches: &Patches) -> bool {
 }
 
 /// The listeners that patches add.
-pub fn added_listeners(patches: &Patches, context: PatchContext) -> impl Iterator<Item = Listener> {
+pub fn added_listeners(view: &View<'_>, patches: &Patches, context: PatchContext) -> impl Iterator<Item = Listener> {
     let added = patches.iter().filter(move |patch| patch.apply_to == ApplyTo::Listener && patch.adds_for(context));
+    let added = added.inspect(|patch| patch.note(view));
     added.filter_map(|patch: &Arc<Patch>| patch.value()).filter(|listener: &Listener| !listener.name.is_empty())
 }
 
@@ -78,7 +81,9 @@ fn patch_listener_filters(view: &View<'_>, patch: &Patch, filters: &mut Vec<List
     let wanted = wanted_listener_filter(patch);
     let value: Option<ListenerFilter> = patch.value();
     if patch.operation != PatchOperation::Merge {
-        place(filters, patch.operation, value, wanted.is_some(), |filter| is_wanted(wanted, &filter.name));
+        if place(filters, patch.operation, value, wanted.is_some(), |filter| is_wanted(wanted, &filter.name)) {
+            patch.note(view);
+        }
         return;
     }
     let (Some(wanted), Some(value)) = (wanted, value) else { return };
@@ -103,6 +108,7 @@ fn patch_chains(view: &View<'_>, patches: &[&Patch], listener: &mut Listener) {
     }
     for patch in of_kind(patches, ApplyTo::FilterChain) {
         if patch.operation == PatchOperation::Add && listener_matches(patch, listener) {
+            patch.note(view);
             kept.extend(patch.value::<FilterChain>().filter(|chain| !chain.filters.is_empty()));
         }
     }
@@ -123,14 +129,18 @@ fn patch_chain(
         if patch.operation == PatchOperation::Remove {
             return None;
         }
-        if patch.operation.merges()
-            && let Err(error) = merge_chain(patch, &mut chain)
-        {
-            let (patch, listener) = (patch.describe(), &listener.name);
-            view.remark(format!(
-                "{patch} is not made to filter chain {:?} of listener {listener}: {error}",
-                chain.name
-            ));
+        if !patch.operation.merges() {
+            continue;
+        }
+        match merge_chain(patch, &mut chain) {
+            Ok(()) => patch.note(view),
+            Err(error) => {
+                let (patch, listener) = (patch.describe(), &listener.name);
+                view.remark(format!(
+                    "{patch} is not made to filter chain {:?} of listener {listener}: {error}",
+                    chain.name
+                ));
+            }
         }
     }
     let of_filters: Vec<&Patch> = patches

@@ -36,6 +36,7 @@ pub fn patch_routes(
         }
     }
     let added = of_kind(&patches, ApplyTo::VirtualHost).filter(|patch| patch.operation == PatchOperation::Add);
+    let added = added.inspect(|patch| patch.note(view));
     routes.virtual_hosts.extend(added.filter_map(Patch::value::<VirtualHost>));
     routes.virtual_hosts.retain(|host| !removed.contains(&host.name));
 }
@@ -48,8 +49,10 @@ fn of_kind<'a>(patches: &[&'a Patch], kind: ApplyTo) -> impl Iterator<Item = &'a
 /// Merges a patch into what it names.
 fn merge_into<M: Message + Name + Default>(view: &View<'_>, patch: &Patch, target: &mut M) {
     let message: Option<&DynamicMessage> = patch.message();
-    if let Some(Err(error)) = message.map(|message| merge(patch.operation, target, message)) {
-        view.remark(format!("{} is not made: {error}", patch.describe()));
+    match message.map(|message| merge(patch.operation, target, message)) {
+        Some(Ok(())) => patch.note(view),
+        Some(Err(error)) => view.remark(format!("{} is not made: {error}", patch.describe())),
+        None => {}
     }
 }
 
@@ -65,6 +68,7 @@ fn patch_host(view: &View<'_>, patches: &[&Patch], host: &mut VirtualHost) -> bo
             PatchOperation::Replace => {
                 if let Some(value) = patch.value() {
                     *host = value;
+                    patch.note(view);
                 }
             }
             PatchOperation::Invalid
@@ -107,7 +111,9 @@ fn patch_host_routes(view: &View<'_>, patches: &[&Patch], routes: &mut Vec<Route
             | PatchOperation::InsertFirst
             | PatchOperation::InsertAfter
             | PatchOperation::InsertBefore => {
-                place(routes, patch.operation, patch.value(), selective, |route| route_matches(patch, route));
+                if place(routes, patch.operation, patch.value(), selective, |route| route_matches(patch, route)) {
+                    patch.note(view);
+                }
             }
             PatchOperation::Invalid
             | PatchOperation::Merge

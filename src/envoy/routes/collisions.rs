@@ -180,6 +180,9 @@ fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
     }
     lost.sort_unstable();
     lost.dedup();
+    if !lost.is_empty() {
+        view.count("pilot_vservice_dup_domain", name);
+    }
     lost
 }
 

@@ -49,6 +49,7 @@ impl Core {
         let dead: Vec<NodeId> = self.nodes.keys().filter(|id| !live.nodes.contains(id)).copied().collect();
         self.forget_answers(&live);
         for id in dead {
+            self.notices.set(id, Vec::new());
             if let Some(node) = self.nodes.remove(&id)
                 && let Some(slot) = self.trees.get_mut(node.query.0)
             {

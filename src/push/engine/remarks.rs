@@ -1,10 +1,11 @@
-//! What translators could not make use of.
+//! What translators could not make use of, and what is counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Engine;
 use crate::push::memo::NodeId;
+use crate::push::notice::Notice;
 
 /// Something that was left out of what proxies get, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,11 @@ impl Engine {
             }
         }
         by_text.into_iter().map(|(text, queries)| Remark { text, queries: queries.into_iter().collect() }).collect()
+    }
+
+    /// All that is counted about results in force, if it is not the same as when last asked.
+    pub(in crate::push) fn take_changed_notices(&mut self) -> Option<BTreeSet<Notice>> {
+        self.core.get_mut().notices.take_changed()
     }
 
     /// The remarks made since this was last asked.

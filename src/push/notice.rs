@@ -1,0 +1,95 @@
+//! What is counted about the results in force, for metrics.
+//!
+//! Translators note it while they compute; it is kept with the result and forgotten with it. Unlike a remark, it has no words:
+//! it is a subject of a gauge.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::memo::NodeId;
+
+/// One thing that is counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Notice {
+    /// A subject of a gauge, which counts each subject once.
+    Subject {
+        /// The gauge's name.
+        gauge: &'static str,
+        /// What is counted.
+        subject: Arc<str>,
+    },
+    /// A patch of an EnvoyFilter that changed something.
+    Patched {
+        /// The EnvoyFilter: `namespace/name`.
+        filter: Arc<str>,
+        /// What kind of thing it changed.
+        kind: &'static str,
+    },
+}
+
+/// What is noted with each result.
+#[derive(Debug, Default)]
+pub(super) struct Notices {
+    /// By result; those that note nothing are not here.
+    of: BTreeMap<NodeId, Vec<Notice>>,
+    /// How many results note each.
+    counts: BTreeMap<Notice, usize>,
+    /// Whether there are others than when last asked.
+    changed: bool,
+}
+
+impl Notices {
+    /// Has a result note these, in place of those before.
+    pub(super) fn set(&mut self, node: NodeId, notices: Vec<Notice>) {
+        if notices.is_empty() && self.of.is_empty() {
+            return;
+        }
+        let notices: BTreeSet<Notice> = notices.into_iter().collect();
+        for notice in &notices {
+            let count = self.counts.entry(notice.clone()).or_insert_with(|| {
+                self.changed = true;
+                0
+            });
+            *count += 1;
+        }
+        let before = if notices.is_empty() {
+            self.of.remove(&node)
+        } else {
+            self.of.insert(node, notices.into_iter().collect())
+        };
+        for notice in before.into_iter().flatten() {
+            if let Some(count) = self.counts.get_mut(&notice) {
+                *count -= 1;
+                if *count == 0 {
+                    self.counts.remove(&notice);
+                    self.changed = true;
+                }
+            }
+        }
+    }
+
+    /// All that is noted, if it is not the same as when last asked.
+    pub(super) fn take_changed(&mut self) -> Option<BTreeSet<Notice>> {
+        std::mem::take(&mut self.changed).then(|| self.counts.keys().cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_holds_as_long_as_some_result_makes_it() {
+        let notice = |subject: &str| Notice::Subject { gauge: "g", subject: subject.into() };
+        let mut notices = Notices::default();
+        notices.set(NodeId(1), vec![notice("a"), notice("a")]);
+        notices.set(NodeId(2), vec![notice("a"), notice("b")]);
+        assert_eq!(notices.take_changed().map(|all| all.len()), Some(2));
+        notices.set(NodeId(1), vec![notice("a")]);
+        assert_eq!(notices.take_changed(), None);
+        notices.set(NodeId(2), Vec::new());
+        assert_eq!(notices.take_changed(), Some([notice("a")].into()));
+        notices.set(NodeId(1), Vec::new());
+        assert_eq!(notices.take_changed(), Some(BTreeSet::new()));
+    }
+}

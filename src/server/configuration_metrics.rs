@@ -1,0 +1,91 @@
+//! Metrics about the configuration in force: how much there is, and what of it gets in each other's way.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::api::object::Kind;
+use crate::push::notice::Notice;
+use crate::push::worker::Standing;
+
+/// What subjects are counted of, by istiod's names.
+const GAUGES: [(&str, &str); 5] = [
+    ("pilot_vservice_dup_domain", "Virtual hosts that ask for a domain that another has"),
+    ("pilot_destrule_subsets", "Hosts of which DestinationRules name a subset twice"),
+    ("pilot_dns_cluster_without_endpoints", "Clusters that are left out, having no endpoints to be resolved"),
+    ("pilot_conflict_inbound_listener", "Ports of workloads that services take for different protocols"),
+    ("pilot_eds_no_instances", "Clusters without endpoints"),
+];
+
+/// The metric of EnvoyFilters.
+const PATCHES: &str = "pilot_envoy_filter_status";
+
+/// Counts at each scrape.
+#[derive(Debug)]
+pub(super) struct ConfigurationMetrics {
+    /// What is in force.
+    pub(super) standing: Standing,
+    /// Whether EnvoyFilters are told one by one (`PILOT_ENVOY_FILTER_STATS`).
+    pub(super) tells_patches: bool,
+}
+
+/// Writes a number without labels.
+fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: usize) -> fmt::Result {
+    let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}
+
+/// How many subjects each gauge has.
+fn count(notices: &BTreeSet<Notice>) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for notice in notices {
+        match notice {
+            Notice::Subject { gauge, .. } => *counts.entry(*gauge).or_default() += 1,
+            Notice::Patched { .. } => {}
+        }
+    }
+    counts
+}
+
+impl Collector for ConfigurationMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let context = self.standing.context();
+        gauge(&mut encoder, "pilot_services", "Services that are known", context.directory.services.len())?;
+        let routes = context.objects.count(Kind::VirtualService);
+        gauge(&mut encoder, "pilot_virt_services", "VirtualServices that are known", routes)?;
+        let notices = self.standing.notices();
+        let counts = count(&notices);
+        for (name, help) in GAUGES {
+            gauge(&mut encoder, name, help, counts.get(name).copied().unwrap_or_default())?;
+        }
+        if !self.tells_patches {
+            return Ok(());
+        }
+        let one = ConstGauge::new(1_i64);
+        let mut patches =
+            encoder.encode_descriptor(PATCHES, "EnvoyFilters that change something", None, one.metric_type())?;
+        for notice in notices.iter() {
+            if let Notice::Patched { filter, kind } = notice {
+                let labels = [("name", filter.as_ref()), ("patch", *kind), ("result", "applied")];
+                one.encode(patches.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_subject_counts_once_for_its_gauge() {
+        let subject = |gauge, subject: &str| Notice::Subject { gauge, subject: subject.into() };
+        let patched = Notice::Patched { filter: "shop/a".into(), kind: "cluster" };
+        let notices = [subject("a", "x"), subject("a", "y"), subject("b", "x"), patched].into();
+        assert_eq!(count(&notices), [("a", 2), ("b", 1)].into());
+    }
+}
