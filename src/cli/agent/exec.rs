@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use nix::sys::prctl::set_pdeathsig;
+use nix::sys::prctl::{set_pdeathsig, set_thp_disable};
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
@@ -19,6 +19,8 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     let (parent, command) = arguments.split_first().context("the parent's id is missing")?;
     let (program, arguments) = command.split_first().context("the program is missing")?;
     set_pdeathsig(Signal::SIGKILL).context("the process cannot be bound to its parent")?;
+    // The agent does without huge pages for itself alone; a kernel that does not know them had none to take away.
+    let _ = set_thp_disable(false);
     // The parent may have gone before the kernel was asked.
     ensure!(getppid().as_raw().to_string() == *parent, "the agent has gone");
     Err(Command::new(program).args(arguments).exec()).with_context(|| format!("{program} cannot be started"))
