@@ -38,8 +38,9 @@ tools:
 PROFILE ?= release
 OUT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
+# With the tests' dependencies where the tests were built, or everything would be built a second time with other features.
 demo: tools
-	$(CARGO) build $(LOCKED) --profile $(PROFILE) --workspace --bins
+	$(CARGO) build $(LOCKED) --profile $(PROFILE) --workspace --bins $(if $(filter dev,$(PROFILE)),--tests)
 	DEMO=$(DEMO) $(OUT)/demo $(OUT)/navarch .
 
 # A Kubernetes API server with the sample mesh, to try things on; it says what to export.

@@ -4,11 +4,13 @@
 
 pub mod any_object;
 pub mod cidr;
+pub mod counter;
 pub mod crds;
 pub mod decode;
 pub mod duration;
 pub mod envoy_json;
 pub mod field_error;
+pub mod go_text;
 pub mod hostname;
 pub mod identity;
 pub mod istio;

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 pub mod authenticate;
 pub mod ca;
+pub mod pem;
 pub mod rules;
 pub mod secret_access;
 pub mod serving;

@@ -33,6 +33,8 @@ mod forms;
 mod input;
 #[path = "parity/run.rs"]
 mod run;
+#[path = "shared/shown.rs"]
+mod shown;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

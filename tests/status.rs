@@ -23,13 +23,12 @@ mod roots;
 #[path = "status/whole.rs"]
 mod whole;
 
-use std::future::Future;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use navarch::status;
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use navarch_testkit::wait::until;
 use serde_json::{Value, json};
 
 /// Where Navarch is deployed.
@@ -107,14 +106,4 @@ impl Deployed {
         let refused = events.filter(|event| event["responseStatus"]["code"] == 403);
         refused.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
     }
-}
-
-/// Waits until something is so.
-async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_secs(30), wait).await.is_ok(), "not so after 30 s: {what}");
 }

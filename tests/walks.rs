@@ -12,6 +12,8 @@
 mod breadth;
 #[path = "walks/mesh.rs"]
 mod mesh;
+#[path = "shared/shown.rs"]
+mod shown;
 
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};

@@ -23,14 +23,4 @@ mod limits;
 #[path = "webhooks/pods.rs"]
 mod pods;
 
-use std::time::Duration;
-
-/// Waits until something is so.
-async fn until<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let wait = async {
-        while !condition().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    assert!(tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok(), "not so after 60 s: {what}");
-}
+use navarch_testkit::wait::until;

@@ -2,7 +2,9 @@
 
 use super::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
 use super::settings::Settings;
-use super::variables::{Variables, parse_bool};
+use super::variables::Variables;
+
+use crate::api::go_text::parse_bool;
 
 /// What the command line says.
 #[derive(Clone, Debug, PartialEq, Eq)]

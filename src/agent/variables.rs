@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::duration;
+use crate::api::go_text::parse_bool;
 
 /// The variables that the agent is started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,15 +66,6 @@ impl Variables {
 impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Variables {
     fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
         Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
-    }
-}
-
-/// The texts that Go's `strconv.ParseBool` takes.
-pub(super) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
     }
 }
 

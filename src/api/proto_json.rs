@@ -8,7 +8,6 @@ mod access;
 #[cfg(test)]
 mod tests;
 mod text;
-mod write;
 
 use serde::de::value::{Error, MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error as _, IntoDeserializer, Unexpected, Visitor};
@@ -16,8 +15,7 @@ use serde::{Deserializer, forward_to_deserialize_any};
 use serde_json::{Number, Value};
 
 use access::{Fields, Items, Keys};
-pub use text::to_proto_json_text;
-pub use write::to_proto_json;
+pub use text::{to_proto_json, to_proto_json_text};
 
 /// Deserializes a value of JSON as protobuf's JSON mapping means it.
 #[derive(Clone, Copy, Debug)]

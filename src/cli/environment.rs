@@ -1,6 +1,7 @@
 //! Istio's environment variables as settings: one table, read once at start.
 
 use crate::api::duration::Duration;
+use crate::api::go_text::parse_bool;
 use crate::api::names::{ClusterId, Namespace};
 use crate::api::settings::{CompliancePolicy, KeyFetching, Settings};
 
@@ -71,7 +72,7 @@ impl Reader<'_> {
 
     /// A switch.
     fn flag(&self, name: &'static str, field: &mut bool) -> Result<(), VariableError> {
-        self.set(name, field, "truth value (true or false)", go_bool)
+        self.set(name, field, "truth value (true or false)", parse_bool)
     }
 
     /// A number that is not negative.
@@ -198,15 +199,6 @@ fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", &mut settings.filter_gateway_clusters)?;
     read.flag("PILOT_ENABLE_STRICT_GATEWAY_MERGING", &mut settings.strict_gateway_merging)?;
     read.flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", &mut settings.route_collapse)
-}
-
-/// The texts that Go's `strconv.ParseBool` takes.
-fn go_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
-        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
 use super::targets::TargetsOfProxy;
 use super::view::View;
+use crate::api::go_text::parse_bool;
 use crate::api::identity::Identity;
 use crate::api::names::{ClusterId, Namespace, NetworkId};
 use crate::api::object::NamespacedName;
@@ -98,7 +99,7 @@ impl ProxyView<'_> {
     /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` count, too).
     #[must_use]
     pub fn meta_bool(self, key: &str) -> bool {
-        self.meta(key).is_some_and(|text| matches!(&*text, "true" | "True" | "TRUE" | "t" | "T" | "1"))
+        self.meta(key).and_then(|text| parse_bool(&text)).unwrap_or(false)
     }
 
     /// The whole metadata as JSON text. Splits finely.

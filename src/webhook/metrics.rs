@@ -1,20 +1,16 @@
 //! Metrics of the webhooks, under istiod's names.
 
-use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use super::review::Resource;
 
-/// A counter whose name is written as it was declared: OpenMetrics would have `_total` after it, istiod's names do not.
-#[derive(Clone, Debug, Default)]
-struct Count(Counter);
+use crate::api::counter::Count;
 
 /// Handles of all metrics of this room. Cloning shares them.
 #[derive(Clone, Debug)]
@@ -110,21 +106,6 @@ pub(super) enum PodFate {
     Refused,
 }
 
-impl TypedMetric for Count {
-    const TYPE: MetricType = MetricType::Counter;
-}
-
-impl EncodeMetric for Count {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        // A gauge's line is the name as it is; the type above it says counter all the same.
-        encoder.encode_gauge(&self.0.get())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
-}
-
 impl Metrics {
     /// Registers all.
     pub fn register(registry: &mut Registry) -> Self {
@@ -156,14 +137,14 @@ impl Metrics {
     pub(super) fn judged(&self, of: &Resource, refused: Option<&'static str>) {
         let Resource { group, version, resource } = of.clone();
         match refused {
-            None => self.passed.get_or_create(&ResourceLabels { group, version, resource }).0.inc(),
-            Some(reason) => self.failed.get_or_create(&FailureLabels { group, version, resource, reason }).0.inc(),
+            None => self.passed.get_or_create(&ResourceLabels { group, version, resource }).inc(),
+            Some(reason) => self.failed.get_or_create(&FailureLabels { group, version, resource, reason }).inc(),
         };
     }
 
     /// Counts a review that was not taken.
     pub(super) fn not_taken(&self, status: u16) {
-        self.http_errors.get_or_create(&StatusLabel { status }).0.inc();
+        self.http_errors.get_or_create(&StatusLabel { status }).inc();
     }
 
     /// Counts a pod.
@@ -180,9 +161,9 @@ impl Metrics {
     /// Counts an update of a configuration that validates.
     pub(super) fn validation_update(&self, is_good: bool) {
         if is_good {
-            self.validation_updates.0.inc();
+            self.validation_updates.inc();
         } else {
-            self.validation_update_errors.get_or_create(&ReasonLabel { reason: "update" }).0.inc();
+            self.validation_update_errors.get_or_create(&ReasonLabel { reason: "update" }).inc();
         }
     }
 

@@ -1,23 +1,17 @@
 //! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`, `pkg/xds/monitoring.go`).
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
+use crate::api::counter::Count;
 use crate::push::resource::ResourceType;
-
-/// A counter whose name is written as it was declared: OpenMetrics would have `_total` after it, Istio's names do not.
-#[derive(Clone, Debug, Default)]
-pub struct Count(Counter);
 
 /// Handles of all metrics of this room. Cloning shares them.
 #[derive(Clone, Debug)]
@@ -73,34 +67,6 @@ pub(super) struct RejectLabel {
     node: Arc<str>,
     /// The gRPC code by name.
     err: String,
-}
-
-impl Count {
-    /// Adds one.
-    pub fn inc(&self) {
-        self.0.inc();
-    }
-
-    /// The count so far.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.get()
-    }
-}
-
-impl TypedMetric for Count {
-    const TYPE: MetricType = MetricType::Counter;
-}
-
-impl EncodeMetric for Count {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        // A gauge's line is the name as it is; the type above it says counter all the same.
-        encoder.encode_gauge(&self.0.get())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
 }
 
 impl Metrics {

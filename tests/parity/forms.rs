@@ -6,22 +6,16 @@ use std::sync::Arc;
 use navarch::api::names::ResourceName;
 use navarch::envoy::EnvoyTranslator;
 use navarch::envoy::routes::with_hosts;
-use navarch::push::engine::{Engine, Interest, PushCause, Sink};
+use navarch::push::engine::{Engine, Interest};
 use navarch::push::proxy::{Locality, Proxy};
-use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::resource::ResourceType;
 use navarch::push::world::World;
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
 
 use super::case::{Case, CaseProxy};
 use super::input;
-
-/// Takes no pushes.
-struct Ignore;
-
-impl Sink for Ignore {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-}
+use super::shown::{Ignore, sorted};
 
 /// How many route configurations of a case came in virtual hosts one by one, each found to mean the same as the whole.
 pub(crate) fn check(case: &Case) -> Result<usize, String> {
@@ -69,15 +63,4 @@ fn tables(
         RouteConfiguration::decode(with_hosts(&routes.name, &routes.body, hosts)).map_err(|error| error.to_string())
     };
     routes.resources.iter().map(whole).collect()
-}
-
-/// Without what tells the forms apart.
-fn sorted(routes: &RouteConfiguration) -> RouteConfiguration {
-    let mut routes = RouteConfiguration { vhds: None, ..routes.clone() };
-    let prefix = format!("{}/", routes.name);
-    for host in &mut routes.virtual_hosts {
-        host.name = host.name.strip_prefix(&prefix).unwrap_or(&host.name).to_owned();
-    }
-    routes.virtual_hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    routes
 }

@@ -10,9 +10,9 @@ use navarch::api::names::ResourceName;
 use navarch::api::settings::Settings;
 use navarch::envoy::EnvoyTranslator;
 use navarch::envoy::routes::with_hosts;
-use navarch::push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch::push::engine::{Engine, Interest, ProxyId};
 use navarch::push::proxy::{Locality, Proxy};
-use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::resource::ResourceType;
 use navarch::push::world::{Change, World};
 use navarch::walk::Resources;
 use navarch_proto::envoy::config::cluster::v3::Cluster;
@@ -21,12 +21,7 @@ use navarch_proto::envoy::config::listener::v3::Listener;
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use prost::Message;
 
-/// Takes no pushes.
-struct Ignore;
-
-impl Sink for Ignore {
-    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
-}
+use super::shown::{Ignore, sorted};
 
 /// Objects, as YAML.
 #[derive(Default)]
@@ -197,17 +192,6 @@ fn gather(engine: &mut Engine, id: ProxyId) -> Resources {
         resources.routes.insert(name, RouteConfiguration::decode(body).unwrap());
     }
     resources
-}
-
-/// A route configuration without what tells its forms apart.
-fn sorted(routes: &RouteConfiguration) -> RouteConfiguration {
-    let mut routes = RouteConfiguration { vhds: None, ..routes.clone() };
-    let prefix = format!("{}/", routes.name);
-    for host in &mut routes.virtual_hosts {
-        host.name = host.name.strip_prefix(&prefix).unwrap_or(&host.name).to_owned();
-    }
-    routes.virtual_hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    routes
 }
 
 /// The route configurations that a listener asks for.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use navarch_testkit::usage::Usage;
 use serde::Serialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use crate::run::Run;
-use crate::server::Usage;
 use crate::tally::{Counts, between};
 use crate::target::Target;
 use crate::world;

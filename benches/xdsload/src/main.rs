@@ -18,7 +18,6 @@ mod proxy;
 mod replay;
 mod report;
 mod run;
-mod server;
 mod state;
 mod talk;
 mod tally;

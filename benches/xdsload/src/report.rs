@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use navarch_testkit::usage::Usage;
 use serde::Serialize;
 
 use crate::change::What;
 use crate::churn::Churned;
 use crate::kind::Kind;
-use crate::server::Usage;
 use crate::talk::Protocol;
 use crate::tally::Counts;
 use crate::world::Size;
@@ -92,13 +92,6 @@ pub(crate) struct Report {
     pub(crate) strange: u64,
     /// CPU that the proxies took themselves.
     pub(crate) own_cpu_seconds: f64,
-}
-
-impl Usage {
-    /// CPU between two moments.
-    pub(crate) fn cpu_between(before: Option<Self>, after: Option<Self>) -> Option<f64> {
-        Some(after?.cpu_seconds - before?.cpu_seconds)
-    }
 }
 
 /// Seconds of CPU for people.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use clap::Args;
 use navarch_proto::envoy::config::core::v3::Node;
+use navarch_testkit::usage::{self, Usage};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -17,7 +18,6 @@ use crate::churn;
 use crate::names::Names;
 use crate::proxy::{Phase, Proxy, Shared};
 use crate::report::{Changed, Connected, Report, Spread};
-use crate::server::{self, Usage};
 use crate::talk::Protocol;
 use crate::tally::{Tally, between};
 use crate::target::{Target, Where};
@@ -139,7 +139,7 @@ impl Run {
         let after = self.usage()?;
         self.phase.send_replace(Phase::Ended);
         while self.proxies.join_next().await.is_some() {}
-        let own = server::usage(std::process::id())?;
+        let own = usage::usage(std::process::id())?;
         let Plan { size, protocol, proxies, .. } = self.plan;
         Ok(Report {
             size,
@@ -160,7 +160,7 @@ impl Run {
 
     /// What the server has used so far.
     pub(crate) fn usage(&self) -> Result<Option<Usage>> {
-        self.plan.pid.map(server::usage).transpose()
+        self.plan.pid.map(usage::usage).transpose()
     }
 
     /// Connects all proxies and waits until they are in sync.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::capture::{Capture, CaptureError, DnsCapture, Mode};
 use crate::agent::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
-use crate::agent::variables::{Variables, parse_bool, parse_duration};
+use crate::agent::variables::{Variables, parse_duration};
+use crate::api::go_text::parse_bool;
 
 /// The user whose traffic is Envoy's own where no other is known.
 const DEFAULT_PROXY_UID: &str = "1337";

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::metadata::MetadataError;
-use crate::agent::variables::parse_bool;
+use crate::api::go_text::parse_bool;
 
 /// What the value of a key is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

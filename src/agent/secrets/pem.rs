@@ -3,16 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Signs in one line of PEM.
-const LINE: usize = 64;
+use crate::security::pem;
 
 /// Why PEM is of no use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -66,28 +63,12 @@ pub(super) fn merge<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Result<Byt
     let mut all = BTreeSet::new();
     for text in texts {
         let certificates = CertificateDer::pem_slice_iter(text).filter_map(Result::ok);
-        all.extend(certificates.filter(|der| X509Certificate::from_der(der).is_ok()).map(|der| encode(&der)));
+        all.extend(certificates.filter(|der| X509Certificate::from_der(der).is_ok()).map(|der| pem::encode(&der)));
     }
     if all.is_empty() {
         return Err(PemError::Certificate);
     }
     Ok(Bytes::from(all.into_iter().collect::<String>()))
-}
-
-/// A certificate in PEM.
-fn encode(der: &[u8]) -> String {
-    let encoded = STANDARD.encode(der);
-    let mut text = String::with_capacity(encoded.len() + encoded.len() / LINE + 64);
-    text.push_str("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = encoded.as_str();
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at_checked(LINE).unwrap_or((rest, ""));
-        text.push_str(line);
-        text.push('\n');
-        rest = after;
-    }
-    text.push_str("-----END CERTIFICATE-----\n");
-    text
 }
 
 #[cfg(test)]

@@ -3,14 +3,23 @@
 //! A scalar that can be told apart from its absence (`Option`) is written whenever it is there. Fields stand in the order in
 //! which their types declare them, which is that of the protos.
 
-use std::fmt::{self, Display, Write as _};
+use std::fmt::Display;
 
 use serde::ser::{
     Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple, Serializer,
 };
-use serde_json::Error;
+use serde_json::{Error, Value};
 
-/// The JSON of a message; [`super::to_proto_json`] gives the same as a value, which has no order.
+use crate::api::go_text::write_json_string;
+
+/// The JSON of a message as a value, which has no order: what istiod's `protomarshal.Marshal` gives, read back.
+#[must_use]
+pub fn to_proto_json<T: Serialize>(message: &T) -> Value {
+    // Types of messages are plain data: nothing of them can fail to be written.
+    to_proto_json_text(message).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// The JSON of a message; [`to_proto_json`] gives the same as a value.
 ///
 /// # Errors
 /// When the message holds what JSON cannot: a map whose keys are not texts.
@@ -34,18 +43,11 @@ impl Written {
     }
 }
 
-/// A text in quotes. As in Go, what HTML would take for its own is escaped.
-fn quoted(text: &str) -> Result<String, Error> {
+/// A text in quotes.
+fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
-    for sign in serde_json::to_string(text)?.chars() {
-        match sign {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                write!(out, "\\u{:04x}", u32::from(sign)).map_err(|fmt::Error| Error::custom("no room"))?;
-            }
-            _ => out.push(sign),
-        }
-    }
-    Ok(out)
+    write_json_string(&mut out, text);
+    out
 }
 
 /// Writes one value.
@@ -87,7 +89,19 @@ impl Serializer for Writer {
 
     plain! {
         serialize_bool(bool) serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_u8(u8) serialize_u16(u16)
-        serialize_u32(u32) serialize_f32(f32) serialize_f64(f64)
+        serialize_u32(u32)
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<Written, Error> {
+        self.serialize_f64(value.into())
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<Written, Error> {
+        Ok(match (value.is_finite(), value.is_nan()) {
+            (true, _) => Written::plain(value, value == 0.0),
+            (false, true) => Written::plain("\"NaN\"", false),
+            (false, false) => Written::plain(if value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }, false),
+        })
     }
 
     foreign! {
@@ -112,7 +126,7 @@ impl Serializer for Writer {
     }
 
     fn serialize_str(self, value: &str) -> Result<Written, Error> {
-        Ok(Written { text: quoted(value)?, zero: value.is_empty() })
+        Ok(Written { text: quoted(value), zero: value.is_empty() })
     }
 
     fn serialize_none(self) -> Result<Written, Error> {
@@ -132,7 +146,7 @@ impl Serializer for Writer {
     }
 
     fn serialize_unit_variant(self, _: &'static str, index: u32, variant: &'static str) -> Result<Written, Error> {
-        Ok(Written { text: quoted(variant)?, zero: index == 0 })
+        Ok(Written { text: quoted(variant), zero: index == 0 })
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<Written, Error> {
@@ -239,7 +253,7 @@ impl Fields {
         if written.zero && zero == Zero::Dropped {
             return Ok(());
         }
-        self.push(&quoted(key)?, &written.text);
+        self.push(&quoted(key), &written.text);
         Ok(())
     }
 
@@ -295,6 +309,8 @@ impl SerializeStruct for Fields {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::api::mesh::ProxyConfig;
 
@@ -309,5 +325,31 @@ mod tests {
         assert_eq!(to_proto_json_text(&ProxyConfig::default()).unwrap(), "{}");
         let mode = ProxyConfig::default().apply("interceptionMode: TPROXY").unwrap().value;
         assert_eq!(to_proto_json_text(&mode).unwrap(), r#"{"interceptionMode":"TPROXY"}"#);
+    }
+
+    #[test]
+    fn only_what_is_not_default_or_is_there_explicitly_is_written() {
+        assert_eq!(to_proto_json(&ProxyConfig::default()), json!({}));
+        let text = "{tracing: {zipkin: {}, sampling: 100, stackdriver: {maxNumberOfAttributes: 0}}, concurrency: 0, \
+            statsCompression: false, proxyMetadata: {A: ''}, terminationDrainDuration: 0.5s, interceptionMode: TPROXY, \
+            envoyAccessLogService: {tlsSettings: {mode: DISABLE}}}";
+        let config = ProxyConfig::default().apply(text).unwrap().value;
+        assert_eq!(
+            to_proto_json(&config),
+            json!({
+                "tracing": { "zipkin": {}, "sampling": 100, "stackdriver": { "maxNumberOfAttributes": "0" } },
+                "concurrency": 0,
+                "statsCompression": false,
+                "proxyMetadata": { "A": "" },
+                "terminationDrainDuration": "0.500s",
+                "interceptionMode": "TPROXY",
+                "envoyAccessLogService": { "tlsSettings": {} },
+            })
+        );
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_are_words() {
+        assert_eq!(to_proto_json_text(&[f64::NAN, f64::INFINITY, -2.5]).unwrap(), r#"["NaN","Infinity",-2.5]"#);
     }
 }

@@ -5,6 +5,7 @@ use super::authorization_values::{address, each, not_empty, path, port, service_
 use super::path::Path;
 use super::target_ref::attachment;
 use super::{Validate, Verdict};
+use crate::api::go_text::parse_bool;
 use crate::api::istio::{
     AuthorizationAction, AuthorizationOperation, AuthorizationPolicy, AuthorizationRule, AuthorizationSource,
 };
@@ -60,15 +61,6 @@ impl Validate for AuthorizationPolicy {
                 Err(format!("only ALLOW and DENY can be tried in a dry run, not {action}"))
             }
         }
-    }
-}
-
-/// A bool as Go's `strconv.ParseBool` reads it.
-pub(in crate::api) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
     }
 }
 

@@ -4,8 +4,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateService;
 use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use prost_types::value::Kind;
@@ -21,11 +19,10 @@ use crate::api::identity::{Caller, Identity};
 use crate::api::object::NamespacedName;
 use crate::security::Clock;
 use crate::security::authenticate::Surroundings;
+use crate::security::pem;
 
 /// Metadata of a request: whose certificate is wanted, where it is another's than the caller's.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
-/// Signs in one line of PEM.
-const PEM_LINE: usize = 64;
 
 /// What the service is told at start.
 #[derive(Clone, Debug)]
@@ -132,25 +129,9 @@ fn refusal(error: &SignError) -> Status {
 
 /// The chain as the protocol has it: one certificate an element, leaf first, and all roots as the last.
 fn in_pem(chain: &[CertificateDer<'_>], authority: &Authority) -> Vec<String> {
-    let mut elements: Vec<String> = chain.iter().map(pem).collect();
+    let mut elements: Vec<String> = chain.iter().map(|certificate| pem::encode(certificate)).collect();
     elements.push(authority.roots().pem().to_owned());
     elements
-}
-
-/// A certificate in PEM.
-pub(super) fn pem(certificate: &CertificateDer<'_>) -> String {
-    let encoded = STANDARD.encode(certificate);
-    let mut text = String::with_capacity(encoded.len() + encoded.len() / PEM_LINE + 64);
-    text.push_str("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = encoded.as_str();
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at_checked(PEM_LINE).unwrap_or((rest, ""));
-        text.push_str(line);
-        text.push('\n');
-        rest = after;
-    }
-    text.push_str("-----END CERTIFICATE-----\n");
-    text
 }
 
 #[tonic::async_trait]

@@ -117,7 +117,7 @@ fn parts_that_do_not_belong_together_make_no_authority() {
     let authority = Authority::new(&one, now).unwrap();
     let (chain, key) = authority.issue(&web(), DAY, now).unwrap();
     let leaf = Bundle {
-        certificate: service::pem(&chain[0]),
+        certificate: crate::security::pem::encode(&chain[0]),
         key: crate::api::kubernetes::SecretBytes::new(KeyPair::try_from(&key).unwrap().serialize_pem()),
         ..one
     };

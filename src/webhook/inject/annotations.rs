@@ -6,6 +6,7 @@ use super::error::InjectError;
 use super::names::{INTERCEPTION_MODE, PROXY_CONFIG, STATUS_PORT};
 use super::quantity::Quantity;
 use crate::api::cidr::Cidr;
+use crate::api::go_text::parse_bool;
 use crate::api::mesh::ProxyConfig;
 use crate::api::validation::validate_proxy_config;
 
@@ -56,15 +57,6 @@ pub(super) fn validate(annotations: Option<&Map<String, Value>>) -> Result<(), I
         }
     }
     Ok(())
-}
-
-/// A boolean as Go reads it.
-pub(super) fn parse_bool(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// How traffic gets into the proxy.

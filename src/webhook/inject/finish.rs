@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::error::InjectError;
+use super::go_json;
 use super::names::{NETWORK, STATUS};
 use super::pod::{self, List};
-use super::{annotations, go_json};
+use crate::api::go_text::parse_bool;
 use crate::api::mesh::{MeshConfig, ProxyConfig};
 
 /// What finishing depends on.
@@ -67,7 +68,7 @@ impl Finishing<'_> {
 
 /// Whether the agent serves the application's metrics: as the annotation says, else mesh config; by default it does.
 fn merges_metrics(pod: &Value, mesh: &MeshConfig) -> bool {
-    let said = pod::annotation(pod, "prometheus.istio.io/merge-metrics").and_then(annotations::parse_bool);
+    let said = pod::annotation(pod, "prometheus.istio.io/merge-metrics").and_then(parse_bool);
     said.or(mesh.enable_prometheus_merge).unwrap_or(true)
 }
 

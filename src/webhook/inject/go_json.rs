@@ -7,6 +7,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
 
+use crate::api::go_text::write_json_string;
+
 /// The fields of containers and of what they hold, each before those that follow it in any of Go's structs.
 #[rustfmt::skip]
 const ORDER: [&str; 84] = [
@@ -46,7 +48,7 @@ fn write(out: &mut String, value: &Value) {
         Value::Number(number) => {
             let _ = write!(out, "{number}");
         }
-        Value::String(value) => write_string(out, value),
+        Value::String(value) => write_json_string(out, value),
         Value::Array(items) => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
@@ -70,7 +72,7 @@ fn write_map(out: &mut String, fields: &Map<String, Value>) {
         if at > 0 {
             out.push(',');
         }
-        write_string(out, name);
+        write_json_string(out, name);
         out.push(':');
         write(out, value);
     }
@@ -81,27 +83,6 @@ fn write_map(out: &mut String, fields: &Map<String, Value>) {
 fn rank(field: &str) -> usize {
     let among = |order: &[&str]| order.iter().position(|name| *name == field);
     among(&ORDER).or_else(|| among(&SECURITY_ORDER).map(|at| at + ORDER.len())).unwrap_or(usize::MAX)
-}
-
-/// Appends a text in quotes. Go also escapes what HTML would take for its own.
-pub(super) fn write_string(out: &mut String, text: &str) {
-    out.push('"');
-    for sign in text.chars() {
-        match sign {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(sign));
-            }
-            _ => out.push(sign),
-        }
-    }
-    out.push('"');
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use navarch_testkit::cluster::{Cluster, ClusterConfig, World};
 use navarch_testkit::navarch::Navarch;
+use navarch_testkit::usage::usage;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -82,32 +83,16 @@ async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
     let begun = Instant::now();
     let navarch = Navarch::start_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
     let ready = begun.elapsed();
-    let cpu_ready = cpu(navarch.pid())?;
-    let at_ready = memory(navarch.pid(), "VmRSS")?;
+    let at_ready = usage(navarch.pid())?;
     sleep(Duration::from_secs(3)).await;
-    let (cpu_settled, settled) = (cpu(navarch.pid())?, memory(navarch.pid(), "VmRSS")?);
+    let settled = usage(navarch.pid())?;
     sleep(IDLE).await;
-    let idle = (cpu(navarch.pid())? - cpu_settled) / IDLE.as_secs_f64();
-    let peak = memory(navarch.pid(), "VmHWM")?;
+    let idle = usage(navarch.pid())?;
     navarch.stop().await?;
+    let idle_share = (idle.cpu_seconds - settled.cpu_seconds) / IDLE.as_secs_f64();
     Ok(json!({
-        "ready_seconds": ready.as_secs_f64(), "cpu_seconds_at_ready": cpu_ready, "cpu_seconds_settled": cpu_settled,
-        "rss_mb_at_ready": at_ready, "rss_mb": settled, "peak_rss_mb": peak, "idle_cpu_share": idle,
+        "ready_seconds": ready.as_secs_f64(), "cpu_seconds_at_ready": at_ready.cpu_seconds,
+        "cpu_seconds_settled": settled.cpu_seconds, "rss_kb_at_ready": at_ready.rss_kb, "rss_kb": settled.rss_kb,
+        "peak_rss_kb": idle.peak_kb, "idle_cpu_share": idle_share,
     }))
-}
-
-/// The CPU time that a process has taken, in seconds.
-fn cpu(pid: u32) -> Result<f64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // Behind the name, which may hold anything: the state is the first, user and system time the 12th and 13th.
-    let fields = stat.rsplit_once(") ").context("a name")?.1.split(' ').skip(11).take(2);
-    let ticks = fields.map(str::parse::<f64>).sum::<Result<f64, _>>()?;
-    Ok(ticks / 100.0)
-}
-
-/// A row of a process's status, in MB.
-fn memory(pid: u32, row: &str) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find_map(|line| line.strip_prefix(row)?.strip_prefix(':')).context("no such row")?;
-    Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1000.0)
 }

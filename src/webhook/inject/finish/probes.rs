@@ -2,9 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::super::go_json;
 use super::super::names::{PROXY, REWRITE_PROBES, STATUS, STATUS_PORT};
 use super::super::pod::{self, List};
-use super::super::{annotations, go_json};
+use crate::api::go_text::parse_bool;
 
 /// The variable that tells the agent what the application's own probes are.
 pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
@@ -21,7 +22,7 @@ pub(super) fn rewrite(pod: &mut Value, by_default: bool, agent_port: i32) {
     if pod::find_in_pod(pod, PROXY).is_none() {
         return;
     }
-    let said = pod::annotation(pod, REWRITE_PROBES).and_then(annotations::parse_bool);
+    let said = pod::annotation(pod, REWRITE_PROBES).and_then(parse_bool);
     if !said.unwrap_or(by_default) {
         return;
     }

@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::annotations::parse_bool;
 use super::super::error::InjectError;
 use super::super::go_json;
 use super::super::names::PROXY;
 use super::super::pod;
+
+use crate::api::go_text::parse_bool;
 
 /// The variable that tells the agent where the application's metrics are.
 pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";

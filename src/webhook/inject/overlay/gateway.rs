@@ -1,8 +1,6 @@
 //! The overlay `gateway`: a proxy that is the pod's application.
 
-use k8s_openapi::api::core::v1::{
-    Container, Lifecycle, PodSecurityContext, PodSpec, SecurityContext, Sysctl, Volume, VolumeMount,
-};
+use k8s_openapi::api::core::v1::{Container, Lifecycle, PodSecurityContext, PodSpec, SecurityContext, Sysctl, Volume};
 
 use super::super::context::{Context, ImageOf};
 use super::super::names::PROXY;
@@ -47,28 +45,9 @@ fn container(context: &Context<'_>) -> Container {
         env: Some(env::gateway(context)),
         image_pull_policy: proxy::pull_policy(context),
         readiness_probe: Some(proxy::readiness_probe_of_values(context)),
-        volume_mounts: Some(mounts(context)),
+        volume_mounts: Some(volumes::mounts_of_proxy(context, None)),
         ..Container::default()
     }
-}
-
-/// What the container mounts.
-fn mounts(context: &Context<'_>) -> Vec<VolumeMount> {
-    let mut mounts = vec![
-        volumes::mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),
-        volumes::mount("credential-socket", "/var/run/secrets/credential-uds"),
-        volumes::certificates_mount(context),
-    ];
-    if volumes::trusts_own_ca(context) {
-        mounts.push(volumes::mount("istiod-ca-cert", "/var/run/secrets/istio"));
-    }
-    mounts.push(volumes::mount("istio-data", "/var/lib/istio/data"));
-    mounts.extend(volumes::bootstrap_mount(context));
-    mounts.push(volumes::mount("istio-envoy", "/etc/istio/proxy"));
-    mounts.push(volumes::mount("istio-token", "/var/run/secrets/tokens"));
-    mounts.extend(volumes::mtls_certificates_mount(context));
-    mounts.push(volumes::mount("istio-podinfo", "/etc/istio/pod"));
-    mounts
 }
 
 /// The pod's volumes.

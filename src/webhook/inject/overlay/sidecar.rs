@@ -149,21 +149,8 @@ fn security_context(context: &Context<'_>) -> SecurityContext {
 
 /// What the container mounts.
 fn mounts(context: &Context<'_>) -> Result<Vec<VolumeMount>, InjectError> {
-    let mut mounts = vec![
-        volumes::mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),
-        volumes::mount("credential-socket", "/var/run/secrets/credential-uds"),
-        volumes::certificates_mount(context),
-    ];
-    if volumes::trusts_own_ca(context) {
-        mounts.push(volumes::mount("istiod-ca-cert", "/var/run/secrets/istio"));
-        mounts.push(volumes::mount("istio-ca-crl", "/var/run/secrets/istio/crl"));
-    }
-    mounts.push(volumes::mount("istio-data", "/var/lib/istio/data"));
-    mounts.extend(volumes::bootstrap_mount(context));
-    mounts.push(volumes::mount("istio-envoy", "/etc/istio/proxy"));
-    mounts.push(volumes::mount("istio-token", "/var/run/secrets/tokens"));
-    mounts.extend(volumes::mtls_certificates_mount(context));
-    mounts.push(volumes::mount("istio-podinfo", "/etc/istio/pod"));
+    let revoked = volumes::mount("istio-ca-crl", "/var/run/secrets/istio/crl");
+    let mut mounts = volumes::mounts_of_proxy(context, Some(revoked));
     mounts.extend(volumes::lightstep_mount(context));
     mounts.extend(volumes::mounts_of_user(context)?);
     Ok(mounts)

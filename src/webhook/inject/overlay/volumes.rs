@@ -65,6 +65,26 @@ fn read_only(name: &str, path: &str) -> VolumeMount {
     VolumeMount { read_only: Some(true), ..mount(name, path) }
 }
 
+/// What every proxy mounts, in the order of the chart's templates; revoked certificates are seen where our CA is trusted.
+pub(super) fn mounts_of_proxy(context: &Context<'_>, revoked: Option<VolumeMount>) -> Vec<VolumeMount> {
+    let mut mounts = vec![
+        mount("workload-socket", "/var/run/secrets/workload-spiffe-uds"),
+        mount("credential-socket", "/var/run/secrets/credential-uds"),
+        certificates_mount(context),
+    ];
+    if trusts_own_ca(context) {
+        mounts.push(mount("istiod-ca-cert", "/var/run/secrets/istio"));
+        mounts.extend(revoked);
+    }
+    mounts.push(mount("istio-data", "/var/lib/istio/data"));
+    mounts.extend(bootstrap_mount(context));
+    mounts.push(mount("istio-envoy", "/etc/istio/proxy"));
+    mounts.push(mount("istio-token", "/var/run/secrets/tokens"));
+    mounts.extend(mtls_certificates_mount(context));
+    mounts.push(mount("istio-podinfo", "/etc/istio/pod"));
+    mounts
+}
+
 /// Whether certificates come by a driver.
 pub(super) fn has_gke_certificates(context: &Context<'_>) -> bool {
     context.values.global.ca_name.as_str() == GKE_CA

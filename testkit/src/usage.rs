@@ -1,4 +1,4 @@
-//! What the server costs, read from `/proc` by its process id.
+//! What a process costs, read from `/proc` by its process id.
 
 use std::fs;
 
@@ -10,24 +10,32 @@ const TICKS: f64 = 100.0;
 
 /// What a process has used up to a moment.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(crate) struct Usage {
+pub struct Usage {
     /// Seconds of CPU, user and system.
-    pub(crate) cpu_seconds: f64,
+    pub cpu_seconds: f64,
     /// Resident memory, in kB.
-    pub(crate) rss_kb: u64,
+    pub rss_kb: u64,
     /// The most of it so far, in kB.
-    pub(crate) peak_kb: u64,
+    pub peak_kb: u64,
     /// Open files.
-    pub(crate) files: usize,
+    pub files: usize,
     /// Threads.
-    pub(crate) threads: u64,
+    pub threads: u64,
+}
+
+impl Usage {
+    /// CPU between two moments, in seconds, if both are known.
+    #[must_use]
+    pub fn cpu_between(before: Option<Self>, after: Option<Self>) -> Option<f64> {
+        Some(after?.cpu_seconds - before?.cpu_seconds)
+    }
 }
 
 /// Reads what a process has used.
 ///
 /// # Errors
 /// When there is no such process, or it may not be looked at.
-pub(crate) fn usage(pid: u32) -> Result<Usage> {
+pub fn usage(pid: u32) -> Result<Usage> {
     let read = |file: &str| {
         let path = format!("/proc/{pid}/{file}");
         fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))

@@ -1,0 +1,56 @@
+//! Texts as Go's standard library reads and writes them; agents and users of Istio compare such texts.
+
+use std::fmt::Write as _;
+
+/// The truth value that `strconv.ParseBool` reads.
+#[must_use]
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// Appends a text in quotes, as `encoding/json` writes it: what HTML would take for its own is escaped, too.
+pub fn write_json_string(out: &mut String, text: &str) {
+    out.push('"');
+    for sign in text.chars() {
+        match sign {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(sign));
+            }
+            _ => out.push(sign),
+        }
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_go_takes_is_a_truth_value() {
+        assert_eq!((parse_bool("T"), parse_bool("0")), (Some(true), Some(false)));
+        for text in ["", "yes", "tRue", " true", "2"] {
+            assert_eq!(parse_bool(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_json_text_reads_back_and_holds_nothing_for_html() {
+        let text = "a\"\\\u{1}\u{8}\n<b>&\u{2028}\u{e9}\u{7f}";
+        let mut written = String::new();
+        write_json_string(&mut written, text);
+        assert_eq!(written, "\"a\\\"\\\\\\u0001\\b\\n\\u003cb\\u003e\\u0026\\u2028\u{e9}\u{7f}\"");
+        assert_eq!(serde_json::from_str::<String>(&written).unwrap(), text);
+    }
+}
