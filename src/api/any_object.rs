@@ -10,6 +10,7 @@ use super::kubernetes::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
 };
 use super::object::{Kind, Object, ObjectMeta, ObjectRef};
+use super::shared_texts::{HasTexts, SharedTexts};
 
 /// Declares one variant per kind.
 macro_rules! kinds {
@@ -37,6 +38,13 @@ macro_rules! kinds {
             pub fn meta(&self) -> &ObjectMeta {
                 match self {
                     $(Self::$kind(object) => &object.meta,)*
+                }
+            }
+
+            /// Its metadata, unless others hold the object, too.
+            fn meta_mut(&mut self) -> Option<&mut ObjectMeta> {
+                match self {
+                    $(Self::$kind(object) => Arc::get_mut(object).map(|object| &mut object.meta),)*
                 }
             }
 
@@ -69,6 +77,27 @@ kinds! {
     Gateway, ServiceEntry, WorkloadEntry, Sidecar, EnvoyFilter, ProxyConfig, WorkloadGroup,
     PeerAuthentication, AuthorizationPolicy, RequestAuthentication,
     Telemetry, WasmPlugin, TrafficExtension,
+}
+
+impl HasTexts for AnyObject {
+    /// Shares the texts of metadata, and those of the kinds that are many. Of no effect once the object was cloned.
+    fn share(&mut self, texts: &mut SharedTexts) {
+        fn spec<T: HasTexts>(object: &mut Arc<Object<T>>, texts: &mut SharedTexts) {
+            if let Some(object) = Arc::get_mut(object) {
+                object.spec.share(texts);
+            }
+        }
+        if let Some(meta) = self.meta_mut() {
+            meta.share(texts);
+        }
+        if let Self::Pod(pod) = self {
+            spec(pod, texts);
+        } else if let Self::Service(service) = self {
+            spec(service, texts);
+        } else if let Self::EndpointSlice(slice) = self {
+            spec(slice, texts);
+        }
+    }
 }
 
 impl AnyObject {

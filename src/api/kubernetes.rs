@@ -18,6 +18,7 @@ mod secret;
 mod service;
 mod service_account;
 mod service_port;
+mod texts;
 
 pub use config_map::ConfigMap;
 pub use endpoint_slice::{AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, TargetRef};

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::shared_texts::{HasTexts, SharedTexts};
+
 /// Declares a cheap-to-clone name: `Arc<str>` inside, ordered and printed as its text.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {
@@ -47,7 +49,13 @@ macro_rules! name {
 
         impl Default for $name {
             fn default() -> Self {
-                Self(Arc::from(""))
+                Self(Arc::default())
+            }
+        }
+
+        impl HasTexts for $name {
+            fn share(&mut self, texts: &mut SharedTexts) {
+                texts.share(&mut self.0);
             }
         }
 

@@ -1,12 +1,13 @@
 //! What every object carries: its metadata, its kind and the name that finds it.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::names::Namespace;
+use super::shared_texts::{HasTexts, SharedTexts};
+use super::text_map::TextMap;
 
 /// The metadata that Navarch keeps of an object (`metav1.ObjectMeta`, less what nothing reads).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,9 +17,9 @@ pub struct ObjectMeta {
     /// `metadata.namespace`; empty for cluster-scoped kinds.
     pub namespace: Namespace,
     /// `metadata.labels`.
-    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    pub labels: TextMap,
     /// `metadata.annotations`.
-    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+    pub annotations: TextMap,
     /// `metadata.creationTimestamp`; `None` sorts before every moment.
     pub created: Option<Timestamp>,
     /// `metadata.resourceVersion`, or the content hash where a source has none. Opaque.
@@ -219,6 +220,18 @@ impl ObjectMeta {
     #[must_use]
     pub fn key(&self) -> NamespacedName {
         NamespacedName { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+}
+
+impl HasTexts for ObjectMeta {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        self.namespace.share(texts);
+        self.labels.share(texts);
+        self.annotations.share(texts);
+        if let Some((kind, name)) = &mut self.controller {
+            texts.share(kind);
+            texts.share(name);
+        }
     }
 }
 

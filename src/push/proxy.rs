@@ -1,6 +1,6 @@
 //! A connected proxy as it describes itself: node id, metadata, locality, what it can run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -126,13 +126,12 @@ impl Proxy {
             namespace => namespace,
         };
         let namespace = Namespace::new(namespace);
-        let labels =
-            metadata.get("LABELS").and_then(serde_json::Value::as_object).map_or_else(BTreeMap::new, |labels| {
-                labels
-                    .iter()
-                    .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
-                    .collect()
-            });
+        let labels = metadata.get("LABELS").and_then(serde_json::Value::as_object).map_or_else(Labels::new, |labels| {
+            labels
+                .iter()
+                .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
+                .collect()
+        });
         Ok(Self {
             node_id: Arc::from(node_id),
             kind,

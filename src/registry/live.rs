@@ -40,6 +40,7 @@ use crate::api::kubernetes::Service as Declared;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
 use crate::api::object::{Kind, NamespacedName, Object, ObjectRef};
 use crate::api::settings::Settings;
+use crate::api::shared_texts::SharedTexts;
 use crate::store::Objects;
 
 /// Services, endpoints and workloads, kept up to date with the objects.
@@ -71,6 +72,8 @@ pub struct Registry {
     names: Names,
     /// Gateways between networks, by the Kubernetes Service that they are.
     gateways: FxHashMap<NamespacedName, BTreeSet<NetworkGateway>>,
+    /// Texts that workloads repeat.
+    texts: SharedTexts,
 }
 
 /// A Kubernetes Service and what was made of it.
@@ -118,6 +121,7 @@ impl Registry {
             entry_addresses: Multimap::default(),
             names: Names::default(),
             gateways: FxHashMap::default(),
+            texts: SharedTexts::default(),
         }
     }
 

@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use super::protocol::Protocol;
 use crate::api::names::{ClusterId, Hostname, Namespace, NetworkId, PortName, ServiceAccount};
 use crate::api::object::ObjectRef;
+use crate::api::text_map::TextMap;
 
 /// Labels of a workload or a service.
-pub type Labels = BTreeMap<Arc<str>, Arc<str>>;
+pub type Labels = TextMap;
 
 /// What names a service: hosts are claimed per namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

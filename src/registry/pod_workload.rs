@@ -13,6 +13,7 @@ use super::workload_name::workload_name_of_pod;
 use super::world::World;
 use crate::api::kubernetes::{Node, Pod, PodPhase, Protocol};
 use crate::api::object::Object;
+use crate::api::shared_texts::{HasTexts, SharedTexts};
 
 /// The label that says whether a workload takes Istio's mTLS.
 pub(super) const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
@@ -29,11 +30,18 @@ pub(super) struct PodState {
 impl PodState {
     /// From the pod and the node that it runs on. `None` for pods that failed: they are as good as gone.
     #[must_use]
-    pub(super) fn new(object: &Arc<Object<Pod>>, node: Option<&Object<Node>>, world: &World) -> Option<Self> {
+    pub(super) fn new(
+        object: &Arc<Object<Pod>>,
+        node: Option<&Object<Node>>,
+        world: &World,
+        texts: &mut SharedTexts,
+    ) -> Option<Self> {
         if object.spec.phase == PodPhase::Failed {
             return None;
         }
-        Some(Self { object: object.clone(), workload: Arc::new(workload_of_pod(object, node, world)) })
+        let mut workload = workload_of_pod(object, node, world);
+        workload.share(texts);
+        Some(Self { object: object.clone(), workload: Arc::new(workload) })
     }
 
     /// Whether two states say the same of the pod.
@@ -86,6 +94,15 @@ impl PodState {
             send_unhealthy: world.settings.send_unhealthy_endpoints || world.settings.auto_send_unhealthy_endpoints,
             only_by_dns: false,
         })
+    }
+}
+
+impl HasTexts for Workload {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        self.labels.share(texts);
+        texts.share(&mut self.name);
+        texts.share(&mut self.identity);
+        texts.share(&mut self.locality);
     }
 }
 

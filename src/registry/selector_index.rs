@@ -78,7 +78,7 @@ impl SelectorIndex {
 
 /// Under which label a selector is found.
 fn anchor(namespace: &Namespace, selector: &Labels) -> LabelKey {
-    selector.first_key_value().map_or_else(|| LabelKey::every(namespace), |label| LabelKey::of(namespace, label))
+    selector.iter().next().map_or_else(|| LabelKey::every(namespace), |label| LabelKey::of(namespace, label))
 }
 
 /// Things with labels, by label.

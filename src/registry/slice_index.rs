@@ -20,10 +20,10 @@ const MIRROR_LABEL: &str = "multicluster.kubernetes.io/service-name";
 pub(super) struct SliceState {
     /// The Service that it belongs to.
     pub service: NamespacedName,
-    /// The pods that it names, known or not.
-    pub pods: BTreeSet<NamespacedName>,
-    /// All addresses in it.
-    pub addresses: BTreeSet<IpAddr>,
+    /// The pods that it names, known or not; in order, each once.
+    pub pods: Box<[NamespacedName]>,
+    /// All addresses in it; in order, each once.
+    pub addresses: Box<[IpAddr]>,
     /// The endpoints made of it.
     pub endpoints: Vec<Arc<Endpoint>>,
 }
@@ -51,14 +51,19 @@ pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<Namespac
     Some(NamespacedName { namespace: slice.meta.namespace.clone(), name })
 }
 
+/// Each of these once, in order, with no room for more.
+fn in_order<T: Ord>(items: impl Iterator<Item = T>) -> Box<[T]> {
+    items.collect::<BTreeSet<T>>().into_iter().collect()
+}
+
 impl SliceState {
     /// Of a slice of this Service.
     #[must_use]
     pub(super) fn new(service: NamespacedName, slice: &EndpointSlice, endpoints: Vec<Arc<Endpoint>>) -> Self {
         Self {
             service,
-            pods: slice.endpoints.iter().filter_map(|endpoint| pod_of_target(endpoint.target.as_ref())).collect(),
-            addresses: slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied()).collect(),
+            pods: in_order(slice.endpoints.iter().filter_map(|endpoint| pod_of_target(endpoint.target.as_ref()))),
+            addresses: in_order(slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied())),
             endpoints,
         }
     }
@@ -73,10 +78,12 @@ impl SliceIndex {
             if kept.is_none_or(|state| state.service != old.service) {
                 self.by_service.remove(&old.service, name);
             }
-            for pod in old.pods.iter().filter(|pod| kept.is_none_or(|state| !state.pods.contains(*pod))) {
+            for pod in old.pods.iter().filter(|pod| kept.is_none_or(|state| state.pods.binary_search(pod).is_err())) {
                 self.by_pod.remove(pod, name);
             }
-            for ip in old.addresses.iter().filter(|ip| kept.is_none_or(|state| !state.addresses.contains(*ip))) {
+            for ip in
+                old.addresses.iter().filter(|ip| kept.is_none_or(|state| state.addresses.binary_search(ip).is_err()))
+            {
                 self.by_address.remove(ip, name);
             }
         }

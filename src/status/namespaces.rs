@@ -1,13 +1,13 @@
 //! Which namespaces are written to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
 
 use crate::api::mesh::LabelSelector;
+use crate::api::text_map::TextMap;
 
 /// What limits the namespaces that are written to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,7 +22,7 @@ pub struct NamespaceScope {
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
     /// Labels by name, of those that are not going away.
-    labels: BTreeMap<String, BTreeMap<Arc<str>, Arc<str>>>,
+    labels: BTreeMap<String, TextMap>,
     /// What a list has told so far.
     listed: BTreeSet<String>,
     /// Whether all are known.

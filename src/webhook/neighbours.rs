@@ -3,13 +3,13 @@
 //! Every look is bounded: where there is more than it takes in, nothing is said.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use crate::api::any_object::AnyObject;
 use crate::api::hostname;
 use crate::api::istio::{Destination, DestinationRule, Gateway, VirtualService};
 use crate::api::names::Namespace;
 use crate::api::object::{NamespacedName, Object, ObjectMeta};
+use crate::api::text_map::TextMap;
 use crate::api::validation::Problem;
 use crate::store::Objects;
 
@@ -190,7 +190,7 @@ fn unselected(gateway: &Object<Gateway>, objects: &Objects, found: &mut Vec<Prob
 }
 
 /// Whether labels hold all of some others.
-fn has_all<'a>(labels: &BTreeMap<Arc<str>, Arc<str>>, mut others: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
+fn has_all<'a>(labels: &TextMap, mut others: impl Iterator<Item = (&'a str, &'a str)>) -> bool {
     others.all(|(key, value)| labels.get(key).is_some_and(|has| **has == *value))
 }
 

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as wire;
 use crate::api::field_error::FieldError;
 use crate::api::names::Namespace;
 use crate::api::object::ObjectMeta;
+use crate::api::text_map::TextMap;
 
 /// Text that is empty when absent. Empty text costs no allocation.
 pub(super) fn text(value: Option<String>) -> Arc<str> {
@@ -23,7 +24,7 @@ pub(super) fn optional_text(value: Option<String>) -> Option<Arc<str>> {
 }
 
 /// A map of text, empty when absent.
-pub(super) fn text_map(value: Option<BTreeMap<String, String>>) -> BTreeMap<Arc<str>, Arc<str>> {
+pub(super) fn text_map(value: Option<BTreeMap<String, String>>) -> TextMap {
     let entries = value.into_iter().flatten();
     entries.map(|(key, value)| (Arc::from(key), Arc::from(value))).collect()
 }

@@ -1,6 +1,5 @@
 //! `v1/Service`.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use super::service_port::ServicePort;
 use crate::api::field_error::FieldError;
 use crate::api::names::Hostname;
 use crate::api::object::Object;
+use crate::api::text_map::TextMap;
 
 /// What `clusterIP` holds where a Service has no virtual address on purpose.
 const HEADLESS: &str = "None";
@@ -30,7 +30,7 @@ pub struct Service {
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
     /// `spec.selector`. Empty selects nothing: somebody else writes the endpoints.
-    pub selector: BTreeMap<Arc<str>, Arc<str>>,
+    pub selector: TextMap,
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
     /// `spec.publishNotReadyAddresses`.

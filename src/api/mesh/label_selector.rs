@@ -1,9 +1,10 @@
 //! Label selectors as mesh config writes them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+
+use crate::api::text_map::TextMap;
 
 /// A selector of labels; an empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub struct LabelSelectorRequirement {
 impl LabelSelector {
     /// Whether the selector selects something with these labels.
     #[must_use]
-    pub fn selects(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    pub fn selects(&self, labels: &TextMap) -> bool {
         let has = |(key, value): (&String, &String)| labels.get(key.as_str()).is_some_and(|label| **label == **value);
         self.match_labels.iter().all(has) && self.match_expressions.iter().all(|condition| condition.holds(labels))
     }
@@ -38,7 +39,7 @@ impl LabelSelector {
 
 impl LabelSelectorRequirement {
     /// Whether the condition holds for these labels. One with an unknown operator holds for none.
-    fn holds(&self, labels: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
+    fn holds(&self, labels: &TextMap) -> bool {
         let label = labels.get(self.key.as_str());
         let among = || label.is_some_and(|label| self.values.iter().any(|value| **value == **label));
         match self.operator.as_str() {
@@ -57,7 +58,7 @@ mod tests {
 
     #[test]
     fn all_labels_and_all_conditions_must_hold() {
-        let labels = BTreeMap::from([("team".into(), "a".into())]);
+        let labels = TextMap::from([("team".into(), "a".into())]);
         let selector = |operator: &str, values: &[&str]| {
             let values = values.iter().map(|value| (*value).to_owned()).collect();
             let condition = LabelSelectorRequirement { key: "team".to_owned(), operator: operator.to_owned(), values };
@@ -65,7 +66,7 @@ mod tests {
         };
         assert!(selector("In", &["a", "b"]).selects(&labels));
         assert!(!selector("NotIn", &["a"]).selects(&labels));
-        assert!(selector("NotIn", &["a"]).selects(&BTreeMap::new()));
+        assert!(selector("NotIn", &["a"]).selects(&TextMap::new()));
         assert!(selector("Exists", &[]).selects(&labels));
         assert!(!selector("DoesNotExist", &[]).selects(&labels));
         assert!(!selector("Like", &["a"]).selects(&labels));

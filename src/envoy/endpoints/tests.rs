@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::api::names::{Namespace, PortName};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
+use crate::api::text_map::TextMap;
 use crate::registry::model::{ExportTo, KubernetesAttributes, Registry, Resolution, Service, ServiceKey, ServicePort};
 use crate::registry::protocol::Protocol;
 
@@ -17,7 +18,7 @@ pub(in crate::envoy) fn a_service() -> Service {
         name: Arc::from("reviews"),
         registry: Registry::Kubernetes,
         created: None,
-        labels: BTreeMap::new(),
+        labels: TextMap::new(),
         ports: vec![ServicePort { name: PortName::new("http"), port: 80, protocol: Protocol::Http }],
         resolution: Resolution::ClientSideLb,
         mesh_external: false,
@@ -27,7 +28,7 @@ pub(in crate::envoy) fn a_service() -> Service {
         cluster_vips: BTreeMap::new(),
         auto_ipv4: None,
         auto_ipv6: None,
-        selector: BTreeMap::new(),
+        selector: TextMap::new(),
         service_accounts: Vec::new(),
         aliases: Vec::new(),
         external_addresses: BTreeMap::new(),

@@ -36,7 +36,7 @@ impl Registry {
             let new = objects.pods.get(&name).and_then(|object| {
                 let node = object.spec.node.as_ref();
                 let node = node.and_then(|node| objects.nodes.get(&NamespacedName::new("", node)));
-                PodState::new(object, node.map(|node| &**node), &self.world)
+                PodState::new(object, node.map(|node| &**node), &self.world, &mut self.texts)
             });
             let same = match (self.pods.named(&name), &new) {
                 (Some(old), Some(new)) => old.same(new),

@@ -8,6 +8,7 @@ use super::scope::KubernetesScope;
 use crate::api::any_object::AnyObject;
 use crate::api::decode::{Outcome, StoredObject, Subject};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
+use crate::api::shared_texts::{HasTexts, SharedTexts};
 use crate::api::validation::validate_any;
 use crate::source::problem::{Fault, Place, Problem};
 use crate::source::{Batch, SourceEvent};
@@ -21,6 +22,8 @@ pub(super) struct Held {
     objects: FxHashMap<NamespacedName, Entry>,
     /// The number of the present look over all objects.
     round: u32,
+    /// Texts that they repeat.
+    texts: SharedTexts,
 }
 
 /// What is held of one name.
@@ -37,7 +40,7 @@ struct Entry {
 impl Held {
     /// Nothing yet.
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, objects: FxHashMap::default(), round: 0 }
+        Self { kind, objects: FxHashMap::default(), round: 0, texts: SharedTexts::default() }
     }
 
     /// How many objects are in force.
@@ -85,7 +88,8 @@ impl Held {
     }
 
     /// A good object is there, with what is odd about it.
-    fn put_object(&mut self, object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
+    fn put_object(&mut self, mut object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
+        object.share(&mut self.texts);
         let name = object.meta().key();
         let entry = self.objects.entry(name.clone());
         let entry = entry.or_insert(Entry { object: None, ailing: false, seen: self.round });
@@ -97,7 +101,10 @@ impl Held {
         }
         match &entry.object {
             None => batch.push(SourceEvent::Added(object.clone())),
-            Some(before) if before.same_content(&object) && before.meta().generation == object.meta().generation => {}
+            // What was told stays, or everything would be held twice after all was listed again.
+            Some(before) if before.same_content(&object) && before.meta().generation == object.meta().generation => {
+                return;
+            }
             Some(_) => batch.push(SourceEvent::Updated(object.clone())),
         }
         entry.object = Some(object);

@@ -1,8 +1,5 @@
 //! Which pods are injected.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
 use serde_json::{Map, Value};
 
 use super::config::InjectionConfig;
@@ -10,6 +7,7 @@ use super::names::INJECT;
 use super::pod;
 use super::request::SkipReason;
 use crate::api::mesh::LabelSelector;
+use crate::api::text_map::TextMap;
 
 /// Namespaces of the system, in which nothing is injected.
 const SYSTEM_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
@@ -65,7 +63,7 @@ fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -
 }
 
 /// Labels in the form in which selectors take them.
-fn label_map(labels: Option<&Map<String, Value>>) -> BTreeMap<Arc<str>, Arc<str>> {
+fn label_map(labels: Option<&Map<String, Value>>) -> TextMap {
     let labels = labels.into_iter().flatten();
     labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
 }

@@ -25,7 +25,7 @@ fn what_is_not_written_gets_the_api_servers_defaults() {
             target: TargetPort::Number(80),
             node_port: None,
         }],
-        selector: BTreeMap::new(),
+        selector: TextMap::new(),
         external_ips: Vec::new(),
         publish_not_ready_addresses: false,
         internal_traffic_policy: TrafficPolicy::Cluster,

@@ -1,0 +1,195 @@
+//! Small maps of text, such as labels: one allocation for all entries, shared by all copies.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Index;
+use std::sync::Arc;
+
+use serde::{Serialize, Serializer};
+
+use super::shared_texts::{HasTexts, SharedTexts};
+
+/// Texts by text, in the order of the keys.
+///
+/// Most objects have none to five labels, and every object has its own: a map with nodes and buckets would cost several times
+/// what is in it. Copies cost a reference count, look-ups a binary search, changes a copy of all entries.
+#[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TextMap(Arc<[Entry]>);
+
+/// A key and its value.
+type Entry = (Arc<str>, Arc<str>);
+
+impl TextMap {
+    /// An empty map, which allocates nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of a key.
+    #[must_use]
+    pub fn get(&self, key: &(impl Borrow<str> + ?Sized)) -> Option<&Arc<str>> {
+        let at = self.position(key.borrow()).ok()?;
+        self.0.get(at).map(|(_, value)| value)
+    }
+
+    /// Whether there is such a key.
+    #[must_use]
+    pub fn contains_key(&self, key: &(impl Borrow<str> + ?Sized)) -> bool {
+        self.position(key.borrow()).is_ok()
+    }
+
+    /// The entries in the order of their keys.
+    pub fn iter(&self) -> Iter<'_> {
+        self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    /// The keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().map(|(key, _)| key)
+    }
+
+    /// The values in the order of their keys.
+    pub fn values(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sets a value, in place of the one that the key has. Costs a copy of all entries.
+    pub fn insert(&mut self, key: Arc<str>, value: Arc<str>) {
+        self.extend([(key, value)]);
+    }
+
+    /// Where a key is, or would be.
+    fn position(&self, key: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| (**other).cmp(key))
+    }
+}
+
+/// Iterates over entries.
+pub type Iter<'a> = std::iter::Map<std::slice::Iter<'a, Entry>, fn(&'a Entry) -> (&'a Arc<str>, &'a Arc<str>)>;
+
+impl HasTexts for TextMap {
+    /// Of no effect once the map was copied.
+    fn share(&mut self, texts: &mut SharedTexts) {
+        for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
+            texts.share(key);
+            texts.share(value);
+        }
+    }
+}
+
+impl fmt::Debug for TextMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for TextMap {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl FromIterator<Entry> for TextMap {
+    /// Of entries with one key the last counts.
+    fn from_iter<I: IntoIterator<Item = Entry>>(entries: I) -> Self {
+        // By way of a map only where the order is not that of the keys, which it mostly is.
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
+            return if entries.is_empty() { Self::default() } else { Self(entries.into()) };
+        }
+        Self(entries.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
+    }
+}
+
+impl Extend<Entry> for TextMap {
+    fn extend<I: IntoIterator<Item = Entry>>(&mut self, entries: I) {
+        let mut entries = entries.into_iter().peekable();
+        if entries.peek().is_some() {
+            *self = self.0.iter().cloned().chain(entries).collect();
+        }
+    }
+}
+
+impl<const N: usize> From<[Entry; N]> for TextMap {
+    fn from(entries: [Entry; N]) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+impl From<BTreeMap<Arc<str>, Arc<str>>> for TextMap {
+    fn from(entries: BTreeMap<Arc<str>, Arc<str>>) -> Self {
+        entries.into_iter().collect()
+    }
+}
+
+impl<'a> IntoIterator for &'a TextMap {
+    type Item = (&'a Arc<str>, &'a Arc<str>);
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+impl Index<&str> for TextMap {
+    type Output = Arc<str>;
+
+    /// The value of a key that is there.
+    fn index(&self, key: &str) -> &Arc<str> {
+        self.get(key).expect("who indexes knows that the key is there")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(entries: &[(&str, &str)]) -> TextMap {
+        entries.iter().map(|(key, value)| (Arc::from(*key), Arc::from(*value))).collect()
+    }
+
+    #[test]
+    fn entries_are_found_whatever_order_they_came_in() {
+        let one = map(&[("b", "2"), ("a", "1"), ("c", "3"), ("a", "last")]);
+        assert_eq!(one, map(&[("a", "last"), ("b", "2"), ("c", "3")]));
+        assert_eq!(one.get("a").map(|value| &**value), Some("last"));
+        assert!(one.contains_key("c") && !one.contains_key("") && !one.contains_key("d"));
+        assert_eq!(format!("{one:?}"), r#"{"a": "last", "b": "2", "c": "3"}"#);
+        assert_eq!(serde_json::to_string(&one).unwrap(), r#"{"a":"last","b":"2","c":"3"}"#);
+    }
+
+    #[test]
+    fn a_copy_stays_when_the_original_changes() {
+        let mut one = map(&[("a", "1")]);
+        let copy = one.clone();
+        one.insert("0".into(), "0".into());
+        one.extend([]);
+        assert_eq!(one, map(&[("0", "0"), ("a", "1")]));
+        assert_eq!(copy, map(&[("a", "1")]));
+    }
+
+    #[test]
+    fn shared_texts_are_one() {
+        let mut texts = SharedTexts::default();
+        let (mut one, mut other) = (map(&[("app", "web")]), map(&[("app", "api")]));
+        one.share(&mut texts);
+        other.share(&mut texts);
+        let key = |map: &TextMap| map.keys().next().cloned().unwrap();
+        assert!(Arc::ptr_eq(&key(&one), &key(&other)));
+        assert_eq!(other, map(&[("app", "api")]));
+    }
+}
