@@ -1,9 +1,11 @@
 //! What people and machines see of a running Navarch: health, version, metrics, the debug API.
 //!
 //! Paths and shapes are istiod's (`reference/ports-and-http.md`), so that its tools and dashboards work. Reads a snapshot,
-//! or takes a look on the push thread; changes nothing. Nothing depends on this room.
+//! or takes a look on the push thread; changes nothing but what `/debug/ca` is
+//! told to. Nothing depends on this room.
 
 mod access;
+mod ca;
 mod config_dump;
 mod configz;
 mod debug;
@@ -21,6 +23,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
 pub use access::DebugAccess;
+pub use ca::ORDER as CA_ORDER;
 pub use distribution::{Share, configuration, shares};
 pub use state::{AdminState, Build, Problems};
 
@@ -45,6 +48,7 @@ fn debug_routes(state: &AdminState) -> Router<AdminState> {
         .route("/debug/", get(debug::index))
         .route("/debug/list", get(debug::list))
         .route("/debug/adsz", get(syncz::adsz))
+        .route("/debug/ca", get(ca::status).post(ca::order))
         .route("/debug/connections", get(syncz::connections))
         .route("/debug/syncz", get(syncz::syncz))
         .route("/debug/config_dump", get(config_dump::config_dump))

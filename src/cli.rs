@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, and the environment.
 
 mod agent;
+mod ca;
 mod crds;
 mod discovery;
 pub mod environment;
@@ -37,6 +38,8 @@ enum Command {
     },
     /// Add the proxy to the pods of files, as the webhook would
     Inject(Box<inject::Inject>),
+    /// Show the roots that the mesh trusts, and replace the one that signs
+    Ca(Box<ca::Ca>),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -57,6 +60,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Discovery(discovery) => discovery.run()?,
         Command::Agent { arguments } => return agent::run(&arguments).map(exit_code),
         Command::Inject(inject) => inject.run()?,
+        Command::Ca(ca) => ca.run()?,
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }

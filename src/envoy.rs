@@ -32,6 +32,7 @@ pub mod service_address;
 pub mod stat_prefix;
 mod substitution;
 pub mod traffic_extension;
+mod trust_bundle;
 pub mod virtual_service;
 
 #[cfg(test)]
@@ -53,6 +54,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::Cluster => clusters::names(view),
             ResourceType::Listener => listeners::names(view),
             ResourceType::NameTable => name_table::names(view),
+            ResourceType::ProxyConfig => trust_bundle::names(view),
             ResourceType::Endpoint
             | ResourceType::Route
             | ResourceType::VirtualHost
@@ -73,6 +75,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::Route => routes::resource(name, view),
             ResourceType::VirtualHost => routes::host(name, view),
             ResourceType::NameTable => name_table::resource(name, view),
+            ResourceType::ProxyConfig => trust_bundle::resource(name, view),
             ResourceType::Secret => secrets::resource(name, view),
             ResourceType::ExtensionConfig => extensions::resource(name, view),
         }

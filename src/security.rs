@@ -18,6 +18,7 @@ pub mod pem;
 pub mod rules;
 pub mod secret_access;
 pub mod serving;
+pub mod trust_bundle;
 
 /// Tells the time of day.
 pub type Clock = fn() -> SystemTime;

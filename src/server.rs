@@ -19,6 +19,7 @@ mod secure;
 mod security;
 mod signals;
 mod sources;
+mod trust;
 mod webhooks;
 
 use std::future::Future;
@@ -44,6 +45,7 @@ use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
+use crate::security::ca::keeper::Orders;
 use crate::source::KeyConfig;
 use crate::status::Cluster;
 use crate::webhook::{self, Webhooks};
@@ -176,11 +178,12 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         tasks: &mut tasks,
     };
     starter.start(plan, push.clone(), problems.clone(), refusals)?;
-    let state = AdminState {
+    let mut state = AdminState {
         push: push.clone(),
         connections: ads.connections(),
         problems,
         metrics: Arc::new(metrics),
+        roots: None,
         access,
         build: config.build,
     };
@@ -188,7 +191,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let hooks = webhooks::start(&config, client.as_ref(), &push, hook_metrics, &stop, &mut tasks);
     let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let ports = TlsPorts { secure, https, gatekeeper, ads: ads.clone(), client: client.clone(), hooks };
-    let roots = ports.serve(&config, &push, &stop, &mut tasks).await?;
+    let (roots, orders) = ports.serve(&config, &push, &stop, &mut tasks).await?.unzip();
+    state.roots = orders;
     write_back(client, roots, &config, (&push, state.connections.clone()), &stop, &mut tasks);
     serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
@@ -296,21 +300,24 @@ fn serve_plain(listener: TcpListener, ads: Ads, stop: &CancellationToken, tasks:
 }
 
 impl TlsPorts {
-    /// Serves them until told to stop. Gives the roots of the certificates, where there is such a port at all.
+    /// Serves them until told to stop. Gives the roots of the certificates and who looks after them, where there is such a port
+    /// at all.
     async fn serve(
         self,
         config: &Config,
         push: &worker::PushHandle,
         stop: &CancellationToken,
         tasks: &mut Tasks,
-    ) -> anyhow::Result<Option<watch::Receiver<Arc<str>>>> {
+    ) -> anyhow::Result<Option<(watch::Receiver<Arc<str>>, Orders)>> {
         if self.secure.is_none() && self.https.is_none() {
             return Ok(None);
         }
         // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
         drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
         let namespace = &config.settings.system_namespace;
-        let security = security::start(&config.security, namespace, self.client.as_ref(), push, stop, tasks).await?;
+        let names = (namespace, config.writing.identity.as_str());
+        let proxies = (push, self.ads.connections());
+        let security = security::start(&config.security, names, self.client.as_ref(), proxies, stop, tasks).await?;
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
         tracing::info!(%ends, "certificates are signed");
         let roots = security.authority.roots();
@@ -340,7 +347,7 @@ impl TlsPorts {
             };
             spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
         }
-        Ok(Some(roots))
+        Ok(Some((roots, security.orders)))
     }
 }
 

@@ -29,6 +29,11 @@ mod issuer;
 mod mtls;
 #[path = "secure/openssl.rs"]
 mod openssl;
+#[path = "agent_life/pod.rs"]
+#[allow(dead_code, reason = "the test of the agent uses the rest")]
+mod pod;
+#[path = "secure/rotation.rs"]
+mod rotation;
 #[path = "secure/server.rs"]
 mod server;
 #[path = "secure/workload_sds.rs"]

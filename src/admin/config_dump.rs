@@ -104,6 +104,7 @@ fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value
         ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
         ResourceType::ExtensionConfig => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
         ResourceType::NameTable => ("NameTableDump", "nameTables", "nameTable"),
+        ResourceType::ProxyConfig => ("ProxyConfigDump", "proxyConfigs", "proxyConfig"),
     };
     let mut rows = Vec::with_capacity(sent.resources.len());
     for resource in &sent.resources {
@@ -119,7 +120,8 @@ fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value
             | ResourceType::Route
             | ResourceType::VirtualHost
             | ResourceType::ExtensionConfig
-            | ResourceType::NameTable => {
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig => {
                 json!({ "versionInfo": version, field: codec.any_to_json(kind.type_url(), &resource.body)? })
             }
         };

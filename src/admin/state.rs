@@ -8,6 +8,7 @@ use prometheus_client::registry::Registry;
 
 use super::access::DebugAccess;
 use crate::push::worker::PushHandle;
+use crate::security::ca::keeper::Orders;
 use crate::source::Problem;
 use crate::xds::connections::Connections;
 
@@ -31,6 +32,8 @@ pub struct AdminState {
     pub problems: Problems,
     /// All metrics.
     pub metrics: Arc<Registry>,
+    /// Who looks after the roots, where there is a CA.
+    pub roots: Option<Orders>,
     /// Who may see the debug pages.
     pub access: DebugAccess,
     /// The build.

@@ -109,6 +109,6 @@ fn long_name(kind: ResourceType) -> Option<&'static str> {
         ResourceType::Listener => Some("listener"),
         ResourceType::Route => Some("route"),
         ResourceType::ExtensionConfig => Some("extensionconfig"),
-        ResourceType::VirtualHost | ResourceType::Secret | ResourceType::NameTable => None,
+        ResourceType::VirtualHost | ResourceType::Secret | ResourceType::NameTable | ResourceType::ProxyConfig => None,
     }
 }

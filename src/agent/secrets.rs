@@ -183,15 +183,17 @@ impl Secrets {
         Ok(receiver)
     }
 
-    /// Trusts these roots, each in PEM, besides the mesh's own. The workload's certificate is renewed, since its signer may
-    /// have changed with them.
+    /// Trusts these roots, each in PEM, besides the mesh's own. Where they replace others the workload's certificate is renewed,
+    /// since its signer may have changed with them; the first say nothing new of who has just signed.
     pub fn set_trust_bundle(&self, roots: Vec<String>) {
-        let changed = self.0.bundle.send_if_modified(|bundle| {
+        let mut replaced = false;
+        self.0.bundle.send_if_modified(|bundle| {
             let changed = *bundle != roots;
+            replaced = changed && !bundle.is_empty();
             *bundle = roots;
             changed
         });
-        if changed {
+        if replaced {
             self.0.renew.notify_one();
         }
     }

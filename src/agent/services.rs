@@ -53,7 +53,7 @@ pub struct ServicesConfig {
     pub control_plane: UpstreamConfig,
     /// DNS, where the agent answers it.
     pub names: Option<NamesConfig>,
-    /// Whether the trust bundle is taken from the proxy config (`PROXY_CONFIG_XDS_AGENT`).
+    /// Whether the trust bundle is taken from the proxy config (`PROXY_CONFIG_XDS_AGENT`; it is, unless that says no).
     pub takes_trust_bundle: bool,
     /// How the workload's health is found out, where the control plane is to be told.
     pub health: Option<HealthConfig>,

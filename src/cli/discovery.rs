@@ -104,12 +104,15 @@ impl Discovery {
         if let Some(namespace) = self.namespace {
             settings.system_namespace = crate::api::names::Namespace::new(namespace);
         }
+        let keys = keys()?;
+        let security = super::security::config(environment::variable)?;
+        let security = SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), ..security };
         Ok(Config {
             settings,
             debounce: debounce()?,
-            keys: keys()?,
+            keys,
             secure: self.secure_grpc_addr,
-            security: SecurityConfig { state: self.state_dir, ..super::security::config(environment::variable)? },
+            security,
             https: self.https_addr,
             webhooks: super::webhooks::config(environment::variable, self.revision.as_deref())?,
             injection: super::webhooks::injection(environment::variable, environment::all().into_iter().collect()),

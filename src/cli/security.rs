@@ -29,6 +29,14 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
         config.key_type = key_type.parse().map_err(anyhow::Error::msg).context("NAVARCH_CA_KEY_TYPE")?;
     }
     config.root_lifetime = duration("CITADEL_SELF_SIGNED_CA_CERT_TTL", config.root_lifetime)?;
+    config.root_check = duration("CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL", config.root_check)?;
+    config.overlap = duration("NAVARCH_ROOT_OVERLAP", config.overlap)?;
+    if let Some(percent) = text("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE") {
+        let parsed = percent.parse().ok().filter(|percent| (1..100).contains(percent));
+        config.root_grace = parsed.with_context(|| {
+            format!("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE={percent:?} is no percentage")
+        })?;
+    }
     config.lifetimes.default = duration("DEFAULT_WORKLOAD_CERT_TTL", config.lifetimes.default)?;
     config.lifetimes.max = duration("MAX_WORKLOAD_CERT_TTL", config.lifetimes.max)?;
     config.trusted_nodes = accounts(&text("CA_TRUSTED_NODE_ACCOUNTS").unwrap_or_default())?;

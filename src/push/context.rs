@@ -30,6 +30,8 @@ pub struct PushContext {
     pub secret_readers: OrdMap<NamespacedName, bool>,
     /// The keys of token issuers that were fetched, by their place.
     pub keys: OrdMap<KeySource, Arc<str>>,
+    /// The roots of trust of the mesh, sorted, one certificate in PEM each.
+    pub trust_bundle: Arc<[Arc<str>]>,
 }
 
 /// The mesh-wide configuration as one fact.

@@ -36,6 +36,8 @@ pub enum FactKey {
     SecretReader(NamespacedName),
     /// The keys fetched from one place.
     Keys(KeySource),
+    /// The roots of trust of the mesh.
+    TrustBundle,
     /// One configuration object.
     Object(ObjectRef),
     /// The configuration objects of a kind in one namespace, values included.

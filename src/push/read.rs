@@ -110,6 +110,12 @@ impl View<'_> {
         self.read(FactKey::Keys(source.clone())).keys.get(source)
     }
 
+    /// The roots of trust of the mesh, one certificate in PEM each.
+    #[must_use]
+    pub fn trust_bundle(&self) -> &[Arc<str>] {
+        &self.read(FactKey::TrustBundle).trust_bundle
+    }
+
     /// One object.
     #[must_use]
     pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {

@@ -27,6 +27,8 @@ pub enum ResourceType {
     ExtensionConfig,
     /// NDS, Istio's DNS table.
     NameTable,
+    /// PCDS: what the agent beside a proxy is told of the proxy's own config, the roots of trust.
+    ProxyConfig,
 }
 
 /// One resource, encoded once and shared by every proxy that gets it.
@@ -55,7 +57,7 @@ pub struct Collection {
 
 impl ResourceType {
     /// All types in the order in which they are pushed.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
@@ -64,6 +66,7 @@ impl ResourceType {
         Self::Secret,
         Self::ExtensionConfig,
         Self::NameTable,
+        Self::ProxyConfig,
     ];
 
     /// The type URL on the wire.
@@ -78,6 +81,7 @@ impl ResourceType {
             Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
             Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
             Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
+            Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
         }
     }
 
@@ -99,13 +103,14 @@ impl ResourceType {
             Self::Secret => "sds",
             Self::ExtensionConfig => "ecds",
             Self::NameTable => "nds",
+            Self::ProxyConfig => "pcds",
         }
     }
 
     /// Whether a client that names nothing gets everything.
     #[must_use]
     pub fn is_wildcard_by_default(self) -> bool {
-        matches!(self, Self::Cluster | Self::Listener | Self::VirtualHost | Self::NameTable)
+        matches!(self, Self::Cluster | Self::Listener | Self::VirtualHost | Self::NameTable | Self::ProxyConfig)
     }
 }
 

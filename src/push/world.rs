@@ -31,6 +31,8 @@ pub enum Change {
     SecretReader(NamespacedName, Option<bool>),
     /// Keys were fetched, or those of a place are believed no more.
     Keys(KeySource, Option<Arc<str>>),
+    /// The roots of trust of the mesh, sorted, one certificate in PEM each.
+    TrustBundle(Arc<[Arc<str>]>),
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
@@ -48,6 +50,8 @@ pub struct World {
     secret_readers: OrdMap<NamespacedName, bool>,
     /// The keys of token issuers, by their place.
     keys: OrdMap<KeySource, Arc<str>>,
+    /// The roots of trust of the mesh.
+    trust_bundle: Arc<[Arc<str>]>,
 }
 
 impl World {
@@ -69,6 +73,7 @@ impl World {
             networks,
             secret_readers: OrdMap::new(),
             keys: OrdMap::new(),
+            trust_bundle: Arc::default(),
         }
     }
 
@@ -82,6 +87,7 @@ impl World {
             objects: self.objects.seen().clone(),
             secret_readers: self.secret_readers.clone(),
             keys: self.keys.clone(),
+            trust_bundle: self.trust_bundle.clone(),
         })
     }
 
@@ -100,6 +106,10 @@ impl World {
                 Change::Networks(config) => networks = Some(config),
                 Change::SecretReader(account, allowed) => facts.extend(self.set_secret_reader(account, allowed)),
                 Change::Keys(source, keys) => facts.extend(self.set_keys(source, keys)),
+                Change::TrustBundle(roots) => {
+                    let before = std::mem::replace(&mut self.trust_bundle, roots);
+                    facts.extend((before != self.trust_bundle).then_some(FactKey::TrustBundle));
+                }
             }
         }
         if let Some(config) = &mesh {

@@ -3,17 +3,22 @@
 mod bundle;
 mod csr;
 mod impersonate;
+pub mod keeper;
 mod key;
 mod plugged_in;
 mod rate;
+mod receipts;
 pub mod root_store;
+pub mod rotation;
 pub mod service;
 mod sign;
 
+pub(super) use bundle::pem;
 pub use bundle::{Bundle, BundleError};
 pub use csr::{CsrError, SigningRequest};
 pub use key::KeyType;
-pub use plugged_in::{PluggedIn, watch_folder};
+pub use plugged_in::PluggedIn;
+pub use receipts::Receipts;
 pub use sign::{Authority, Lifetimes, SignError, Subject};
 
 use std::sync::Arc;

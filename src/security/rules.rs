@@ -46,7 +46,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
 }
 
 /// All rows.
-const TABLE: [Row; 19] = [
+const TABLE: [Row; 21] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -55,7 +55,9 @@ const TABLE: [Row; 19] = [
     xds("sds", Rule::Proved),
     xds("ecds", Rule::Anyone),
     xds("nds", Rule::Anyone),
+    xds("pcds", Rule::Anyone),
     debug("adsz", Rule::Operator),
+    debug("ca", Rule::Operator),
     debug("config_dump", Rule::OperatorOrOwnNamespace),
     debug("configz", Rule::Operator),
     debug("connections", Rule::Operator),

@@ -11,19 +11,24 @@ use kube::Api;
 use tokio_util::sync::CancellationToken;
 
 use super::Tasks;
+use super::trust::{self, Trust};
 use crate::api::names::{Namespace, TrustDomain};
 use crate::api::object::NamespacedName;
 use crate::push::worker::PushHandle;
 use crate::security::authenticate::{
     Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TokenReviews, TrustedNetworks, token_review,
 };
-use crate::security::ca::root_store::{RootStore, RootStoreError};
+use crate::security::ca::keeper::{self, KeeperConfig, Orders, RootKeeper};
+use crate::security::ca::root_store::{self, RootStore};
+use crate::security::ca::rotation::RotationRules;
 use crate::security::ca::service::{CertificateService, CertificateServiceConfig};
-use crate::security::ca::{self, Authority, Bundle, BundleError, CurrentAuthority, KeyType, Lifetimes, PluggedIn};
+use crate::security::ca::{Bundle, CurrentAuthority, KeyType, Lifetimes, PluggedIn};
 use crate::security::serving::{self, ServingTls};
+use crate::source::{AddressPolicy, Fetcher};
+use crate::xds::connections::Connections;
 
-/// How often the files of a plugged-in CA are looked at.
-const LOOK: Duration = Duration::from_secs(5);
+/// How often roots are looked after where they follow each other within moments.
+const SOON: Duration = Duration::from_millis(200);
 
 /// What flags and environment say of identities and certificates.
 #[derive(Clone, Debug)]
@@ -36,6 +41,17 @@ pub struct SecurityConfig {
     pub key_type: KeyType,
     /// `CITADEL_SELF_SIGNED_CA_CERT_TTL`: how long a new root lasts. Default 10 years.
     pub root_lifetime: Duration,
+    /// `NAVARCH_ROOT_OVERLAP`: for how long a root is trusted at the least before it signs: a mounted ConfigMap reaches pods
+    /// within some minutes. Default 10 minutes.
+    pub overlap: Duration,
+    /// `CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL`: how often it is looked whether a self-signed root nears its end; zero is
+    /// never. Default 1 hour.
+    pub root_check: Duration,
+    /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the share of its life, in percent, that is left of a root when the
+    /// next is made. Default 20.
+    pub root_grace: u32,
+    /// Which addresses SPIFFE bundles may be fetched from.
+    pub fetched: AddressPolicy,
     /// How long workloads' certificates last.
     pub lifetimes: Lifetimes,
     /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may ask for certificates of what runs on their node.
@@ -61,6 +77,8 @@ pub struct SecurityConfig {
 pub(super) struct Security {
     /// The authority in force.
     pub(super) authority: CurrentAuthority,
+    /// To who looks after the roots.
+    pub(super) orders: Orders,
     /// TLS of ports.
     pub(super) tls: ServingTls,
     /// Certificates for workloads.
@@ -78,6 +96,10 @@ impl Default for SecurityConfig {
             state: None,
             key_type: KeyType::default(),
             root_lifetime: Duration::from_secs(3650 * 24 * 3600),
+            overlap: Duration::from_mins(10),
+            root_check: Duration::from_hours(1),
+            root_grace: 20,
+            fetched: AddressPolicy::default(),
             lifetimes: Lifetimes::default(),
             trusted_nodes: BTreeSet::new(),
             jwt_rule: None,
@@ -115,34 +137,20 @@ fn trust_domain(text: &str) -> TrustDomain {
 }
 
 /// Finds or makes the authority, and starts what rests on it. With a client, roots are kept and tokens reviewed by its API
-/// server.
+/// server. `names` are the namespace of this control plane and the name of this replica.
 ///
 /// # Errors
 /// When there is no authority to be had: nothing secure can be served then.
 pub(super) async fn start(
     config: &SecurityConfig,
-    namespace: &Namespace,
+    names: (&Namespace, &str),
     client: Option<&kube::Client>,
-    push: &PushHandle,
+    (push, connections): (&PushHandle, Arc<Connections>),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> anyhow::Result<Security> {
-    let plugged_in = PluggedIn { folder: config.plugged_in.clone() };
-    let now = clock();
-    let found = plugged_in.authority(now).context("the plugged-in CA cannot be used")?;
-    let is_plugged_in = found.is_some();
-    let authority = match found {
-        Some(authority) => authority,
-        None => self_signed(config, namespace, client, push, now).await.context("no CA")?,
-    };
-    let (switch, authority) = ca::in_force(authority);
-    if is_plugged_in {
-        let (stopped, watching) = (stop.clone(), ca::watch_folder(plugged_in, switch, LOOK, clock));
-        super::spawn("ca files", tasks, async move {
-            super::until(&stopped, watching).await;
-            Ok(())
-        });
-    }
+    let (keeper, authority, orders) = roots(config, names, client, push).await?;
+    let namespace = names.0;
     let names = serving::host_names(namespace.as_str(), &config.revision, &config.custom_hosts);
     let (tls, renewing) = serving::start(authority.clone(), names, clock)?;
     let stopped = stop.clone();
@@ -157,7 +165,18 @@ pub(super) async fn start(
         ..CertificateServiceConfig::default()
     };
     let certificates = CertificateService::new(authority.clone(), surroundings, service, clock);
-    Ok(Security { authority, tls, certificates })
+    let witness = trust::witness(connections, certificates.receipts());
+    let stopped = stop.clone();
+    super::spawn("roots", tasks, async move {
+        super::until(&stopped, keeper.run(witness)).await;
+        Ok(())
+    });
+    let trust = Trust::start(push.clone(), authority.roots(), Fetcher::new(config.fetched.clone())).await?;
+    let stopped = stop.clone();
+    super::spawn("trust bundle", tasks, async move {
+        super::until(&stopped, trust.run()).await.map_or(Ok(()), super::finish)
+    });
+    Ok(Security { authority, orders, tls, certificates })
 }
 
 /// Says who callers are: by certificates, by the keys of `JWT_RULE`, by the API server if there is a client, by gateways.
@@ -178,38 +197,43 @@ pub(super) fn gatekeeper(
     Ok(Arc::new(Gatekeeper::new(surroundings, jwt, reviews, config.trusted_gateways.clone())))
 }
 
-/// Why there is no self-signed root.
-#[derive(Debug, thiserror::Error)]
-enum RootError {
-    /// It cannot be kept or read.
-    #[error(transparent)]
-    Store(#[from] RootStoreError),
-    /// It cannot be made or used.
-    #[error(transparent)]
-    Bundle(#[from] BundleError),
-}
-
-/// The self-signed authority.
-async fn self_signed(
+/// Finds or makes the roots. Gives who looks after them.
+async fn roots(
     config: &SecurityConfig,
-    namespace: &Namespace,
+    (namespace, replica): (&Namespace, &str),
     client: Option<&kube::Client>,
     push: &PushHandle,
-    now: SystemTime,
-) -> Result<Authority, RootError> {
-    let store = match (client, &config.state) {
-        (Some(client), _) => RootStore::Secret(Box::new(Api::<Secret>::namespaced(client.clone(), namespace.as_str()))),
-        (None, Some(folder)) => RootStore::Folder(folder.clone()),
+) -> anyhow::Result<(RootKeeper, CurrentAuthority, Orders)> {
+    let (self_signed, rotation) = match (client, &config.state) {
+        (Some(client), _) => {
+            let secrets = Api::<Secret>::namespaced(client.clone(), namespace.as_str());
+            let own = RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED);
+            (own, RootStore::Secret(Box::new(secrets), root_store::PLUGGED_IN))
+        }
+        (None, Some(folder)) => (RootStore::Folder(folder.clone()), RootStore::Folder(folder.join("plugged-in"))),
         (None, None) => {
             tracing::warn!(
-                "the root is kept in memory: proxies must be started anew after Navarch is (--state-dir keeps it)"
+                "roots are kept in memory: proxies must be started anew after Navarch is (--state-dir keeps them)"
             );
-            RootStore::Memory
+            (RootStore::Memory, RootStore::Memory)
         }
     };
     let trust_domain = push.context().mesh.config.trust_domain.clone();
-    let make =
-        || Bundle::self_signed(&trust_domain, config.key_type, config.root_lifetime, now).map_err(RootError::from);
-    let bundle = store.load_or_create(make).await?;
-    Ok(Authority::new(&bundle, now)?)
+    let (key_type, lifetime) = (config.key_type, config.root_lifetime);
+    let keeper = KeeperConfig {
+        rules: RotationRules {
+            overlap: config.overlap,
+            longest: config.lifetimes.max.max(config.lifetimes.default),
+            renewed_at: (!config.root_check.is_zero()).then_some(config.root_grace),
+        },
+        plugged_in: PluggedIn { folder: config.plugged_in.clone() },
+        self_signed,
+        rotation,
+        make: Arc::new(move |now| Bundle::self_signed(&trust_domain, key_type, lifetime, now)),
+        check: config.root_check,
+        look: keeper::LOOK.min(config.overlap).max(SOON),
+        replica: replica.to_owned(),
+        clock,
+    };
+    keeper::start(keeper).await.context("no CA")
 }

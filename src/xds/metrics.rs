@@ -189,7 +189,8 @@ impl Metrics {
             ResourceType::VirtualHost
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
-            | ResourceType::NameTable => None,
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig => None,
         }
     }
 }

@@ -48,7 +48,8 @@ impl Session {
             | ResourceType::Endpoint
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
-            | ResourceType::NameTable => return true,
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig => return true,
         }
         if !self.are_clusters_cold() {
             self.order.held_since = None;
@@ -101,7 +102,8 @@ impl Session {
             | ResourceType::Route
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
-            | ResourceType::NameTable => true,
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig => true,
         };
         if are_quiet || waited() { Removals::Allowed } else { Removals::Withheld }
     }

@@ -34,6 +34,11 @@ pub(crate) struct Pod {
 impl Pod {
     /// Starts an agent as service account `web` of namespace `shop`.
     pub(crate) fn start(server: &Server, variables: &[(&str, &str)]) -> Result<Self> {
+        Self::start_labelled(server, "web", variables)
+    }
+
+    /// The same with another label `app`.
+    pub(crate) fn start_labelled(server: &Server, app: &str, variables: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let file = |path: &str, text: &str| -> Result<()> {
             let path = folder.path().join(path);
@@ -42,7 +47,7 @@ impl Pod {
         };
         file("var/run/secrets/istio/root-cert.pem", &server.root())?;
         file("var/run/secrets/tokens/istio-token", &server.issuer.token(json!({})))?;
-        file("etc/istio/pod/labels", "app=\"web\"\n")?;
+        file("etc/istio/pod/labels", &format!("app=\"{app}\"\n"))?;
         let (status, admin, envoy_status) = (ports::free()?, ports::free()?, ports::free()?);
         let config = json!({
             "discoveryAddress": server.secure.to_string(), "binaryPath": envoy::program(), "statusPort": status,
@@ -84,8 +89,13 @@ impl Pod {
         Ok(())
     }
 
+    /// What a file in the pod holds; nothing if it is not there.
+    pub(crate) fn file(&self, path: &str) -> String {
+        fs::read_to_string(self.folder.path().join(path)).unwrap_or_default()
+    }
+
     /// What agent and Envoy have logged.
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 

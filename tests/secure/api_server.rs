@@ -3,6 +3,7 @@
 //! Needs the programs of `scripts/kube`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use navarch::api::names::{ClusterId, TrustDomain};
@@ -10,8 +11,10 @@ use navarch::api::object::NamespacedName;
 use navarch::security::authenticate::{
     Credentials, Gatekeeper, Glance, Surroundings, TokenReviews, TrustedNetworks, token_review,
 };
-use navarch::security::ca::root_store::{RootStore, RootStoreError};
-use navarch::security::ca::{Bundle, KeyType};
+use navarch::security::ca::keeper::{self, KeeperConfig, Order};
+use navarch::security::ca::root_store::{self, RootStore};
+use navarch::security::ca::rotation::{Missing, RotationRules};
+use navarch::security::ca::{Bundle, KeyType, PluggedIn};
 use navarch::security::secret_access::{self, AccessReviewer};
 use navarch::store::Objects;
 use navarch_testkit::cluster::Cluster;
@@ -95,16 +98,44 @@ async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps
         ensure!(tokio::time::Instant::now() < end, "granted, but not allowed");
     }
 
-    // Two replicas that start at once come to share one root.
+    // Two replicas that start at once come to share one root, and one of them replaces it for both.
     let secrets = kube::Api::namespaced(client, "istio-system");
-    let store = RootStore::Secret(Box::new(secrets));
-    let now = std::time::SystemTime::now();
-    let lifetime = std::time::Duration::from_secs(3600);
-    let make = || {
-        let root = Bundle::self_signed("cluster.local", KeyType::P256, lifetime, now);
-        root.map_err(|_| RootStoreError::Incomplete("unmade".to_owned()))
+    let folder = tempfile::tempdir()?;
+    let config = |replica: &str| KeeperConfig {
+        rules: RotationRules { overlap: Duration::ZERO, longest: Duration::from_secs(3600), renewed_at: None },
+        plugged_in: PluggedIn { folder: folder.path().to_owned() },
+        self_signed: RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED),
+        rotation: RootStore::Secret(Box::new(secrets.clone()), root_store::PLUGGED_IN),
+        make: Arc::new(|now| Bundle::self_signed("cluster.local", KeyType::P256, Duration::from_secs(36_000), now)),
+        check: Duration::from_secs(3600),
+        look: Duration::from_millis(100),
+        replica: replica.to_owned(),
+        clock: std::time::SystemTime::now,
     };
-    let (one, other) = tokio::join!(store.load_or_create(make), store.load_or_create(make));
-    ensure!(one?.certificate == other?.certificate, "one of them won");
+    let (one, other) = tokio::join!(keeper::start(config("one")), keeper::start(config("other")));
+    let ((one, ours, orders), (other, theirs, _)) = (one?, other?);
+    ensure!(ours.get().roots() == theirs.get().roots(), "one of them won");
+    let old = ours.get().roots().pem().to_owned();
+    let mut tasks = tokio::task::JoinSet::new();
+    let absent = Arc::new(std::sync::Mutex::new(vec![Missing { who: "web-1.shop".into(), why: "late".into() }]));
+    let there = absent.clone();
+    tasks.spawn(one.run(Arc::new(|_| Vec::new())));
+    tasks.spawn(other.run(Arc::new(move |_| there.lock().unwrap().clone())));
+    orders.give(Order::Begin).await?;
+    let end = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !orders.status().missing.iter().any(|one| one.who == "web-1.shop") {
+        ensure!(tokio::time::Instant::now() < end, "the other's proxies count: {:?}", orders.status());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    ensure!(theirs.get().root_certificates().len() == 2, "the other trusts both");
+    absent.lock().unwrap().clear();
+    orders.give(Order::SwitchRegardless).await?;
+    let new = ours.get().roots().pem().to_owned();
+    ensure!(new != old && ours.get().root_certificates().len() == 2, "both are trusted");
+    let end = tokio::time::Instant::now() + Duration::from_secs(20);
+    while theirs.get().roots().pem() != new {
+        ensure!(tokio::time::Instant::now() < end, "the other follows");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     Ok(())
 }

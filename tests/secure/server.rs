@@ -36,6 +36,8 @@ pub(crate) struct Server {
     /// Whose tokens it believes.
     pub(crate) issuer: Issuer,
     folder: TempDir,
+    /// Variables of its environment, as a shell takes them.
+    variables: String,
 }
 
 impl Server {
@@ -46,31 +48,37 @@ impl Server {
 
     /// Starts with an empty state on a mesh.
     pub(crate) async fn with_mesh(mesh: &str) -> Result<Self> {
+        Self::with_variables(mesh, "").await
+    }
+
+    /// Starts with an empty state on a mesh, with variables as a shell takes them.
+    pub(crate) async fn with_variables(mesh: &str, variables: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
-        Self::start_in(folder, Issuer::new()).await
+        Self::start_in(folder, Issuer::new(), variables.to_owned()).await
     }
 
-    async fn start_in(folder: TempDir, issuer: Issuer) -> Result<Self> {
+    async fn start_in(folder: TempDir, issuer: Issuer, variables: String) -> Result<Self> {
         // The environment of a process is set by one that comes before it.
         let program = folder.path().join("navarch");
         let rule = issuer.rule();
-        let script = format!("#!/bin/sh\nJWT_RULE='{rule}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_navarch"));
+        let script =
+            format!("#!/bin/sh\n{variables} JWT_RULE='{rule}' exec {} \"$@\"\n", env!("CARGO_BIN_EXE_navarch"));
         std::fs::write(&program, script)?;
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
         let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let state = folder.path().join("state");
         let args = [format!("--secure-grpc-addr={secure}"), format!("--state-dir={}", state.display())];
         let navarch = Navarch::start(&program, &folder.path().join("mesh"), &args).await?;
-        Ok(Self { navarch, secure, issuer, folder })
+        Ok(Self { navarch, secure, issuer, folder, variables })
     }
 
     /// Ends, and starts again with the same state.
     pub(crate) async fn restart(self) -> Result<Self> {
-        let Self { navarch, issuer, folder, .. } = self;
+        let Self { navarch, issuer, folder, variables, .. } = self;
         navarch.stop().await?;
-        Self::start_in(folder, issuer).await
+        Self::start_in(folder, issuer, variables).await
     }
 
     /// A folder for files.
@@ -91,6 +99,11 @@ impl Server {
     /// Its plaintext port.
     pub(crate) fn plain(&self) -> SocketAddr {
         self.navarch.xds
+    }
+
+    /// Where its debug API is.
+    pub(crate) fn http(&self) -> SocketAddr {
+        self.navarch.http
     }
 
     /// A page of its debug API.

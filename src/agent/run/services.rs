@@ -73,7 +73,7 @@ pub(super) fn plan(prepared: &Prepared, variables: &Variables) -> Result<Service
         ads_socket: go_path::join(&prepared.config.config_path, "XDS").into(),
         control_plane: control_plane(prepared, variables, asked),
         names: names(prepared, variables)?,
-        takes_trust_bundle: variables.flag("PROXY_CONFIG_XDS_AGENT", false),
+        takes_trust_bundle: variables.flag("PROXY_CONFIG_XDS_AGENT", true),
         health: health(prepared),
         modules: modules(variables)?,
     })

@@ -62,7 +62,8 @@ impl Translator for Toy {
             | ResourceType::VirtualHost
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
-            | ResourceType::NameTable => format!("{name} in {}", view.proxy().namespace()),
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig => format!("{name} in {}", view.proxy().namespace()),
         };
         Some(Bytes::from(text))
     }

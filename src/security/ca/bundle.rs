@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::key::KeyType;
 use crate::api::kubernetes::SecretBytes;
@@ -60,6 +61,31 @@ pub enum BundleError {
 pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     all.map_err(|_| BundleError::Certificate(what))
+}
+
+/// When a certificate begins and ends to hold; the first, where the text holds several.
+///
+/// # Errors
+/// When there is none that can be read.
+pub(super) fn validity(pem: &str) -> Result<(SystemTime, SystemTime), BundleError> {
+    let wrong = || BundleError::Certificate("the CA's certificate");
+    let first = certificates(pem, "the CA's certificate")?.into_iter().next().ok_or_else(wrong)?;
+    let (_, parsed) = X509Certificate::from_der(&first).map_err(|_| wrong())?;
+    let validity = parsed.validity();
+    Ok((at(validity.not_before.timestamp()), at(validity.not_after.timestamp())))
+}
+
+/// A moment of X.509.
+pub(super) fn at(seconds: i64) -> SystemTime {
+    match u64::try_from(seconds) {
+        Ok(seconds) => SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+        Err(_) => SystemTime::UNIX_EPOCH,
+    }
+}
+
+/// A certificate in PEM.
+pub(in crate::security) fn pem(certificate: &CertificateDer<'_>) -> String {
+    crate::security::pem::encode(certificate)
 }
 
 impl Bundle {

@@ -1,11 +1,10 @@
-//! A CA from outside, in a folder (`cacerts` as Kubernetes mounts it): read, and read anew when its files change.
+//! A CA from outside, in a folder (`cacerts` as Kubernetes mounts it).
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use super::{Authority, AuthoritySwitch, Bundle, BundleError};
+use super::{Bundle, BundleError};
 use crate::api::kubernetes::SecretBytes;
-use crate::security::Clock;
 
 /// The names of the files in Istio's own layout: certificate, key, chain, roots.
 const OWN_LAYOUT: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem"];
@@ -14,7 +13,7 @@ const TLS_LAYOUT: [&str; 4] = ["tls.crt", "tls.key", "tls.crt", "ca.crt"];
 /// Revocations, in Istio's own layout.
 const REVOCATIONS: &str = "ca-crl.pem";
 /// How long files must have stayed equal to count: a mounted Secret's are not all replaced in one moment.
-const SETTLE: Duration = Duration::from_millis(500);
+pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
 /// A folder that holds a CA.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,61 +85,6 @@ impl PluggedIn {
                 let missing = found.iter().zip(names).find(|(file, _)| file.is_none());
                 let missing = missing.map_or("a file", |(_, name)| name);
                 Err(PluggedInError::Incomplete { folder: self.folder.clone(), missing })
-            }
-        }
-    }
-
-    /// The authority in the folder; `None` if there is none.
-    ///
-    /// # Errors
-    /// When it is there in part, cannot be read or makes no authority.
-    pub fn authority(&self, now: SystemTime) -> Result<Option<Authority>, PluggedInError> {
-        let Some(bundle) = self.read()? else { return Ok(None) };
-        let wrong = |source| PluggedInError::Bundle { folder: self.folder.clone(), source };
-        Authority::new(&bundle, now).map(Some).map_err(wrong)
-    }
-}
-
-/// Looks at the folder every `interval` and puts what it holds in force when it has changed. A CA that cannot be used is
-/// said once and the one in force stays. Never ends.
-pub fn watch_folder(
-    plugged_in: PluggedIn,
-    switch: AuthoritySwitch,
-    interval: Duration,
-    clock: Clock,
-) -> impl Future<Output = ()> + Send + 'static {
-    // Now, not when the future is first polled: what changes in between must count.
-    let seen = plugged_in.read().map_err(|error| error.to_string());
-    watch_from(seen, plugged_in, switch, interval, clock)
-}
-
-/// What was seen in a folder.
-type Seen = Result<Option<Bundle>, String>;
-
-/// Watches a folder in which this was seen.
-async fn watch_from(mut seen: Seen, plugged_in: PluggedIn, switch: AuthoritySwitch, interval: Duration, clock: Clock) {
-    let read = || plugged_in.read().map_err(|error| error.to_string());
-    loop {
-        tokio::time::sleep(interval).await;
-        let now = read();
-        if now == seen {
-            continue;
-        }
-        tokio::time::sleep(SETTLE).await;
-        if read() != now {
-            continue;
-        }
-        seen = now;
-        match plugged_in.authority(clock()) {
-            Ok(Some(authority)) => {
-                tracing::info!(folder = %plugged_in.folder.display(), "the CA was replaced");
-                switch.put(authority);
-            }
-            Ok(None) => {
-                tracing::error!(folder = %plugged_in.folder.display(), "the CA's files are gone: the last stays")
-            }
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the new CA is refused: the last one stays");
             }
         }
     }

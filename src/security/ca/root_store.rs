@@ -1,39 +1,55 @@
-//! Where a self-signed root is kept, so that it outlives the process and all replicas share it.
+//! Where roots are kept, so that they outlive the process and all replicas share them.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-use super::Bundle;
+use super::rotation::{KeptError, KeptFiles, RootSet};
 use crate::api::kubernetes::SecretBytes;
 
-/// The Secret's name.
-pub const SECRET_NAME: &str = "istio-ca-secret";
+/// The name of the Secret with self-signed roots.
+pub const SELF_SIGNED: &str = "istio-ca-secret";
+/// The name of the Secret that holds former and coming roots of a plugged-in CA, for as long as there are any.
+pub const PLUGGED_IN: &str = "navarch-ca-rotation";
 /// The Secret's type.
 const SECRET_TYPE: &str = "istio.io/ca-root";
-/// The certificate's name, as a file and in the Secret.
-const CERTIFICATE: &str = "ca-cert.pem";
-/// The key's.
-const KEY: &str = "ca-key.pem";
-/// Entries that older readers expect to be there, empty.
-const EMPTY: [&str; 3] = ["cert-chain.pem", "key.pem", "root-cert.pem"];
+/// In a folder: all files in one, which is replaced in one moment.
+const ALL: &str = "state.json";
+/// Files that stand for themselves in a folder, too: others read them, and so does who comes without the one above.
+const PLAIN: [&str; 2] = ["ca-key.pem", "ca-cert.pem"];
+/// Annotations by which replicas tell of their proxies start so.
+const REPORT: &str = "replica.navarch.io/";
 
-/// A place for a self-signed root.
+/// A place for roots.
 #[derive(Clone)]
 pub enum RootStore {
-    /// Nowhere: it goes with the process, and with it the trust of all who have its certificates.
+    /// Nowhere: they go with the process, and with them the trust of all who have their certificates.
     Memory,
     /// A folder, for one process at a time.
     Folder(PathBuf),
-    /// The Secret `istio-ca-secret` of a namespace.
-    Secret(Box<Api<Secret>>),
+    /// A Secret, by its name.
+    Secret(Box<Api<Secret>>, &'static str),
 }
 
-/// Why a root is not to be had.
+/// What is kept.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The roots.
+    pub set: RootSet,
+    /// Which version it is, to be given when it is replaced; two replicas then never overwrite each other.
+    pub version: Option<String>,
+    /// What replicas tell of their proxies, by replica.
+    pub reports: BTreeMap<String, String>,
+}
+
+/// Why roots are not to be had or kept.
 #[derive(Debug, thiserror::Error)]
 pub enum RootStoreError {
     /// A file cannot be read or written.
@@ -45,11 +61,20 @@ pub enum RootStoreError {
         #[source]
         source: std::io::Error,
     },
-    /// Part of it is missing.
-    #[error("{0} is there without its certificate or key: take it away, or put back what is missing")]
-    Incomplete(String),
+    /// What is kept makes no roots.
+    #[error("{place} holds no roots that can be used")]
+    Unusable {
+        /// The Secret or folder.
+        place: String,
+        /// Why.
+        #[source]
+        source: KeptError,
+    },
+    /// Somebody else was faster.
+    #[error("another replica has replaced the roots in the meantime")]
+    Conflict,
     /// The API server does not answer or says no.
-    #[error("Secret {SECRET_NAME} cannot be read or written")]
+    #[error("the Secret with the roots cannot be read or written")]
     Kubernetes(#[from] kube::Error),
 }
 
@@ -58,84 +83,115 @@ impl std::fmt::Debug for RootStore {
         match self {
             Self::Memory => f.write_str("memory"),
             Self::Folder(folder) => write!(f, "{}", folder.display()),
-            Self::Secret(_) => f.write_str(SECRET_NAME),
+            Self::Secret(_, name) => f.write_str(name),
         }
     }
-}
-
-/// A root out of its two parts.
-fn root(certificate: String, key: SecretBytes) -> Bundle {
-    Bundle { roots: certificate.clone(), certificate, key, chain: String::new(), revocations: String::new() }
 }
 
 impl RootStore {
-    /// The root that is kept; where there is none, one is made and kept. Of several who make one at once, one wins and all
-    /// get that.
+    /// What is kept, if there is any.
     ///
     /// # Errors
-    /// When the place cannot be read or written.
-    pub async fn load_or_create<E>(&self, make: impl Fn() -> Result<Bundle, E>) -> Result<Bundle, E>
-    where
-        E: From<RootStoreError>,
-    {
+    /// When the place cannot be read, or holds something else.
+    pub async fn load(&self) -> Result<Option<Kept>, RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable { place: format!("{self:?}"), source };
+        let (files, version, reports) = match self {
+            Self::Memory => return Ok(None),
+            Self::Folder(folder) => (load(folder)?, None, BTreeMap::new()),
+            Self::Secret(api, name) => {
+                let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+                let reports = secret.metadata.annotations.unwrap_or_default().into_iter();
+                let reports = reports.filter_map(|(name, text)| Some((name.strip_prefix(REPORT)?.to_owned(), text)));
+                let files = secret.data.unwrap_or_default().into_iter();
+                let files = files.map(|(name, bytes)| (name, SecretBytes::new(bytes.0))).collect();
+                (files, secret.metadata.resource_version, reports.collect())
+            }
+        };
+        let set = RootSet::from_files(&files).map_err(unusable)?;
+        Ok(set.map(|set| Kept { set, version, reports }))
+    }
+
+    /// Keeps a set in place of the one of this version; `None` stands for nothing. What replicas told counts no more.
+    ///
+    /// # Errors
+    /// When the place cannot be written, or somebody else was faster.
+    pub async fn save(&self, set: &RootSet, version: Option<&str>) -> Result<(), RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
+        let files = set.to_files().map_err(unusable)?;
         match self {
-            Self::Memory => make(),
-            Self::Folder(folder) => match load(folder)? {
-                Some(root) => Ok(root),
-                None => {
-                    let root = make()?;
-                    save(folder, &root)?;
-                    Ok(root)
-                }
-            },
-            Self::Secret(api) => {
-                if let Some(root) = get(api).await? {
-                    return Ok(root);
-                }
-                let made = make()?;
-                match api.create(&PostParams::default(), &secret_of(&made)).await {
-                    Ok(_) => Ok(made),
-                    // Another replica was faster.
-                    Err(kube::Error::Api(answer)) if answer.code == 409 => {
-                        Ok(get(api).await?.ok_or_else(|| RootStoreError::Incomplete(SECRET_NAME.to_owned()))?)
+            Self::Memory => Ok(()),
+            Self::Folder(folder) => save(folder, &files),
+            Self::Secret(api, name) => {
+                let parameters = PostParams::default();
+                let secret = match version {
+                    None => secret_of(name, files),
+                    Some(version) => {
+                        let mut secret = api.get(name).await?;
+                        if secret.metadata.resource_version.as_deref() != Some(version) {
+                            return Err(RootStoreError::Conflict);
+                        }
+                        if let Some(annotations) = &mut secret.metadata.annotations {
+                            annotations.retain(|name, _| !name.starts_with(REPORT));
+                        }
+                        // Entries of others stay.
+                        let data = secret.data.get_or_insert_default();
+                        data.retain(|name, _| !OWN.contains(&name.as_str()));
+                        data.extend(entries(files));
+                        secret
                     }
-                    Err(error) => Err(RootStoreError::from(error).into()),
-                }
+                };
+                let outcome = match version {
+                    None => api.create(&parameters, &secret).await,
+                    Some(_) => api.replace(name, &parameters, &secret).await,
+                };
+                outcome.map(drop).map_err(conflict)
             }
         }
     }
-}
 
-/// The root in a Secret, if there is one.
-async fn get(api: &Api<Secret>) -> Result<Option<Bundle>, RootStoreError> {
-    let Some(secret) = api.get_opt(SECRET_NAME).await? else { return Ok(None) };
-    let mut data = secret.data.unwrap_or_default();
-    let mut take = |name: &str| data.remove(name).filter(|value| !value.0.is_empty());
-    let certificate = take(CERTIFICATE).and_then(|value| String::from_utf8(value.0).ok());
-    match (certificate, take(KEY)) {
-        (Some(certificate), Some(key)) => Ok(Some(root(certificate, SecretBytes::new(key.0)))),
-        _ => Err(RootStoreError::Incomplete(SECRET_NAME.to_owned())),
+    /// Tells what a replica knows of its proxies.
+    ///
+    /// # Errors
+    /// When it cannot be written now.
+    pub async fn report(&self, replica: &str, text: &str) -> Result<(), RootStoreError> {
+        let Self::Secret(api, name) = self else { return Ok(()) };
+        let mut secret = api.get(name).await?;
+        let annotations = secret.metadata.annotations.get_or_insert_default();
+        // The name of an annotation has 63 signs.
+        let short: String = replica.chars().take(63).collect();
+        annotations.insert(format!("{REPORT}{short}"), text.to_owned());
+        api.replace(name, &PostParams::default(), &secret).await.map(drop).map_err(conflict)
     }
 }
 
-/// The Secret that keeps a root.
-fn secret_of(root: &Bundle) -> Secret {
-    let mut data = std::collections::BTreeMap::new();
-    data.insert(CERTIFICATE.to_owned(), ByteString(root.certificate.clone().into_bytes()));
-    data.insert(KEY.to_owned(), ByteString(root.key.expose().to_vec()));
-    for name in EMPTY {
-        data.insert(name.to_owned(), ByteString(Vec::new()));
+/// The entries that a set may have.
+const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
+
+/// An answer that says that somebody else was faster, as such.
+fn conflict(error: kube::Error) -> RootStoreError {
+    match error {
+        kube::Error::Api(answer) if answer.code == 409 => RootStoreError::Conflict,
+        error => error.into(),
     }
+}
+
+/// Files as entries of a Secret.
+fn entries(files: KeptFiles) -> impl Iterator<Item = (String, ByteString)> {
+    files.into_iter().map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
+}
+
+/// A new Secret that keeps files.
+fn secret_of(name: &str, files: KeptFiles) -> Secret {
     Secret {
-        metadata: ObjectMeta { name: Some(SECRET_NAME.to_owned()), ..ObjectMeta::default() },
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         type_: Some(SECRET_TYPE.to_owned()),
-        data: Some(data),
+        data: Some(entries(files).collect()),
         ..Secret::default()
     }
 }
 
-/// The root in a folder, if there is one.
-fn load(folder: &Path) -> Result<Option<Bundle>, RootStoreError> {
+/// The files in a folder.
+fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
     let read = |name: &str| {
         let path = folder.join(name);
         match std::fs::read(&path) {
@@ -144,27 +200,43 @@ fn load(folder: &Path) -> Result<Option<Bundle>, RootStoreError> {
             Err(source) => Err(RootStoreError::File { path, source }),
         }
     };
-    match (read(CERTIFICATE)?.map(String::from_utf8), read(KEY)?) {
-        (None, None) => Ok(None),
-        (Some(Ok(certificate)), Some(key)) => Ok(Some(root(certificate, SecretBytes::new(key)))),
-        _ => Err(RootStoreError::Incomplete(folder.display().to_string())),
+    if let Some(all) = read(ALL)? {
+        let wrong =
+            || RootStoreError::Unusable { place: folder.display().to_string(), source: KeptError::Unreadable(ALL) };
+        let all: BTreeMap<String, String> = serde_json::from_slice(&all).map_err(|_| wrong())?;
+        let decode = |(name, text): (String, String)| {
+            let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
+            Ok((name, SecretBytes::new(bytes)))
+        };
+        return all.into_iter().map(decode).collect();
     }
+    let mut files = KeptFiles::new();
+    for name in PLAIN {
+        if let Some(bytes) = read(name)? {
+            files.insert(name.to_owned(), SecretBytes::new(bytes));
+        }
+    }
+    Ok(files)
 }
 
-/// Keeps a root in a folder: the key first, for a certificate without its key would be of no use.
-fn save(folder: &Path, root: &Bundle) -> Result<(), RootStoreError> {
+/// Keeps files in a folder: all in one, and then those that stand for themselves.
+fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
     let wrap = |path: &Path| {
         let path = path.to_owned();
         move |source| RootStoreError::File { path, source }
     };
     std::fs::create_dir_all(folder).map_err(wrap(folder))?;
-    for (name, bytes) in [(KEY, &root.key.expose()[..]), (CERTIFICATE, root.certificate.as_bytes())] {
+    let all: BTreeMap<&str, String> =
+        files.iter().map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes.expose()))).collect();
+    let all = serde_json::to_vec(&all).map_err(|error| wrap(folder)(error.into()))?;
+    let plain = PLAIN.iter().filter_map(|name| Some((*name, files.get(*name)?.expose().to_vec())));
+    for (name, bytes) in std::iter::once((ALL, all)).chain(plain) {
         let path = folder.join(name);
         let partial = folder.join(format!(".{name}.partial"));
         let write = || -> std::io::Result<()> {
             let mut options = std::fs::OpenOptions::new();
             let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-            file.write_all(bytes)?;
+            file.write_all(&bytes)?;
             file.sync_all()?;
             std::fs::rename(&partial, &path)
         };

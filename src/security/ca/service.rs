@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateService;
@@ -14,7 +15,7 @@ use tonic::{Request, Response, Status};
 use super::impersonate;
 use super::rate::RateLimit;
 use super::sign::{Lifetimes, SignError, Subject};
-use super::{Authority, CurrentAuthority, SigningRequest};
+use super::{Authority, CurrentAuthority, Receipts, SigningRequest};
 use crate::api::identity::{Caller, Identity};
 use crate::api::object::NamespacedName;
 use crate::security::Clock;
@@ -50,6 +51,8 @@ pub struct CertificateService {
     rate: Arc<RateLimit>,
     /// When certificates begin.
     clock: Clock,
+    /// Who was handed which roots.
+    receipts: Receipts,
 }
 
 impl Default for CertificateServiceConfig {
@@ -74,11 +77,22 @@ impl CertificateService {
         clock: Clock,
     ) -> Self {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
-        Self { authority, surroundings, config: Arc::new(config), rate, clock }
+        Self { authority, surroundings, config: Arc::new(config), rate, clock, receipts: Receipts::default() }
+    }
+
+    /// Who was handed which roots.
+    #[must_use]
+    pub fn receipts(&self) -> Receipts {
+        self.receipts.clone()
     }
 
     /// Answers a request of a caller.
-    fn create(&self, caller: &Caller, request: &IstioCertificateRequest) -> Result<IstioCertificateResponse, Status> {
+    fn create(
+        &self,
+        caller: &Caller,
+        peer: Option<SocketAddr>,
+        request: &IstioCertificateRequest,
+    ) -> Result<IstioCertificateResponse, Status> {
         let own = caller.identities.first().ok_or_else(|| Status::unauthenticated("the caller has no identity"))?;
         if !self.rate.admit(own, Instant::now()) {
             return Err(Status::resource_exhausted("too many certificates were asked for; wait a little"));
@@ -87,9 +101,13 @@ impl CertificateService {
         let lifetime = self.config.lifetimes.grant(request.validity_duration).map_err(|error| refusal(&error))?;
         let csr = SigningRequest::parse(&request.csr).map_err(|error| Status::invalid_argument(error.to_string()))?;
         let authority = self.authority.get();
+        let is_own = subject == *own;
         let chain = authority
             .sign(&csr, &Subject::Workload(subject), lifetime, (self.clock)())
             .map_err(|error| refusal(&error))?;
+        if let Some(peer) = peer.filter(|_| is_own) {
+            self.receipts.note(own, peer.ip(), &authority.roots().0);
+        }
         Ok(IstioCertificateResponse { cert_chain: in_pem(&chain, &authority) })
     }
 
@@ -142,7 +160,7 @@ impl IstioCertificateService for CertificateService {
     ) -> Result<Response<IstioCertificateResponse>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| Status::unauthenticated("the caller has not shown who it is"))?;
-        let answer = self.create(&caller, request.get_ref());
+        let answer = self.create(&caller, request.remote_addr(), request.get_ref());
         match &answer {
             Ok(_) => tracing::debug!(identities = ?caller.identities, "certificate issued"),
             Err(status) => tracing::warn!(identities = ?caller.identities, %status, "no certificate issued"),

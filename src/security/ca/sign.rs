@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::bundle::{BACKDATE, Bundle, BundleError, certificates};
+use super::bundle::{BACKDATE, Bundle, BundleError, at, certificates};
 use super::csr::SigningRequest;
 use super::{KeyType, RootBundle};
 use crate::api::identity::Identity;
@@ -275,12 +275,4 @@ fn serial() -> Result<SerialNumber, SignError> {
         *first = (*first & 0x7f) | 0x40;
     }
     Ok(SerialNumber::from_slice(&bytes))
-}
-
-/// A moment of X.509.
-fn at(seconds: i64) -> SystemTime {
-    match u64::try_from(seconds) {
-        Ok(seconds) => SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-        Err(_) => SystemTime::UNIX_EPOCH,
-    }
 }

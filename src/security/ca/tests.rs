@@ -126,49 +126,20 @@ fn parts_that_do_not_belong_together_make_no_authority() {
 }
 
 #[test]
-fn a_root_in_a_folder_is_made_once_and_its_key_is_private() {
-    use std::os::unix::fs::PermissionsExt;
-    let folder = tempfile::tempdir().unwrap();
-    let store = root_store::RootStore::Folder(folder.path().join("ca"));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let make = || Ok::<_, root_store::RootStoreError>(bundle(KeyType::P256));
-    let first = runtime.block_on(store.load_or_create(make)).unwrap();
-    let second = runtime.block_on(store.load_or_create(make)).unwrap();
-    assert_eq!(first.certificate, second.certificate);
-    let mode = std::fs::metadata(folder.path().join("ca/ca-key.pem")).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o600);
-    std::fs::remove_file(folder.path().join("ca/ca-key.pem")).unwrap();
-    let error = runtime.block_on(store.load_or_create(make)).unwrap_err();
-    assert!(error.to_string().contains("without its certificate or key"), "{error}");
-}
-
-#[tokio::test]
-async fn a_plugged_in_ca_is_read_in_both_layouts_and_replaced_when_its_files_are() {
+fn a_plugged_in_ca_is_read_in_both_layouts() {
     let folder = tempfile::tempdir().unwrap();
     let plugged_in = PluggedIn { folder: folder.path().to_owned() };
-    let now = clock();
-    assert!(plugged_in.authority(now).unwrap().is_none());
+    assert!(plugged_in.read().unwrap().is_none());
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let root = bundle(KeyType::P256);
-    let key = std::str::from_utf8(root.key.expose()).unwrap();
     write("ca-cert.pem", &root.certificate);
-    assert!(plugged_in.authority(now).unwrap_err().to_string().contains("ca-key.pem is missing"));
-    write("ca-key.pem", key);
+    assert!(plugged_in.read().unwrap_err().to_string().contains("ca-key.pem is missing"));
+    write("ca-key.pem", std::str::from_utf8(root.key.expose()).unwrap());
     write("root-cert.pem", &root.roots);
-    write("cert-chain.pem", &root.certificate);
-    let first = plugged_in.authority(now).unwrap().unwrap();
-    let (switch, mut current) = in_force(first);
-    let mut watching = tokio::task::JoinSet::new();
-    watching.spawn(watch_folder(plugged_in.clone(), switch, Duration::from_millis(20), clock));
+    assert_eq!(plugged_in.read().unwrap(), Some(root));
     let next = bundle(KeyType::P256);
     write("tls.key", std::str::from_utf8(next.key.expose()).unwrap());
     write("ca.crt", &next.roots);
     write("tls.crt", &next.certificate);
-    tokio::time::timeout(Duration::from_secs(10), current.changed()).await.unwrap();
-    assert_eq!(current.get().roots().pem(), next.roots);
-    // Nonsense does not put the good one out of force.
-    write("tls.crt", "nonsense");
-    tokio::time::sleep(Duration::from_millis(800)).await;
-    assert_eq!(current.get().roots().pem(), next.roots);
-    watching.abort_all();
+    assert_eq!(plugged_in.read().unwrap(), Some(Bundle { chain: next.certificate.clone(), ..next }));
 }

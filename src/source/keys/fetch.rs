@@ -111,6 +111,16 @@ impl Fetcher {
         tokio::time::timeout(timeout, self.keys_of(source)).await.unwrap_or(Err(FetchError::Timeout(timeout)))
     }
 
+    /// The text at an address, whatever it is.
+    ///
+    /// # Errors
+    /// Where it cannot be had within the time.
+    pub async fn document(&self, address: &str, timeout: Duration) -> Result<String, FetchError> {
+        let answer = tokio::time::timeout(timeout, self.get(address)).await;
+        let answer = answer.unwrap_or(Err(FetchError::Timeout(timeout)))?;
+        String::from_utf8(answer.to_vec()).map_err(|_| FetchError::NoKeys)
+    }
+
     /// The keys of a place, however long it takes.
     async fn keys_of(&self, source: &KeySource) -> Result<Arc<str>, FetchError> {
         let place = match source {

@@ -79,7 +79,13 @@ impl Client {
                     }
                 }
             }
-            LDS | RDS | VHDS | SDS | ResourceType::ExtensionConfig | ResourceType::NameTable => {}
+            LDS
+            | RDS
+            | VHDS
+            | SDS
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig => {}
         }
         for (route, (body, _)) in &self.have[&RDS].resources {
             let (_, cluster) = body.split_once('=').unwrap();

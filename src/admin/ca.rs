@@ -1,0 +1,52 @@
+//! `/debug/ca`: the roots, and what operators may do with them.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use crate::security::ca::keeper::{Order, Orders, RotateError};
+
+/// The header that holds the order. A page in somebody's browser cannot set it for another site.
+pub const ORDER: &str = "x-navarch-order";
+
+/// Where the roots stand.
+pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    match &state.roots {
+        Some(orders) => shown(&parameters, orders),
+        None => (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response(),
+    }
+}
+
+/// Gives the order that a header holds, and says where the roots stand then.
+pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, parameters: Parameters) -> Response {
+    let Some(orders) = &state.roots else {
+        return (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response();
+    };
+    let order = match headers.get(ORDER).and_then(|value| value.to_str().ok()) {
+        Some("begin") => Order::Begin,
+        Some("switch") => Order::Switch,
+        Some("switch-regardless") => Order::SwitchRegardless,
+        Some(_) | None => {
+            let text = format!("{ORDER} must be begin, switch or switch-regardless");
+            return (StatusCode::BAD_REQUEST, text).into_response();
+        }
+    };
+    match orders.give(order).await {
+        Ok(()) => shown(&parameters, orders),
+        Err(error) => {
+            let code = match error {
+                RotateError::Refused(_) => StatusCode::CONFLICT,
+                RotateError::Failed(_) | RotateError::NoKeeper => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (code, error.to_string()).into_response()
+        }
+    }
+}
+
+/// The status as an answer.
+fn shown(parameters: &Parameters, orders: &Orders) -> Response {
+    reply::json(parameters, &json!(*orders.status()))
+}

@@ -1,0 +1,150 @@
+//! `navarch ca`: shows the roots of the mesh and takes them from one to the next.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use http::{HeaderValue, Method, header};
+use serde_json::Value;
+
+use crate::admin::CA_ORDER;
+use crate::agent::local_http::Question;
+
+/// How long an answer may take: orders wait until the change is kept.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Show the roots that the mesh trusts, and replace the one that signs.
+///
+/// A new root is first distributed: to the ConfigMaps in all namespaces, to proxies and agents, to webhooks. When every
+/// connected proxy has taken it, it signs; the former stays trusted until the last certificate by it has ended.
+#[derive(Args, Debug)]
+pub(super) struct Ca {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+    /// Where Navarch serves its debug API; from another machine than its own a token is needed
+    #[arg(long, global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    address: String,
+    /// File with a token of a service account that may see debug pages
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show the roots, what each is for, and which proxies do not trust all of them yet
+    Status {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a new root and distribute it; it signs by itself once every proxy trusts it
+    Rotate {
+        /// Have the root that is being distributed sign now; refused while a proxy does not trust it
+        #[arg(long)]
+        now: bool,
+        /// With --now: also while proxies do not trust it; they are cut off until they do
+        #[arg(long, requires = "now")]
+        force: bool,
+    },
+}
+
+impl Ca {
+    /// Asks, and prints the answer.
+    #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let order = match &self.command {
+            Command::Status { .. } => None,
+            Command::Rotate { now: false, .. } => Some("begin"),
+            Command::Rotate { now: true, force: false } => Some("switch"),
+            Command::Rotate { now: true, force: true } => Some("switch-regardless"),
+        };
+        let answer = self.ask(order)?;
+        match self.command {
+            Command::Status { json: true } => println!("{answer}"),
+            Command::Status { json: false } | Command::Rotate { .. } => {
+                let status = serde_json::from_str(&answer).context("the answer is not that of a debug API")?;
+                print!("{}", describe(&status));
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the debug API for the status, or gives it an order.
+    fn ask(&self, order: Option<&'static str>) -> anyhow::Result<String> {
+        let (host, port) = self.address.rsplit_once(':').context("--address must be host:port")?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = port.parse().context("--address must be host:port")?;
+        let mut question = Question::get(host, port, "/debug/ca", PATIENCE);
+        if let Some(order) = order {
+            question.method = Method::POST;
+            question.headers.insert(CA_ORDER, HeaderValue::from_static(order));
+        }
+        if let Some(file) = &self.token_file {
+            let token = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+            let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("this is no token")?;
+            value.set_sensitive(true);
+            question.headers.insert(header::AUTHORIZATION, value);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let answer = runtime.block_on(question.ask()).with_context(|| format!("{} does not answer", self.address))?;
+        let text = String::from_utf8_lossy(&answer.body).into_owned();
+        match answer.status.as_u16() {
+            200 => Ok(text),
+            401 | 403 => bail!("{} does not let you: use --token-file, or ask on its own machine", self.address),
+            _ => bail!("refused: {}", text.trim()),
+        }
+    }
+}
+
+/// The status in words.
+fn describe(status: &Value) -> String {
+    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let list = |name: &str| status.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+    let explained = match text(status, "phase").as_str() {
+        "settled" => "settled: one root signs, and it alone is trusted",
+        "distributing" => "distributing: the next root is trusted, and signs once every proxy has taken it",
+        "retiring" => "retiring: the new root signs, the former is trusted until its certificates have ended",
+        _ => "unknown",
+    };
+    let mut lines = vec![format!("phase    {explained}"), format!("kept in  {}", text(status, "keptIn"))];
+    for root in list("roots") {
+        let until = root.get("trustedUntil").and_then(Value::as_str);
+        let until = until.map(|until| format!(", trusted until {until}")).unwrap_or_default();
+        let (subject, ends) = (text(&root, "subject"), text(&root, "notAfter"));
+        let fingerprint: String = text(&root, "fingerprint").chars().take(16).collect();
+        lines.push(format!("{:<8} {fingerprint}  {subject}, ends {ends}{until}", text(&root, "role")));
+    }
+    if let Some(after) = status.get("signsAfter").and_then(Value::as_str) {
+        lines.push(format!("next     signs after {after}"));
+    }
+    for one in list("missing") {
+        lines.push(format!("missing  {}: {}", text(&one, "who"), text(&one, "why")));
+    }
+    if let Some(problem) = status.get("problem").and_then(Value::as_str) {
+        lines.push(format!("problem  {problem}"));
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_status_says_who_is_missing() {
+        let status = json!({
+            "phase": "distributing", "origin": "selfSigned", "keptIn": "istio-ca-secret",
+            "roots": [{"role": "signing", "subject": "O=td", "fingerprint": "0123456789abcdef0123", "notAfter": "2036"}],
+            "signsAfter": "2026", "missing": [{"who": "web-1.shop-3", "why": "late"}],
+        });
+        let text = describe(&status);
+        for line in ["signing  0123456789abcdef  O=td, ends 2036\n", "missing  web-1.shop-3: late\n"] {
+            assert!(text.contains(line), "{text}");
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! Keeps the roots: reads and writes where they are kept, looks after a plugged-in CA's files, takes rotation from step to step.
+//!
+//! Any replica may take a step; the version of what is kept sees to it that one does. So there is nobody who must lead, and a
+//! restart goes on where the last process was.
+
+mod orders;
+mod report;
+mod status;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+pub use orders::{Order, Orders, RotateError};
+pub use status::{RootRole, RootStatus, RotationStatus};
+
+use super::bundle::BundleError;
+use super::plugged_in::{PluggedIn, PluggedInError, SETTLE};
+use super::root_store::{Kept, RootStore, RootStoreError};
+use super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
+use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
+use crate::security::Clock;
+use orders::Asked;
+
+/// Names the proxies that do not trust all of these roots (PEM) yet.
+pub type Witness = Arc<dyn Fn(&str) -> Vec<Missing> + Send + Sync>;
+/// Makes a new self-signed root that begins at a moment.
+pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send + Sync>;
+
+/// How often all is looked at.
+pub const LOOK: Duration = Duration::from_secs(5);
+/// How often a replica tells of its proxies while a root is being distributed.
+const REPORT: Duration = Duration::from_secs(15);
+/// Orders that may wait.
+const ORDERS: usize = 8;
+/// How often a start is tried when other replicas are faster.
+const TRIES: usize = 5;
+
+/// What the keeper works with.
+#[derive(Clone)]
+pub struct KeeperConfig {
+    /// How roots follow each other.
+    pub rules: RotationRules,
+    /// The folder of a plugged-in CA.
+    pub plugged_in: PluggedIn,
+    /// Where self-signed roots are kept.
+    pub self_signed: RootStore,
+    /// Where former and coming roots of a plugged-in CA are kept.
+    pub rotation: RootStore,
+    /// Makes a new root.
+    pub make: MakeRoot,
+    /// How often it is looked whether a self-signed root is near its end.
+    pub check: Duration,
+    /// How often all else is looked at.
+    pub look: Duration,
+    /// The name of this replica.
+    pub replica: String,
+    /// The time of day.
+    pub clock: Clock,
+}
+
+impl std::fmt::Debug for KeeperConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeeperConfig")
+            .field("rules", &self.rules)
+            .field("replica", &self.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why there is no authority.
+#[derive(Debug, thiserror::Error)]
+pub enum KeeperError {
+    /// What is kept cannot be had.
+    #[error(transparent)]
+    Store(#[from] RootStoreError),
+    /// It makes no authority.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+    /// The plugged-in CA cannot be used.
+    #[error("the plugged-in CA cannot be used")]
+    PluggedIn(#[from] PluggedInError),
+}
+
+/// The keeper, to be run.
+pub struct RootKeeper {
+    /// What it works with.
+    config: KeeperConfig,
+    /// Where the set is kept: one of the two places.
+    store: RootStore,
+    /// The roots.
+    set: RootSet,
+    /// Their version in the store, as far as known; `None` where they are not kept.
+    version: Option<String>,
+    /// What was last seen in the folder; an error by its text.
+    seen: Result<Option<Bundle>, String>,
+    /// Who lacks roots, as of the last look.
+    missing: Vec<Missing>,
+    /// What went wrong at the last look.
+    problem: Option<String>,
+    /// What is wrong with the plugged-in CA's files.
+    file_problem: Option<String>,
+    /// When to look whether the root is near its end.
+    due_check: Instant,
+    /// When to tell of one's proxies.
+    due_report: Instant,
+    /// Puts authorities in force.
+    switch: AuthoritySwitch,
+    /// Tells where things stand.
+    status: watch::Sender<Arc<RotationStatus>>,
+    /// What operators ask for.
+    orders: mpsc::Receiver<Asked>,
+}
+
+impl std::fmt::Debug for RootKeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RootKeeper")
+            .field("store", &self.store)
+            .field("phase", &self.set.phase())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Finds the roots, or makes them. Gives the keeper, the authority in force, and where orders go.
+///
+/// # Errors
+/// When there is no authority to be had.
+pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, Orders), KeeperError> {
+    let found = config.plugged_in.read()?;
+    let (store, set, version) = match &found {
+        Some(files) => from_files(&config, files).await?,
+        None => self_signed(&config).await?,
+    };
+    let now = (config.clock)();
+    let (switch, current) = in_force(set.authority(now)?);
+    let first = RotationStatus::of(&set, &store, &[], None, &config.rules);
+    let (status, told) = watch::channel(Arc::new(first));
+    let (sender, orders) = mpsc::channel(ORDERS);
+    let keeper = RootKeeper {
+        store,
+        set,
+        version,
+        seen: Ok(found),
+        missing: Vec::new(),
+        problem: None,
+        file_problem: None,
+        due_check: Instant::now() + config.check,
+        due_report: Instant::now(),
+        switch,
+        status,
+        orders,
+        config,
+    };
+    Ok((keeper, current, Orders::new(sender, told)))
+}
+
+/// The self-signed roots; of several who make one at once, one wins and all get that.
+async fn self_signed(config: &KeeperConfig) -> Result<(RootStore, RootSet, Option<String>), KeeperError> {
+    let store = &config.self_signed;
+    let mut tries = TRIES;
+    loop {
+        if let Some(kept) = store.load().await? {
+            return Ok((store.clone(), kept.set, kept.version));
+        }
+        let set = RootSet::settled((config.make)((config.clock)())?, Origin::SelfSigned);
+        match store.save(&set, None).await {
+            Err(RootStoreError::Conflict) if tries > 0 => tries -= 1,
+            Err(error) => return Err(error.into()),
+            Ok(()) => {
+                let version = store.load().await?.and_then(|kept| kept.version);
+                return Ok((store.clone(), set, version));
+            }
+        }
+    }
+}
+
+/// The roots of a plugged-in CA. What was begun before is gone on with; a CA that was replaced while nobody looked is
+/// distributed first, where the one before is still known.
+async fn from_files(
+    config: &KeeperConfig,
+    files: &Bundle,
+) -> Result<(RootStore, RootSet, Option<String>), KeeperError> {
+    let mut kept = config.rotation.load().await?.map(|kept| (config.rotation.clone(), kept));
+    if kept.is_none() {
+        let older = config.self_signed.load().await.ok().flatten();
+        let older = older.filter(|kept| kept.set.knows_plugged_in());
+        kept = older.map(|kept| (config.self_signed.clone(), kept));
+    }
+    let Some((store, Kept { set, version, .. })) = kept else {
+        return Ok((config.rotation.clone(), RootSet::settled(files.clone(), Origin::PluggedIn), None));
+    };
+    let now = (config.clock)();
+    let next = set.with_files(files, &config.rules, now)?;
+    let (set, version) = match next {
+        None => (set, version),
+        Some(next) => {
+            store.save(&next, version.as_deref()).await?;
+            (next, store.load().await?.and_then(|kept| kept.version))
+        }
+    };
+    Ok((store, set, version))
+}
+
+impl RootSet {
+    /// Whether it has to do with a plugged-in CA.
+    fn knows_plugged_in(&self) -> bool {
+        self.origin == Origin::PluggedIn || self.next.as_ref().is_some_and(|next| next.origin == Origin::PluggedIn)
+    }
+
+    /// The set that follows from what a folder holds; `None` if this one stays. What is there now goes before what was being
+    /// distributed.
+    fn with_files(&self, files: &Bundle, rules: &RotationRules, now: SystemTime) -> Result<Option<Self>, BundleError> {
+        if self.next.as_ref().is_some_and(|next| next.bundle == *files) || self.signer == *files {
+            return Ok(None);
+        }
+        let free = Self { next: None, ..self.clone() };
+        match free.authority(now) {
+            Ok(_) => Ok(free.begin(files.clone(), Origin::PluggedIn, rules, now)?.ok()),
+            // What signed before signs no more: there is nothing to wait for.
+            Err(_) => Ok(Some(Self { signer: files.clone(), origin: Origin::PluggedIn, ..free })),
+        }
+    }
+}
+
+impl RootKeeper {
+    /// Works for ever. `witness` tells which proxies of this replica lack roots.
+    pub async fn run(mut self, witness: Witness) {
+        let mut at = Instant::now() + self.config.look;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(at) => {
+                    self.look(&witness).await;
+                    at = Instant::now() + self.config.look;
+                }
+                Some(asked) = self.orders.recv() => {
+                    self.look(&witness).await;
+                    let answer = self.obey(asked.order).await;
+                    self.tell();
+                    // Whoever asked may have gone.
+                    drop(asked.answer.send(answer));
+                }
+            }
+        }
+    }
+
+    /// Looks at all and takes the next step.
+    async fn look(&mut self, witness: &Witness) {
+        let outcome = self.step(witness).await;
+        let problem = outcome.err().map(|error| chain(&error));
+        if let Some(problem) = problem.as_ref().filter(|problem| self.problem.as_ref() != Some(problem)) {
+            tracing::error!(problem, "the roots cannot be looked after: what is in force stays");
+        }
+        self.problem = problem;
+        self.tell();
+    }
+
+    /// Looks at all and takes the next step.
+    async fn step(&mut self, witness: &Witness) -> Result<(), KeeperError> {
+        let reports = match self.store.load().await? {
+            Some(kept) => {
+                self.version = kept.version;
+                if kept.set != self.set {
+                    self.adopt(kept.set)?;
+                }
+                kept.reports
+            }
+            None => {
+                // Nothing but a settled plugged-in CA may be without a record.
+                if self.version.take().is_some() && !matches!(self.store, RootStore::Memory) {
+                    tracing::warn!(store = ?self.store, "the record of the roots is gone, and made again");
+                    self.keep(self.set.clone()).await?;
+                }
+                Default::default()
+            }
+        };
+        let now = (self.config.clock)();
+        self.read_files(now).await?;
+        self.renew(now).await?;
+        let roots = self.set.roots()?;
+        let own = if self.set.phase() == Phase::Distributing { witness(&roots) } else { Vec::new() };
+        self.missing.clone_from(&own);
+        if self.set.phase() == Phase::Distributing {
+            self.missing.extend(report::of_others(&reports, &self.config.replica, &roots, now));
+            if Instant::now() >= self.due_report {
+                self.due_report = Instant::now() + REPORT;
+                let text = report::text(&own, &roots, now);
+                match self.store.report(&self.config.replica, &text).await {
+                    Ok(()) => self.version = self.store.load().await?.and_then(|kept| kept.version),
+                    Err(RootStoreError::Conflict) => return Ok(()),
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        if let Some(next) = self.set.advance(&self.missing, &self.config.rules, now)? {
+            self.keep(next).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a set over that is kept already.
+    fn adopt(&mut self, set: RootSet) -> Result<(), KeeperError> {
+        let authority = set.authority((self.config.clock)())?;
+        tracing::info!(from = ?self.set.phase(), to = ?set.phase(), "the roots have changed");
+        self.set = set;
+        self.switch.put(authority);
+        Ok(())
+    }
+
+    /// Keeps a set, and takes it over when it is kept. Of several replicas one does; the others see it at their next look.
+    async fn keep(&mut self, set: RootSet) -> Result<(), KeeperError> {
+        // What cannot sign must not be kept either.
+        set.authority((self.config.clock)())?;
+        match self.store.save(&set, self.version.as_deref()).await {
+            Ok(()) => {}
+            Err(RootStoreError::Conflict) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        self.version = self.store.load().await?.and_then(|kept| kept.version);
+        self.due_report = Instant::now();
+        self.adopt(set)
+    }
+
+    /// Reads the folder; what is new in it and stays for a moment is distributed.
+    async fn read_files(&mut self, now: SystemTime) -> Result<(), KeeperError> {
+        let read = |plugged_in: &PluggedIn| plugged_in.read().map_err(|error| chain(&error));
+        let found = read(&self.config.plugged_in);
+        if found == self.seen {
+            return Ok(());
+        }
+        tokio::time::sleep(SETTLE).await;
+        if read(&self.config.plugged_in) != found {
+            return Ok(());
+        }
+        let folder = self.config.plugged_in.folder.display().to_string();
+        self.seen.clone_from(&found);
+        // Broken files are told of once, and not tried again before they change.
+        let next = match &found {
+            Ok(Some(files)) => {
+                let next = self.set.with_files(files, &self.config.rules, now);
+                next.map_err(|source| chain(&PluggedInError::Bundle { folder: folder.clone().into(), source }))
+            }
+            Ok(None) => Err(format!("the CA's files in {folder} are gone")),
+            Err(error) => Err(error.clone()),
+        };
+        self.file_problem = next.as_ref().err().cloned();
+        match next {
+            Err(problem) => tracing::error!(problem, "the new CA is refused: the last one stays"),
+            Ok(None) => {}
+            Ok(Some(next)) => {
+                tracing::info!(folder, "the CA's files have changed");
+                self.keep_files(next).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what follows from new files. Where it cannot be kept now it is looked at again.
+    async fn keep_files(&mut self, next: RootSet) -> Result<(), KeeperError> {
+        if next.phase() == Phase::Settled && self.version.is_none() {
+            // Another intermediate of the same root needs no record.
+            return self.adopt(next);
+        }
+        let kept = self.keep(next.clone()).await;
+        if kept.is_err() || self.set != next {
+            self.seen = Ok(None);
+        }
+        kept
+    }
+
+    /// Makes a new self-signed root when the one that signs is near its end.
+    async fn renew(&mut self, now: SystemTime) -> Result<(), KeeperError> {
+        if Instant::now() < self.due_check {
+            return Ok(());
+        }
+        self.due_check = Instant::now() + self.config.check;
+        if self.set.is_due(&self.config.rules, now)? {
+            tracing::info!("the root nears its end: the next one is distributed");
+            let next = (self.config.make)(now)?;
+            if let Ok(next) = self.set.begin(next, Origin::SelfSigned, &self.config.rules, now)? {
+                self.keep(next).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells where things stand.
+    fn tell(&self) {
+        let problem = self.problem.as_deref().or(self.file_problem.as_deref());
+        let status = RotationStatus::of(&self.set, &self.store, &self.missing, problem, &self.config.rules);
+        self.status.send_if_modified(|told| {
+            let is_new = **told != status;
+            if is_new {
+                *told = Arc::new(status);
+            }
+            is_new
+        });
+    }
+}
+
+/// An error with all its reasons.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! A root is followed by the next, whoever asks, restarts or plugs one in.
+
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use super::super::KeyType;
+use super::super::rotation::Refusal;
+use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn clock() -> SystemTime {
+    jiff::Timestamp::now().into()
+}
+
+fn root() -> Bundle {
+    Bundle::self_signed("cluster.local", KeyType::P256, DAY * 10, clock()).unwrap()
+}
+
+/// Works in a folder, with no overlap.
+fn config(folder: &Path) -> KeeperConfig {
+    KeeperConfig {
+        rules: RotationRules { overlap: Duration::ZERO, longest: DAY, renewed_at: None },
+        plugged_in: PluggedIn { folder: folder.join("cacerts") },
+        self_signed: RootStore::Folder(folder.join("state")),
+        rotation: RootStore::Folder(folder.join("state/plugged-in")),
+        make: Arc::new(|_| Ok(root())),
+        check: DAY,
+        look: Duration::from_millis(20),
+        replica: "one".to_owned(),
+        clock,
+    }
+}
+
+/// Proxies that are said to be missing.
+type Absent = Arc<Mutex<Vec<Missing>>>;
+
+/// A keeper at work, and who is missing.
+async fn at_work(config: KeeperConfig, tasks: &mut tokio::task::JoinSet<()>) -> (CurrentAuthority, Orders, Absent) {
+    let (keeper, authority, orders) = start(config).await.unwrap();
+    let absent = Absent::default();
+    let missing = absent.clone();
+    tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
+    (authority, orders, absent)
+}
+
+/// Waits for a phase.
+async fn reach(orders: &Orders, phase: Phase) {
+    for _ in 0..1000 {
+        if orders.status().phase == phase {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{phase:?} is not reached: {:?}", orders.status());
+}
+
+fn late() -> Missing {
+    Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() }
+}
+
+#[tokio::test]
+async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    let old = authority.get().roots().pem().to_owned();
+    assert_eq!(orders.give(Order::Switch).await, Err(Refusal::NothingToDo.into()));
+    *absent.lock() = vec![late()];
+    orders.give(Order::Begin).await.unwrap();
+    assert_eq!(orders.give(Order::Begin).await, Err(Refusal::UnderWay.into()));
+    assert_eq!(orders.give(Order::Switch).await, Err(Refusal::Missing(vec![late()]).into()));
+    assert_eq!(authority.get().root_certificates().len(), 2);
+    let signs = authority.get().not_after();
+    tasks.shutdown().await;
+
+    let (authority, orders, absent) = {
+        let (keeper, authority, orders) = start(config(folder.path())).await.unwrap();
+        let absent: Absent = Arc::new(Mutex::new(vec![late()]));
+        let missing = absent.clone();
+        tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
+        (authority, orders, absent)
+    };
+    assert_eq!(orders.status().phase, Phase::Distributing);
+    assert_eq!((authority.get().not_after(), authority.get().root_certificates().len()), (signs, 2));
+    absent.lock().clear();
+    reach(&orders, Phase::Retiring).await;
+    assert!(authority.get().roots().pem().contains("BEGIN") && authority.get().roots().pem() != old);
+    let roles: Vec<_> = orders.status().roots.iter().map(|root| root.role).collect();
+    assert_eq!(roles, [RootRole::Signing, RootRole::Former]);
+    let first = std::fs::read_to_string(folder.path().join("state/ca-cert.pem")).unwrap();
+    assert_ne!(first, old, "the new one signs");
+}
+
+#[tokio::test]
+async fn a_root_in_a_folder_is_made_once_and_its_key_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (_, first, _) = start(config(folder.path())).await.unwrap();
+    let (_, second, _) = start(config(folder.path())).await.unwrap();
+    assert_eq!(first.get().roots(), second.get().roots());
+    let state = folder.path().join("state");
+    for name in ["ca-key.pem", "state.json"] {
+        let mode = std::fs::metadata(state.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}");
+    }
+    // As an earlier version has left it: the two files alone, and half of them is none.
+    std::fs::remove_file(state.join("state.json")).unwrap();
+    let (_, third, _) = start(config(folder.path())).await.unwrap();
+    assert_eq!(first.get().roots(), third.get().roots());
+    std::fs::remove_file(state.join("ca-key.pem")).unwrap();
+    let error = start(config(folder.path())).await.unwrap_err();
+    assert!(chain(&error).contains("ca-key.pem is missing"), "{error}");
+}
+
+#[tokio::test]
+async fn whoever_insists_is_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    let (_authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    *absent.lock() = vec![late()];
+    orders.give(Order::Begin).await.unwrap();
+    orders.give(Order::SwitchRegardless).await.unwrap();
+    assert_eq!(orders.status().phase, Phase::Retiring);
+}
+
+/// Puts a CA into the folder of the plugged-in one.
+fn plug(folder: &Path, ca: &Bundle) {
+    let folder = folder.join("cacerts");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("ca-cert.pem"), &ca.certificate).unwrap();
+    std::fs::write(folder.join("ca-key.pem"), ca.key.expose()).unwrap();
+    std::fs::write(folder.join("root-cert.pem"), &ca.roots).unwrap();
+}
+
+#[tokio::test]
+async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (root(), root());
+    plug(folder.path(), &one);
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    assert_eq!(authority.get().roots().pem(), one.roots);
+    assert!(!folder.path().join("state").exists(), "nothing is kept of a CA that is plugged in");
+    assert_eq!(orders.give(Order::Begin).await, Err(Refusal::PluggedIn.into()));
+    *absent.lock() = vec![late()];
+    plug(folder.path(), &two);
+    reach(&orders, Phase::Distributing).await;
+    assert_eq!(authority.get().root_certificates().len(), 2);
+    tasks.shutdown().await;
+
+    // The old one's key is in no file of the folder any more, and yet it goes on signing.
+    let (authority, orders, absent) = {
+        let (keeper, authority, orders) = start(config(folder.path())).await.unwrap();
+        let absent: Absent = Arc::new(Mutex::new(Vec::new()));
+        let missing = absent.clone();
+        assert_eq!(orders.status().phase, Phase::Distributing);
+        tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
+        (authority, orders, absent)
+    };
+    absent.lock().clear();
+    reach(&orders, Phase::Retiring).await;
+    assert_eq!(authority.get().root_certificates().len(), 2);
+    tasks.shutdown().await;
+    let (_, authority, _) = start(config(folder.path())).await.unwrap();
+    assert_eq!(authority.get().root_certificates().len(), 2, "what was signed before is believed after a restart, too");
+}
+
+#[tokio::test]
+async fn broken_files_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    plug(folder.path(), &root());
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, _absent) = at_work(config(folder.path()), &mut tasks).await;
+    let before = authority.get().roots().pem().to_owned();
+    std::fs::write(folder.path().join("cacerts/ca-cert.pem"), root().certificate).unwrap();
+    for _ in 0..500 {
+        if orders.status().problem.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let problem = orders.status().problem.clone().unwrap();
+    assert!(problem.contains("not that of its certificate"), "{problem}");
+    assert_eq!(authority.get().roots().pem(), before);
+}

@@ -1,0 +1,188 @@
+//! What the mesh trusts: told to proxies, and whether they have taken it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_proto::istio::mesh::v1alpha1::ProxyConfig;
+use prost::Message;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::api::identity::Identity;
+use crate::push::resource::ResourceType;
+use crate::push::worker::{Ended, PushHandle};
+use crate::push::world::Change;
+use crate::security::ca::Receipts;
+use crate::security::ca::keeper::Witness;
+use crate::security::ca::rotation::Missing;
+use crate::security::trust_bundle::{self, Fetched, TrustBundle};
+use crate::source::{FetchError, Fetcher};
+use crate::xds::connections::{ConnectionInfo, Connections, TypeInfo};
+
+/// How often mesh config is looked at: it changes about never, and nothing waits for it.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often SPIFFE endpoints are asked, as istiod does.
+const REFRESH: Duration = Duration::from_mins(30);
+/// How soon one that has failed is asked again.
+const RETRY: Duration = Duration::from_secs(30);
+/// How long one may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keeps what the mesh trusts in the snapshot.
+pub(super) struct Trust {
+    /// The push thread.
+    push: PushHandle,
+    /// The roots of the CA.
+    own: watch::Receiver<Arc<str>>,
+    /// Asks SPIFFE endpoints.
+    fetcher: Fetcher,
+    /// What they have told.
+    fetched: Fetched,
+    /// When each is asked next.
+    due: BTreeMap<String, Instant>,
+    /// What is in the snapshot.
+    told: TrustBundle,
+}
+
+impl Trust {
+    /// Puts the CA's roots and those of mesh config into the snapshot.
+    ///
+    /// # Errors
+    /// When the push thread has ended.
+    pub(super) async fn start(
+        push: PushHandle,
+        own: watch::Receiver<Arc<str>>,
+        fetcher: Fetcher,
+    ) -> Result<Self, Ended> {
+        let (fetched, due, told) = (Fetched::new(), BTreeMap::new(), TrustBundle::default());
+        let mut trust = Self { push, own, fetcher, fetched, due, told };
+        trust.publish().await?;
+        Ok(trust)
+    }
+
+    /// Follows what changes, for ever.
+    ///
+    /// # Errors
+    /// When the push thread has ended.
+    pub(super) async fn run(mut self) -> Result<(), Ended> {
+        loop {
+            tokio::select! {
+                Ok(()) = self.own.changed() => {}
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            self.publish().await?;
+            if self.fetch().await {
+                self.publish().await?;
+            }
+        }
+    }
+
+    /// Puts what is trusted now into the snapshot.
+    async fn publish(&mut self) -> Result<(), Ended> {
+        let own = self.own.borrow_and_update().clone();
+        let context = self.push.context();
+        let bundle = trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
+        if bundle == self.told {
+            return Ok(());
+        }
+        for fault in bundle.faults.difference(&self.told.faults) {
+            tracing::warn!(%fault, "a root is not trusted");
+        }
+        tracing::info!(roots = bundle.roots.len(), "what the mesh trusts has changed");
+        self.push.change(vec![Change::TrustBundle(bundle.roots.clone())]).await?;
+        self.told = bundle;
+        Ok(())
+    }
+
+    /// Asks the endpoints that are due; says whether one told something new. What one has told stays while it fails.
+    async fn fetch(&mut self) -> bool {
+        let named = trust_bundle::endpoints(&self.push.context().mesh.config.ca_certificates);
+        self.due.retain(|endpoint, _| named.contains(endpoint));
+        self.fetched.retain(|endpoint, _| named.contains(endpoint));
+        let mut is_new = false;
+        for endpoint in named {
+            if self.due.get(&endpoint).is_some_and(|due| *due > Instant::now()) {
+                continue;
+            }
+            let wait = match self.ask(&endpoint).await {
+                Ok(roots) => {
+                    let before = self.fetched.insert(endpoint.clone(), roots.clone());
+                    is_new |= before != Some(roots);
+                    REFRESH
+                }
+                Err(error) => {
+                    tracing::warn!(endpoint, error = %error, "a SPIFFE bundle cannot be fetched");
+                    RETRY
+                }
+            };
+            self.due.insert(endpoint, Instant::now() + wait);
+        }
+        is_new
+    }
+
+    /// Asks an endpoint. Whatever its address says, it must prove by a certificate who it is.
+    async fn ask(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
+        let bare = endpoint.strip_prefix("https://").unwrap_or(endpoint);
+        let text = |error: FetchError| error.to_string();
+        let document = self.fetcher.document(&format!("https://{bare}"), PATIENCE).await.map_err(text)?;
+        trust_bundle::from_spiffe(&document).map_err(|error| error.to_string())
+    }
+}
+
+/// Names those connected who do not trust all of some roots yet.
+pub(super) fn witness(connections: Arc<Connections>, receipts: Receipts) -> Witness {
+    Arc::new(move |roots| lacking(&connections.list(), &receipts, roots))
+}
+
+/// Those of the connected who lack some of the roots. Who keeps its trust by PCDS has acknowledged them there; all others
+/// must have been handed them with their last certificate.
+fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Missing> {
+    let wanted: BTreeSet<Arc<str>> = trust_bundle::split(roots, "").unwrap_or_default().into_iter().collect();
+    let mut callers: BTreeMap<(&Identity, IpAddr), usize> = BTreeMap::new();
+    for info in open {
+        if let (Some(identity), Some(peer)) = (&info.proxy.identity, info.peer) {
+            *callers.entry((identity, peer.ip())).or_default() += 1;
+        }
+    }
+    let mut missing = BTreeMap::new();
+    for info in open {
+        let told = info.types.iter().find(|one| one.kind == ResourceType::ProxyConfig);
+        let why = match (told, &info.proxy.identity, info.peer) {
+            (Some(told), _, _) => not_taken(told, &wanted),
+            (None, Some(identity), Some(peer)) => {
+                // Of two who cannot be told apart, one may have been handed them.
+                let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
+                let has = is_sure && receipts.has(identity, peer.ip(), roots);
+                (!has).then_some("it keeps no roots by PCDS, and has had no certificate since")
+            }
+            (None, _, _) => Some("it keeps no roots by PCDS, and is nobody that certificates are made for"),
+        };
+        if let Some(why) = why {
+            missing.insert(info.id.to_string(), why.to_owned());
+        }
+    }
+    missing.into_iter().map(|(who, why)| Missing { who, why }).collect()
+}
+
+/// Why a proxy that is told by PCDS has not taken roots; `None` if it has.
+fn not_taken(told: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static str> {
+    if told.rejected.is_some() {
+        return Some("it has refused the roots");
+    }
+    let acknowledged = match (&told.sent, &told.acked) {
+        (Some(sent), Some(acked)) => sent.nonce == acked.nonce,
+        _ => false,
+    };
+    if !acknowledged {
+        return Some("it has not acknowledged the roots");
+    }
+    let all = told.resources.iter().flat_map(|sent| &sent.resources);
+    let has: BTreeSet<Arc<str>> = all
+        .filter_map(|resource| ProxyConfig::decode(resource.body.clone()).ok())
+        .flat_map(|config| config.ca_certificates_pem)
+        .map(Arc::from)
+        .collect();
+    (!wanted.is_subset(&has)).then_some("it was not told of all roots yet")
+}

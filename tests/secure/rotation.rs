@@ -1,0 +1,209 @@
+//! The root is replaced while two Envoys with agents beside them talk to each other, a new handshake for each request.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_testkit::backend::Backend;
+use navarch_testkit::{client, ports};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use tonic::transport::Endpoint;
+
+use crate::pod::Pod;
+use crate::server::Server;
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The address of the pod that is called.
+const POD: &str = "127.0.31.1";
+
+/// A service whose sidecar takes mTLS alone, and a client whose sidecar opens a connection for each request.
+fn mesh(port: u16, inbound: u16, application: SocketAddr) -> String {
+    format!(
+        r"
+apiVersion: v1
+kind: Pod
+metadata: {{name: web-1, namespace: shop, labels: {{app: web, security.istio.io/tlsMode: istio}}}}
+spec: {{serviceAccountName: web, containers: [{{name: app, image: app}}]}}
+status: {{phase: Running, podIP: {POD}, podIPs: [{{ip: {POD}}}], conditions: [{{type: Ready, status: 'True'}}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: web, namespace: shop}}
+spec: {{clusterIP: 10.96.3.1, selector: {{app: web}}, ports: [{{name: http, port: {port}, targetPort: {inbound}}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: web-1, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{POD}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: web-1, namespace: shop}}}}]
+ports: [{{name: http, port: {inbound}, protocol: TCP}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {{name: web, namespace: shop}}
+spec:
+  workloadSelector: {{labels: {{app: web}}}}
+  ingress:
+  - port: {{number: {inbound}, protocol: HTTP, name: http}}
+    bind: {POD}
+    captureMode: NONE
+    defaultEndpoint: {application}
+  egress: [{{hosts: ['none/*']}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {{name: client, namespace: shop}}
+spec:
+  workloadSelector: {{labels: {{app: client}}}}
+  egress:
+  - port: {{number: {port}, protocol: HTTP, name: http}}
+    bind: 127.0.0.1
+    captureMode: NONE
+    hosts: ['shop/*']
+---
+apiVersion: security.istio.io/v1
+kind: PeerAuthentication
+metadata: {{name: strict, namespace: shop}}
+spec: {{mtls: {{mode: STRICT}}}}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {{name: web, namespace: shop}}
+spec:
+  host: web.shop.svc.cluster.local
+  trafficPolicy: {{connectionPool: {{http: {{maxRequestsPerConnection: 1}}}}}}
+"
+    )
+}
+
+/// Runs `navarch ca`; what it prints, and whether it succeeded.
+fn ca(server: &Server, words: &[&str]) -> Result<(bool, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_navarch"))
+        .arg("ca")
+        .args(words)
+        .args(["--address", &server.http().to_string()])
+        .output()?;
+    let text = [output.stdout, output.stderr].concat();
+    Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Waits until the status says something.
+async fn wait_status(server: &Server, what: impl Fn(&Value) -> bool) -> Result<Value> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (good, text) = ca(server, &["status", "--json"])?;
+        let status = serde_json::from_str(&text)?;
+        if good && what(&status) {
+            return Ok(status);
+        }
+        ensure!(Instant::now() < end, "{text}\n{}", server.output());
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Whether a pod's certificate is one by this root, in the eyes of openssl.
+fn is_signed_by(server: &Server, pod: &Pod, root: &str) -> bool {
+    let write = |name: &str, text: &str| std::fs::write(server.folder().join(name), text).unwrap();
+    write("pod.pem", &pod.file("out/cert-chain.pem"));
+    write("one-root.pem", root);
+    let args = ["verify", "-CAfile", "one-root.pem", "pod.pem"];
+    let output = Command::new("openssl").args(args).current_dir(server.folder()).output().unwrap();
+    output.status.success()
+}
+
+#[tokio::test]
+async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()> {
+    let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let (port, inbound) = (ports::free()?, ports::free()?);
+    let mesh = mesh(port, inbound, application.address);
+    let server = Server::with_variables(&mesh, "NAVARCH_ROOT_OVERLAP=1s").await?;
+    let old = server.root();
+    let common = [("SECRET_TTL", "20s"), ("OUTPUT_CERTS", "./out")];
+    let mut web = Pod::start_labelled(&server, "web", &[&common[..], &[("INSTANCE_IP", POD)]].concat())?;
+    let mut caller = Pod::start_labelled(&server, "client", &[&common[..], &[("POD_NAME", "client-1")]].concat())?;
+    web.wait_ready().await?;
+    caller.wait_ready().await?;
+    let front = SocketAddr::from(([127, 0, 0, 1], port));
+    let host = format!("web.shop.svc.cluster.local:{port}");
+    let end = Instant::now() + PATIENCE;
+    while !client::get(front, &host, "/", &[]).await.is_ok_and(|reply| reply.status == 200) {
+        ensure!(Instant::now() < end, "no answer:\n{}\n{}", caller.log(), web.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+
+    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let failed = Arc::new(Mutex::new(Vec::new()));
+    let traffic = tokio::spawn({
+        let (stop, answered, failed) = (stop.clone(), answered.clone(), failed.clone());
+        async move {
+            while !stop.load(Ordering::Relaxed) {
+                match client::get(front, &host, "/", &[]).await {
+                    Ok(reply) if reply.status == 200 => _ = answered.fetch_add(1, Ordering::Relaxed),
+                    other => failed.lock().push(format!("{other:?}")),
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+    });
+
+    // Somebody who takes no roots holds the rotation up, by name.
+    let (late, requests) = tokio::sync::mpsc::channel(1);
+    let node = Node { id: "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
+    let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
+    late.send(DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() }).await?;
+    let channel = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect_lazy();
+    let mut ads = AggregatedDiscoveryServiceClient::new(channel);
+    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+    let mut answers = ads.delta_aggregated_resources(requests).await?.into_inner();
+    answers.message().await?;
+    let (good, text) = ca(&server, &["rotate"])?;
+    ensure!(good && text.contains("distributing"), "{text}");
+    let names = |status: &Value| -> Vec<String> {
+        let missing = status["missing"].as_array().cloned().unwrap_or_default();
+        missing.iter().map(|one| one["who"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let status = wait_status(&server, |status| {
+        let names = names(status);
+        names.len() == 1 && names[0].starts_with("late-1.shop")
+    });
+    ensure!(status.await?["phase"] == "distributing");
+    let (good, text) = ca(&server, &["rotate", "--now"])?;
+    ensure!(!good && text.contains("late-1.shop"), "{text}");
+    ensure!(server.root() == old, "the old root signs");
+    drop((late, answers, ads));
+
+    let status = wait_status(&server, |status| status["phase"] == "retiring").await?;
+    ensure!(status["roots"].as_array().is_some_and(|roots| roots.len() == 2), "{status}");
+    let new = server.root();
+    ensure!(new != old, "another root signs");
+    let end = Instant::now() + PATIENCE;
+    while !is_signed_by(&server, &web, &new) || !is_signed_by(&server, &caller, &new) {
+        ensure!(Instant::now() < end, "not renewed:\n{}\n{}", caller.log(), web.log());
+        sleep(Duration::from_millis(200)).await;
+    }
+    // Envoy has them a moment after the file.
+    sleep(Duration::from_secs(1)).await;
+    stop.store(true, Ordering::Relaxed);
+    traffic.await?;
+    let failed = failed.lock().clone();
+    ensure!(failed.is_empty(), "{} of {answered:?} failed: {:?}", failed.len(), failed.first());
+    ensure!(answered.load(Ordering::Relaxed) > 50, "there was traffic: {answered:?}");
+    for pod in [&web, &caller] {
+        let seen =
+            pod.get(pod.admin, "/stats?filter=ssl.(fail_verify_error|fail_verify_san|connection_error)").await?.1;
+        let bad = seen.lines().any(|line| !line.ends_with(": 0") && line.contains("fail_verify"));
+        ensure!(!bad, "{seen}");
+    }
+    let (good, text) = ca(&server, &["status"])?;
+    ensure!(good && text.contains("former"), "{text}");
+    Ok(())
+}
