@@ -14,6 +14,7 @@ mod patient;
 mod progress;
 mod pump;
 mod refusals;
+mod registration;
 mod secret_access;
 mod secure;
 mod security;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +46,7 @@ use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
-use crate::security::ca::keeper::Orders;
+use crate::security::ca::{self, keeper::Orders};
 use crate::source::KeyConfig;
 use crate::status::Cluster;
 use crate::webhook::{self, Webhooks};
@@ -53,8 +54,9 @@ use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
 use crate::xds::{Ads, Limits};
 use configuration_metrics::ConfigurationMetrics;
-use controllers::Controllers;
+use controllers::{Controllers, Published};
 use refusals::Refusals;
+use secure::{Door, DoorPolicy};
 use sources::{Plan, Starter};
 
 /// How long the first reading of the configuration is waited for before certificates are signed.
@@ -136,6 +138,8 @@ struct TlsPorts {
     client: Option<kube::Client>,
     /// The webhooks.
     hooks: Arc<Webhooks>,
+    /// What is counted of the CA.
+    ca_metrics: ca::Metrics,
 }
 
 /// The tasks of the process, each with its name.
@@ -159,6 +163,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let hook_metrics = webhook::Metrics::register(&mut metrics);
     let tells_patches = config.settings.envoy_filter_stats;
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
+    let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
     let ads = match &client {
         Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),
@@ -190,13 +195,15 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     // Before the others, so that whoever is told that Navarch is ready finds it so.
     let hooks = webhooks::start(&config, client.as_ref(), &push, hook_metrics, &stop, &mut tasks);
     let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
-    let ports = TlsPorts { secure, https, gatekeeper, ads: ads.clone(), client: client.clone(), hooks };
-    let (roots, orders) = ports.serve(&config, &push, &stop, &mut tasks).await?.unzip();
+    let keeper = gatekeeper.clone();
+    let ports = TlsPorts { secure, https, gatekeeper, ads: ads.clone(), client: client.clone(), hooks, ca_metrics };
+    let (published, orders) = ports.serve(&config, &push, &stop, &mut tasks).await?.unzip();
     state.roots = orders;
-    write_back(client, roots, &config, (&push, state.connections.clone()), &stop, &mut tasks);
+    write_back(client, published, &config, (&push, state.connections.clone()), &stop, &mut tasks);
     serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
-        serve_plain(listener, ads, &stop, &mut tasks);
+        let door = config.security.plain_auth.then(|| (keeper, DoorPolicy::of_streams(&config.security)));
+        serve_plain(listener, ads, door, &stop, &mut tasks);
     }
     tracing::info!(version = config.build.version, sources, "started");
     until_the_end(config.shutdown, &reload, &stop, &mut tasks).await
@@ -205,7 +212,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
 /// Starts what writes back to the cluster, if there is one.
 fn write_back(
     client: Option<kube::Client>,
-    roots: Option<watch::Receiver<Arc<str>>>,
+    published: Option<Published>,
     config: &Config,
     (push, connections): (&worker::PushHandle, Arc<Connections>),
     stop: &CancellationToken,
@@ -220,7 +227,7 @@ fn write_back(
         stop,
         tasks,
     };
-    controllers.start(roots, push, connections);
+    controllers.start(published, push, connections);
 }
 
 /// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.
@@ -288,11 +295,23 @@ fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyho
     tasks.spawn(async move { (name, task.await) });
 }
 
-/// Serves xDS in plain text until told to stop. Nobody is asked who they are, so nobody gets anything secret.
-fn serve_plain(listener: TcpListener, ads: Ads, stop: &CancellationToken, tasks: &mut Tasks) {
+/// Serves xDS in plain text until told to stop. Nobody is asked who they are, so nobody gets anything secret; unless there is a
+/// door.
+fn serve_plain(
+    listener: TcpListener,
+    ads: Ads,
+    door: Option<(Arc<Gatekeeper>, DoorPolicy)>,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
     let stop = stop.clone();
     spawn("xds", tasks, async move {
-        let router = ads.server().add_service(ads.clone());
+        let router = match door {
+            None => ads.server().add_service(ads.clone()),
+            Some((gatekeeper, policy)) => {
+                ads.server().add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
+            }
+        };
         router.serve_with_incoming_shutdown(patient::incoming(listener), stop.cancelled()).await?;
         ads.ended().await;
         Ok(())
@@ -300,7 +319,7 @@ fn serve_plain(listener: TcpListener, ads: Ads, stop: &CancellationToken, tasks:
 }
 
 impl TlsPorts {
-    /// Serves them until told to stop. Gives the roots of the certificates and who looks after them, where there is such a port
+    /// Serves them until told to stop. Gives what is told of the CA and who looks after its roots, where there is such a port
     /// at all.
     async fn serve(
         self,
@@ -308,7 +327,7 @@ impl TlsPorts {
         push: &worker::PushHandle,
         stop: &CancellationToken,
         tasks: &mut Tasks,
-    ) -> anyhow::Result<Option<(watch::Receiver<Arc<str>>, Orders)>> {
+    ) -> anyhow::Result<Option<(Published, Orders)>> {
         if self.secure.is_none() && self.https.is_none() {
             return Ok(None);
         }
@@ -317,10 +336,11 @@ impl TlsPorts {
         let namespace = &config.settings.system_namespace;
         let names = (namespace, config.writing.identity.as_str());
         let proxies = (push, self.ads.connections());
-        let security = security::start(&config.security, names, self.client.as_ref(), proxies, stop, tasks).await?;
+        let (client, together) = (self.client.as_ref(), (stop, &mut *tasks));
+        let security = security::start(&config.security, names, client, proxies, self.ca_metrics, together).await?;
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
         tracing::info!(%ends, "certificates are signed");
-        let roots = security.authority.roots();
+        let roots = security.tls.roots();
         if let Some(listener) = self.https {
             let port = webhooks::WebhookPort {
                 listener,
@@ -340,14 +360,15 @@ impl TlsPorts {
                 listener,
                 tls: security.tls,
                 gatekeeper: self.gatekeeper,
-                xds_auth: config.security.xds_auth,
+                policy: DoorPolicy::of_streams(&config.security),
                 ads: self.ads,
                 certificates: security.certificates,
                 stop: stop.clone(),
             };
             spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
         }
-        Ok(Some((roots, security.orders)))
+        let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
+        Ok(Some((Published { roots, revocations }, security.orders)))
     }
 }
 

@@ -32,6 +32,8 @@ mod openssl;
 #[path = "agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the agent uses the rest")]
 mod pod;
+#[path = "secure/registration.rs"]
+mod registration;
 #[path = "secure/rotation.rs"]
 mod rotation;
 #[path = "secure/server.rs"]
@@ -71,6 +73,33 @@ async fn an_openssl_request_gets_a_certificate_that_openssl_believes() -> Result
         ensure!(text.contains("URI:spiffe://cluster.local/ns/shop/sa/web"), "{text}");
         ensure!(!text.contains("evil.example"), "names of the request do not count: {text}");
     }
+    ensure!(server.certificate(&Proof::Nothing, "", 0).await.is_err());
+    let metrics = server.metrics().await?;
+    for line in [
+        "citadel_server_csr_count 4",
+        "citadel_server_success_cert_issuance_count 2",
+        "citadel_server_csr_parsing_err_count 1",
+        "citadel_server_authentication_failure_count 1",
+        "citadel_server_root_cert_expiry_seconds 315",
+    ] {
+        ensure!(metrics.contains(&format!("\n{line}")), "{line}: {metrics}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn checks_can_be_made_stricter_and_laxer_and_secrets_stay_safe() -> Result<()> {
+    let strict = Server::with_variables(server::MESH, "XDS_AUTH_PLAINTEXT=true").await?;
+    let refused = strict.plain_secrets("shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+    ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
+    let lax = Server::with_variables(server::MESH, "PILOT_ENABLE_XDS_IDENTITY_CHECK=false").await?;
+    let token = Proof::Token(lax.issuer.token(json!({})));
+    for namespace in ["shop", "bank"] {
+        let secrets = lax.secrets(&token, namespace, "web", &["kubernetes://tls"]).await?;
+        ensure!(secrets.is_empty(), "who is not checked gets no secrets: {}", secrets.len());
+    }
+    let refused = lax.secrets(&Proof::Nothing, "shop", "web", &["kubernetes://tls"]).await.unwrap_err();
+    ensure!(refused.code() == Code::Unauthenticated, "{refused:?}");
     Ok(())
 }
 

@@ -10,6 +10,7 @@ use super::environment;
 use crate::admin::Build;
 use crate::api;
 use crate::push::worker::Debounce;
+use crate::security::serving::GivenFiles;
 use crate::server::{self, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig};
 use crate::source::{AddressPolicy, KeyConfig, KubernetesScope, ReadKinds};
 
@@ -65,6 +66,16 @@ pub(super) struct Discovery {
     /// Directory that keeps the root of a self-signed CA; in memory if unset. Not used where there is a CA in ROOT_CA_DIR
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// File with Navarch's own certificate and its chain; ./var/run/secrets/istiod/tls/tls.crt where that exists, else the CA
+    /// issues one
+    #[arg(long, alias = "tlsCertFile", value_name = "FILE", requires = "tls_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// File with its key; ./var/run/secrets/istiod/tls/tls.key
+    #[arg(long, alias = "tlsKeyFile", value_name = "FILE", requires = "tls_cert_file")]
+    tls_key_file: Option<PathBuf>,
+    /// File with the roots by which it is known; ./var/run/secrets/istiod/ca/root-cert.pem, or ca.crt beside the certificate
+    #[arg(long, alias = "caCertFile", value_name = "FILE")]
+    ca_cert_file: Option<PathBuf>,
     /// DNS suffix of Kubernetes services
     #[arg(long, value_name = "SUFFIX", default_value = "cluster.local")]
     domain: String,
@@ -106,7 +117,8 @@ impl Discovery {
         }
         let keys = keys()?;
         let security = super::security::config(environment::variable)?;
-        let security = SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), ..security };
+        let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
+        let security = SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), given, ..security };
         Ok(Config {
             settings,
             debounce: debounce()?,
@@ -163,6 +175,14 @@ fn keys() -> anyhow::Result<KeyConfig> {
         .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is no range of addresses"))?;
     let allow_loopback = set("NAVARCH_JWKS_ALLOW_LOOPBACK").is_some_and(|value| value == "true");
     Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
+}
+
+/// The files of Navarch's own certificate: those of the flags, else those where istiod looks, if they are there.
+fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -> Option<GivenFiles> {
+    let there = |name: &str| if_there(&format!("./var/run/secrets/istiod/{name}"));
+    let (chain, key) = chain.zip(key).or_else(|| there("tls/tls.crt").zip(there("tls/tls.key")))?;
+    let roots = roots.or_else(|| there("ca/root-cert.pem")).or_else(|| there("tls/ca.crt"));
+    Some(GivenFiles { chain, key, roots })
 }
 
 /// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`: obeyed when set, else changes are pushed at once.

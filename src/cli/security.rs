@@ -9,6 +9,7 @@ use anyhow::Context;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::security::authenticate::{JwtRule, TrustedNetworks};
+use crate::security::ca::RegistrationConfig;
 use crate::server::SecurityConfig;
 
 /// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default.
@@ -56,8 +57,32 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.debug_namespaces = namespaces.map(Namespace::new).collect();
     config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
     config.revision = text("REVISION").unwrap_or_default();
-    config.xds_auth = text("XDS_AUTH").is_none_or(|value| value != "false");
+    let flag = |name: &str, default: bool| match text(name).as_deref() {
+        None => Ok(default),
+        // As Go reads them.
+        Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
+        Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
+        Some(value) => Err(anyhow::anyhow!("{name}={value:?} is neither true nor false")),
+    };
+    config.registration = registration(&text)?;
+    config.xds_auth = flag("XDS_AUTH", true)?;
+    config.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
+    config.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
+    config.publishes_revocations = flag("PILOT_ENABLE_CA_CRL", true)?;
     Ok(config)
+}
+
+/// `EXTERNAL_CA`, `K8S_SIGNER`, `CERT_SIGNER_DOMAIN`.
+fn registration(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<RegistrationConfig>> {
+    match text("EXTERNAL_CA").as_deref() {
+        None => Ok(None),
+        Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig {
+            signer: text("K8S_SIGNER").unwrap_or_default(),
+            signer_domain: text("CERT_SIGNER_DOMAIN").unwrap_or_default(),
+            roots: None,
+        })),
+        Some(other) => anyhow::bail!("EXTERNAL_CA={other:?}: there is ISTIOD_RA_KUBERNETES_API alone"),
+    }
 }
 
 /// Reads `namespace/name` pairs parted by commas.

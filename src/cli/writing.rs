@@ -22,6 +22,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
         config.roots = name;
     }
+    config.trust_bundle = text("ENABLE_CLUSTER_TRUST_BUNDLE_API").is_some_and(|value| value == "true");
     config.only = text("ISTIO_WATCH_NAMESPACE");
     let prefixes = ["PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"];
     for (range, name) in config.ranges.iter_mut().zip(prefixes) {

@@ -5,9 +5,11 @@ mod csr;
 mod impersonate;
 pub mod keeper;
 mod key;
+mod metrics;
 mod plugged_in;
 mod rate;
 mod receipts;
+mod registration;
 pub mod root_store;
 pub mod rotation;
 pub mod service;
@@ -17,8 +19,10 @@ pub(super) use bundle::pem;
 pub use bundle::{Bundle, BundleError};
 pub use csr::{CsrError, SigningRequest};
 pub use key::KeyType;
+pub use metrics::Metrics;
 pub use plugged_in::PluggedIn;
 pub use receipts::Receipts;
+pub use registration::{MeshRoots, Registration, RegistrationConfig, RegistrationError};
 pub use sign::{Authority, Lifetimes, SignError, Subject};
 
 use std::sync::Arc;
@@ -50,6 +54,8 @@ pub struct CurrentAuthority {
     authority: watch::Receiver<Arc<Authority>>,
     /// Its roots in PEM.
     roots: watch::Receiver<Arc<str>>,
+    /// Its lists of revoked certificates in PEM.
+    revocations: watch::Receiver<Arc<str>>,
 }
 
 /// Puts another authority in force.
@@ -59,14 +65,18 @@ pub struct AuthoritySwitch {
     authority: watch::Sender<Arc<Authority>>,
     /// Its roots in PEM.
     roots: watch::Sender<Arc<str>>,
+    /// Its lists of revoked certificates in PEM.
+    revocations: watch::Sender<Arc<str>>,
 }
 
 /// An authority in force and the switch to another.
 #[must_use]
 pub fn in_force(authority: Authority) -> (AuthoritySwitch, CurrentAuthority) {
     let (roots_sender, roots) = watch::channel(authority.roots().0.clone());
+    let (revocations_sender, revocations) = watch::channel(authority.revocations().clone());
     let (sender, receiver) = watch::channel(Arc::new(authority));
-    (AuthoritySwitch { authority: sender, roots: roots_sender }, CurrentAuthority { authority: receiver, roots })
+    let switch = AuthoritySwitch { authority: sender, roots: roots_sender, revocations: revocations_sender };
+    (switch, CurrentAuthority { authority: receiver, roots, revocations })
 }
 
 impl CurrentAuthority {
@@ -82,6 +92,12 @@ impl CurrentAuthority {
         self.roots.clone()
     }
 
+    /// The lists of revoked certificates in PEM, to be watched; empty is none.
+    #[must_use]
+    pub fn revocations(&self) -> watch::Receiver<Arc<str>> {
+        self.revocations.clone()
+    }
+
     /// Waits for another; false when there will be none.
     pub async fn changed(&mut self) -> bool {
         self.authority.changed().await.is_ok()
@@ -91,12 +107,8 @@ impl CurrentAuthority {
 impl AuthoritySwitch {
     /// Puts another in force.
     pub fn put(&self, authority: Authority) {
-        let roots = authority.roots().0.clone();
-        self.roots.send_if_modified(|known| {
-            let differs = **known != *roots;
-            *known = roots;
-            differs
-        });
+        replace(&self.roots, &authority.roots().0);
+        replace(&self.revocations, authority.revocations());
         self.authority.send_replace(Arc::new(authority));
     }
 
@@ -105,6 +117,15 @@ impl AuthoritySwitch {
     pub fn current(&self) -> Arc<Authority> {
         self.authority.borrow().clone()
     }
+}
+
+/// Tells a text, unless it is the same.
+fn replace(told: &watch::Sender<Arc<str>>, text: &Arc<str>) {
+    told.send_if_modified(|known| {
+        let differs = **known != **text;
+        known.clone_from(text);
+        differs
+    });
 }
 
 #[cfg(test)]

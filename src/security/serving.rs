@@ -1,21 +1,30 @@
 //! The TLS of Navarch's own ports: its certificate, and whose certificates it believes. Replaced without closing anything.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::Clock;
 use super::ca::{Authority, CurrentAuthority, SignError, Subject};
+use crate::api::kubernetes::SecretBytes;
 
 /// How long a certificate of one's own lasts.
 const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
 /// How long to wait after a failure to renew.
 const RETRY: Duration = Duration::from_secs(30);
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// For how long they must have stayed equal to count.
+const SETTLE: Duration = Duration::from_millis(200);
 /// What is spoken inside.
 const H2: &[u8] = b"h2";
 /// What else is spoken to callers of the web.
@@ -35,11 +44,51 @@ pub enum ServingError {
     /// The roots cannot be used.
     #[error("the roots cannot be used to check clients")]
     Roots(#[from] rustls::server::VerifierBuilderError),
+    /// A file cannot be read.
+    #[error("{0} cannot be read")]
+    File(PathBuf, #[source] std::io::Error),
+    /// A file does not hold what it should.
+    #[error("{0} holds no {1} in PEM that can be read")]
+    Content(PathBuf, &'static str),
 }
 
 /// The TLS in force, to be asked at every connection. Clones are one.
 #[derive(Clone)]
-pub struct ServingTls(watch::Receiver<Served>);
+pub struct ServingTls {
+    /// What is shown.
+    served: watch::Receiver<Served>,
+    /// The roots by which it is known.
+    known_by: watch::Receiver<Arc<str>>,
+}
+
+/// What the server shows, and whom it believes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServingConfig {
+    /// Its certificate.
+    pub certificate: ServerCertificate,
+    /// Files with further roots by which clients may show certificates, such as an outer CA's.
+    pub further_roots: Vec<PathBuf>,
+}
+
+/// Where the server's certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerCertificate {
+    /// From the CA, for these names.
+    Issued(Vec<String>),
+    /// From files, which are read anew when they change.
+    Given(GivenFiles),
+}
+
+/// The files of a certificate that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenFiles {
+    /// The chain, leaf first.
+    pub chain: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+    /// The roots by which it is known; the CA's, if there are none.
+    pub roots: Option<PathBuf>,
+}
 
 /// One certificate, as the ports show it.
 #[derive(Clone)]
@@ -63,18 +112,25 @@ impl ServingTls {
     /// The TLS of this moment.
     #[must_use]
     pub fn get(&self) -> Arc<ServerConfig> {
-        self.0.borrow().mesh.clone()
+        self.served.borrow().mesh.clone()
     }
 
     /// The TLS of this moment for HTTP in both versions, where nobody is asked for a certificate.
     #[must_use]
     pub fn web(&self) -> WebTls {
-        self.0.borrow().web.clone()
+        self.served.borrow().web.clone()
+    }
+
+    /// The roots by which the server's certificate is known, as PEM, to be watched. New ones are told before a certificate by
+    /// them is shown.
+    #[must_use]
+    pub fn roots(&self) -> watch::Receiver<Arc<str>> {
+        self.known_by.clone()
     }
 
     /// Waits for another; false when there will be none.
     pub async fn changed(&mut self) -> bool {
-        self.0.changed().await.is_ok()
+        self.served.changed().await.is_ok()
     }
 }
 
@@ -104,45 +160,129 @@ pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> 
     names
 }
 
-/// TLS with a certificate from the authority for these names, and the task that renews it at half its life and whenever
-/// the authority changes.
+/// TLS with a certificate of this kind, and the task that renews it: at half its life and whenever the authority changes where
+/// the authority issues it, when files change where it is in files.
 ///
 /// # Errors
 /// When the first certificate cannot be had.
 pub fn start(
     authority: CurrentAuthority,
-    names: Vec<String>,
+    config: ServingConfig,
     clock: Clock,
 ) -> Result<(ServingTls, impl Future<Output = ()> + Send + 'static), ServingError> {
-    let first = configure(&authority.get(), &names, clock())?;
-    let (sender, receiver) = watch::channel(first);
-    Ok((ServingTls(receiver), renew(authority, names, sender, clock)))
+    let files = Files::read(&config);
+    let first = configure(&authority.get(), &config, &files, clock())?;
+    let (roots, known_by) = watch::channel(first.web.roots.clone());
+    let (sender, served) = watch::channel(first);
+    let renewal = Renewal { authority, config, files, sender, roots, clock };
+    Ok((ServingTls { served, known_by }, renewal.run()))
 }
 
-/// Renews for ever.
-async fn renew(mut authority: CurrentAuthority, names: Vec<String>, sender: watch::Sender<Served>, clock: Clock) {
-    let mut wait = half_life(&authority.get(), clock());
-    loop {
-        tokio::select! {
-            changed = authority.changed() => {
-                if !changed {
-                    // The last one stays in force; its certificates must still be renewed.
-                    tokio::time::sleep(wait).await;
-                }
-            }
-            () = tokio::time::sleep(wait) => {}
-        }
-        wait = match configure(&authority.get(), &names, clock()) {
-            Ok(config) => {
-                sender.send_replace(config);
-                tracing::info!(?names, "the server's certificate was renewed");
-                half_life(&authority.get(), clock())
-            }
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the server's certificate cannot be renewed");
-                RETRY
+/// What files hold, or why they cannot be read.
+#[derive(PartialEq, Eq)]
+struct Files(BTreeMap<PathBuf, Result<SecretBytes, std::io::ErrorKind>>);
+
+impl Files {
+    /// All that count.
+    fn read(config: &ServingConfig) -> Self {
+        let given = match &config.certificate {
+            ServerCertificate::Issued(_) => Vec::new(),
+            ServerCertificate::Given(GivenFiles { chain, key, roots }) => {
+                [Some(chain), Some(key), roots.as_ref()].into_iter().flatten().collect()
             }
         };
+        let all = given.into_iter().chain(&config.further_roots);
+        let read = |path: &PathBuf| std::fs::read(path).map(SecretBytes::new).map_err(|error| error.kind());
+        Self(all.map(|path| (path.clone(), read(path))).collect())
+    }
+
+    /// What one holds.
+    fn get(&self, path: &Path) -> Result<&SecretBytes, ServingError> {
+        let missing = |kind: std::io::ErrorKind| ServingError::File(path.to_owned(), kind.into());
+        match self.0.get(path) {
+            Some(Ok(bytes)) => Ok(bytes),
+            Some(Err(kind)) => Err(missing(*kind)),
+            None => Err(missing(std::io::ErrorKind::NotFound)),
+        }
+    }
+
+    /// The certificates that one holds.
+    fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingError> {
+        let wrong = || ServingError::Content(path.to_owned(), "certificate");
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.get(path)?.expose()).collect();
+        all.ok().filter(|all| !all.is_empty()).ok_or_else(wrong)
+    }
+}
+
+/// Renews what the server shows.
+struct Renewal {
+    /// Signs.
+    authority: CurrentAuthority,
+    /// What is to be shown.
+    config: ServingConfig,
+    /// What files held last.
+    files: Files,
+    /// To the ports.
+    sender: watch::Sender<Served>,
+    /// The roots, to those who tell others of them.
+    roots: watch::Sender<Arc<str>>,
+    /// The time of day.
+    clock: Clock,
+}
+
+impl Renewal {
+    /// Renews for ever.
+    async fn run(self) {
+        let Self { mut authority, config, mut files, sender, roots, clock } = self;
+        let mut due = Instant::now() + half_life(&authority.get(), clock());
+        let mut ends = false;
+        loop {
+            tokio::select! {
+                // The last one stays in force when there will be no other; its certificates must still be renewed.
+                changed = authority.changed(), if !ends => {
+                    ends = !changed;
+                    if ends {
+                        continue;
+                    }
+                }
+                () = tokio::time::sleep_until(due) => {}
+                () = files_change(&config, &mut files) => {}
+            }
+            let wait = match configure(&authority.get(), &config, &files, clock()) {
+                Ok(served) => {
+                    roots.send_if_modified(|told| {
+                        let differs = *told != served.web.roots;
+                        told.clone_from(&served.web.roots);
+                        differs
+                    });
+                    sender.send_replace(served);
+                    tracing::info!(certificate = ?config.certificate, "the server's certificate was renewed");
+                    half_life(&authority.get(), clock())
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "the server's certificate cannot be renewed: the last one stays");
+                    RETRY
+                }
+            };
+            due = Instant::now() + wait;
+        }
+    }
+}
+
+/// Waits until files hold something else, and have for a moment: a mounted Secret's are not all replaced at once.
+async fn files_change(config: &ServingConfig, files: &mut Files) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let found = Files::read(config);
+        if found == *files {
+            continue;
+        }
+        tokio::time::sleep(SETTLE).await;
+        if Files::read(config) == found {
+            *files = found;
+            return;
+        }
     }
 }
 
@@ -152,12 +292,44 @@ fn half_life(authority: &Authority, now: SystemTime) -> Duration {
     (left.min(LIFETIME) / 2).max(RETRY)
 }
 
-/// TLS with a new certificate.
-fn configure(authority: &Authority, names: &[String], now: SystemTime) -> Result<Served, ServingError> {
-    let (chain, key) = authority.issue(&Subject::Server(names.to_vec()), LIFETIME, now)?;
-    let key = PrivateKeyDer::from(key);
-    let web = WebTls { config: web_config(chain.clone(), key.clone_key())?, roots: Arc::from(authority.roots().pem()) };
-    Ok(Served { mesh: server_config(chain, key, authority.root_certificates())?, web })
+/// TLS with a new certificate, or with the one that files hold.
+fn configure(
+    authority: &Authority,
+    config: &ServingConfig,
+    files: &Files,
+    now: SystemTime,
+) -> Result<Served, ServingError> {
+    let own = || Arc::from(authority.roots().pem());
+    let (chain, key, known_by) = match &config.certificate {
+        ServerCertificate::Issued(names) => {
+            let (chain, key) = authority.issue(&Subject::Server(names.clone()), LIFETIME, now)?;
+            (chain, PrivateKeyDer::from(key), own())
+        }
+        ServerCertificate::Given(given) => {
+            let key = PrivateKeyDer::from_pem_slice(files.get(&given.key)?.expose());
+            let key = key.map_err(|_| ServingError::Content(given.key.clone(), "key"))?;
+            let known_by = match &given.roots {
+                None => own(),
+                Some(path) => {
+                    files.certificates(path)?;
+                    String::from_utf8_lossy(files.get(path)?.expose()).as_ref().into()
+                }
+            };
+            (files.certificates(&given.chain)?, key, known_by)
+        }
+    };
+    let web = WebTls { config: web_config(chain.clone(), key.clone_key())?, roots: known_by };
+    let mut believed = authority.root_certificates().to_vec();
+    for path in &config.further_roots {
+        match files.certificates(path) {
+            Ok(roots) => believed.extend(roots),
+            Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "further roots are not believed"),
+        }
+    }
+    if let ServerCertificate::Given(GivenFiles { roots: Some(path), .. }) = &config.certificate {
+        believed.extend(files.certificates(path)?);
+    }
+    Ok(Served { mesh: server_config(chain, key, &believed)?, web })
 }
 
 /// TLS 1.2 and later for a server with this certificate. Clients may show certificates of these roots, or none.
@@ -199,6 +371,46 @@ fn web_config(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A certificate for a name, by an authority, put into files.
+    fn put(folder: &Path, authority: &Authority, name: &str) -> Vec<CertificateDer<'static>> {
+        let now = jiff::Timestamp::now().into();
+        let (chain, key) = authority.issue(&Subject::Server(vec![name.to_owned()]), LIFETIME, now).unwrap();
+        let pem: String = chain.iter().map(super::super::ca::pem).collect();
+        let key = rcgen::KeyPair::try_from(&PrivateKeyDer::from(key)).unwrap().serialize_pem();
+        std::fs::write(folder.join("tls.key"), key).unwrap();
+        std::fs::write(folder.join("tls.crt"), pem).unwrap();
+        std::fs::write(folder.join("ca.crt"), authority.roots().pem()).unwrap();
+        chain
+    }
+
+    #[tokio::test]
+    async fn a_given_certificate_is_shown_and_replaced_with_its_files() {
+        use super::super::ca::{Bundle, KeyType, in_force};
+        let clock: Clock = || jiff::Timestamp::now().into();
+        let authority = || {
+            let bundle = Bundle::self_signed("td", KeyType::P256, LIFETIME, clock()).unwrap();
+            Authority::new(&bundle, clock()).unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let given = GivenFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
+        let config = ServingConfig { certificate: ServerCertificate::Given(given), further_roots: Vec::new() };
+        let (_switch, current) = in_force(authority());
+        assert!(start(current.clone(), config.clone(), clock).is_err(), "there are no files yet");
+        let outer = authority();
+        put(folder.path(), &outer, "one.example");
+        let (mut tls, renewing) = start(current, config, clock).unwrap();
+        assert_eq!(&*tls.web().roots, outer.roots().pem());
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(renewing);
+        let other = authority();
+        std::fs::write(path("tls.crt"), "nonsense").unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        put(folder.path(), &other, "two.example");
+        tokio::time::timeout(Duration::from_secs(20), tls.changed()).await.unwrap();
+        assert_eq!((&*tls.web().roots, &**tls.roots().borrow()), (other.roots().pem(), other.roots().pem()));
+    }
 
     #[test]
     fn istiods_names_are_ours() {

@@ -12,7 +12,8 @@ use super::{Tasks, ingress, progress, spawn};
 use crate::push::worker::PushHandle;
 use crate::status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, IngressAddresses,
-    IngressStatus, Location, Lock, NamespaceScope, Range, RootCertificates,
+    IngressStatus, Location, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range, RootCertificates,
+    TrustBundleObject,
 };
 use crate::xds::connections::Connections;
 
@@ -31,6 +32,8 @@ pub struct WritingConfig {
     pub elects: bool,
     /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
     pub roots: String,
+    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, too. Default false.
+    pub trust_bundle: bool,
     /// `ISTIO_WATCH_NAMESPACE`: the only namespace, if there is just one.
     pub only: Option<String>,
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX` and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
@@ -48,6 +51,7 @@ impl Default for WritingConfig {
             revision: String::new(),
             elects: true,
             roots: "istio-ca-root-cert".to_owned(),
+            trust_bundle: false,
             only: None,
             ranges: [Range::IPV4, Range::IPV6],
             distribution: None,
@@ -72,14 +76,18 @@ pub(super) struct Controllers<'a> {
     pub(super) tasks: &'a mut Tasks,
 }
 
+/// What every namespace is told of the certificate authority.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    /// The roots in PEM.
+    pub(super) roots: watch::Receiver<Arc<str>>,
+    /// The lists of revoked certificates in PEM, where they are told of.
+    pub(super) revocations: Option<watch::Receiver<Arc<str>>>,
+}
+
 impl Controllers<'_> {
-    /// Starts them. `roots` are those of the certificate authority, if there is one.
-    pub(super) fn start(
-        mut self,
-        roots: Option<watch::Receiver<Arc<str>>>,
-        push: &PushHandle,
-        connections: Arc<Connections>,
-    ) {
+    /// Starts them. `published` is the certificate authority's, if there is one.
+    pub(super) fn start(mut self, published: Option<Published>, push: &PushHandle, connections: Arc<Connections>) {
         let (told, default_revision) = watch::channel(String::new());
         let follow = DefaultRevision { cluster: self.cluster.clone() }.run(told, self.stop.clone());
         spawn("default revision", self.tasks, async move {
@@ -87,10 +95,27 @@ impl Controllers<'_> {
             Ok(())
         });
         let scope = self.scope(push);
-        if let Some(roots) = roots {
-            let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
-            let controller = RootCertificates { cluster, name, roots, scope: scope.clone() };
+        if let Some(Published { roots, .. }) = published.as_ref().filter(|_| self.config.trust_bundle) {
+            let controller = TrustBundleObject { cluster: self.cluster.clone(), roots: roots.clone() };
             let work = move |stop| controller.clone().run(stop);
+            self.lead("cluster trust bundle", Lock::TrustBundle, &default_revision, work);
+        }
+        if let Some(Published { roots, revocations }) = published {
+            let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
+            let roots = RootCertificates { cluster, name, key: ROOTS_KEY, roots, scope: scope.clone() };
+            let (name, key) = (REVOCATIONS.to_owned(), REVOCATIONS_KEY);
+            let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
+            let work = move |stop: CancellationToken| {
+                let (roots, lists) = (roots.clone(), lists.clone());
+                async move {
+                    let lists = async {
+                        if let Some(lists) = lists {
+                            lists.run(stop.clone()).await;
+                        }
+                    };
+                    tokio::join!(roots.run(stop.clone()), lists);
+                }
+            };
             self.lead("roots in namespaces", Lock::Namespaces, &default_revision, work);
         }
         if self.allocates {

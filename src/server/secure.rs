@@ -1,4 +1,5 @@
 //! The TLS port (15012): xDS and certificates for callers who show who they are.
+//! The door is that of the plaintext port, too, where callers must show tokens there.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -25,9 +26,11 @@ use tonic::server::NamedService;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 use tower_service::Service;
 
+use super::SecurityConfig;
 use super::patient::{PATIENCE, Patient};
 use crate::api::identity::Caller;
 use crate::security::authenticate::{Credentials, Gatekeeper};
+use crate::security::ca::Metrics;
 use crate::security::ca::service::CertificateService;
 use crate::security::serving::ServingTls;
 use crate::xds::Ads;
@@ -52,8 +55,8 @@ pub(super) struct SecurePort {
     pub(super) tls: ServingTls,
     /// Who says who callers are.
     pub(super) gatekeeper: Arc<Gatekeeper>,
-    /// Whether streams are for known callers only (`XDS_AUTH`).
-    pub(super) xds_auth: bool,
+    /// What is made of who asks for a stream (`XDS_AUTH`, `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
+    pub(super) policy: DoorPolicy,
     /// xDS.
     pub(super) ads: Ads,
     /// Certificates.
@@ -81,13 +84,37 @@ struct Shown {
 
 /// A service behind the question who calls.
 #[derive(Clone, Debug)]
-struct Door<S> {
+pub(super) struct Door<S> {
     /// The service.
-    inner: S,
+    pub(super) inner: S,
     /// Who answers.
-    gatekeeper: Arc<Gatekeeper>,
-    /// Whether strangers are let in; they are known as such.
-    strangers: bool,
+    pub(super) gatekeeper: Arc<Gatekeeper>,
+    /// What is made of the answer.
+    pub(super) policy: DoorPolicy,
+    /// Where those who are refused are counted.
+    pub(super) refused: Option<Metrics>,
+}
+
+/// What a door makes of who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DoorPolicy {
+    /// Strangers are refused; the service knows who calls.
+    Known,
+    /// Strangers are let in, and known as such.
+    Anyone,
+    /// Strangers are refused, and the service is told of nobody who it is: nothing secret goes to anybody.
+    Nameless,
+}
+
+impl DoorPolicy {
+    /// Of xDS where callers show who they are.
+    pub(super) fn of_streams(config: &SecurityConfig) -> Self {
+        match (config.xds_auth, config.checks_identity) {
+            (true, true) => Self::Known,
+            (true, false) => Self::Nameless,
+            (false, true | false) => Self::Anyone,
+        }
+    }
 }
 
 impl SecurePort {
@@ -97,12 +124,12 @@ impl SecurePort {
     /// When the port fails.
     pub(super) async fn serve(self) -> Result<(), tonic::transport::Error> {
         let (ready, incoming) = mpsc::channel(READY);
+        let refused = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
-        let door = |strangers| (self.gatekeeper.clone(), strangers);
-        let (gatekeeper, strangers) = door(!self.xds_auth);
-        let ads = Door { inner: self.ads.clone(), gatekeeper, strangers };
-        let (gatekeeper, strangers) = door(false);
-        let certificates = Door { inner: certificates, gatekeeper, strangers };
+        let ads =
+            Door { inner: self.ads.clone(), gatekeeper: self.gatekeeper.clone(), policy: self.policy, refused: None };
+        let certificates =
+            Door { inner: certificates, gatekeeper: self.gatekeeper, policy: DoorPolicy::Known, refused };
         let router = self.ads.server().add_service(ads).add_service(certificates);
         let accepting = accept(self.listener, self.tls, ready);
         let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(incoming), self.stop.cancelled());
@@ -219,19 +246,27 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let (mut inner, gatekeeper, strangers) = (self.inner.clone(), self.gatekeeper.clone(), self.strangers);
+        let (mut inner, gatekeeper, policy) = (self.inner.clone(), self.gatekeeper.clone(), self.policy);
+        let refused = self.refused.clone();
         Box::pin(async move {
             let shown = request.extensions().get::<Shown>().cloned();
-            let shown = shown.unwrap_or_else(|| Shown { peer: None, certificates: Arc::from([]) });
+            // In plain text there is nothing but an address.
+            let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+            let shown = shown.unwrap_or_else(|| Shown { peer, certificates: Arc::from([]) });
             let credentials =
                 Credentials { peer: shown.peer, certificates: &shown.certificates, headers: request.headers() };
             let admitted = gatekeeper.admit(credentials).await;
             let extensions = request.extensions_mut();
             extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
             match admitted {
+                Ok(_) if policy == DoorPolicy::Nameless => {}
                 Ok(caller) => _ = extensions.insert::<Caller>(caller),
-                Err(_) if strangers => {}
+                Err(_) if policy == DoorPolicy::Anyone => {}
                 Err(unknown) => {
+                    if let Some(metrics) = refused {
+                        metrics.asked();
+                        metrics.stranger();
+                    }
                     tracing::warn!(peer = ?shown.peer, path = request.uri().path(), %unknown, "caller refused");
                     return Ok(Status::unauthenticated(unknown.to_string()).into_http());
                 }

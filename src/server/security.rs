@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use tokio_util::sync::CancellationToken;
 
-use super::Tasks;
 use super::trust::{self, Trust};
+use super::{Tasks, registration};
 use crate::api::names::{Namespace, TrustDomain};
 use crate::api::object::NamespacedName;
 use crate::push::worker::PushHandle;
@@ -22,8 +22,10 @@ use crate::security::ca::keeper::{self, KeeperConfig, Orders, RootKeeper};
 use crate::security::ca::root_store::{self, RootStore};
 use crate::security::ca::rotation::RotationRules;
 use crate::security::ca::service::{CertificateService, CertificateServiceConfig};
-use crate::security::ca::{Bundle, CurrentAuthority, KeyType, Lifetimes, PluggedIn};
-use crate::security::serving::{self, ServingTls};
+use crate::security::ca::{
+    Bundle, CurrentAuthority, KeyType, Lifetimes, Metrics, PluggedIn, Registration, RegistrationConfig,
+};
+use crate::security::serving::{self, GivenFiles, ServerCertificate, ServingConfig, ServingTls};
 use crate::source::{AddressPolicy, Fetcher};
 use crate::xds::connections::Connections;
 
@@ -50,6 +52,10 @@ pub struct SecurityConfig {
     /// `CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE`: the share of its life, in percent, that is left of a root when the
     /// next is made. Default 20.
     pub root_grace: u32,
+    /// `EXTERNAL_CA`: Kubernetes signs for workloads.
+    pub registration: Option<RegistrationConfig>,
+    /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, where it is given.
+    pub given: Option<GivenFiles>,
     /// Which addresses SPIFFE bundles may be fetched from.
     pub fetched: AddressPolicy,
     /// How long workloads' certificates last.
@@ -70,6 +76,13 @@ pub struct SecurityConfig {
     pub debug_namespaces: Vec<Namespace>,
     /// `XDS_AUTH`: xDS over TLS is for known callers only. Default true.
     pub xds_auth: bool,
+    /// `XDS_AUTH_PLAINTEXT`: so is xDS in plain text, by their tokens. Default false.
+    pub plain_auth: bool,
+    /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: a proxy must be who its caller was proved to be. Default true; without, nobody gets
+    /// secrets.
+    pub checks_identity: bool,
+    /// `PILOT_ENABLE_CA_CRL`: lists of revoked certificates of a plugged-in CA are told in every namespace. Default true.
+    pub publishes_revocations: bool,
 }
 
 /// What rests on the authority.
@@ -99,6 +112,8 @@ impl Default for SecurityConfig {
             overlap: Duration::from_mins(10),
             root_check: Duration::from_hours(1),
             root_grace: 20,
+            registration: None,
+            given: None,
             fetched: AddressPolicy::default(),
             lifetimes: Lifetimes::default(),
             trusted_nodes: BTreeSet::new(),
@@ -109,6 +124,9 @@ impl Default for SecurityConfig {
             revision: String::new(),
             debug_namespaces: Vec::new(),
             xds_auth: true,
+            plain_auth: false,
+            checks_identity: true,
+            publishes_revocations: true,
         }
     }
 }
@@ -127,7 +145,7 @@ impl Surroundings for Snapshot {
 }
 
 /// The time of day.
-fn clock() -> SystemTime {
+pub(super) fn clock() -> SystemTime {
     jiff::Timestamp::now().into()
 }
 
@@ -146,13 +164,18 @@ pub(super) async fn start(
     names: (&Namespace, &str),
     client: Option<&kube::Client>,
     (push, connections): (&PushHandle, Arc<Connections>),
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    metrics: Metrics,
+    (stop, tasks): (&CancellationToken, &mut Tasks),
 ) -> anyhow::Result<Security> {
     let (keeper, authority, orders) = roots(config, names, client, push).await?;
     let namespace = names.0;
-    let names = serving::host_names(namespace.as_str(), &config.revision, &config.custom_hosts);
-    let (tls, renewing) = serving::start(authority.clone(), names, clock)?;
+    let registration = config.registration.clone().map(registration::with_roots);
+    let hosts = serving::host_names(namespace.as_str(), &config.revision, &config.custom_hosts);
+    let certificate = config.given.clone().map_or(ServerCertificate::Issued(hosts), ServerCertificate::Given);
+    let further_roots: Vec<PathBuf> =
+        registration.iter().filter_map(|registration| registration.roots.clone()).collect();
+    let further_root = further_roots.first().cloned();
+    let (tls, renewing) = serving::start(authority.clone(), ServingConfig { certificate, further_roots }, clock)?;
     let stopped = stop.clone();
     super::spawn("own certificate", tasks, async move {
         super::until(&stopped, renewing).await;
@@ -164,14 +187,25 @@ pub(super) async fn start(
         trusted_nodes: config.trusted_nodes.clone(),
         ..CertificateServiceConfig::default()
     };
-    let certificates = CertificateService::new(authority.clone(), surroundings, service, clock);
+    let certificates = CertificateService::new(authority.clone(), surroundings, service, clock, metrics);
+    let certificates = match registration {
+        None => certificates,
+        Some(registration) => {
+            let client = client.context("EXTERNAL_CA: there is no API server whose CSR API could be used")?;
+            let push = push.clone();
+            let mesh = Arc::new(move || push.context().mesh.config.ca_certificates.clone());
+            certificates.signed_by(Registration::new(client.clone(), registration, mesh))
+        }
+    };
+    count_ends(authority.clone(), certificates.metrics(), stop, tasks);
     let witness = trust::witness(connections, certificates.receipts());
     let stopped = stop.clone();
     super::spawn("roots", tasks, async move {
         super::until(&stopped, keeper.run(witness)).await;
         Ok(())
     });
-    let trust = Trust::start(push.clone(), authority.roots(), Fetcher::new(config.fetched.clone())).await?;
+    let fetcher = Fetcher::new(config.fetched.clone());
+    let trust = Trust::start(push.clone(), authority.roots(), further_root, fetcher).await?;
     let stopped = stop.clone();
     super::spawn("trust bundle", tasks, async move {
         super::until(&stopped, trust.run()).await.map_or(Ok(()), super::finish)
@@ -195,6 +229,20 @@ pub(super) fn gatekeeper(
         TokenReviews::new(Arc::new(server), config.audiences.clone())
     });
     Ok(Arc::new(Gatekeeper::new(surroundings, jwt, reviews, config.trusted_gateways.clone())))
+}
+
+/// Keeps the metrics of when certificates end.
+fn count_ends(mut authority: CurrentAuthority, metrics: Metrics, stop: &CancellationToken, tasks: &mut Tasks) {
+    let stop = stop.clone();
+    super::spawn("metrics of the CA", tasks, async move {
+        loop {
+            metrics.signs(&authority.get());
+            if super::until(&stop, authority.changed()).await != Some(true) {
+                stop.cancelled().await;
+                return Ok(());
+            }
+        }
+    });
 }
 
 /// Finds or makes the roots. Gives who looks after them.

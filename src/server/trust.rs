@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(super) struct Trust {
     push: PushHandle,
     /// The roots of the CA.
     own: watch::Receiver<Arc<str>>,
+    /// The file with the roots of an outer CA, where one signs.
+    further: Option<PathBuf>,
     /// Asks SPIFFE endpoints.
     fetcher: Fetcher,
     /// What they have told.
@@ -54,10 +57,11 @@ impl Trust {
     pub(super) async fn start(
         push: PushHandle,
         own: watch::Receiver<Arc<str>>,
+        further: Option<PathBuf>,
         fetcher: Fetcher,
     ) -> Result<Self, Ended> {
         let (fetched, due, told) = (Fetched::new(), BTreeMap::new(), TrustBundle::default());
-        let mut trust = Self { push, own, fetcher, fetched, due, told };
+        let mut trust = Self { push, own, further, fetcher, fetched, due, told };
         trust.publish().await?;
         Ok(trust)
     }
@@ -81,7 +85,10 @@ impl Trust {
 
     /// Puts what is trusted now into the snapshot.
     async fn publish(&mut self) -> Result<(), Ended> {
-        let own = self.own.borrow_and_update().clone();
+        let mut own = self.own.borrow_and_update().to_string();
+        if let Some(further) = self.further.as_ref().and_then(|path| std::fs::read_to_string(path).ok()) {
+            own.push_str(&further);
+        }
         let context = self.push.context();
         let bundle = trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
         if bundle == self.told {

@@ -7,6 +7,8 @@ use super::lease::{Candidate, Scope};
 pub enum Lock {
     /// Keeps the ConfigMaps with the mesh's roots.
     Namespaces,
+    /// Keeps the ClusterTrustBundle with the mesh's roots.
+    TrustBundle,
     /// Allocates addresses of ServiceEntries.
     IpAllocation,
     /// Writes conditions of Istio's objects.
@@ -27,7 +29,12 @@ impl Lock {
     pub fn scope(self) -> Scope {
         match self {
             Self::GatewayStatus | Self::GatewayDeployment => Scope::Revision,
-            Self::Namespaces | Self::IpAllocation | Self::Status | Self::Analysis | Self::Ingress => Scope::Mesh,
+            Self::Namespaces
+            | Self::TrustBundle
+            | Self::IpAllocation
+            | Self::Status
+            | Self::Analysis
+            | Self::Ingress => Scope::Mesh,
         }
     }
 
@@ -36,6 +43,7 @@ impl Lock {
     pub fn name(self, candidate: &Candidate) -> String {
         let name = match self {
             Self::Namespaces => "istio-namespace-controller-election",
+            Self::TrustBundle => "istio-clustertrustbundle-controller-election",
             Self::IpAllocation => "istio-ip-autoallocate",
             Self::Status => "istio-status-leader",
             Self::Analysis => "istio-analyze-leader",

@@ -1,4 +1,5 @@
-//! The ConfigMap with the mesh's roots in every namespace, by which workloads know their control plane.
+//! A ConfigMap with a text of the CA in every namespace: the mesh's roots, by which workloads know their control plane, or lists of
+//! revoked certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,8 +19,12 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use super::namespaces::{NamespaceScope, Namespaces};
 
-/// The key of the roots in the ConfigMap.
-const KEY: &str = "root-cert.pem";
+/// The key of the roots in their ConfigMap.
+pub const ROOTS_KEY: &str = "root-cert.pem";
+/// The name of the ConfigMap with lists of revoked certificates.
+pub const REVOCATIONS: &str = "istio-ca-crl";
+/// The key of those.
+pub const REVOCATIONS_KEY: &str = "ca-crl.pem";
 /// Namespaces without workloads of the mesh. kube-system is not among them: node agents of the mesh may live there.
 const SKIPPED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
 /// How many ConfigMaps are written at once.
@@ -32,9 +37,11 @@ const RETRY: Duration = Duration::from_secs(5);
 pub struct RootCertificates {
     /// The cluster.
     pub cluster: Cluster,
-    /// The ConfigMap's name (`PILOT_CA_CERT_CONFIGMAP`): `istio-ca-root-cert`.
+    /// The ConfigMap's name: `istio-ca-root-cert` (`PILOT_CA_CERT_CONFIGMAP`) or `istio-ca-crl`.
     pub name: String,
-    /// The roots as PEM; empty while there are none, and nothing is written then.
+    /// The key in it.
+    pub key: &'static str,
+    /// The text; while it is empty nothing new is written, and what was written before is emptied.
     pub roots: watch::Receiver<Arc<str>>,
     /// Which namespaces get it.
     pub scope: watch::Receiver<NamespaceScope>,
@@ -43,9 +50,11 @@ pub struct RootCertificates {
 /// What is known of the cluster.
 #[derive(Debug, Default)]
 struct World {
+    /// The key that counts.
+    key: &'static str,
     /// The namespaces.
     namespaces: Namespaces,
-    /// Digests of the roots in each namespace; `None` for a ConfigMap without the key.
+    /// Digests of the text in each namespace; `None` for a ConfigMap without the key.
     maps: BTreeMap<String, Option<[u8; 32]>>,
     /// What a list of ConfigMaps has told so far.
     listed: BTreeSet<String>,
@@ -83,7 +92,7 @@ impl World {
     /// Puts a ConfigMap in place of its former version.
     fn put(&mut self, map: &ConfigMap) {
         let namespace = map.metadata.namespace.clone().unwrap_or_default();
-        self.maps.insert(namespace.clone(), roots_of(map).map(digest));
+        self.maps.insert(namespace.clone(), text_of(map, self.key).map(digest));
         self.due.insert(namespace);
     }
 
@@ -94,11 +103,14 @@ impl World {
 
     /// The namespaces whose ConfigMap is to be written, of those that are due. None before all is known.
     fn take_due(&mut self, roots: &str, scope: &NamespaceScope) -> Vec<String> {
-        if roots.is_empty() || !self.complete || !self.namespaces.complete {
+        if !self.complete || !self.namespaces.complete {
             return Vec::new();
         }
         let wanted = digest(roots);
         let mut due = std::mem::take(&mut self.due);
+        if roots.is_empty() {
+            due.retain(|name| self.maps.get(name).is_some_and(Option::is_some));
+        }
         due.retain(|name| !SKIPPED.contains(&name.as_str()) && self.namespaces.counts(name, scope));
         due.retain(|name| self.maps.get(name) != Some(&Some(wanted)));
         due.into_iter().collect()
@@ -113,7 +125,7 @@ impl RootCertificates {
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let all = Api::<ConfigMap>::all(self.cluster.0.clone());
         let mut maps = std::pin::pin!(watcher(all, mine).default_backoff());
-        let mut world = World::default();
+        let mut world = World { key: self.key, ..World::default() };
         let mut failed = false;
         loop {
             tokio::select! {
@@ -157,7 +169,7 @@ impl RootCertificates {
                     None
                 }
                 Err(error) => {
-                    tracing::warn!(ns = %namespace, name = %self.name, %error, "cannot write the roots");
+                    tracing::warn!(ns = %namespace, name = %self.name, %error, "cannot write the config map");
                     Some(namespace)
                 }
             }
@@ -173,15 +185,15 @@ impl RootCertificates {
             let labels = BTreeMap::from([("istio.io/config".to_owned(), "true".to_owned())]);
             let map = ConfigMap {
                 metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
-                data: Some(BTreeMap::from([(KEY.to_owned(), roots.to_owned())])),
+                data: Some(BTreeMap::from([(self.key.to_owned(), roots.to_owned())])),
                 ..ConfigMap::default()
             };
             return maps.create(&PostParams::default(), &map).await.map(drop);
         };
-        if roots_of(&map) == Some(roots) {
+        if text_of(&map, self.key) == Some(roots) {
             return Ok(());
         }
-        map.data.get_or_insert_default().insert(KEY.to_owned(), roots.to_owned());
+        map.data.get_or_insert_default().insert(self.key.to_owned(), roots.to_owned());
         maps.replace(&self.name, &PostParams::default(), &map).await.map(drop)
     }
 }
@@ -192,12 +204,12 @@ fn is_for_good(status: &kube::core::Status) -> bool {
     matches!(status.code, 404 | 409)
 }
 
-/// The roots in a ConfigMap.
-fn roots_of(map: &ConfigMap) -> Option<&str> {
-    map.data.as_ref()?.get(KEY).map(String::as_str)
+/// The text in a ConfigMap.
+fn text_of<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a str> {
+    map.data.as_ref()?.get(key).map(String::as_str)
 }
 
-/// What is kept of roots, of which a thousand namespaces hold the same.
+/// What is kept of texts, of which a thousand namespaces hold the same.
 fn digest(roots: &str) -> [u8; 32] {
     Sha256::digest(roots).into()
 }

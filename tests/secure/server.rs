@@ -24,7 +24,7 @@ use crate::client::{self, Proof};
 use crate::issuer::Issuer;
 
 /// Two namespaces with a secret each.
-const MESH: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: shop}\n\
+pub(crate) const MESH: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: shop}\n\
     stringData: {tls.crt: CERT, tls.key: KEY-OF-SHOP}\n---\n\
     apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: bank}\nstringData: {tls.crt: CERT, tls.key: KEY-OF-BANK}\n";
 
@@ -104,6 +104,11 @@ impl Server {
     /// Where its debug API is.
     pub(crate) fn http(&self) -> SocketAddr {
         self.navarch.http
+    }
+
+    /// Its metrics.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        Ok(navarch_testkit::client::get(self.navarch.monitoring, "navarch", "/metrics", &[]).await?.body)
     }
 
     /// A page of its debug API.

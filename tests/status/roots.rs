@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use navarch::api::mesh::LabelSelector;
-use navarch::status::{NamespaceScope, RootCertificates};
+use navarch::status::{NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -31,7 +31,8 @@ pub(crate) async fn are_in_every_namespace_and_stay(deployed: &Deployed) {
     let (renew, bundle) = watch::channel(Arc::<str>::from(""));
     let (select, scope) = watch::channel(NamespaceScope::default());
     let name = "istio-ca-root-cert".to_owned();
-    let controller = RootCertificates { cluster: deployed.as_navarch().await, name, roots: bundle, scope };
+    let controller =
+        RootCertificates { cluster: deployed.as_navarch().await, name, key: ROOTS_KEY, roots: bundle, scope };
     let stop = CancellationToken::new();
     let task = tokio::spawn(controller.run(stop.clone()));
 
@@ -63,6 +64,20 @@ pub(crate) async fn are_in_every_namespace_and_stay(deployed: &Deployed) {
     make(deployed, "bank", &json!({ "mesh": "yes" }));
     until("a namespace that is selected later has them", async || roots(deployed, "bank").await == "two").await;
 
+    // A list of revocations goes the same way, comes only when there is one, and is emptied when it is gone.
+    let (revoke, lists) = watch::channel(Arc::<str>::from(""));
+    let (_all, scope) = watch::channel(NamespaceScope::default());
+    let (cluster, name) = (deployed.as_navarch().await, REVOCATIONS.to_owned());
+    let controller = RootCertificates { cluster, name, key: REVOCATIONS_KEY, roots: lists, scope };
+    let listing = tokio::spawn(controller.run(stop.clone()));
+    let list =
+        async || deployed.get("/api/v1/namespaces/shop/configmaps/istio-ca-crl").await["data"]["ca-crl.pem"].clone();
+    revoke.send("list".into()).unwrap();
+    until("the list is there", async || list().await == "list").await;
+    revoke.send("".into()).unwrap();
+    until("the list is empty", async || list().await == "").await;
+
     stop.cancel();
     task.await.unwrap();
+    listing.await.unwrap();
 }

@@ -64,3 +64,63 @@ pub(super) fn check(
     });
     if is_here { Ok(()) } else { Err(Denied::NotHere { account: wanted.account(), node: node.to_string() }) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::decode::{Format, Outcome, decode_documents};
+
+    /// A node proxy on each of two nodes, an application on one, and one that has failed.
+    const PODS: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: ztunnel-1, namespace: istio-system, uid: z1}
+spec: {nodeName: one, serviceAccountName: ztunnel, containers: [{name: app, image: app}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ztunnel-2, namespace: istio-system, uid: z2}
+spec: {nodeName: two, serviceAccountName: ztunnel, containers: [{name: app, image: app}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, uid: w}
+spec: {nodeName: one, serviceAccountName: web, containers: [{name: app, image: app}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: old, namespace: shop, uid: o}
+spec: {nodeName: two, serviceAccountName: web, containers: [{name: app, image: app}]}
+status: {phase: Failed}
+";
+
+    #[test]
+    fn a_node_proxy_speaks_for_what_runs_on_its_node_alone() {
+        let mut objects = Objects::default();
+        for decoded in decode_documents(PODS, Format::Yaml) {
+            let Outcome::Read { object, .. } = decoded.outcome else { panic!("a pod") };
+            objects.put_any(object);
+        }
+        let trusted = BTreeSet::from([NamespacedName::new("istio-system", "ztunnel")]);
+        let id = |account: &str| Identity::parse(&format!("spiffe://cluster.local/{account}")).unwrap();
+        let pod = |name: &str, uid: &str| Some(PodOfCaller { name: Arc::from(name), uid: Arc::from(uid) });
+        let (ztunnel, web) = (id("ns/istio-system/sa/ztunnel"), id("ns/shop/sa/web"));
+        let ask = |caller: &Identity, pod: Option<PodOfCaller>, wanted: &Identity| {
+            check(&trusted, caller, pod.as_ref(), wanted, &objects)
+        };
+        assert_eq!(ask(&ztunnel, pod("ztunnel-1", "z1"), &web), Ok(()));
+        let elsewhere = ask(&ztunnel, pod("ztunnel-2", "z2"), &web);
+        assert!(matches!(elsewhere, Err(Denied::NotHere { .. })), "what has failed does not count: {elsewhere:?}");
+        let nobody = ask(&ztunnel, pod("ztunnel-1", "z1"), &id("ns/shop/sa/admin"));
+        assert!(matches!(nobody, Err(Denied::NotHere { .. })), "{nobody:?}");
+        assert!(matches!(ask(&ztunnel, pod("ztunnel-1", "z0"), &web), Err(Denied::OtherPod(_))), "a former pod");
+        assert!(matches!(ask(&ztunnel, pod("web", "w"), &web), Err(Denied::OtherPod(_))), "another's pod");
+        assert_eq!(ask(&ztunnel, None, &web), Err(Denied::NoPod));
+        let waypoint = id("ns/shop/sa/waypoint");
+        let refused = ask(&waypoint, pod("web", "w"), &web);
+        assert!(matches!(refused, Err(Denied::Untrusted(_))), "waypoints have certificates of their own alone");
+        assert_eq!(check(&BTreeSet::new(), &ztunnel, None, &web, &objects), Err(Denied::Off));
+    }
+}

@@ -10,10 +10,12 @@ use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateRe
 use prost_types::value::Kind;
 use rustls::pki_types::CertificateDer;
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::impersonate;
+use super::metrics::{Fate, Metrics};
 use super::rate::RateLimit;
+use super::registration::{Registration, RegistrationError};
 use super::sign::{Lifetimes, SignError, Subject};
 use super::{Authority, CurrentAuthority, Receipts, SigningRequest};
 use crate::api::identity::{Caller, Identity};
@@ -24,6 +26,8 @@ use crate::security::pem;
 
 /// Metadata of a request: whose certificate is wanted, where it is another's than the caller's.
 const IMPERSONATED: &str = "ImpersonatedIdentity";
+/// Metadata of a request: which of several outer CAs is to sign.
+const SIGNER: &str = "CertSigner";
 
 /// What the service is told at start.
 #[derive(Clone, Debug)]
@@ -53,6 +57,10 @@ pub struct CertificateService {
     clock: Clock,
     /// Who was handed which roots.
     receipts: Receipts,
+    /// Kubernetes, where it signs instead.
+    registration: Option<Arc<Registration>>,
+    /// What is counted.
+    metrics: Metrics,
 }
 
 impl Default for CertificateServiceConfig {
@@ -75,9 +83,23 @@ impl CertificateService {
         surroundings: Arc<dyn Surroundings>,
         config: CertificateServiceConfig,
         clock: Clock,
+        metrics: Metrics,
     ) -> Self {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
-        Self { authority, surroundings, config: Arc::new(config), rate, clock, receipts: Receipts::default() }
+        let (config, receipts) = (Arc::new(config), Receipts::default());
+        Self { authority, surroundings, config, rate, clock, receipts, registration: None, metrics }
+    }
+
+    /// The same, but Kubernetes signs for workloads.
+    #[must_use]
+    pub fn signed_by(self, registration: Registration) -> Self {
+        Self { registration: Some(Arc::new(registration)), ..self }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
     }
 
     /// Who was handed which roots.
@@ -87,7 +109,7 @@ impl CertificateService {
     }
 
     /// Answers a request of a caller.
-    fn create(
+    async fn create(
         &self,
         caller: &Caller,
         peer: Option<SocketAddr>,
@@ -100,6 +122,13 @@ impl CertificateService {
         let subject = self.subject(caller, own, request)?;
         let lifetime = self.config.lifetimes.grant(request.validity_duration).map_err(|error| refusal(&error))?;
         let csr = SigningRequest::parse(&request.csr).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if let Some(registration) = &self.registration {
+            let signer = text_of(request, SIGNER).unwrap_or_default();
+            let chain = registration.sign(&request.csr, &subject, signer, lifetime).await;
+            return chain
+                .map(|cert_chain| IstioCertificateResponse { cert_chain })
+                .map_err(|error| unregistered(&error));
+        }
         let authority = self.authority.get();
         let is_own = subject == *own;
         let chain = authority
@@ -113,11 +142,7 @@ impl CertificateService {
 
     /// Whose certificate the caller gets: its own, unless it may ask for another's and does.
     fn subject(&self, caller: &Caller, own: &Identity, request: &IstioCertificateRequest) -> Result<Identity, Status> {
-        let wanted = request.metadata.as_ref().and_then(|metadata| metadata.fields.get(IMPERSONATED));
-        let wanted = match wanted.and_then(|value| value.kind.as_ref()) {
-            Some(Kind::StringValue(wanted)) if !wanted.is_empty() => wanted,
-            _ => return Ok(own.clone()),
-        };
+        let Some(wanted) = text_of(request, IMPERSONATED) else { return Ok(own.clone()) };
         // The reason is for the log alone: it would tell a stranger what runs where.
         let refuse = |reason: String| {
             tracing::warn!(caller = %own, wanted, reason, "no certificate of another");
@@ -131,6 +156,46 @@ impl CertificateService {
         impersonate::check(&self.config.trusted_nodes, own, caller.pod.as_ref(), &wanted, &glance.objects)
             .map_err(|denied| refuse(denied.to_string()))?;
         Ok(wanted)
+    }
+}
+
+/// A text of a request's metadata, if it is there and not empty.
+fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Option<&'a str> {
+    let Kind::StringValue(text) = request.metadata.as_ref()?.fields.get(name)?.kind.as_ref()? else { return None };
+    (!text.is_empty()).then_some(text)
+}
+
+/// How it is told to the client that Kubernetes does not sign.
+fn unregistered(error: &RegistrationError) -> Status {
+    match error {
+        RegistrationError::Beyond(_) | RegistrationError::NoDomain | RegistrationError::NoSigner => {
+            Status::invalid_argument(error.to_string())
+        }
+        RegistrationError::Kubernetes(_) | RegistrationError::Silent => {
+            tracing::error!(error = error as &dyn std::error::Error, "Kubernetes does not sign");
+            Status::unavailable(error.to_string())
+        }
+        RegistrationError::Refused(_)
+        | RegistrationError::Wrong(_)
+        | RegistrationError::Chain(_)
+        | RegistrationError::NoRoot => {
+            tracing::error!(error = error as &dyn std::error::Error, "Kubernetes does not sign");
+            Status::internal(error.to_string())
+        }
+    }
+}
+
+/// What a refusal counts as.
+fn fate(status: &Status) -> Fate {
+    let code = status.code();
+    if matches!(code, Code::Unauthenticated | Code::ResourceExhausted) {
+        Fate::Stranger
+    } else if code == Code::InvalidArgument {
+        Fate::Unreadable
+    } else if code == Code::Unavailable {
+        Fate::Unsigned("CA_ERROR")
+    } else {
+        Fate::Unsigned("CERT_GEN_ERROR")
     }
 }
 
@@ -160,7 +225,9 @@ impl IstioCertificateService for CertificateService {
     ) -> Result<Response<IstioCertificateResponse>, Status> {
         let caller = request.extensions().get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| Status::unauthenticated("the caller has not shown who it is"))?;
-        let answer = self.create(&caller, request.remote_addr(), request.get_ref());
+        self.metrics.asked();
+        let answer = self.create(&caller, request.remote_addr(), request.get_ref()).await;
+        self.metrics.done(answer.as_ref().err().map_or(Fate::Issued, fate));
         match &answer {
             Ok(_) => tracing::debug!(identities = ?caller.identities, "certificate issued"),
             Err(status) => tracing::warn!(identities = ?caller.identities, %status, "no certificate issued"),

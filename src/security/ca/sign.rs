@@ -1,6 +1,7 @@
 //! Signs certificates.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
@@ -31,6 +32,8 @@ pub struct Authority {
     roots: RootBundle,
     /// The same, taken apart.
     root_certificates: Vec<CertificateDer<'static>>,
+    /// Lists of revoked certificates, in PEM.
+    revocations: Arc<str>,
     /// When the signing certificate ends.
     not_after: SystemTime,
 }
@@ -131,7 +134,8 @@ impl Authority {
         check_rooted(&signing, &chain, &root_certificates)?;
         let key_type = if key.is_compatible(&rcgen::PKCS_RSA_SHA256) { KeyType::Rsa2048 } else { KeyType::P256 };
         let issuer = Issuer::from_ca_cert_der(&signing, key)?;
-        Ok(Self { issuer, key_type, chain, roots: RootBundle::new(&bundle.roots), root_certificates, not_after })
+        let (roots, revocations) = (RootBundle::new(&bundle.roots), Arc::from(bundle.revocations.as_str()));
+        Ok(Self { issuer, key_type, chain, roots, root_certificates, revocations, not_after })
     }
 
     /// Certifies the key of a request. The certificate ends with the CA's own at the latest. Gives the chain, leaf first,
@@ -204,6 +208,25 @@ impl Authority {
         &self.root_certificates
     }
 
+    /// Lists of revoked certificates, in PEM; empty is none.
+    #[must_use]
+    pub fn revocations(&self) -> &Arc<str> {
+        &self.revocations
+    }
+
+    /// From the signing certificate up, roots excepted.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// When the first of the roots ends.
+    #[must_use]
+    pub fn first_root_ends(&self) -> Option<SystemTime> {
+        let (_, root) = X509Certificate::from_der(self.root_certificates.first()?).ok()?;
+        Some(at(root.validity().not_after.timestamp()))
+    }
+
     /// When the signing certificate ends.
     #[must_use]
     pub fn not_after(&self) -> SystemTime {
@@ -218,7 +241,7 @@ impl fmt::Debug for Authority {
 }
 
 /// Checks that a root vouches for the signing certificate.
-fn check_rooted(
+pub(super) fn check_rooted(
     signing: &CertificateDer<'static>,
     chain: &[CertificateDer<'static>],
     roots: &[CertificateDer<'static>],

@@ -1,0 +1,279 @@
+//! Kubernetes signs (`EXTERNAL_CA=ISTIOD_RA_KUBERNETES_API`): requests of callers who were made out are put to its CSR API and
+//! approved, and what comes back is checked.
+//!
+//! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers, and where roots come from.
+//! An outer signer copies what a request says, so here, unlike in a CA of one's own, all of it counts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
+use serde_json::json;
+use tokio::time::Instant;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::OID_X509_ORGANIZATION_NAME;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::bundle::{BundleError, certificates, pem};
+use super::sign::check_rooted;
+use crate::api::identity::Identity;
+use crate::api::mesh::CertificateData;
+
+/// How long a signer may take, as istiod waits.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How soon and how seldom it is looked whether it has signed.
+const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// The shortest lifetime that the API takes.
+const SHORTEST: Duration = Duration::from_secs(600);
+/// What certificates are for.
+const USAGES: [&str; 4] = ["digital signature", "key encipherment", "server auth", "client auth"];
+/// How requests are named.
+const PREFIX: &str = "csr-workload-";
+
+/// What is told at start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RegistrationConfig {
+    /// `K8S_SIGNER`: who signs where a request names nobody.
+    pub signer: String,
+    /// `CERT_SIGNER_DOMAIN`: what comes before the names that requests give, with a slash.
+    pub signer_domain: String,
+    /// The roots of the signer, if they are in a file: `etc/external-ca-cert/root-cert.pem`, or those of the cluster.
+    pub roots: Option<PathBuf>,
+}
+
+/// Puts requests to Kubernetes.
+#[derive(Clone)]
+pub struct Registration {
+    /// The CSR API.
+    api: Api<CertificateSigningRequest>,
+    /// What it was told at start.
+    config: RegistrationConfig,
+    /// The roots that mesh config says.
+    mesh: MeshRoots,
+}
+
+/// Tells the roots that mesh config says, by signers.
+pub type MeshRoots = Arc<dyn Fn() -> Vec<CertificateData> + Send + Sync>;
+
+/// Why nothing is signed.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// The request asks for more than its caller is.
+    #[error("the signing request asks for {0}; it may name its sender's identity and nothing else")]
+    Beyond(String),
+    /// A signer was named, and names have no domain here.
+    #[error("signers can be named only where CERT_SIGNER_DOMAIN is set")]
+    NoDomain,
+    /// Nobody is to sign.
+    #[error("no signer: K8S_SIGNER is not set and the request names none")]
+    NoSigner,
+    /// The API server says no.
+    #[error("Kubernetes does not take the request")]
+    Kubernetes(#[from] kube::Error),
+    /// The signer says no.
+    #[error("the signer has refused: {0}")]
+    Refused(String),
+    /// The signer says nothing.
+    #[error("the signer has not answered within {PATIENCE:?}")]
+    Silent,
+    /// What came back is not what was asked for.
+    #[error("the signer's certificate is {0}")]
+    Wrong(&'static str),
+    /// What came back cannot be read, or no root vouches for it.
+    #[error("the signer's certificate cannot be used")]
+    Chain(#[from] BundleError),
+    /// Nobody says which root vouches for it.
+    #[error("the signer's root is neither in mesh config, nor in a file, nor in its chain")]
+    NoRoot,
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl Registration {
+    /// By way of a client.
+    #[must_use]
+    pub fn new(client: kube::Client, config: RegistrationConfig, mesh: MeshRoots) -> Self {
+        Self { api: Api::all(client), config, mesh }
+    }
+
+    /// Has a request (PEM) signed for an identity by the signer of this name, or by the one of all who name none. Gives the
+    /// chain in PEM, leaf first, the roots last.
+    ///
+    /// # Errors
+    /// When the request says more than the identity, or the signer does not give what was asked for.
+    pub async fn sign(
+        &self,
+        request: &str,
+        identity: &Identity,
+        signer: &str,
+        lifetime: Duration,
+    ) -> Result<Vec<String>, RegistrationError> {
+        check_request(request, identity)?;
+        let signer = self.signer(signer)?;
+        let object = CertificateSigningRequest {
+            metadata: ObjectMeta { generate_name: Some(PREFIX.to_owned()), ..ObjectMeta::default() },
+            spec: CertificateSigningRequestSpec {
+                request: ByteString(request.as_bytes().to_vec()),
+                usages: Some(USAGES.map(str::to_owned).to_vec()),
+                signer_name: signer.clone(),
+                expiration_seconds: i32::try_from(lifetime.max(SHORTEST).as_secs()).ok(),
+                ..CertificateSigningRequestSpec::default()
+            },
+            status: None,
+        };
+        let made = self.api.create(&PostParams::default(), &object).await?;
+        let name = made.metadata.name.unwrap_or_default();
+        let outcome = self.approve_and_wait(&name, identity).await;
+        if let Err(error) = self.api.delete(&name, &DeleteParams::default()).await {
+            tracing::warn!(name, %error, "the signing request cannot be deleted");
+        }
+        self.finish(&outcome?, identity, &signer)
+    }
+
+    /// The whole name of a signer.
+    fn signer(&self, named: &str) -> Result<String, RegistrationError> {
+        let RegistrationConfig { signer, signer_domain, .. } = &self.config;
+        match (named, signer_domain.as_str()) {
+            ("", _) if signer.is_empty() => Err(RegistrationError::NoSigner),
+            ("", _) => Ok(signer.clone()),
+            (_, "") => Err(RegistrationError::NoDomain),
+            (named, domain) => Ok(format!("{domain}/{named}")),
+        }
+    }
+
+    /// Approves a request, and waits for its certificate.
+    async fn approve_and_wait(&self, name: &str, identity: &Identity) -> Result<Vec<u8>, RegistrationError> {
+        let message = format!("CSR ({name}) for the certificate ({identity}) is approved");
+        let condition = json!({"type": "Approved", "status": "True", "reason": "NavarchApproved", "message": message});
+        let approval = json!({"status": {"conditions": [condition]}});
+        self.api.patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval)).await?;
+        let end = Instant::now() + PATIENCE;
+        let mut wait = LOOKS.0;
+        while Instant::now() < end {
+            let status = self.api.get(name).await?.status.unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default();
+            if let Some(no) = conditions.into_iter().find(|one| matches!(one.type_.as_str(), "Denied" | "Failed")) {
+                return Err(RegistrationError::Refused(no.message.or(no.reason).unwrap_or(no.type_)));
+            }
+            if let Some(certificate) = status.certificate.filter(|certificate| !certificate.0.is_empty()) {
+                return Ok(certificate.0);
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LOOKS.1);
+        }
+        Err(RegistrationError::Silent)
+    }
+
+    /// Checks what came back, and finds its roots.
+    fn finish(&self, chain: &[u8], identity: &Identity, signer: &str) -> Result<Vec<String>, RegistrationError> {
+        let text = String::from_utf8_lossy(chain);
+        let chain = certificates(&text, "the signer's chain")?;
+        let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
+        check_leaf(leaf, identity)?;
+        let mesh = (self.mesh)();
+        let named = mesh.iter().find(|data| data.cert_signers.iter().any(|one| one == signer));
+        let named = named.and_then(|data| data.pem.clone()).filter(|pem| !pem.is_empty());
+        let in_file = || self.config.roots.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(pem);
+        let roots = named.or_else(in_file).or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
+        let root_certificates = certificates(&roots, "the signer's roots")?;
+        check_rooted(leaf, &chain, &root_certificates)?;
+        let others = chain.iter().filter(|one| !root_certificates.contains(one));
+        Ok(others.map(pem).chain(std::iter::once(roots)).collect())
+    }
+}
+
+/// Checks that a request names an identity and nothing else.
+fn check_request(request: &str, identity: &Identity) -> Result<(), RegistrationError> {
+    let beyond = |what: &str| RegistrationError::Beyond(what.to_owned());
+    let der =
+        CertificateSigningRequestDer::from_pem_slice(request.as_bytes()).map_err(|_| beyond("nothing readable"))?;
+    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|_| beyond("nothing readable"))?;
+    let subject = &request.certification_request_info.subject;
+    if subject.iter_attributes().any(|attribute| *attribute.attr_type() != OID_X509_ORGANIZATION_NAME) {
+        return Err(beyond(&format!("the subject {subject}")));
+    }
+    for extension in request.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else {
+            return Err(beyond("extensions besides names"));
+        };
+        for name in &names.general_names {
+            if !matches!(name, GeneralName::URI(uri) if *uri == identity.to_string()) {
+                return Err(beyond(&format!("the name {name}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a certificate is for an identity, and for nobody else.
+fn check_leaf(leaf: &CertificateDer<'_>, identity: &Identity) -> Result<(), RegistrationError> {
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| RegistrationError::Wrong("not readable"))?;
+    if leaf.is_ca() {
+        return Err(RegistrationError::Wrong("a CA's"));
+    }
+    let names = leaf.subject_alternative_name().map_err(|_| RegistrationError::Wrong("not readable"))?;
+    let names = names.map_or(&[][..], |names| &names.value.general_names);
+    match names {
+        [GeneralName::URI(uri)] if *uri == identity.to_string() => Ok(()),
+        _ => Err(RegistrationError::Wrong("for somebody else")),
+    }
+}
+
+/// Whether a certificate has signed itself.
+fn is_self_signed(certificate: &CertificateDer<'_>) -> bool {
+    X509Certificate::from_der(certificate)
+        .is_ok_and(|(_, one)| one.subject() == one.issuer() && one.verify_signature(None).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+
+    use super::*;
+
+    fn identity() -> Identity {
+        Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap()
+    }
+
+    fn request(names: &[&str], common: Option<&str>) -> String {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        if let Some(common) = common {
+            params.distinguished_name.push(DnType::CommonName, common);
+        }
+        params.distinguished_name.push(DnType::OrganizationName, "");
+        let uri = |name: &&str| match name.contains("://") {
+            true => SanType::URI((*name).try_into().unwrap()),
+            false => SanType::DnsName((*name).try_into().unwrap()),
+        };
+        params.subject_alt_names = names.iter().map(uri).collect();
+        params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
+    }
+
+    #[test]
+    fn a_request_names_its_sender_and_nothing_else() {
+        let own = "spiffe://cluster.local/ns/shop/sa/web";
+        check_request(&request(&[own], None), &identity()).unwrap();
+        check_request(&request(&[], None), &identity()).unwrap();
+        for (names, common) in [
+            (&["spiffe://cluster.local/ns/shop/sa/admin"][..], None),
+            (&[own, "admin.example"], None),
+            (&[own], Some("system:masters")),
+        ] {
+            let refused = check_request(&request(names, common), &identity()).unwrap_err();
+            assert!(matches!(refused, RegistrationError::Beyond(_)), "{names:?}: {refused}");
+        }
+    }
+}

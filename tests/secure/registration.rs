@@ -1,0 +1,160 @@
+//! A real API server as registration authority and as the place of the trust bundle, with the rights of `deploy/extras` alone.
+//!
+//! Needs the programs of `scripts/kube`. Who signs is the test, as an outer signer would.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use navarch::api::identity::Identity;
+use navarch::api::mesh::CertificateData;
+use navarch::security::ca::{
+    Authority, Bundle, KeyType, Registration, RegistrationConfig, RegistrationError, SigningRequest, Subject,
+};
+use navarch::status::{self, TrustBundleObject};
+use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Where requests are.
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+/// Where the trust bundle is.
+const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
+/// The sender of all requests.
+const WEB: &str = "spiffe://cluster.local/ns/shop/sa/web";
+
+/// A request for a URI.
+fn request(uri: &str) -> Result<String> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.subject_alt_names = vec![SanType::URI(uri.try_into()?)];
+    Ok(params.serialize_request(&KeyPair::generate()?)?.pem()?)
+}
+
+/// An authority of the world outside.
+fn outer() -> Result<Authority> {
+    let now = SystemTime::now();
+    let bundle = Bundle::self_signed("outer", KeyType::P256, Duration::from_secs(36_000), now)?;
+    Ok(Authority::new(&bundle, now)?)
+}
+
+/// Signs what is approved, as an outer signer does; `for_whom` stands in the certificates.
+async fn sign_all(cluster: &Cluster, authority: &Authority, for_whom: &str) -> Result<()> {
+    loop {
+        let found = cluster.call("GET", REQUESTS, "application/json", &Value::Null).await?;
+        for one in found["items"].as_array().context("a list")? {
+            let is_approved = one["status"]["conditions"][0]["type"] == "Approved";
+            if !is_approved || one["status"]["certificate"].is_string() {
+                continue;
+            }
+            ensure!(one["spec"]["signerName"] == "signers.example.com/blue", "{one}");
+            ensure!(one["spec"]["expirationSeconds"] == 3600, "{one}");
+            let csr = STANDARD.decode(one["spec"]["request"].as_str().context("a request")?)?;
+            let csr = SigningRequest::parse(std::str::from_utf8(&csr)?)?;
+            let subject = Subject::Workload(Identity::parse(for_whom)?);
+            let chain = authority.sign(&csr, &subject, Duration::from_secs(3600), SystemTime::now())?;
+            let leaf =
+                format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(&chain[0]));
+            let status = json!({"status": {"certificate": STANDARD.encode(leaf)}});
+            let path = format!("{REQUESTS}/{}/status", one["metadata"]["name"].as_str().context("a name")?);
+            cluster.call("PATCH", &path, "application/merge-patch+json", &status).await?;
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Navarch's own client, with the rights of these files.
+async fn as_navarch(cluster: &Cluster) -> Result<kube::Client> {
+    cluster.apply("{apiVersion: v1, kind: Namespace, metadata: {name: istio-system}}")?;
+    cluster.apply("{apiVersion: v1, kind: ServiceAccount, metadata: {name: istiod, namespace: istio-system}}")?;
+    let extras = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/extras");
+    for file in ["kubernetes-signs.yaml", "cluster-trust-bundle.yaml"] {
+        cluster.apply(&std::fs::read_to_string(extras.join(file))?)?;
+    }
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_of("istio-system", "istiod").await?)?;
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+#[tokio::test]
+async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
+    let flags = [
+        "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
+        "--feature-gates=ClusterTrustBundle=true",
+    ];
+    let flags = flags.map(str::to_owned).to_vec();
+    let cluster = Cluster::start_with(ClusterConfig { api_server_flags: flags, ..ClusterConfig::default() }).await?;
+    let client = as_navarch(&cluster).await?;
+    let authority = outer()?;
+    let root = authority.roots().pem().to_owned();
+    let signer = CertificateData {
+        pem: Some(root.clone()),
+        cert_signers: vec!["signers.example.com/blue".to_owned()],
+        ..CertificateData::default()
+    };
+    let config =
+        RegistrationConfig { signer: String::new(), signer_domain: "signers.example.com".to_owned(), roots: None };
+    let mesh = vec![signer];
+    let registration = Registration::new(client.clone(), config, Arc::new(move || mesh.clone()));
+    let identity = Identity::parse(WEB)?;
+    let hour = Duration::from_secs(3600);
+    let sign = |csr: String, signer: &'static str| {
+        let (registration, identity) = (&registration, &identity);
+        async move { registration.sign(&csr, identity, signer, hour).await }
+    };
+
+    let chain = tokio::select! {
+        chain = sign(request(WEB)?, "blue") => chain?,
+        failed = sign_all(&cluster, &authority, WEB) => return failed,
+    };
+    ensure!(chain.len() == 2 && chain[1] == root, "leaf and root: {chain:?}");
+    CertificateDer::from_pem_slice(chain[0].as_bytes())?;
+    let left = cluster.call("GET", REQUESTS, "application/json", &Value::Null).await?;
+    ensure!(left["items"] == json!([]), "requests are taken away: {left}");
+
+    // Who asks for somebody else is refused here, what is for somebody else is not handed on, and nobody signs for no name.
+    let stolen = sign(request("spiffe://cluster.local/ns/shop/sa/admin")?, "blue").await;
+    ensure!(matches!(stolen, Err(RegistrationError::Beyond(_))), "{stolen:?}");
+    let wrong = tokio::select! {
+        wrong = sign(request(WEB)?, "blue") => wrong,
+        failed = sign_all(&cluster, &authority, "spiffe://cluster.local/ns/shop/sa/admin") => return failed,
+    };
+    ensure!(matches!(wrong, Err(RegistrationError::Wrong("for somebody else"))), "{wrong:?}");
+    let stranger = outer()?;
+    let unrooted = tokio::select! {
+        unrooted = sign(request(WEB)?, "blue") => unrooted,
+        failed = sign_all(&cluster, &stranger, WEB) => return failed,
+    };
+    ensure!(matches!(unrooted, Err(RegistrationError::Chain(_))), "{unrooted:?}");
+    let unnamed = sign(request(WEB)?, "").await;
+    ensure!(matches!(unnamed, Err(RegistrationError::NoSigner)), "{unnamed:?}");
+
+    let (renew, roots) = watch::channel(Arc::<str>::from(root.as_str()));
+    let stop = CancellationToken::new();
+    let publishing = tokio::spawn(TrustBundleObject { cluster: status::Cluster(client), roots }.run(stop.clone()));
+    let next = stranger.roots().pem().to_owned();
+    for wanted in [root, next] {
+        renew.send_replace(wanted.as_str().into());
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let found = cluster.call("GET", BUNDLE, "application/json", &Value::Null).await.unwrap_or_default();
+            if found["spec"]["trustBundle"] == *wanted && found["spec"]["signerName"] == "istio.io/istiod-ca" {
+                break;
+            }
+            ensure!(Instant::now() < end, "{found}");
+            sleep(Duration::from_millis(50)).await;
+        }
+    }
+    stop.cancel();
+    publishing.await?;
+    Ok(())
+}
