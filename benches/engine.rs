@@ -68,7 +68,8 @@ fn changes(c: &mut Criterion) {
             | Change::Mesh(_)
             | Change::Networks(_)
             | Change::SecretReader(..)
-            | Change::Keys(..)) => {
+            | Change::Keys(..)
+            | Change::TrustBundle(..)) => {
                 vec![other]
             }
         },

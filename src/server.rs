@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 pub use address::{AddressError, ListenAddress};
 pub use controllers::WritingConfig;
 pub use injector::InjectionSettings;
-pub use security::SecurityConfig;
+pub use security::{SecurityConfig, StreamRules};
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 
@@ -202,7 +202,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     write_back(client, published, &config, (&push, state.connections.clone()), &stop, &mut tasks);
     serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
-        let door = config.security.plain_auth.then(|| (keeper, DoorPolicy::of_streams(&config.security)));
+        let door =
+            config.security.streams.plain_auth.then(|| (keeper, DoorPolicy::of_streams(config.security.streams)));
         serve_plain(listener, ads, door, &stop, &mut tasks);
     }
     tracing::info!(version = config.build.version, sources, "started");
@@ -360,7 +361,7 @@ impl TlsPorts {
                 listener,
                 tls: security.tls,
                 gatekeeper: self.gatekeeper,
-                policy: DoorPolicy::of_streams(&config.security),
+                policy: DoorPolicy::of_streams(config.security.streams),
                 ads: self.ads,
                 certificates: security.certificates,
                 stop: stop.clone(),

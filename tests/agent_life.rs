@@ -19,6 +19,7 @@ mod client;
 #[path = "secure/issuer.rs"]
 mod issuer;
 #[path = "agent_life/pod.rs"]
+#[allow(dead_code, reason = "the test of the rotation of roots uses the rest")]
 mod pod;
 #[path = "secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]

@@ -65,9 +65,9 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
         Some(value) => Err(anyhow::anyhow!("{name}={value:?} is neither true nor false")),
     };
     config.registration = registration(&text)?;
-    config.xds_auth = flag("XDS_AUTH", true)?;
-    config.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
-    config.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
+    config.streams.auth = flag("XDS_AUTH", true)?;
+    config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
+    config.streams.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
     config.publishes_revocations = flag("PILOT_ENABLE_CA_CRL", true)?;
     Ok(config)
 }

@@ -19,5 +19,5 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
         return None;
     }
     let ca_certificates_pem = roots.iter().map(ToString::to_string).collect();
-    Some(encode(&ProxyConfig { ca_certificates_pem, ..ProxyConfig::default() }))
+    Some(encode(&ProxyConfig { ca_certificates_pem }))
 }

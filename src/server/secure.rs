@@ -26,8 +26,8 @@ use tonic::server::NamedService;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 use tower_service::Service;
 
-use super::SecurityConfig;
 use super::patient::{PATIENCE, Patient};
+use super::security::StreamRules;
 use crate::api::identity::Caller;
 use crate::security::authenticate::{Credentials, Gatekeeper};
 use crate::security::ca::Metrics;
@@ -108,8 +108,8 @@ pub(super) enum DoorPolicy {
 
 impl DoorPolicy {
     /// Of xDS where callers show who they are.
-    pub(super) fn of_streams(config: &SecurityConfig) -> Self {
-        match (config.xds_auth, config.checks_identity) {
+    pub(super) fn of_streams(rules: StreamRules) -> Self {
+        match (rules.auth, rules.checks_identity) {
             (true, true) => Self::Known,
             (true, false) => Self::Nameless,
             (false, true | false) => Self::Anyone,

@@ -74,15 +74,22 @@ pub struct SecurityConfig {
     pub revision: String,
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: namespaces beside the control plane's whose workloads may see all debug pages.
     pub debug_namespaces: Vec<Namespace>,
+    /// Who may have streams.
+    pub streams: StreamRules,
+    /// `PILOT_ENABLE_CA_CRL`: lists of revoked certificates of a plugged-in CA are told in every namespace. Default true.
+    pub publishes_revocations: bool,
+}
+
+/// Who may have streams of xDS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRules {
     /// `XDS_AUTH`: xDS over TLS is for known callers only. Default true.
-    pub xds_auth: bool,
+    pub auth: bool,
     /// `XDS_AUTH_PLAINTEXT`: so is xDS in plain text, by their tokens. Default false.
     pub plain_auth: bool,
     /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: a proxy must be who its caller was proved to be. Default true; without, nobody gets
     /// secrets.
     pub checks_identity: bool,
-    /// `PILOT_ENABLE_CA_CRL`: lists of revoked certificates of a plugged-in CA are told in every namespace. Default true.
-    pub publishes_revocations: bool,
 }
 
 /// What rests on the authority.
@@ -101,6 +108,12 @@ pub(super) struct Security {
 /// The snapshot in force as what is known of the mesh.
 #[derive(Clone, Debug)]
 struct Snapshot(PushHandle);
+
+impl Default for StreamRules {
+    fn default() -> Self {
+        Self { auth: true, plain_auth: false, checks_identity: true }
+    }
+}
 
 impl Default for SecurityConfig {
     fn default() -> Self {
@@ -123,9 +136,7 @@ impl Default for SecurityConfig {
             custom_hosts: String::new(),
             revision: String::new(),
             debug_namespaces: Vec::new(),
-            xds_auth: true,
-            plain_auth: false,
-            checks_identity: true,
+            streams: StreamRules::default(),
             publishes_revocations: true,
         }
     }

@@ -94,6 +94,14 @@ impl Pod {
         fs::read_to_string(self.folder.path().join(path)).unwrap_or_default()
     }
 
+    /// Replaces a file, as the kubelet does when what is mounted changes.
+    pub(crate) fn replace(&self, path: &str, text: &str) -> Result<()> {
+        let path = self.folder.path().join(path);
+        let new = path.with_extension("new");
+        fs::write(&new, text)?;
+        Ok(fs::rename(new, path)?)
+    }
+
     /// What agent and Envoy have logged.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()

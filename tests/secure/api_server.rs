@@ -102,7 +102,7 @@ async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps
     let secrets = kube::Api::namespaced(client, "istio-system");
     let folder = tempfile::tempdir()?;
     let config = |replica: &str| KeeperConfig {
-        rules: RotationRules { overlap: Duration::ZERO, longest: Duration::from_secs(3600), renewed_at: None },
+        rules: RotationRules { overlap: Duration::from_secs(3), longest: Duration::from_secs(3600), renewed_at: None },
         plugged_in: PluggedIn { folder: folder.path().to_owned() },
         self_signed: RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED),
         rotation: RootStore::Secret(Box::new(secrets.clone()), root_store::PLUGGED_IN),

@@ -13,7 +13,10 @@ const MAX_CALLERS: usize = 200_000;
 
 /// What callers were handed last. Clones are one.
 #[derive(Clone, Debug, Default)]
-pub struct Receipts(Arc<Mutex<BTreeMap<(Identity, IpAddr), Arc<str>>>>);
+pub struct Receipts(Arc<Mutex<Handed>>);
+
+/// Roots in PEM, by who was handed them.
+type Handed = BTreeMap<(Identity, IpAddr), Arc<str>>;
 
 impl Receipts {
     /// A caller was handed these roots.

@@ -169,10 +169,8 @@ const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
 
 /// An answer that says that somebody else was faster, as such.
 fn conflict(error: kube::Error) -> RootStoreError {
-    match error {
-        kube::Error::Api(answer) if answer.code == 409 => RootStoreError::Conflict,
-        error => error.into(),
-    }
+    let is_conflict = matches!(&error, kube::Error::Api(answer) if answer.code == 409);
+    if is_conflict { RootStoreError::Conflict } else { error.into() }
 }
 
 /// Files as entries of a Secret.
