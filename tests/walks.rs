@@ -12,6 +12,8 @@
 mod breadth;
 #[path = "walks/mesh.rs"]
 mod mesh;
+#[path = "walks/rare.rs"]
+mod rare;
 #[path = "shared/shown.rs"]
 mod shown;
 
