@@ -18,7 +18,7 @@ enum Values<V> {
     /// One.
     One(V),
     /// Several, or one that is left of several.
-    Many(Box<BTreeSet<V>>),
+    Many(BTreeSet<V>),
 }
 
 impl<K, V> Default for Multimap<K, V> {
@@ -33,7 +33,7 @@ impl<K: Hash + Eq, V: Ord> Multimap<K, V> {
         let values = match self.sets.remove(&key) {
             None => Values::One(value),
             Some(Values::One(one)) if one == value => Values::One(one),
-            Some(Values::One(one)) => Values::Many(Box::new(BTreeSet::from([one, value]))),
+            Some(Values::One(one)) => Values::Many(BTreeSet::from([one, value])),
             Some(Values::Many(mut many)) => {
                 many.insert(value);
                 Values::Many(many)
@@ -59,7 +59,7 @@ impl<K: Hash + Eq, V: Ord> Multimap<K, V> {
         let (one, many) = match self.sets.get(key) {
             None => (None, None),
             Some(Values::One(one)) => (Some(one), None),
-            Some(Values::Many(many)) => (None, Some(&**many)),
+            Some(Values::Many(many)) => (None, Some(many)),
         };
         one.into_iter().chain(many.into_iter().flatten())
     }
