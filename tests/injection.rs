@@ -5,6 +5,8 @@
 
 #[path = "injection/default.rs"]
 mod default;
+#[path = "injection/installations.rs"]
+mod installations;
 #[path = "injection/pods.rs"]
 mod pods;
 
@@ -60,7 +62,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_pod_is_injected_once_and_keeps_what_is_the_users(pod in pods::pod(), values in pods::values()) {
+    fn any_pod_is_injected_once_and_keeps_what_is_the_users(pod in pods::pod(), values in installations::values()) {
         let injector = injector(&values);
         let Some(injection) = inject(&injector, &pod) else { return Ok(()) };
         let same = inject(&injector, &pod);

@@ -16,13 +16,19 @@
 mod default;
 #[path = "injection/difference.rs"]
 mod difference;
+#[path = "injection/installations.rs"]
+mod installations;
+#[path = "injection/pods.rs"]
+mod pods;
 #[path = "injection/stock.rs"]
 mod stock;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use navarch::webhook::inject::{InjectError, InjectRequest, Injection, Injector};
+use navarch::webhook::inject::{InjectError, InjectRequest, Injection, Injector, InjectorInputs};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -103,4 +109,35 @@ fn pods_come_out_as_istiod_has_them() {
         faults.extend(vain.map(|(case, _)| format!("{case} is listed as different and is not")));
     }
     assert!(faults.is_empty(), "{} of {} cases differ:\n{}", faults.len(), outcomes.len(), faults.join("\n"));
+}
+
+/// What one way makes of a pod.
+fn outcome(inputs: &InjectorInputs, pod: &Value) -> Result<Option<Value>, String> {
+    let injector = Injector::new(inputs).unwrap();
+    let request = InjectRequest { pod, namespace: "shop", namespace_annotations: None, parameters: &BTreeMap::new() };
+    let injection = injector.inject(&request).map_err(|error| error.to_string())?;
+    Ok(injection.patch().map(|patch| default::patched(pod, patch)))
+}
+
+#[test]
+fn the_charts_templates_and_the_own_ones_make_the_same_of_any_pod() {
+    let Some(chart) = std::env::var_os("NAVARCH_ISTIO_CHART") else { return };
+    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let strategy = (pods::pod(), installations::values());
+    let result = runner.run(&strategy, |(pod, values)| {
+        let config = json!({ "values": values });
+        let own = outcome(&default::inputs(&config), &pod);
+        let rendered = outcome(&stock::inputs(Path::new(&chart), &config), &pod);
+        match (own, rendered) {
+            // What a template would put into YAML as it is may break there.
+            (_, Err(_)) => {}
+            (Err(own), Ok(_)) => prop_assert!(false, "only the own way refuses: {own}"),
+            (Ok(own), Ok(rendered)) => {
+                let found = difference::between(&json!(rendered), &json!(own));
+                prop_assert!(found.is_empty(), "{}", found.join("\n"));
+            }
+        }
+        Ok(())
+    });
+    assert!(result.is_ok(), "{}", result.unwrap_err());
 }

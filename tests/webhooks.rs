@@ -10,6 +10,8 @@
     reason = "a test may fail loudly and spawn"
 )]
 
+#[path = "webhooks/any_pods.rs"]
+mod any_pods;
 #[path = "webhooks/authority.rs"]
 mod authority;
 #[path = "webhooks/configuration.rs"]
@@ -22,5 +24,7 @@ mod life;
 mod limits;
 #[path = "webhooks/pods.rs"]
 mod pods;
+#[path = "injection/pods.rs"]
+mod random_pods;
 
 use navarch_testkit::wait::until;

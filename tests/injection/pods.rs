@@ -1,15 +1,27 @@
-//! Pods and installations of all sorts.
+//! Pods of all sorts.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// Annotations with values that are good, bad and hostile.
-const ANNOTATIONS: [(&str, &[&str]); 27] = [
+const ANNOTATIONS: [(&str, &[&str]); 41] = [
     ("sidecar.istio.io/inject", &["true", "false", "yes"]),
-    ("inject.istio.io/templates", &["sidecar", "gateway", "grpc-agent", "grpc-simple", "x"]),
+    (
+        "inject.istio.io/templates",
+        &[
+            "sidecar",
+            "gateway",
+            "grpc-agent",
+            "grpc-simple",
+            "sidecar,grpc-simple",
+            "grpc-agent,sidecar",
+            "waypoint",
+            "x",
+        ],
+    ),
     ("sidecar.istio.io/nativeSidecar", &["true", "false", "x"]),
     ("sidecar.istio.io/interceptionMode", &["REDIRECT", "TPROXY", "NONE", "x"]),
     ("sidecar.istio.io/proxyImage", &["a/b:c", "x\n    privileged: true", "a/b\"\n- x: y", ""]),
@@ -44,6 +56,20 @@ const ANNOTATIONS: [(&str, &[&str]); 27] = [
         ],
     ),
     ("kubectl.kubernetes.io/default-container", &["c1", ""]),
+    ("kubectl.kubernetes.io/default-logs-container", &["c0", ""]),
+    ("sidecar.istio.io/agentLogLevel", &["default:debug", ""]),
+    ("sidecar.istio.io/componentLogLevel", &["misc:error", ""]),
+    ("sidecar.istio.io/proxyCPULimit", &["2", "1.5", ""]),
+    ("sidecar.istio.io/proxyMemory", &["64Mi", "1e3k"]),
+    ("readiness.status.sidecar.istio.io/initialDelaySeconds", &["3", ""]),
+    ("readiness.status.sidecar.istio.io/failureThreshold", &["9", "x"]),
+    ("traffic.sidecar.istio.io/excludeOutboundIPRanges", &["192.168.0.0/16,10.0.0.0/8", ""]),
+    ("traffic.sidecar.istio.io/includeInboundPorts", &["*", "80, 81", ""]),
+    ("traffic.sidecar.istio.io/includeOutboundPorts", &["443", ""]),
+    ("traffic.sidecar.istio.io/excludeInterfaces", &["eth1", ""]),
+    ("istio.io/reroute-virtual-interfaces", &["net1", ""]),
+    ("k8s.v1.cni.cncf.io/networks", &["a/b", r#"[{"name":"x"}]"#, "[{", "a, b", ""]),
+    ("istio.io/rev", &["canary", ""]),
     ("example.com/other", &["x"]),
 ];
 
@@ -173,34 +199,4 @@ pub(crate) fn pod() -> impl Strategy<Value = Value> {
             json!({ "metadata": { "name": "web", "annotations": annotations, "labels": labels }, "spec": spec })
         },
     )
-}
-
-/// Values of an installation.
-pub(crate) fn values() -> impl Strategy<Value = Value> {
-    let cni = prop_oneof![
-        2 => Just(json!({})),
-        1 => Just(json!({ "pilot": { "cni": { "enabled": true, "provider": "default" } } })),
-        1 => Just(json!({ "pilot": { "cni": { "enabled": true, "provider": "multus" } } })),
-    ];
-    let global = some_values();
-    (cni, global).prop_map(|(mut values, global)| {
-        values["global"] = Value::Object(global);
-        values
-    })
-}
-
-/// Some of the global values.
-fn some_values() -> impl Strategy<Value = Map<String, Value>> {
-    let table = vec![
-        ("network", json!("n2")),
-        ("multiCluster", json!({ "clusterName": "c1" })),
-        ("imagePullPolicy", json!("Always")),
-        ("imagePullSecrets", json!(["s"])),
-        ("mountMtlsCerts", json!(true)),
-        ("logAsJson", json!(true)),
-        ("caName", json!("GkeWorkloadCertificate")),
-        ("proxy", json!({ "excludeOutboundPorts": "25", "holdApplicationUntilProxyStarts": true })),
-    ];
-    vec(select(table), 0..4)
-        .prop_map(|entries| entries.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
 }

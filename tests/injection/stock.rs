@@ -9,7 +9,9 @@ use serde_json::{Map, Value, json};
 use super::default;
 
 /// Templates, and the files of the chart in which they are.
-const TEMPLATES: [(&str, &str); 4] = [
+const TEMPLATES: [(&str, &str); 6] = [
+    ("waypoint", "files/waypoint.yaml"),
+    ("kube-gateway", "files/kube-gateway.yaml"),
     ("sidecar", "files/injection-template.yaml"),
     ("gateway", "files/gateway-injection-template.yaml"),
     ("grpc-agent", "files/grpc-agent.yaml"),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::configuration::{broken, good};
 use crate::installed::Installed;
-use crate::{configuration, limits, pods, until};
+use crate::{any_pods, configuration, limits, pods, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_asks_and_is_answered_all_along() {
@@ -25,6 +25,7 @@ async fn the_api_server_asks_and_is_answered_all_along() {
     configuration::is_judged(&installed);
     limits::hold(installed.port).await;
     pods::are_injected(&installed).await;
+    any_pods::are_taken(&installed).await;
     edits_are_undone(&installed, &root).await;
 
     // A second replica has the same root: it writes nothing.

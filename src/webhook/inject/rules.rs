@@ -164,8 +164,8 @@ impl Run<'_> {
         let mut template = json!({});
         for name in templates {
             let overlay = rules.templates.overlay(name, &context)?;
-            move_native(&mut merged, &overlay, context.native_sidecars);
             merge::merge(&mut template, overlay.clone())?;
+            move_native(&mut merged, &template, context.native_sidecars)?;
             merge::merge(&mut merged, overlay)?;
         }
         overrides::reapply(&mut merged, &original, &template, &existing, status.as_ref())?;
@@ -232,23 +232,32 @@ impl Run<'_> {
     }
 }
 
-/// Moves a proxy of the pod's own to the init containers, where the overlay has the proxy as a native sidecar.
-fn move_native(merged: &mut Value, overlay: &Value, by_default: bool) {
+/// Moves a proxy of the pod's own to the init containers, where the template has the proxy as a native sidecar.
+///
+/// One that is there already is the work of an earlier injection by the same templates: it becomes that.
+///
+/// # Errors
+/// When both cannot be merged.
+fn move_native(merged: &mut Value, template: &Value, by_default: bool) -> Result<(), InjectError> {
     let native = match pod::annotation(merged, NATIVE_SIDECAR) {
         Some("true") => true,
         Some("false") => false,
         Some(_) | None => by_default,
     };
-    if !native || pod::find(pod::containers(overlay, List::Init), PROXY).is_none() {
-        return;
+    if !native || pod::find(pod::containers(template, List::Init), PROXY).is_none() {
+        return Ok(());
     }
-    let Some(containers) = pod::containers_mut(merged, List::Containers) else { return };
-    let Some(at) = containers.iter().position(|container| pod::name(container) == PROXY) else { return };
+    let Some(containers) = pod::containers_mut(merged, List::Containers) else { return Ok(()) };
+    let Some(at) = containers.iter().position(|container| pod::name(container) == PROXY) else { return Ok(()) };
     let own = containers.remove(at);
+    if pod::find(pod::containers(merged, List::Init), PROXY).is_some() {
+        return merge::merge(merged, json!({ "spec": { List::Init.field(): [own] } }));
+    }
     let init = pod::member_map(pod::as_map(merged), "spec").entry(List::Init.field());
     if let Some(init) = init.or_insert_with(|| Value::Array(Vec::new())).as_array_mut() {
         init.push(own);
     }
+    Ok(())
 }
 
 /// A pod without the parts that injection never looks at, which may be long.
