@@ -1,5 +1,7 @@
 //! Envoy's own messages as users write them: the values of EnvoyFilter's patches.
 
+mod go_durations;
+
 use std::sync::OnceLock;
 
 use navarch_proto::json::{Codec, JsonError, UnknownFields};
@@ -28,5 +30,7 @@ pub fn patch_value(
     unknown: UnknownFields,
 ) -> Result<DynamicMessage, JsonError> {
     let message = apply_to.message().unwrap_or_default();
-    codec().message_from_json(message, &Value::Object(value.clone()), unknown)
+    let mut json = Value::Object(value.clone());
+    go_durations::in_seconds(codec(), &codec().descriptor(message)?, &mut json);
+    codec().message_from_json(message, &json, unknown)
 }
