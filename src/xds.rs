@@ -33,7 +33,7 @@ mod stream;
 mod subscription;
 mod watch;
 
-pub use request::{Protocol, Rejection};
+pub use request::{Protocol, Rejection, would_be_taken};
 pub use secret_access::AccessQuestion;
 pub use server::{Ads, Limits};
 

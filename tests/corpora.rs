@@ -15,12 +15,24 @@
 
 #[path = "../fuzz/entries/admission_review.rs"]
 mod admission_review;
+#[path = "../fuzz/entries/csr.rs"]
+mod csr;
+#[path = "../fuzz/entries/discovery_request.rs"]
+mod discovery_request;
 #[path = "../fuzz/entries/dns_packet.rs"]
 mod dns_packet;
 #[path = "../fuzz/entries/injection_annotations.rs"]
 mod injection_annotations;
 #[path = "../fuzz/entries/injection_templates.rs"]
 mod injection_templates;
+#[path = "../fuzz/entries/jwks.rs"]
+mod jwks;
+#[path = "../fuzz/entries/jwt.rs"]
+mod jwt;
+#[path = "../fuzz/entries/node_metadata.rs"]
+mod node_metadata;
+#[path = "../fuzz/entries/pem_bundle.rs"]
+mod pem_bundle;
 #[path = "../fuzz/entries/probe_spec.rs"]
 mod probe_spec;
 #[path = "../fuzz/entries/prometheus_text.rs"]
@@ -43,7 +55,9 @@ macro_rules! targets {
     };
 }
 
-targets! { admission_review, injection_annotations, injection_templates, dns_packet, probe_spec, prometheus_text, wasm_image, yaml_to_xds }
+targets! {
+    admission_review, csr, discovery_request, dns_packet, injection_annotations, injection_templates, jwks, jwt, node_metadata, pem_bundle, probe_spec, prometheus_text, wasm_image, yaml_to_xds,
+}
 
 /// The longest that one input may take, on a slow machine and not optimised.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,8 @@
+//! Signing requests, as callers of the CA send them.
+
+#![no_main]
+
+#[path = "../entries/csr.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

@@ -1,0 +1,8 @@
+//! Tokens, as strangers show them.
+
+#![no_main]
+
+#[path = "../entries/jwt.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

@@ -1,0 +1,8 @@
+//! What proxies say of themselves, up to what they get.
+
+#![no_main]
+
+#[path = "../entries/node_metadata.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));
