@@ -29,6 +29,8 @@ mod issuer;
 mod mtls;
 #[path = "secure/openssl.rs"]
 mod openssl;
+#[path = "secure/past.rs"]
+mod past;
 #[path = "agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the agent uses the rest")]
 mod pod;

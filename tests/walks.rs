@@ -8,6 +8,8 @@
     reason = "a test may fail loudly, and looks for one variant of foreign enums"
 )]
 
+#[path = "walks/authorization.rs"]
+mod authorization;
 #[path = "walks/breadth.rs"]
 mod breadth;
 #[path = "walks/mesh.rs"]
@@ -16,6 +18,10 @@ mod mesh;
 mod rare;
 #[path = "shared/shown.rs"]
 mod shown;
+#[path = "walks/past.rs"]
+mod past;
+#[path = "walks/rbac.rs"]
+mod rbac;
 
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};

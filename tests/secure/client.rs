@@ -53,20 +53,37 @@ impl tonic::codegen::Service<Uri> for Connector {
     }
 }
 
-/// A channel to a server that these roots vouch for.
-pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel {
+/// The TLS of a client that trusts these roots.
+fn tls(roots: &str, proof: &Proof) -> ClientConfig {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(CertificateDer::pem_slice_iter(roots.as_bytes()).map(Result::unwrap));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
     let builder = builder.with_root_certificates(store);
-    let mut config = match proof {
+    match proof {
         Proof::Certificate(chain, key) => {
             let chain = CertificateDer::pem_slice_iter(chain.as_bytes()).map(Result::unwrap).collect();
             builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap()).unwrap()
         }
         Proof::Nothing | Proof::Token(_) => builder.with_no_client_auth(),
-    };
+    }
+}
+
+/// A connection to a server that these roots vouch for, for who speaks HTTP himself.
+pub(crate) async fn connection(
+    server: SocketAddr,
+    roots: &str,
+    protocols: &[&[u8]],
+) -> io::Result<TlsStream<TcpStream>> {
+    let mut config = tls(roots, &Proof::Nothing);
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(server).await?).await
+}
+
+/// A channel to a server that these roots vouch for.
+pub(crate) fn channel(server: SocketAddr, roots: &str, proof: &Proof) -> Channel {
+    let mut config = tls(roots, proof);
     config.alpn_protocols = vec![b"h2".to_vec()];
     let connector = Connector { server, config: Arc::new(config) };
     Endpoint::from_static("http://istiod.istio-system.svc").connect_with_connector_lazy(connector)

@@ -1,20 +1,21 @@
-//! Clients that misuse HTTP/2 lose their connection soon, on the plaintext port as on the other, and the server goes on.
+//! Clients that misuse HTTP lose their connection soon, on every port, and the server goes on.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::client::Proof;
+use crate::client::{self, Proof};
 use crate::server::Server;
 
 /// What every HTTP/2 client says first, and its empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// `POST /` over http, in HPACK's own table.
 const REQUEST: [u8; 3] = [0x83, 0x84, 0x86];
+/// How long a server may wait for a slow client, whom it asks for a sign of life after 30 s, and some.
+const PATIENCE: Duration = Duration::from_secs(75);
 /// Frames that are sent at most.
 const MOST: u32 = 200_000;
 
@@ -28,14 +29,16 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 }
 
 /// Sends frames until the server ends the connection; gives how many it took.
-async fn flood(server: SocketAddr, frames: impl Fn(u32) -> Vec<u8>) -> Result<u32> {
-    let mut stream = TcpStream::connect(server).await?;
+async fn flood(mut stream: impl AsyncRead + AsyncWrite + Unpin, frames: impl Fn(u32) -> Vec<u8>) -> Result<u32> {
     stream.write_all(HELLO).await?;
     let mut answer = vec![0; 64 << 10];
     for turn in 0..MOST / 100 {
         let batch: Vec<u8> = (turn * 100..(turn + 1) * 100).flat_map(&frames).collect();
-        let sent = tokio::time::timeout(Duration::from_secs(5), stream.write_all(&batch)).await;
-        let ended = match sent {
+        let sent = async {
+            stream.write_all(&batch).await?;
+            stream.flush().await
+        };
+        let ended = match tokio::time::timeout(Duration::from_secs(5), sent).await {
             Ok(Err(_)) => true,
             Err(_) => anyhow::bail!("the server neither reads nor ends the connection"),
             Ok(Ok(())) => loop {
@@ -53,29 +56,127 @@ async fn flood(server: SocketAddr, frames: impl Fn(u32) -> Vec<u8>) -> Result<u3
     anyhow::bail!("{MOST} frames were taken")
 }
 
+/// Streams that are opened and reset at once.
+fn reset(number: u32) -> Vec<u8> {
+    let stream = number * 2 + 1;
+    [frame(1, 0x4, stream, &REQUEST), frame(3, 0, stream, &[0, 0, 0, 8])].concat()
+}
+
+/// Headers that never end.
+fn continuation(number: u32) -> Vec<u8> {
+    match number {
+        0 => frame(1, 0, 1, &REQUEST),
+        _ => frame(9, 0, 1, &[b"\x00\x01a\x7f\x00"[..].to_vec(), vec![b'x'; 127]].concat()),
+    }
+}
+
+/// Frames without a purpose.
+fn junk(_: u32) -> Vec<u8> {
+    frame(8, 0, 0, &[0, 0, 0, 0])
+}
+
 #[tokio::test]
 async fn floods_end_their_connection_and_nothing_else() -> Result<()> {
     let server = Server::start().await?;
-    let plain = server.plain();
-    // Streams that are opened and reset at once (CVE-2023-44487).
-    let reset = |number: u32| {
-        let stream = number * 2 + 1;
-        [frame(1, 0x4, stream, &REQUEST), frame(3, 0, stream, &[0, 0, 0, 8])].concat()
-    };
-    let taken = flood(plain, reset).await.context("rapid reset")?;
-    ensure!(taken <= 20_000, "rapid reset: {taken}");
-    // Headers that never end (CVE-2023-45288).
-    let continuation = |number: u32| match number {
-        0 => frame(1, 0, 1, &REQUEST),
-        _ => frame(9, 0, 1, &[b"\x00\x01a\x7f\x00"[..].to_vec(), vec![b'x'; 127]].concat()),
-    };
-    let taken = flood(plain, continuation).await.context("continuation")?;
-    ensure!(taken <= 20_000, "continuation: {taken}");
-    // Frames without a purpose.
-    let junk = |_| frame(8, 0, 0, &[0, 0, 0, 0]);
-    flood(plain, junk).await.context("empty window updates")?;
+    let (plain, secure, root) = (server.plain(), server.secure, server.root());
+    let floods: [(&str, fn(u32) -> Vec<u8>); 3] =
+        [("rapid reset", reset), ("continuation", continuation), ("empty window updates", junk)];
+    for (name, frames) in floods {
+        let taken = [
+            flood(TcpStream::connect(plain).await?, frames).await.with_context(|| name)?,
+            flood(client::connection(secure, &root, &[b"h2"]).await?, frames).await.with_context(|| name)?,
+            flood(client::connection(server.https, &root, &[b"h2"]).await?, frames).await.with_context(|| name)?,
+        ];
+        ensure!(name == "empty window updates" || taken.iter().all(|taken| *taken <= 20_000), "{name}: {taken:?}");
+    }
+    // The other ports speak no HTTP/2.
+    for port in server.web() {
+        ensure!(flood(TcpStream::connect(port).await?, reset).await? <= 200);
+    }
+    served(&server).await
+}
+
+/// Others are served as before.
+async fn served(server: &Server) -> Result<()> {
     let proof = Proof::Token(server.issuer.token(json!({})));
     let secrets = server.secrets(&proof, "shop", "web", &["kubernetes://tls"]).await?;
     ensure!(secrets.len() == 1, "others are served as before");
+    for port in server.web() {
+        ensure!(navarch_testkit::client::get(port, "navarch", "/version", &[]).await.is_ok(), "{port}");
+    }
     Ok(())
+}
+
+/// A stream of bytes, in clear or not.
+trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
+
+/// Connections to all ports, with what each is.
+async fn all_ports(server: &Server) -> Result<Vec<(String, Box<dyn Wire>)>> {
+    let root = server.root();
+    let mut all: Vec<(String, Box<dyn Wire>)> = Vec::new();
+    for (name, port) in [("xds", server.plain()), ("http", server.web()[0]), ("monitoring", server.web()[1])] {
+        all.push((name.to_owned(), Box::new(TcpStream::connect(port).await?)));
+    }
+    for (name, port, protocol) in [("secure xds", server.secure, &b"h2"[..]), ("https", server.https, &b"http/1.1"[..])]
+    {
+        all.push((format!("{name}, no TLS"), Box::new(TcpStream::connect(port).await?)));
+        all.push((name.to_owned(), Box::new(client::connection(port, &root, &[protocol]).await?)));
+    }
+    Ok(all)
+}
+
+#[tokio::test]
+async fn huge_headers_are_refused_on_every_port() -> Result<()> {
+    let server = Server::start().await?;
+    for (name, mut stream) in all_ports(&server).await? {
+        let head = b"GET /ready HTTP/1.1\r\nHost: a\r\nX-Huge: ";
+        drop(stream.write_all(head).await);
+        let chunk = vec![b'x'; 64 << 10];
+        let mut sent = 0;
+        while sent < 64 && stream.write_all(&chunk).await.is_ok() && stream.flush().await.is_ok() {
+            sent += 1;
+        }
+        let mut answer = Vec::new();
+        let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        ensure!(ended.is_ok(), "{name}: the connection goes on");
+        let answer = String::from_utf8_lossy(&answer);
+        ensure!(!answer.contains(" 200 "), "{name}: {answer}");
+    }
+    served(&server).await
+}
+
+#[tokio::test]
+async fn who_is_slow_is_cut_on_every_port() -> Result<()> {
+    let server = Server::start().await?;
+    let mut slow = tokio::task::JoinSet::new();
+    for words in
+        [&b""[..], b"GET / HTTP/1.1\r\nX-Slow: xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"]
+    {
+        for (name, mut stream) in all_ports(&server).await? {
+            slow.spawn(async move {
+                // A byte now and then, or none at all.
+                let wait = async {
+                    for word in words {
+                        if stream.write_all(&[*word]).await.is_err() || stream.flush().await.is_err() {
+                            return;
+                        }
+                        let mut answer = [0; 1024];
+                        match tokio::time::timeout(Duration::from_secs(1), stream.read(&mut answer)).await {
+                            Ok(Ok(0) | Err(_)) => return,
+                            Ok(Ok(_)) | Err(_) => {}
+                        }
+                    }
+                    drop(stream.read_to_end(&mut Vec::new()).await);
+                };
+                tokio::time::timeout(PATIENCE, wait).await.with_context(|| format!("{name} waits for ever ({words:?})"))
+            });
+        }
+    }
+    served(&server).await?;
+    while let Some(outcome) = slow.join_next().await {
+        outcome??;
+    }
+    served(&server).await
 }

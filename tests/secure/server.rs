@@ -1,14 +1,14 @@
 //! A running Navarch with a TLS port, and what is asked of it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::Result;
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::Secret;
-use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, Resource};
 use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
 use navarch_testkit::navarch::Navarch;
@@ -28,11 +28,16 @@ pub(crate) const MESH: &str = "apiVersion: v1\nkind: Secret\nmetadata: {name: tl
     stringData: {tls.crt: CERT, tls.key: KEY-OF-SHOP}\n---\n\
     apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: bank}\nstringData: {tls.crt: CERT, tls.key: KEY-OF-BANK}\n";
 
+/// Where it listens.
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
 /// A running Navarch.
 pub(crate) struct Server {
     navarch: Navarch,
     /// Its TLS port.
     pub(crate) secure: SocketAddr,
+    /// The port of its webhooks.
+    pub(crate) https: SocketAddr,
     /// Whose tokens it believes.
     pub(crate) issuer: Issuer,
     folder: TempDir,
@@ -56,10 +61,18 @@ impl Server {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
-        Self::start_in(folder, Issuer::new(), variables.to_owned()).await
+        Self::start_in(folder, Issuer::new(), variables.to_owned(), LOOPBACK).await
     }
 
-    async fn start_in(folder: TempDir, issuer: Issuer, variables: String) -> Result<Self> {
+    /// Starts with an empty state and two secrets, its HTTP ports at this address.
+    pub(crate) async fn at(web: IpAddr) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("mesh"))?;
+        std::fs::write(folder.path().join("mesh/mesh.yaml"), MESH)?;
+        Self::start_in(folder, Issuer::new(), String::new(), web).await
+    }
+
+    async fn start_in(folder: TempDir, issuer: Issuer, variables: String, web: IpAddr) -> Result<Self> {
         // The environment of a process is set by one that comes before it.
         let program = folder.path().join("navarch");
         let rule = issuer.rule();
@@ -69,16 +82,24 @@ impl Server {
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
         let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let state = folder.path().join("state");
-        let args = [format!("--secure-grpc-addr={secure}"), format!("--state-dir={}", state.display())];
-        let navarch = Navarch::start(&program, &folder.path().join("mesh"), &args).await?;
-        Ok(Self { navarch, secure, issuer, folder, variables })
+        let https = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+        let args = [
+            format!("--secure-grpc-addr={secure}"),
+            format!("--https-addr={https}"),
+            format!("--state-dir={}", state.display()),
+        ];
+        let mesh = folder.path().join("mesh");
+        let free = |ip| ports::free().map(|port| SocketAddr::new(ip, port));
+        let (xds, http, monitoring) = (free(LOOPBACK)?, free(web)?, free(web)?);
+        let navarch = Navarch::start_at(&program, &mesh, &args, &[], xds, http, monitoring).await?;
+        Ok(Self { navarch, secure, https, issuer, folder, variables })
     }
 
     /// Ends, and starts again with the same state.
     pub(crate) async fn restart(self) -> Result<Self> {
         let Self { navarch, issuer, folder, variables, .. } = self;
         navarch.stop().await?;
-        Self::start_in(folder, issuer, variables).await
+        Self::start_in(folder, issuer, variables, LOOPBACK).await
     }
 
     /// A folder for files.
@@ -109,6 +130,11 @@ impl Server {
     /// Its metrics.
     pub(crate) async fn metrics(&self) -> Result<String> {
         Ok(navarch_testkit::client::get(self.navarch.monitoring, "navarch", "/metrics", &[]).await?.body)
+    }
+
+    /// Its ports of plain HTTP.
+    pub(crate) fn web(&self) -> [SocketAddr; 2] {
+        [self.navarch.http, self.navarch.monitoring]
     }
 
     /// A page of its debug API.
@@ -147,7 +173,7 @@ impl Server {
         names: &[&str],
     ) -> Result<Vec<Secret>, Status> {
         let channel = client::channel(self.secure, &self.root(), proof);
-        secrets(channel, proof, namespace, account, names).await
+        Ok(secrets_of(subscribe(channel, proof, node(namespace, account), SECRETS, names).await?))
     }
 
     /// The same in plain text.
@@ -157,30 +183,65 @@ impl Server {
         account: &str,
         names: &[&str],
     ) -> Result<Vec<Secret>, Status> {
+        Ok(secrets_of(self.plain_resources(node(namespace, account), SECRETS, names).await?))
+    }
+
+    /// The resources of a type that a proxy gets over TLS.
+    pub(crate) async fn resources(
+        &self,
+        proof: &Proof,
+        node: Node,
+        kind: &str,
+        names: &[&str],
+    ) -> Result<Vec<Resource>, Status> {
+        let channel = client::channel(self.secure, &self.root(), proof);
+        subscribe(channel, proof, node, kind, names).await
+    }
+
+    /// The same in plain text.
+    pub(crate) async fn plain_resources(
+        &self,
+        node: Node,
+        kind: &str,
+        names: &[&str],
+    ) -> Result<Vec<Resource>, Status> {
         let channel = Endpoint::from_shared(format!("http://{}", self.plain())).unwrap().connect_lazy();
-        secrets(channel, &Proof::Nothing, namespace, account, names).await
+        subscribe(channel, &Proof::Nothing, node, kind, names).await
     }
 }
 
-/// The first answer to a subscription to secrets.
-async fn secrets(
-    channel: Channel,
-    proof: &Proof,
-    namespace: &str,
-    account: &str,
-    names: &[&str],
-) -> Result<Vec<Secret>, Status> {
+/// The type of secrets.
+const SECRETS: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// A gateway of a namespace.
+pub(crate) fn node(namespace: &str, account: &str) -> Node {
     let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
     let fields = [("NAMESPACE", namespace), ("SERVICE_ACCOUNT", account), ("CLUSTER_ID", "Kubernetes")];
     let fields = fields.map(|(key, value)| (key.to_owned(), text(value))).into();
-    let node = Node {
+    Node {
         id: format!("router~10.0.0.1~web-1.{namespace}~{namespace}.svc.cluster.local"),
         metadata: Some(prost_types::Struct { fields }),
         ..Node::default()
-    };
+    }
+}
+
+/// Secrets out of resources.
+fn secrets_of(resources: Vec<Resource>) -> Vec<Secret> {
+    let secrets = resources.into_iter().filter_map(|resource| resource.resource);
+    secrets.map(|any| Secret::decode(any.value.as_slice()).unwrap()).collect()
+}
+
+/// The first answer to a subscription.
+async fn subscribe(
+    channel: Channel,
+    proof: &Proof,
+    node: Node,
+    kind: &str,
+    names: &[&str],
+) -> Result<Vec<Resource>, Status> {
     let request = DeltaDiscoveryRequest {
         node: Some(node),
-        type_url: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret".to_owned(),
+        type_url: kind.to_owned(),
         resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
         ..DeltaDiscoveryRequest::default()
     };
@@ -190,6 +251,5 @@ async fn secrets(
     let mut service = AggregatedDiscoveryServiceClient::new(channel);
     let answers = service.delta_aggregated_resources(client::signed(requests, proof)).await?;
     let answer = answers.into_inner().message().await?.ok_or_else(|| Status::cancelled("no answer"))?;
-    let secrets = answer.resources.into_iter().filter_map(|resource| resource.resource);
-    Ok(secrets.map(|any| Secret::decode(any.value.as_slice()).unwrap()).collect())
+    Ok(answer.resources)
 }

@@ -1,0 +1,228 @@
+//! Envoy's RBAC filters, evaluated on what was asked as Envoy's documentation has it.
+
+#![expect(deprecated, reason = "matchers of metadata come in the old form, which every Envoy knows")]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use navarch_proto::envoy::config::core::v3::{CidrRange, TypedExtensionConfig};
+use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener, filter};
+use navarch_proto::envoy::config::rbac::v3::principal::Identifier;
+use navarch_proto::envoy::config::rbac::v3::rbac::Action;
+use navarch_proto::envoy::config::rbac::v3::{Permission, Principal, Rbac, permission};
+use navarch_proto::envoy::config::route::v3::HeaderMatcher;
+use navarch_proto::envoy::config::route::v3::header_matcher::HeaderMatchSpecifier;
+use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, http_filter,
+};
+use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+use navarch_proto::envoy::extensions::path::r#match::uri_template::v3::UriTemplateMatchConfig;
+use navarch_proto::envoy::r#type::matcher::v3::metadata_matcher::path_segment::Segment;
+use navarch_proto::envoy::r#type::matcher::v3::string_matcher::MatchPattern;
+use navarch_proto::envoy::r#type::matcher::v3::{
+    MetadataMatcher, PathMatcher, StringMatcher, ValueMatcher, list_matcher, path_matcher, value_matcher,
+};
+use prost::Message;
+use regex::Regex;
+use serde_json::{Value, json};
+
+/// What was asked, by whom.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The peer's identity, where mutual TLS has proven one, such as `spiffe://cluster.local/ns/shop/sa/web`.
+    pub(crate) identity: Option<String>,
+    /// The peer's address.
+    pub(crate) source: IpAddr,
+    /// The client's address.
+    pub(crate) remote: IpAddr,
+    /// The workload's address.
+    pub(crate) destination: IpAddr,
+    /// Its port.
+    pub(crate) port: u16,
+    /// The server name that the client asked for.
+    pub(crate) sni: String,
+    /// The request, where it is one.
+    pub(crate) http: Option<Request>,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    pub(crate) host: String,
+    /// Without its query.
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    /// Of a token that was believed.
+    pub(crate) claims: Option<Value>,
+}
+
+/// The RBAC filters of a chain: their rules and whether they are about requests.
+pub(crate) fn of_chain(chain: &FilterChain) -> (Vec<Rbac>, bool) {
+    let (mut rules, mut http) = (Vec::new(), false);
+    for one in &chain.filters {
+        let Some(filter::ConfigType::TypedConfig(config)) = &one.config_type else { continue };
+        if config.type_url.ends_with("network.rbac.v3.RBAC") {
+            rules.extend(NetworkRbac::decode(config.value.as_slice()).unwrap().rules);
+        }
+        if config.type_url.ends_with("HttpConnectionManager") {
+            http = true;
+            rules.clear();
+            let manager = HttpConnectionManager::decode(config.value.as_slice()).unwrap();
+            for one in manager.http_filters {
+                let Some(http_filter::ConfigType::TypedConfig(config)) = one.config_type else { continue };
+                if config.type_url.ends_with("http.rbac.v3.RBAC") {
+                    rules.extend(HttpRbac::decode(config.value.as_slice()).unwrap().rules);
+                }
+            }
+        }
+    }
+    (rules, http)
+}
+
+/// The filter chains of a listener for a port.
+pub(crate) fn chains_of_port(listener: &Listener, port: u32) -> Vec<&FilterChain> {
+    let has_port = |chain: &&FilterChain| {
+        let found = chain.filter_chain_match.as_ref().and_then(|found| found.destination_port);
+        found == Some(port)
+    };
+    listener.filter_chains.iter().filter(has_port).collect()
+}
+
+/// Whether filters let a request or connection pass.
+pub(crate) fn lets_pass(filters: &[Rbac], asked: &Asked) -> bool {
+    filters.iter().all(|rules| {
+        let matched = rules.policies.values().any(|policy| {
+            policy.permissions.iter().any(|one| permits(one, asked))
+                && policy.principals.iter().any(|one| is(one, asked))
+        });
+        match rules.action() {
+            Action::Allow => matched,
+            Action::Deny => !matched,
+            Action::Log => true,
+        }
+    })
+}
+
+/// Whether a permission fits what is asked.
+fn permits(permission: &Permission, asked: &Asked) -> bool {
+    use permission::Rule;
+    match permission.rule.as_ref().unwrap() {
+        Rule::AndRules(set) => set.rules.iter().all(|rule| permits(rule, asked)),
+        Rule::OrRules(set) => set.rules.iter().any(|rule| permits(rule, asked)),
+        Rule::NotRule(rule) => !permits(rule, asked),
+        Rule::Any(any) => *any,
+        Rule::Header(matcher) => header(matcher, asked),
+        Rule::UrlPath(matcher) => path(matcher, asked),
+        Rule::UriTemplate(config) => template(config, asked),
+        Rule::DestinationIp(range) => in_range(range, asked.destination),
+        Rule::DestinationPort(port) => u32::from(asked.port) == *port,
+        Rule::Metadata(matcher) => metadata(matcher, asked),
+        Rule::RequestedServerName(matcher) => text(matcher, &asked.sni),
+        other => panic!("a permission that is not evaluated: {other:?}"),
+    }
+}
+
+/// Whether a principal fits who asks.
+fn is(principal: &Principal, asked: &Asked) -> bool {
+    match principal.identifier.as_ref().unwrap() {
+        Identifier::AndIds(set) => set.ids.iter().all(|id| is(id, asked)),
+        Identifier::OrIds(set) => set.ids.iter().any(|id| is(id, asked)),
+        Identifier::NotId(id) => !is(id, asked),
+        Identifier::Any(any) => *any,
+        Identifier::Authenticated(peer) => match (&peer.principal_name, &asked.identity) {
+            (Some(matcher), Some(identity)) => text(matcher, identity),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        },
+        Identifier::DirectRemoteIp(range) => in_range(range, asked.source),
+        Identifier::RemoteIp(range) => in_range(range, asked.remote),
+        Identifier::Header(matcher) => header(matcher, asked),
+        Identifier::Metadata(matcher) => metadata(matcher, asked),
+        other => panic!("a principal that is not evaluated: {other:?}"),
+    }
+}
+
+/// A header; nothing fits one that is not there.
+fn header(matcher: &HeaderMatcher, asked: &Asked) -> bool {
+    let request = asked.http.as_ref().expect("headers are asked for of requests alone");
+    let value = match matcher.name.as_str() {
+        ":authority" => Some(&request.host),
+        ":method" => Some(&request.method),
+        name => request.headers.get(name),
+    };
+    match matcher.header_match_specifier.as_ref().unwrap() {
+        HeaderMatchSpecifier::StringMatch(matcher) => value.is_some_and(|value| text(matcher, value)),
+        HeaderMatchSpecifier::PresentMatch(present) => value.is_some() == *present,
+        other => panic!("a header matcher that is not evaluated: {other:?}"),
+    }
+}
+
+/// The path.
+fn path(matcher: &PathMatcher, asked: &Asked) -> bool {
+    let request = asked.http.as_ref().expect("paths are asked for of requests alone");
+    let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else { panic!("no path matcher") };
+    text(matcher, &request.path)
+}
+
+/// The path by a template: `*` is one segment, `**` any number of signs.
+fn template(config: &TypedExtensionConfig, asked: &Asked) -> bool {
+    let request = asked.http.as_ref().expect("paths are asked for of requests alone");
+    let config = UriTemplateMatchConfig::decode(config.typed_config.as_ref().unwrap().value.as_slice()).unwrap();
+    let parts: Vec<String> =
+        config.path_template.split("**").map(|part| regex::escape(part).replace("\\*", "[^/]+")).collect();
+    Regex::new(&format!("^{}$", parts.join(".*"))).unwrap().is_match(&request.path)
+}
+
+/// Metadata of the filter that believes tokens.
+fn metadata(matcher: &MetadataMatcher, asked: &Asked) -> bool {
+    let request = asked.http.as_ref().expect("tokens come with requests alone");
+    let claims = request.claims.as_ref().map(|claims| json!({ "envoy.filters.http.jwt_authn": { "payload": claims } }));
+    let mut at = claims.as_ref().and_then(|all| all.get(&matcher.filter));
+    for segment in &matcher.path {
+        let Some(Segment::Key(key)) = &segment.segment else { panic!("a path has keys") };
+        at = at.and_then(|value| value.get(key));
+    }
+    at.is_some_and(|found| value(matcher.value.as_ref().unwrap(), found)) != matcher.invert
+}
+
+/// A value of metadata.
+fn value(matcher: &ValueMatcher, found: &Value) -> bool {
+    use value_matcher::MatchPattern;
+    match matcher.match_pattern.as_ref().unwrap() {
+        MatchPattern::StringMatch(matcher) => found.as_str().is_some_and(|found| text(matcher, found)),
+        MatchPattern::OrMatch(either) => either.value_matchers.iter().any(|one| value(one, found)),
+        MatchPattern::ListMatch(list) => {
+            let Some(list_matcher::MatchPattern::OneOf(one)) = &list.match_pattern else { panic!("a list matcher") };
+            found.as_array().is_some_and(|items| items.iter().any(|item| value(one, item)))
+        }
+        other => panic!("a value matcher that is not evaluated: {other:?}"),
+    }
+}
+
+/// A text.
+fn text(matcher: &StringMatcher, found: &str) -> bool {
+    let lower = |text: &str| if matcher.ignore_case { text.to_lowercase() } else { text.to_owned() };
+    let found = &lower(found);
+    match matcher.match_pattern.as_ref().unwrap() {
+        MatchPattern::Exact(text) => lower(text) == *found,
+        MatchPattern::Prefix(text) => found.starts_with(&lower(text)),
+        MatchPattern::Suffix(text) => found.ends_with(&lower(text)),
+        MatchPattern::Contains(text) => found.contains(&lower(text)),
+        MatchPattern::SafeRegex(regex) => Regex::new(&format!("^(?:{})$", regex.regex)).unwrap().is_match(found),
+        other => panic!("a text matcher that is not evaluated: {other:?}"),
+    }
+}
+
+/// An address in a range.
+fn in_range(range: &CidrRange, address: IpAddr) -> bool {
+    let bits = |address: IpAddr| match address {
+        IpAddr::V4(address) => (u128::from(address.to_bits()) << 96, true),
+        IpAddr::V6(address) => (address.to_bits(), false),
+    };
+    let (base, base_is_v4) = bits(range.address_prefix.parse().unwrap());
+    let (bits, is_v4) = bits(address);
+    let length = range.prefix_len.unwrap_or(0);
+    base_is_v4 == is_v4 && (length == 0 || (base ^ bits) >> (128 - length) == 0)
+}
