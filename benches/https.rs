@@ -11,6 +11,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::{gullible, ports};
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
@@ -25,6 +26,8 @@ pub(crate) struct Port {
     _navarch: Navarch,
     /// The port.
     port: u16,
+    /// How long each review took.
+    taken: Mutex<Vec<Duration>>,
     /// What its configuration is read from.
     _folder: tempfile::TempDir,
 }
@@ -35,7 +38,7 @@ impl Port {
         let (folder, port) = (tempfile::tempdir()?, ports::free()?);
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--log-level=error".to_owned()];
         let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &arguments).await?;
-        Ok(Self { _navarch: navarch, port, _folder: folder })
+        Ok(Self { _navarch: navarch, port, taken: Mutex::default(), _folder: folder })
     }
 
     /// How long it takes to have this many reviews answered.
@@ -49,7 +52,9 @@ impl Port {
         for (index, mut client) in (0..).zip(clients) {
             let body = body.clone();
             tasks.spawn(async move {
+                let mut taken = Vec::new();
                 for _ in 0..times / CONNECTIONS + u64::from(index < times % CONNECTIONS) {
+                    let asked = Instant::now();
                     let request = Request::post(path)
                         .header("host", "localhost")
                         .header("content-type", "application/json")
@@ -58,11 +63,23 @@ impl Port {
                     let answer = client.send_request(request).await.expect("it is answered");
                     assert_eq!(answer.status(), 200);
                     answer.into_body().collect().await.expect("it is answered wholly");
+                    taken.push(asked.elapsed());
                 }
+                taken
             });
         }
-        tasks.join_all().await;
-        start.elapsed()
+        let taken = tasks.join_all().await;
+        let elapsed = start.elapsed();
+        self.taken.lock().extend(taken.into_iter().flatten());
+        elapsed
+    }
+
+    /// How long half of the reviews took at most, and 99 of 100, since this was last asked.
+    pub(crate) fn percentiles(&self) -> (Duration, Duration) {
+        let mut taken = std::mem::take(&mut *self.taken.lock());
+        taken.sort_unstable();
+        let at = |percent: usize| taken.get(taken.len() * percent / 100).copied().unwrap_or_default();
+        (at(50), at(99))
     }
 
     /// One connection.

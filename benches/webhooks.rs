@@ -6,7 +6,7 @@
     clippy::missing_docs_in_private_items,
     reason = "the macros of criterion write functions without docs"
 )]
-#![expect(clippy::disallowed_methods, reason = "a bench has a clock and spawns")]
+#![expect(clippy::disallowed_methods, clippy::print_stdout, reason = "a bench has a clock, spawns and prints")]
 
 mod https;
 
@@ -117,6 +117,8 @@ fn over_https(c: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     for (name, path, body) in &bodies {
         group.bench_function(*name, |b| b.iter_custom(|times| runtime.block_on(port.ask(path, body, times))));
+        let (half, most) = port.percentiles();
+        println!("{name} over HTTPS, each: p50 {half:?}, p99 {most:?}");
     }
 }
 

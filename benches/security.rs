@@ -1,0 +1,184 @@
+//! What the mesh's own authority costs: certificates signed, TLS connections accepted, callers made out.
+
+#![allow(
+    missing_docs,
+    clippy::missing_docs_in_private_items,
+    clippy::unwrap_used,
+    reason = "the macros of criterion write functions without docs, and a bench that cannot start has failed"
+)]
+#![expect(clippy::disallowed_methods, reason = "certificates and tokens hold for a time")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use http::{HeaderMap, HeaderValue};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use navarch::api::identity::Identity;
+use navarch::api::names::{ClusterId, TrustDomain};
+use navarch::security::authenticate::{
+    Credentials, Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TrustedNetworks,
+};
+use navarch::security::ca::{Authority, Bundle, KeyType, SigningRequest, Subject, in_force};
+use navarch::security::serving::{self, ServingTls};
+use navarch::store::Objects;
+use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
+use serde_json::json;
+
+/// How long things last.
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// A root of its own.
+fn authority(key: KeyType) -> Authority {
+    let now = SystemTime::now();
+    Authority::new(&Bundle::self_signed("cluster.local", key, 100 * DAY, now).unwrap(), now).unwrap()
+}
+
+/// A workload.
+fn workload() -> Subject {
+    Subject::Workload(Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap())
+}
+
+/// Requests read, checked and signed, one after the other: what a core does per second.
+fn signing(c: &mut Criterion) {
+    let mut group = c.benchmark_group("certificates");
+    group.throughput(Throughput::Elements(1));
+    for (ca, ca_key) in [("P-256", KeyType::P256), ("RSA", KeyType::Rsa2048)] {
+        let authority = authority(ca_key);
+        for (name, algorithm) in [("P-256", &PKCS_ECDSA_P256_SHA256), ("RSA", &PKCS_RSA_SHA256)] {
+            let key = KeyPair::generate_for(algorithm).unwrap();
+            let csr = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+            group.bench_function(format!("{name} by {ca}"), |b| {
+                b.iter(|| {
+                    let request = SigningRequest::parse(black_box(&csr)).unwrap();
+                    authority.sign(&request, &workload(), DAY, SystemTime::now()).unwrap()
+                });
+            });
+        }
+    }
+}
+
+/// The server's TLS, and an authority to make clients' certificates with.
+fn server() -> (ServingTls, Arc<Authority>) {
+    let (switch, current) = in_force(authority(KeyType::P256));
+    let names = serving::host_names("istio-system", "", "");
+    let (tls, _renewal) = serving::start(current, names, SystemTime::now).unwrap();
+    (tls, switch.current())
+}
+
+/// Shakes hands in memory.
+fn shake_hands(client: Arc<ClientConfig>, tls: &ServingTls) {
+    let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
+    let mut client = ClientConnection::new(client, name).unwrap();
+    let mut server = ServerConnection::new(tls.get()).unwrap();
+    let mut wire = Vec::with_capacity(8 << 10);
+    while client.is_handshaking() || server.is_handshaking() {
+        wire.clear();
+        client.write_tls(&mut wire).unwrap();
+        let mut read = wire.as_slice();
+        while !read.is_empty() {
+            server.read_tls(&mut read).unwrap();
+            server.process_new_packets().unwrap();
+        }
+        wire.clear();
+        server.write_tls(&mut wire).unwrap();
+        let mut read = wire.as_slice();
+        while !read.is_empty() {
+            client.read_tls(&mut read).unwrap();
+            client.process_new_packets().unwrap();
+        }
+    }
+}
+
+/// Connections accepted, with what the client's half costs.
+fn accepting(c: &mut Criterion) {
+    let (tls, authority) = server();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(authority.root_certificates().iter().cloned());
+    let builder = || {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        builder.with_root_certificates(roots.clone())
+    };
+    let (chain, key) = authority.issue(&workload(), DAY, SystemTime::now()).unwrap();
+    let mutual = builder().with_client_auth_cert(chain, PrivateKeyDer::from(key)).unwrap();
+    let mut group = c.benchmark_group("TLS, both ends");
+    group.throughput(Throughput::Elements(1));
+    for (name, mut config) in [("server alone", builder().with_no_client_auth()), ("mutual", mutual)] {
+        // Every handshake is a whole one.
+        config.resumption = rustls::client::Resumption::disabled();
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let config = Arc::new(config);
+        group.bench_function(name, |b| b.iter(|| shake_hands(config.clone(), &tls)));
+    }
+}
+
+/// A mesh of which nothing is known but its names.
+#[derive(Debug)]
+struct Mesh;
+
+impl Surroundings for Mesh {
+    fn glance(&self) -> Glance {
+        Glance {
+            objects: Objects::default(),
+            trust_domain: TrustDomain::new("cluster.local"),
+            aliases: Vec::new(),
+            cluster: ClusterId::new("Kubernetes"),
+        }
+    }
+}
+
+/// An issuer's rule and a token of its.
+fn issuer() -> (JwtRule, String) {
+    let key = KeyPair::generate().unwrap();
+    let point = key.public_key_raw();
+    let part = |from: usize| URL_SAFE_NO_PAD.encode(point.get(from..from + 32).unwrap());
+    let jwk = json!({ "kty": "EC", "crv": "P-256", "kid": "one", "x": part(1), "y": part(33) });
+    let rule = JwtRule {
+        issuer: "https://issuer.example".to_owned(),
+        audiences: vec!["istio-ca".to_owned()],
+        jwks: json!({ "keys": [jwk] }).to_string(),
+        ..JwtRule::default()
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let claims = json!({
+        "iss": rule.issuer, "aud": rule.audiences, "sub": "system:serviceaccount:shop:web", "exp": now + 86_400,
+    });
+    let header = Header { kid: Some("one".into()), ..Header::new(Algorithm::ES256) };
+    let token = jsonwebtoken::encode(&header, &claims, &EncodingKey::from_ec_der(&key.serialize_der())).unwrap();
+    (rule, token)
+}
+
+/// Callers made out, request by request.
+fn admitting(c: &mut Criterion) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (rule, token) = issuer();
+    let jwt = JwtAuthenticator::new(rule).unwrap();
+    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let bearer = |token: &str| {
+        let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
+        HeaderMap::from_iter([(http::header::AUTHORIZATION, value)])
+    };
+    let (chain, _) = authority(KeyType::P256).issue(&workload(), DAY, SystemTime::now()).unwrap();
+    let forged = format!("{}AAAA", token.get(..token.len() - 4).unwrap());
+    let cases: [(&str, Vec<CertificateDer<'static>>, HeaderMap); 4] = [
+        ("certificate", chain, HeaderMap::new()),
+        ("token", Vec::new(), bearer(&token)),
+        ("forged token", Vec::new(), bearer(&forged)),
+        ("nothing", Vec::new(), HeaderMap::new()),
+    ];
+    let mut group = c.benchmark_group("callers");
+    group.throughput(Throughput::Elements(1));
+    for (name, certificates, headers) in &cases {
+        let shown = Credentials { peer: None, certificates, headers };
+        group.bench_function(*name, |b| b.iter(|| runtime.block_on(gatekeeper.admit(black_box(shown)))));
+    }
+}
+
+criterion_group!(benches, signing, accepting, admitting);
+criterion_main!(benches);
