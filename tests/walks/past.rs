@@ -1,7 +1,5 @@
 //! What has gone wrong with policies and routes before, tried again. `tests/secure/past.rs` has the list.
 
-use std::time::{Duration, Instant};
-
 use navarch::walk::{Connection, Entry, Outcome};
 use serde_json::json;
 
@@ -83,9 +81,9 @@ fn gateways_pass_on_to_their_hosts_alone() {
     assert!(!passes("reviews.shop.svc.cluster.local", "h2"), "the mesh's own TLS alone is passed on");
 }
 
+/// Done right it takes no time at all; if not, for ever.
 #[test]
 fn expressions_that_explode_hurt_nobody() {
-    let begun = Instant::now();
     let bomb = "((((a{1,99}){1,99}){1,99}){1,99}){1,99}";
     let nested = format!("{}a{}", "(".repeat(5000), ")*".repeat(5000));
     let mut mesh = shop();
@@ -106,8 +104,6 @@ fn expressions_that_explode_hurt_nobody() {
     let client =
         mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", &json!({"ISTIO_VERSION": "a".repeat(5000)}));
     assert_eq!(client.walk(&bytes("10.96.0.3:5432")).addresses(), ["10.1.0.4:8080"]);
-    // It takes no time at all, if it is done right; if not, for ever.
-    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -49,12 +49,15 @@ pub(crate) struct Asked {
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
+    /// Its method.
     pub(crate) method: String,
+    /// Its host.
     pub(crate) host: String,
-    /// Without its query.
+    /// Its path, without the query.
     pub(crate) path: String,
+    /// Its headers.
     pub(crate) headers: BTreeMap<String, String>,
-    /// Of a token that was believed.
+    /// The claims of a token that was believed.
     pub(crate) claims: Option<Value>,
 }
 
