@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::injector::InjectorSource;
+use super::patient::{PATIENCE, Patient};
 use super::{Config, Tasks, spawn};
 use crate::push::worker::PushHandle;
 use crate::security::serving::ServingTls;
@@ -187,7 +188,8 @@ async fn serve(listener: TcpListener, tls: Rollover, routes: Router, stop: Cance
             };
             let service = service_fn(move |request| super::http::answer(routes.clone(), peer, request));
             let builder = http_builder();
-            let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+            let stream = TokioIo::new(Patient::new(stream, PATIENCE));
+            let connection = builder.serve_connection(stream, service).into_owned();
             if let Err(error) = watcher.watch(connection).await {
                 tracing::debug!(%peer, %error, "connection ended");
             }

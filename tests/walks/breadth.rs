@@ -289,3 +289,15 @@ fn bytes_may_be_split_among_subsets_of_another_service() {
     let weights: Vec<u32> = walk.clusters().iter().map(|(_, weight)| *weight).collect();
     assert_eq!((weights, walk.addresses().len()), (vec![30, 70], 2));
 }
+
+#[test]
+fn patches_may_say_spans_as_go_does() {
+    let filter = "{configPatches: [{applyTo: CLUSTER, match: {cluster: {service: ratings.shop.svc.cluster.local}}, \
+                  patch: {operation: MERGE, value: {connect_timeout: 1m30s}}}]}";
+    let filter = format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: f, namespace: shop}}\nspec: {filter}"
+    );
+    let client = shop().with(&filter).sidecar("shop", "client");
+    let cluster = &client.clusters["outbound|9080||ratings.shop.svc.cluster.local"];
+    assert_eq!(cluster.connect_timeout.as_ref().map(|span| span.seconds), Some(90));
+}
