@@ -51,13 +51,14 @@ fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<Str
 /// Those of a field.
 fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
     let Kind::Message(inner) = field.kind() else { return };
-    match value {
-        Value::Object(entries) if field.is_map() => {
-            let of_entries = inner.map_entry_value_field();
-            entries.values_mut().for_each(|entry| in_field(codec, &of_entries, entry));
-        }
-        Value::Array(items) if field.is_list() => items.iter_mut().for_each(|item| in_seconds(codec, &inner, item)),
-        value => in_seconds(codec, &inner, value),
+    if field.is_map() {
+        let of_entries = inner.map_entry_value_field();
+        let entries = value.as_object_mut().into_iter().flat_map(|entries| entries.values_mut());
+        entries.for_each(|entry| in_field(codec, &of_entries, entry));
+    } else if field.is_list() {
+        value.as_array_mut().into_iter().flatten().for_each(|item| in_seconds(codec, &inner, item));
+    } else {
+        in_seconds(codec, &inner, value);
     }
 }
 
