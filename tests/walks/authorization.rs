@@ -131,7 +131,10 @@ impl Matter<'_> {
             "hosts" => fits(&value.to_lowercase(), &http()?.host.to_lowercase()),
             "methods" => fits(value, &http()?.method),
             "paths" => path_fits(value, &http()?.path),
-            "request.headers[x-tier]" => http()?.headers.get("x-tier").is_some_and(|header| fits(value, header)),
+            // Of a header `*` asks that it is there: istiod's filters let it be empty.
+            "request.headers[x-tier]" => {
+                http()?.headers.get("x-tier").is_some_and(|header| value == "*" || fits(value, header))
+            }
             "request.auth.claims[group]" => claim(http()?, "group"),
             "request.auth.audiences" => claim(http()?, "aud"),
             "request.auth.presenter" => claim(http()?, "azp"),
