@@ -14,14 +14,14 @@ mod authorization;
 mod breadth;
 #[path = "walks/mesh.rs"]
 mod mesh;
-#[path = "walks/rare.rs"]
-mod rare;
-#[path = "shared/shown.rs"]
-mod shown;
 #[path = "walks/past.rs"]
 mod past;
+#[path = "walks/rare.rs"]
+mod rare;
 #[path = "walks/rbac.rs"]
 mod rbac;
+#[path = "shared/shown.rs"]
+mod shown;
 
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};
