@@ -23,7 +23,7 @@ use navarch::security::authenticate::{
     Credentials, Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TrustedNetworks,
 };
 use navarch::security::ca::{Authority, Bundle, KeyType, SigningRequest, Subject, in_force};
-use navarch::security::serving::{self, ServingTls};
+use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
 use navarch::store::Objects;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -66,8 +66,9 @@ fn signing(c: &mut Criterion) {
 /// The server's TLS, and an authority to make clients' certificates with.
 fn server() -> (ServingTls, Arc<Authority>) {
     let (switch, current) = in_force(authority(KeyType::P256));
-    let names = serving::host_names("istio-system", "", "");
-    let (tls, _renewal) = serving::start(current, names, SystemTime::now).unwrap();
+    let certificate = ServerCertificate::Issued(serving::host_names("istio-system", "", ""));
+    let config = ServingConfig { certificate, further_roots: Vec::new() };
+    let (tls, _renewal) = serving::start(current, config, SystemTime::now).unwrap();
     (tls, switch.current())
 }
 

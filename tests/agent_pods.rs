@@ -1,7 +1,7 @@
 //! Pods without kubelets: network namespaces with captured traffic, the agent, a real Envoy and an application each, under a
 //! real Navarch on a real API server, whose tokens they hold.
 //!
-//! Needs root, iptables, Envoy and the programs of `scripts/kube`; without root or iptables the tests say so and pass. The two
+//! Needs root, iptables, Envoy and the programs of `scripts/kube`; without root or iptables the tests say so and pass. The
 //! tests run beside each other, each in a mesh of its own. Certificates are rotated for five minutes; `NAVARCH_PODS_SECONDS`
 //! is for people who cannot wait.
 
@@ -18,6 +18,10 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
+#[path = "injection/default.rs"]
+mod default;
+#[path = "agent_pods/injected.rs"]
+mod injected;
 #[path = "agent_pods/net.rs"]
 mod net;
 #[path = "agent_pods/pod.rs"]

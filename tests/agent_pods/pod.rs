@@ -38,18 +38,79 @@ pub(crate) struct PodConfig<'a> {
     pub(crate) space: String,
     /// Its name, which is its service account's and its application's, too.
     pub(crate) name: &'a str,
-    /// What it is.
-    pub(crate) kind: PodKind,
     /// Its address.
     pub(crate) ip: Ipv4Addr,
     /// Its folder, in place of `/`.
     pub(crate) folder: PathBuf,
     /// Where the agent and Envoy are, for its user to run.
     pub(crate) programs: &'a Path,
-    /// Its token.
+    /// How its proxy is started.
+    pub(crate) launch: Launch,
+}
+
+/// How a pod's proxy is started.
+pub(crate) struct Launch {
+    /// The arguments of the agent that captures traffic, with its environment; none where nothing is captured.
+    pub(crate) capture: Option<(Vec<String>, Vec<(String, String)>)>,
+    /// The arguments of the agent.
+    pub(crate) args: Vec<String>,
+    /// Its environment.
+    pub(crate) env: Vec<(String, String)>,
+    /// The user and group that it runs as.
+    pub(crate) user: (u32, u32),
+    /// Flags of `setpriv` for what it may do besides.
+    pub(crate) rights: &'static [&'static str],
+    /// What it finds in its file system, by path; `None` is an empty folder.
+    pub(crate) files: Vec<(String, Option<String>)>,
+}
+
+/// What Kubernetes would tell a pod.
+pub(crate) struct Told {
+    /// Its address.
+    pub(crate) ip: Ipv4Addr,
+    /// Where Envoy is.
+    pub(crate) envoy: PathBuf,
+    /// The token of its service account.
     pub(crate) token: String,
     /// The control plane's root.
     pub(crate) root: String,
+}
+
+impl Launch {
+    /// As the test has it: by hand.
+    pub(crate) fn by_hand(name: &str, kind: PodKind, told: Told) -> Self {
+        let Told { ip, envoy, token, root } = told;
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let (role, lifetime, capture) = match kind {
+            PodKind::Sidecar { capture: flags, lifetime } => {
+                let mut all =
+                    words("istio-iptables -p 15001 -z 15006 -u 1337 -m REDIRECT -i * -b * -d 15090,15021,15020");
+                all.extend(["-x", "", "--redirect-dns"].iter().chain(flags).map(|flag| (*flag).to_owned()));
+                ("sidecar", lifetime, Some((all, Vec::new())))
+            }
+            PodKind::Gateway => ("router", "10m", None),
+        };
+        let labels = format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n");
+        let files = [
+            ("var/run/secrets/tokens/istio-token", Some(token)),
+            ("var/run/secrets/istio/root-cert.pem", Some(root)),
+            ("etc/istio/pod/labels", Some(labels)),
+            ("etc/istio/pod/annotations", Some(String::new())),
+            ("etc/istio/proxy", None),
+            ("var/lib/istio/data", None),
+        ];
+        let mut env = variables(name, ip, &envoy);
+        env.push(("SECRET_TTL".to_owned(), lifetime.to_owned()));
+        Self {
+            capture,
+            args: words(&format!("proxy {role} --domain shop.svc.cluster.local --proxyLogLevel=warning")),
+            env,
+            user: (PROXY, PROXY),
+            // Who reads what the rules log needs a right that proxies have not.
+            rights: &["--inh-caps=+net_admin", "--ambient-caps=+net_admin"],
+            files: files.map(|(path, text)| (path.to_owned(), text)).to_vec(),
+        }
+    }
 }
 
 /// What of a certificate is looked at.
@@ -87,27 +148,21 @@ fn log(folder: &Path, name: &str) -> Result<Stdio> {
 impl Pod {
     /// Starts one.
     pub(crate) fn start(config: PodConfig<'_>) -> Result<Self> {
-        let PodConfig { space, name, kind, ip, folder, programs, token, root } = config;
-        prepare(&folder, name, &token, &root)?;
+        let PodConfig { space, name, ip, folder, programs, launch } = config;
+        prepare(&folder, &launch)?;
         let program = folder.join("pilot-agent");
         std::os::unix::fs::symlink(programs.join("navarch-agent"), &program)?;
-        let (role, lifetime) = match kind {
-            PodKind::Sidecar { capture: flags, lifetime } => {
-                capture(&space, &folder, &program, flags)?;
-                ("sidecar", lifetime)
-            }
-            PodKind::Gateway => ("router", "10m"),
-        };
+        if let Some((args, env)) = &launch.capture {
+            capture(&space, &folder, &program, args, env)?;
+        }
         let mut agent = within(&space, &folder);
-        agent.args(["setpriv", &format!("--reuid={PROXY}"), &format!("--regid={PROXY}"), "--clear-groups"]);
-        // Who reads what the rules log needs a right that proxies have not.
-        agent.args(["--inh-caps=+net_admin", "--ambient-caps=+net_admin", "--"]);
-        agent.arg(&program).args(["proxy", role, "--domain", "shop.svc.cluster.local", "--proxyLogLevel=warning"]);
-        agent.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default());
-        agent.envs(variables(name, ip, &programs.join("envoy"))).env("SECRET_TTL", lifetime);
+        let (user, group) = launch.user;
+        agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={group}"), "--clear-groups"]);
+        agent.args(launch.rights).arg("--").arg(&program).args(&launch.args);
+        agent.env_clear().env("PATH", std::env::var("PATH").unwrap_or_default()).envs(launch.env);
         agent.stdout(log(&folder, "agent.log")?).stderr(log(&folder, "agent.log")?);
         let agent = agent.spawn().context("cannot start the agent")?;
-        let app = if role == "sidecar" {
+        let app = if launch.capture.is_some() {
             let mut app = within(&space, &folder);
             app.arg(programs.join("pod")).args([name, &PORT.to_string()]).arg(folder.join("app"));
             app.stdout(log(&folder, "app.log")?).stderr(log(&folder, "app.log")?);
@@ -219,29 +274,26 @@ impl Pod {
 }
 
 /// The files of a pod: token, root, labels.
-fn prepare(folder: &Path, name: &str, token: &str, root: &str) -> Result<()> {
-    let put = |path: &str, text: &str| -> Result<()> {
+fn prepare(folder: &Path, launch: &Launch) -> Result<()> {
+    for (path, text) in &launch.files {
         let path = folder.join(path);
-        std::fs::create_dir_all(path.parent().context("a folder")?)?;
-        Ok(std::fs::write(path, text)?)
-    };
-    put("var/run/secrets/tokens/istio-token", token)?;
-    put("var/run/secrets/istio/root-cert.pem", root)?;
-    put("etc/istio/pod/labels", &format!("app=\"{name}\"\nsecurity.istio.io/tlsMode=\"istio\"\n"))?;
-    put("etc/istio/pod/annotations", "")?;
-    std::fs::create_dir_all(folder.join("etc/istio/proxy"))?;
-    std::fs::create_dir_all(folder.join("var/lib/istio/data"))?;
-    let owner = format!("{PROXY}:{PROXY}");
-    let status = Command::new("chown").args(["-R", &owner]).arg(folder).status()?;
+        if let Some(text) = text {
+            std::fs::create_dir_all(path.parent().context("a folder")?)?;
+            std::fs::write(path, text)?;
+        } else {
+            std::fs::create_dir_all(path)?;
+        }
+    }
+    let (user, group) = launch.user;
+    let status = Command::new("chown").args(["-R", &format!("{user}:{group}")]).arg(folder).status()?;
     ensure!(status.success(), "{} cannot be given away", folder.display());
     Ok(())
 }
 
 /// Captures the traffic of a pod, as its init container does.
-fn capture(space: &str, folder: &Path, program: &Path, flags: &[&str]) -> Result<()> {
+fn capture(space: &str, folder: &Path, program: &Path, args: &[String], env: &[(String, String)]) -> Result<()> {
     let mut capture = within(space, folder);
-    capture.arg(program).args(["istio-iptables", "-p", "15001", "-z", "15006", "-u", "1337", "-m", "REDIRECT"]);
-    capture.args(["-i", "*", "-x", "", "-b", "*", "-d", "15090,15021,15020", "--redirect-dns"]).args(flags);
+    capture.arg(program).args(args).envs(env.iter().map(|(name, value)| (name, value)));
     let output = capture.output().context("cannot run istio-iptables")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "istio-iptables: {said}{}", String::from_utf8_lossy(&output.stdout));

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::net::Net;
-use crate::pod::{PORT, Pod, PodConfig, PodKind};
+use crate::pod::{Launch, PORT, Pod, PodConfig, PodKind, Told};
 
 /// The last parts of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
@@ -102,6 +102,21 @@ impl World {
 
     /// Starts a pod of the mesh.
     pub(crate) async fn pod(&mut self, name: &str, kind: PodKind) -> Result<Pod> {
+        self.start_pod(name, |told| Ok(Launch::by_hand(name, kind, told))).await
+    }
+
+    /// Starts a pod of the mesh as its injected spec says.
+    pub(crate) async fn injected(&mut self, name: &str, pod: &Value) -> Result<Pod> {
+        self.start_pod(name, |told| crate::injected::launch(pod, told)).await
+    }
+
+    /// Where pods find Envoy.
+    pub(crate) fn envoy(&self) -> PathBuf {
+        self.folder.path().join("envoy")
+    }
+
+    /// Starts a pod.
+    async fn start_pod(&mut self, name: &str, launch: impl FnOnce(Told) -> Result<Launch>) -> Result<Pod> {
         let last = PODS.iter().find(|(pod, _)| *pod == name).context("a pod of the mesh")?.1;
         let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
         let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
@@ -109,16 +124,10 @@ impl World {
         let folder: PathBuf = self.folder.path().join(name);
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
-        Pod::start(PodConfig {
-            space,
-            name,
-            kind,
-            ip: self.net.address(last),
-            folder,
-            programs: self.folder.path(),
-            token: self.token(name).await?,
-            root: self.root.clone(),
-        })
+        let ip = self.net.address(last);
+        let told = Told { ip, envoy: self.envoy(), token: self.token(name).await?, root: self.root.clone() };
+        let launch = launch(told)?;
+        Pod::start(PodConfig { space, name, ip, folder, programs: self.folder.path(), launch })
     }
 
     /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the CA, bound to the pod.
