@@ -12,6 +12,7 @@
 
 use std::time::SystemTime;
 
+pub mod api_server;
 pub mod authenticate;
 pub mod ca;
 pub mod pem;

@@ -2,15 +2,14 @@
 //!
 //! Agrees with `pilot/pkg/credentials/kube`: answers count for five minutes when good, for one when not.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use kube::Api;
 use kube::api::PostParams;
 
+use super::api_server::ApiServer;
 use crate::api::object::NamespacedName;
 
 /// How long a "yes" counts.
@@ -29,24 +28,6 @@ pub trait AccessReviewer: Send + Sync + 'static {
     fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a>;
 }
 
-/// The API server.
-#[derive(Clone)]
-pub struct ApiServer(Api<SubjectAccessReview>);
-
-impl ApiServer {
-    /// The API server of a client.
-    #[must_use]
-    pub fn new(client: kube::Client) -> Self {
-        Self(Api::all(client))
-    }
-}
-
-impl fmt::Debug for ApiServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApiServer")
-    }
-}
-
 impl AccessReviewer for ApiServer {
     fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a> {
         Box::pin(async move {
@@ -63,8 +44,8 @@ impl AccessReviewer for ApiServer {
                 },
                 ..SubjectAccessReview::default()
             };
-            let params = PostParams::default();
-            let asked = tokio::time::timeout(PATIENCE, self.0.create(&params, &review)).await;
+            let (params, reviews) = (PostParams::default(), self.reviews::<SubjectAccessReview>());
+            let asked = tokio::time::timeout(PATIENCE, reviews.create(&params, &review)).await;
             let answer = asked.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
             Ok(answer.status.is_some_and(|status| status.allowed))
         })

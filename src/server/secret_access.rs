@@ -14,7 +14,8 @@ use super::Tasks;
 use crate::api::object::NamespacedName;
 use crate::push::worker::{Ended, PushHandle};
 use crate::push::world::Change;
-use crate::security::secret_access::{AccessReviewer, ApiServer, KEPT_NO, KEPT_YES};
+use crate::security::api_server::ApiServer;
+use crate::security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
 use crate::xds::AccessQuestion;
 
 /// How often it is looked for what must be asked anew.

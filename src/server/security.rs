@@ -15,8 +15,9 @@ use super::{Tasks, registration};
 use crate::api::names::{Namespace, TrustDomain};
 use crate::api::object::NamespacedName;
 use crate::push::worker::PushHandle;
+use crate::security::api_server::ApiServer;
 use crate::security::authenticate::{
-    Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TokenReviews, TrustedNetworks, token_review,
+    Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TokenReviews, TrustedNetworks,
 };
 use crate::security::ca::keeper::{self, KeeperConfig, Orders, RootKeeper};
 use crate::security::ca::root_store::{self, RootStore};
@@ -236,7 +237,7 @@ pub(super) fn gatekeeper(
     let surroundings: Arc<dyn Surroundings> = Arc::new(Snapshot(push.clone()));
     let jwt = config.jwt_rule.clone().map(JwtAuthenticator::new).transpose().map_err(anyhow::Error::msg)?;
     let reviews = client.map(|client| {
-        let server = token_review::ApiServer::new(client.clone());
+        let server = ApiServer::new(client.clone());
         TokenReviews::new(Arc::new(server), config.audiences.clone())
     });
     Ok(Arc::new(Gatekeeper::new(surroundings, jwt, reviews, config.trusted_gateways.clone())))

@@ -8,14 +8,13 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::api::object::NamespacedName;
-use navarch::security::authenticate::{
-    Credentials, Gatekeeper, Glance, Surroundings, TokenReviews, TrustedNetworks, token_review,
-};
+use navarch::security::api_server::ApiServer;
+use navarch::security::authenticate::{Credentials, Gatekeeper, Glance, Surroundings, TokenReviews, TrustedNetworks};
 use navarch::security::ca::keeper::{self, KeeperConfig, Order};
 use navarch::security::ca::root_store::{self, RootStore};
 use navarch::security::ca::rotation::{Missing, RotationRules};
 use navarch::security::ca::{Bundle, KeyType, PluggedIn};
-use navarch::security::secret_access::{self, AccessReviewer};
+use navarch::security::secret_access::AccessReviewer;
 use navarch::store::Objects;
 use navarch_testkit::cluster::Cluster;
 use serde_json::{Value, json};
@@ -68,7 +67,7 @@ async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps
     create(&cluster, accounts, json!({"metadata": {"name": "web"}})).await?;
     let client = cluster.client().await?;
 
-    let reviews = TokenReviews::new(Arc::new(token_review::ApiServer::new(client.clone())), vec!["istio-ca".into()]);
+    let reviews = TokenReviews::new(Arc::new(ApiServer::new(client.clone())), vec!["istio-ca".into()]);
     let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
     let good = token(&cluster, "istio-ca").await?;
     for _ in 0..2 {
@@ -80,7 +79,7 @@ async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps
     let forged = admit(&gatekeeper, &format!("{good}x")).await;
     ensure!(forged.is_err(), "{forged:?}");
 
-    let access = secret_access::ApiServer::new(client.clone());
+    let access = ApiServer::new(client.clone());
     let account = NamespacedName::new("shop", "web");
     let may = access.may_list_secrets(&account).await;
     ensure!(may == Ok(false), "nobody has granted it: {may:?}");

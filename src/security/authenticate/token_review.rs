@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
-use kube::Api;
 use kube::api::PostParams;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -21,6 +20,7 @@ use tokio::time::Instant;
 
 use super::Glance;
 use crate::api::identity::{Caller, Identity, PodOfCaller};
+use crate::security::api_server::ApiServer;
 
 /// How long a good token is not asked about again.
 const KEPT_GOOD: Duration = Duration::from_secs(60);
@@ -67,10 +67,6 @@ pub trait Reviewer: Send + Sync + 'static {
     /// Reviews a token that must be for one of these audiences.
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a>;
 }
-
-/// The API server.
-#[derive(Clone)]
-pub struct ApiServer(Api<TokenReview>);
 
 /// Reviews tokens, and remembers what was said.
 pub struct TokenReviews {
@@ -159,20 +155,6 @@ impl fmt::Debug for TokenReviews {
     }
 }
 
-impl ApiServer {
-    /// The API server of a client.
-    #[must_use]
-    pub fn new(client: kube::Client) -> Self {
-        Self(Api::all(client))
-    }
-}
-
-impl fmt::Debug for ApiServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ApiServer")
-    }
-}
-
 impl Reviewer for ApiServer {
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
         Box::pin(async move {
@@ -181,7 +163,11 @@ impl Reviewer for ApiServer {
                 audiences: (!audiences.is_empty()).then(|| audiences.to_vec()),
             };
             let review = TokenReview { spec, ..TokenReview::default() };
-            let answer = self.0.create(&PostParams::default(), &review).await.map_err(|error| error.to_string())?;
+            let answer = self
+                .reviews::<TokenReview>()
+                .create(&PostParams::default(), &review)
+                .await
+                .map_err(|error| error.to_string())?;
             Ok(read(answer, audiences))
         })
     }
