@@ -22,6 +22,7 @@ mod signals;
 mod sources;
 mod trust;
 mod webhooks;
+mod workloads;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -48,16 +49,17 @@ use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
 use crate::security::ca::{self, keeper::Orders};
 use crate::source::KeyConfig;
-use crate::status::Cluster;
+use crate::status::{Cluster, Registrar, RegistrationMetrics};
 use crate::webhook::{self, Webhooks};
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
-use crate::xds::{Ads, Limits};
+use crate::xds::{Ads, Limits, Workloads};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
 use refusals::Refusals;
 use secure::{Door, DoorPolicy};
 use sources::{Plan, Starter};
+use workloads::Desk;
 
 /// How long the first reading of the configuration is waited for before certificates are signed.
 const FIRST_READING: Duration = Duration::from_secs(10);
@@ -165,6 +167,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
+    let ads = ads.with_workloads(desk(client.as_ref(), &config, &push, &mut metrics, &stop, &mut tasks));
     let ads = match &client {
         Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),
         None => ads,
@@ -229,6 +232,29 @@ fn write_back(
         tasks,
     };
     controllers.start(published, push, connections);
+}
+
+/// Starts what registers workloads that are no pods.
+fn desk(
+    client: Option<&kube::Client>,
+    config: &Config,
+    push: &worker::PushHandle,
+    metrics: &mut Registry,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> Arc<dyn Workloads> {
+    let Some(client) = client.filter(|_| config.settings.discover_configuration) else {
+        return Arc::new(Desk::Files { push: push.clone() });
+    };
+    let metrics = RegistrationMetrics::register(metrics);
+    let (cluster, writing) = (Cluster(client.clone()), &config.writing);
+    let registrar = Registrar::new(cluster, &writing.identity, writing.registration.clone(), metrics, stop.clone());
+    let work = registrar.clone().run();
+    spawn("workloads", tasks, async move {
+        work.await;
+        Ok(())
+    });
+    Arc::new(Desk::Kubernetes { registrar, sidecars_take_hbone: config.settings.sidecar_listening_hbone })
 }
 
 /// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.

@@ -7,10 +7,14 @@
 //!    │  │             Distribution       (the condition Reconciled of Istio's objects)
 //!    │  │             IngressStatus      (status.loadBalancer of Ingresses)
 //!  Lease └── DefaultRevision
+//!
+//! Reporter  (a ConfigMap by which the leader's Distribution knows of this replica's proxies)
+//! Registrar (a WorkloadEntry for each connected workload that is no pod; whoever has the connection writes)
 //! ```
 //!
 //! Each controller is a loop over its own watches that ends with its token; the server spawns and awaits it. What is
-//! decided is decided by plain functions of what was seen. Knows nothing of proxies.
+//! decided is decided by plain functions of what was seen. What it must know of
+//! proxies the server tells it.
 
 mod address_pool;
 mod allocation;
@@ -27,6 +31,10 @@ mod lease;
 mod lock;
 mod namespaces;
 mod reconciled;
+mod registration;
+mod report;
+mod reporter;
+mod reports;
 mod root_certificates;
 
 pub use address_pool::Range;
@@ -42,4 +50,8 @@ pub use lease::{Candidate, Location, Scope};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use reconciled::Progress;
+pub use registration::{
+    Claim, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload, WorkloadHealth,
+};
+pub use reporter::Reporter;
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};

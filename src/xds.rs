@@ -32,10 +32,12 @@ mod session;
 mod stream;
 mod subscription;
 mod watch;
+mod workloads;
 
 pub use request::{Protocol, Rejection, would_be_taken};
 pub use secret_access::AccessQuestion;
 pub use server::{Ads, Limits};
+pub use workloads::{Admittance, Presence, Workloads};
 
 #[cfg(test)]
 mod tests;

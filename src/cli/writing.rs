@@ -5,19 +5,23 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::server::WritingConfig;
-use crate::status::Range;
+use crate::status::{Range, RegistrationConfig};
 
-/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default.
+/// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default. `revision` is that of the
+/// flag.
 ///
 /// # Errors
 /// At the first variable whose value cannot be read.
-pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<WritingConfig> {
+pub(super) fn config(
+    variable: impl Fn(&str) -> Option<String>,
+    revision: Option<String>,
+) -> anyhow::Result<WritingConfig> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let mut config = WritingConfig::default();
     if let Some(name) = text("POD_NAME") {
         config.identity = name;
     }
-    config.revision = text("REVISION").unwrap_or_default();
+    config.revision = revision.or_else(|| text("REVISION")).unwrap_or_default();
     config.elects = text("ENABLE_LEADER_ELECTION").is_none_or(|value| value != "false");
     if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
         config.roots = name;
@@ -43,6 +47,13 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     if text("PILOT_ENABLE_ANALYSIS").is_some_and(|value| value == "true") {
         config.analysis = Some(interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?);
     }
+    let is_on = |name: &str| text(name).is_none_or(|value| value != "false");
+    config.registration = RegistrationConfig {
+        auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION"),
+        tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS"),
+        validates_identity: is_on("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY"),
+        grace: interval("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Duration::from_secs(10))?,
+    };
     Ok(config)
 }
 
@@ -55,7 +66,7 @@ mod tests {
     /// Reads some variables.
     fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
         let variables: BTreeMap<_, _> = variables.iter().copied().collect();
-        config(|name| variables.get(name).map(|value| (*value).to_owned()))
+        config(|name| variables.get(name).map(|value| (*value).to_owned()), None)
     }
 
     #[test]

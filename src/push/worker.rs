@@ -253,6 +253,12 @@ impl PushHandle {
         self.standing.clone()
     }
 
+    /// The snapshots in force from now on; one that is quickly followed by others may be passed over.
+    #[must_use]
+    pub fn contexts(&self) -> watch::Receiver<Arc<PushContext>> {
+        self.standing.context.clone()
+    }
+
     /// Waits until the first reading is in and pushed.
     ///
     /// # Errors

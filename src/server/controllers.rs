@@ -5,21 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, ingress, progress, spawn};
+use crate::push::context::PushContext;
 use crate::push::worker::PushHandle;
 use crate::status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, IngressAddresses,
-    IngressStatus, Location, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range, RootCertificates,
-    TrustBundleObject,
+    IngressStatus, Location, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range, RegistrationConfig,
+    Reporter, RootCertificates, TrustBundleObject,
 };
 use crate::xds::connections::Connections;
 
-/// How often selectors of namespaces and addresses of Ingresses are looked at: they change about never, and nothing waits
-/// for them.
-const LOOK: Duration = Duration::from_secs(2);
+/// After selectors of namespaces and addresses of Ingresses were looked at, they are not for so long: much else changes, and
+/// they hardly ever do.
+const REST: Duration = Duration::from_millis(200);
 
 /// What flags and environment say of writing back.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct WritingConfig {
     pub distribution: Option<Duration>,
     /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
     pub analysis: Option<Duration>,
+    /// Workloads that are no pods.
+    pub registration: RegistrationConfig,
 }
 
 impl Default for WritingConfig {
@@ -56,6 +58,7 @@ impl Default for WritingConfig {
             ranges: [Range::IPV4, Range::IPV6],
             distribution: None,
             analysis: None,
+            registration: RegistrationConfig::default(),
         }
     }
 }
@@ -89,7 +92,8 @@ impl Controllers<'_> {
     /// Starts them. `published` is the certificate authority's, if there is one.
     pub(super) fn start(mut self, published: Option<Published>, push: &PushHandle, connections: Arc<Connections>) {
         let (told, default_revision) = watch::channel(String::new());
-        let follow = DefaultRevision { cluster: self.cluster.clone() }.run(told, self.stop.clone());
+        let follow = DefaultRevision { cluster: self.cluster.clone(), namespace: self.namespace.to_owned() }
+            .run(told, self.stop.clone());
         spawn("default revision", self.tasks, async move {
             follow.await;
             Ok(())
@@ -130,7 +134,16 @@ impl Controllers<'_> {
         self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
         if let Some(interval) = self.config.distribution {
             let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
-            let controller = Distribution { cluster: self.cluster.clone(), progresses };
+            let (namespace, identity) = (self.namespace.to_owned(), self.config.identity.clone());
+            let cluster = self.cluster.clone();
+            let (theirs, own) = (progresses.clone(), identity.clone());
+            let reporter = Reporter { cluster, namespace: namespace.clone(), identity: own, progresses: theirs };
+            let report = reporter.run(self.stop.clone());
+            spawn("report", self.tasks, async move {
+                report.await;
+                Ok(())
+            });
+            let controller = Distribution { cluster: self.cluster.clone(), namespace, identity, progresses };
             let work = move |stop| controller.clone().run(stop);
             self.lead("conditions of objects", Lock::Status, &default_revision, work);
         }
@@ -170,36 +183,42 @@ impl Controllers<'_> {
 
     /// Follows which namespaces the mesh config selects.
     fn scope(&mut self, push: &PushHandle) -> watch::Receiver<NamespaceScope> {
-        let (push, only) = (push.clone(), self.config.only.clone());
-        self.look("selected namespaces", move || NamespaceScope {
-            selectors: push.context().mesh.config.discovery_selectors.clone(),
+        let only = self.config.only.clone();
+        self.look("selected namespaces", push, move |context| NamespaceScope {
+            selectors: context.mesh.config.discovery_selectors.clone(),
             only: only.clone(),
         })
     }
 
     /// Follows where Ingresses are reached.
     fn ingresses(&mut self, push: &PushHandle) -> watch::Receiver<IngressAddresses> {
-        let push = push.clone();
-        self.look("addresses of Ingresses", move || ingress::addresses(&push.context()))
+        self.look("addresses of Ingresses", push, ingress::addresses)
     }
 
-    /// Follows something that is looked at now and then.
-    fn look<T>(&mut self, name: &'static str, now: impl Fn() -> T + Send + 'static) -> watch::Receiver<T>
+    /// Follows something in the snapshots in force.
+    fn look<T>(
+        &mut self,
+        name: &'static str,
+        push: &PushHandle,
+        read: impl Fn(&PushContext) -> T + Send + 'static,
+    ) -> watch::Receiver<T>
     where
         T: PartialEq + Send + Sync + 'static,
     {
         let stop = self.stop.clone();
-        let (sender, seen) = watch::channel(now());
+        let mut contexts = push.contexts();
+        let first = read(&contexts.borrow_and_update());
+        let (sender, seen) = watch::channel(first);
         spawn(name, self.tasks, async move {
-            let mut ticks = tokio::time::interval(LOOK);
-            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            while super::until(&stop, ticks.tick()).await.is_some() {
+            while let Some(changed) = super::until(&stop, contexts.changed()).await {
+                changed?;
+                let now = read(&contexts.borrow_and_update());
                 sender.send_if_modified(|seen| {
-                    let now = now();
                     let is_new = *seen != now;
                     *seen = now;
                     is_new
                 });
+                let _told_to_stop = super::until(&stop, tokio::time::sleep(REST)).await;
             }
             Ok(())
         });

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
-use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
@@ -17,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::address_pool::Range;
 use super::allocation::{Allocation, Entry};
 use super::cluster::Cluster;
-use super::namespaces::{NamespaceScope, Namespaces};
+use super::namespaces::{self, NamespaceScope, Namespaces};
 use crate::api::istio::{ServiceEntry, ServiceEntryAddress, ServiceEntryStatus};
 use crate::api::object::NamespacedName;
 use crate::api::typed::Typed;
@@ -86,8 +85,7 @@ impl World {
 impl AddressAllocation {
     /// Runs until told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
-        let all = Api::<PartialObjectMeta<Namespace>>::all(self.cluster.0.clone());
-        let mut namespaces = std::pin::pin!(watcher(all, watcher::Config::default()).default_backoff());
+        let mut namespaces = namespaces::watch(&self.cluster);
         let entries = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource());
         let mut entries = std::pin::pin!(watcher(entries, watcher::Config::default()).default_backoff());
         let mut world = World {
@@ -101,11 +99,10 @@ impl AddressAllocation {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = namespaces.next() => match event {
-                    Some(Ok(event)) => {
+                    Some(event) => {
                         let due = world.namespaces.take(event);
                         world.due_in(|name| due.iter().any(|due| due == name));
                     }
-                    Some(Err(error)) => tracing::warn!(%error, "cannot watch namespaces"),
                     None => return,
                 },
                 event = entries.next() => match event {

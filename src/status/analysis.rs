@@ -95,7 +95,7 @@ impl Analysis {
             Event::Init | Event::InitDone => return,
         };
         let revision = object.labels().get("istio.io/rev");
-        if revision.is_some_and(|revision| *revision != self.revision) {
+        if !self.revision.is_empty() && revision.is_some_and(|revision| *revision != self.revision) {
             return;
         }
         let key = key(&resource, &object);

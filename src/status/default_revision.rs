@@ -15,6 +15,8 @@ use super::cluster::Cluster;
 
 /// The webhook that injects where no revision is named: its revision is the default one.
 const TAG: &str = "istio-revision-tag-default";
+/// The namespace whose webhooks have plain names; those of others have the namespace behind theirs.
+const HOME: &str = "istio-system";
 /// The label that names a revision.
 const REVISION: &str = "istio.io/rev";
 
@@ -23,13 +25,19 @@ const REVISION: &str = "istio.io/rev";
 pub struct DefaultRevision {
     /// The cluster.
     pub cluster: Cluster,
+    /// Where the control plane lives.
+    pub namespace: String,
 }
 
 impl DefaultRevision {
     /// Tells `told` the default revision, empty while there is none, until told to stop.
     pub async fn run(self, told: watch::Sender<String>, stop: CancellationToken) {
         let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.cluster.0);
-        let config = watcher::Config::default().fields(&format!("metadata.name={TAG}"));
+        let name = match self.namespace.as_str() {
+            "" | HOME => TAG.to_owned(),
+            namespace => format!("{TAG}-{namespace}"),
+        };
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut events = std::pin::pin!(watcher(webhooks, config).default_backoff());
         let mut found = String::new();
         loop {

@@ -5,15 +5,21 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::reconciled::{self, Progress};
+use super::report;
+use super::reports::{Reports, STALE};
 use crate::api::crds;
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 
@@ -28,7 +34,11 @@ pub type Progresses = Arc<BTreeMap<ObjectRef, Progress>>;
 pub struct Distribution {
     /// The cluster.
     pub cluster: Cluster,
-    /// How far the objects have come.
+    /// Where the reports of the other replicas are.
+    pub namespace: String,
+    /// This replica.
+    pub identity: String,
+    /// How far the objects have come among the proxies of this replica.
     pub progresses: watch::Receiver<Progresses>,
 }
 
@@ -41,14 +51,34 @@ impl Distribution {
                 (kind.kind, ApiResource::from_gvk_with_plural(&name, kind.plural))
             })
             .collect();
+        let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
+        let config = watcher::Config::default().labels(&format!("{}=true", report::LABEL));
+        let mut events = std::pin::pin!(watcher(maps.clone(), config).default_backoff());
+        let mut reports = Reports::default();
+        let mut rounds = tokio::time::interval(STALE / 4);
         let mut written: BTreeMap<ObjectRef, Progress> = BTreeMap::new();
         self.progresses.mark_changed();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.progresses.changed() => if changed.is_err() { return },
+                event = events.next() => match event {
+                    Some(Ok(event)) => reports.take(event, &self.identity, Instant::now()),
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "cannot see what other replicas report");
+                        continue;
+                    }
+                    None => return,
+                },
+                _ = rounds.tick() => {
+                    for name in reports.stale(Instant::now()) {
+                        tracing::info!(name, "deleting the report of a replica that is gone");
+                        // What cannot be deleted is tried again in the next round, and counts no more.
+                        drop(maps.delete(&name, &DeleteParams::default()).await);
+                    }
+                }
             }
-            let now = self.progresses.borrow_and_update().clone();
+            let now = report::sum(&self.progresses.borrow_and_update().clone(), reports.fresh(Instant::now()));
             written.retain(|object, _| now.contains_key(object));
             let is_due = |(object, progress): &(&ObjectRef, &Progress)| written.get(*object) != Some(*progress);
             let due: Vec<(ObjectRef, Progress)> =

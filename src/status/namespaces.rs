@@ -2,10 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
 use kube::core::PartialObjectMeta;
-use kube::runtime::watcher::Event;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
 
+use super::cluster::Cluster;
 use crate::api::mesh::LabelSelector;
 use crate::api::text_map::TextMap;
 
@@ -16,6 +21,14 @@ pub struct NamespaceScope {
     pub selectors: Vec<LabelSelector>,
     /// The only namespace, if there is just one (`PILOT_WATCH_NAMESPACE`… of the source).
     pub only: Option<String>,
+}
+
+/// Events about namespaces, for [`Namespaces`] to take in. What goes wrong is told, and tried again.
+pub(super) fn watch(cluster: &Cluster) -> BoxStream<'static, Event<PartialObjectMeta<Namespace>>> {
+    let all = Api::<PartialObjectMeta<Namespace>>::all(cluster.0.clone());
+    let events = watcher(all, watcher::Config::default()).default_backoff();
+    let events = events.inspect_err(|error| tracing::warn!(%error, "cannot watch namespaces"));
+    events.filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 
 /// The namespaces of the cluster, as a watch tells them.

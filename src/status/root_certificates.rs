@@ -6,10 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use sha2::{Digest, Sha256};
@@ -17,7 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
-use super::namespaces::{NamespaceScope, Namespaces};
+use super::namespaces::{self, NamespaceScope, Namespaces};
 
 /// The key of the roots in their ConfigMap.
 pub const ROOTS_KEY: &str = "root-cert.pem";
@@ -120,8 +119,7 @@ impl World {
 impl RootCertificates {
     /// Runs until told to stop.
     pub async fn run(mut self, stop: CancellationToken) {
-        let all = Api::<PartialObjectMeta<Namespace>>::all(self.cluster.0.clone());
-        let mut namespaces = std::pin::pin!(watcher(all, watcher::Config::default()).default_backoff());
+        let mut namespaces = namespaces::watch(&self.cluster);
         let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
         let all = Api::<ConfigMap>::all(self.cluster.0.clone());
         let mut maps = std::pin::pin!(watcher(all, mine).default_backoff());
@@ -131,11 +129,10 @@ impl RootCertificates {
             tokio::select! {
                 () = stop.cancelled() => return,
                 event = namespaces.next() => match event {
-                    Some(Ok(event)) => {
+                    Some(event) => {
                         let due = world.namespaces.take(event);
                         world.due.extend(due);
                     }
-                    Some(Err(error)) => tracing::warn!(%error, "cannot watch namespaces"),
                     None => return,
                 },
                 event = maps.next() => match event {

@@ -49,8 +49,8 @@ pub(super) enum Request {
         /// The type URL.
         url: String,
     },
-    /// A health report: nothing to answer.
-    Health,
+    /// A health report, with what is wrong if anything is: nothing to answer.
+    Health(Option<Rejection>),
 }
 
 /// A state-of-the-world request.
@@ -205,7 +205,7 @@ impl Wire for DiscoveryRequest {
         // Envoy takes virtual hosts on delta streams alone.
         let kind = ResourceType::from_type_url(&self.type_url).filter(|kind| *kind != ResourceType::VirtualHost);
         let Some(kind) = kind else {
-            return unserved(self.type_url);
+            return unserved(self.type_url, self.error_detail);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
         Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(self.resource_names)? }))
@@ -225,7 +225,7 @@ impl Wire for DeltaDiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
-            return unserved(self.type_url);
+            return unserved(self.type_url, self.error_detail);
         };
         if self.initial_resource_versions.len() > MAX_NAMES {
             return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")));
@@ -244,9 +244,9 @@ impl Wire for DeltaDiscoveryRequest {
 }
 
 /// A request of a type that is not among those served.
-fn unserved(url: String) -> Result<Request, Status> {
+fn unserved(url: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
     match url.as_str() {
-        HEALTH_URL => Ok(Request::Health),
+        HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
         _ if url.len() > MAX_URL_BYTES => {
             Err(Status::invalid_argument(format!("a type URL of more than {MAX_URL_BYTES} bytes")))
         }

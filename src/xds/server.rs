@@ -29,6 +29,7 @@ use super::request::Wire;
 use super::requests::Requests;
 use super::secret_access::AccessQuestion;
 use super::stream::{self, Origin};
+use super::workloads::Workloads;
 use crate::api::identity::Caller;
 use crate::push::worker::PushHandle;
 
@@ -79,6 +80,8 @@ pub(super) struct Core {
     pub(super) begun: Instant,
     /// Who knows which service accounts may read secrets; `None` where all may.
     pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
+    /// Who is told of workloads that are no pods; `None` where nobody is.
+    pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// What one client may do.
     limits: Limits,
     /// Who may begin when.
@@ -144,6 +147,7 @@ impl Ads {
             started_text,
             begun: Instant::now(),
             access: None,
+            workloads: None,
             admission: Admission::new(limits.streams_per_second),
             limits,
             numbers: AtomicU64::new(0),
@@ -158,6 +162,16 @@ impl Ads {
     pub fn with_secret_access(mut self, questions: mpsc::Sender<AccessQuestion>) -> Self {
         if let Some(core) = Arc::get_mut(&mut self.core) {
             core.access = Some(questions);
+        }
+        self
+    }
+
+    /// The same service, which tells of proxies that may stand for workloads that are no pods. Of no effect once the service
+    /// was cloned.
+    #[must_use]
+    pub fn with_workloads(mut self, workloads: Arc<dyn Workloads>) -> Self {
+        if let Some(core) = Arc::get_mut(&mut self.core) {
+            core.workloads = Some(workloads);
         }
         self
     }

@@ -144,7 +144,8 @@ impl Session {
                     self.to_answer.push_back(url);
                 }
             }
-            Event::Request(Request::Health) => {}
+            // It is for others, and the stream has told them.
+            Event::Request(Request::Health(_)) => {}
             Event::Mail(kind, mail) => self.on_mail(kind, mail),
         }
         if self.watches.values().any(|watch| watch.interest.names.len() > MAX_WATCHED) {

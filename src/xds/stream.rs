@@ -15,11 +15,12 @@ use super::connections::{Connection, after};
 use super::mailbox::Mailbox;
 use super::metrics::RejectLabel;
 use super::node;
-use super::request::{Protocol, Wire, sender};
+use super::request::{Protocol, Request, Wire, sender};
 use super::requests::Requests;
 use super::secret_access;
 use super::server::Core;
 use super::session::{Effect, Event, Marks, Session};
+use super::workloads::Presence;
 use crate::api::identity::Caller;
 use crate::push::engine::{Interest, ProxyId};
 use crate::push::proxy::Proxy;
@@ -52,6 +53,8 @@ struct Stream {
     rejections: BTreeSet<(ResourceType, RejectLabel)>,
     /// Held while it matters what the proxy's service account may read.
     access: Option<Arc<()>>,
+    /// Who is told how the proxy's workload is, if anybody.
+    presence: Option<Box<dyn Presence>>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
 }
@@ -90,6 +93,7 @@ async fn serve<M: Wire>(
     let mailbox = Arc::new(Mailbox::default());
     let proxy_id = core.push.connect(proxy.clone(), mailbox.clone()).await.map_err(push_ended)?;
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);
+    stream.present_itself().await?;
     stream.on_request(first).await?;
     stream.talk(requests, outbox).await
 }
@@ -135,7 +139,20 @@ impl Stream {
         core.connections.add(connection.clone());
         info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
         let (core, rejections) = (core.clone(), BTreeSet::new());
-        Self { core, connection, mailbox, begun, version, rejections, access: None, changed: None }
+        Self { core, connection, mailbox, begun, version, rejections, access: None, presence: None, changed: None }
+    }
+
+    /// Tells of the proxy who wants to know.
+    async fn present_itself(&mut self) -> Result<(), Status> {
+        let Some(workloads) = &self.core.workloads else { return Ok(()) };
+        let connection = &self.connection;
+        let admittance = workloads.connect(&connection.proxy, connection.since);
+        self.presence = tokio::select! {
+            biased;
+            () = connection.kick.cancelled() => return Err(going_away()),
+            presence = admittance => presence?,
+        };
+        Ok(())
     }
 
     /// Moves requests, mail and responses until either side ends.
@@ -185,6 +202,11 @@ impl Stream {
     async fn on_request<M: Wire>(&mut self, request: M) -> Result<(), Status> {
         let request = request.parse()?;
         debug!(?request, "request");
+        if let Request::Health(wrong) = &request
+            && let Some(presence) = &self.presence
+        {
+            presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
+        }
         self.carry_out(Event::Request(request)).await
     }
 

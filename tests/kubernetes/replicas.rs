@@ -26,14 +26,14 @@ const TYPES: [&str; 2] =
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A stream as the gateway would open it.
-struct Stream {
+pub(super) struct Stream {
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     responses: Streaming<DeltaDiscoveryResponse>,
 }
 
 impl Stream {
     /// Opens one.
-    async fn open(server: SocketAddr) -> Result<Self> {
+    pub(super) async fn open(server: SocketAddr) -> Result<Self> {
         let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
         let (requests, outgoing) = mpsc::channel(8);
         let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
@@ -61,22 +61,37 @@ impl Stream {
                 let ask = DeltaDiscoveryRequest { type_url: (*type_url).to_owned(), ..Default::default() };
                 self.requests.send(ask).await?;
             }
-            loop {
-                let response = timeout(PATIENCE, self.responses.message()).await??.context("the stream ended")?;
-                let (response_nonce, type_url_got) = (response.nonce.clone(), response.type_url.clone());
-                let taken = DeltaDiscoveryRequest { type_url: type_url_got, response_nonce, ..Default::default() };
-                self.requests.send(taken).await?;
-                let is_it = response.type_url == *type_url;
-                for resource in response.resources {
-                    let any = resource.resource.context("a resource without content")?;
-                    resources.insert(format!("{} {}", any.type_url, resource.name), any.value.to_vec());
-                }
-                if is_it {
-                    break;
-                }
-            }
+            resources.extend(self.take(type_url).await?);
         }
         Ok(resources)
+    }
+
+    /// Asks for a route configuration, and takes it.
+    pub(super) async fn route(&mut self, name: &str) -> Result<()> {
+        self.take(TYPES[0]).await?;
+        let type_url = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+        let resource_names_subscribe = vec![name.to_owned()];
+        let ask =
+            DeltaDiscoveryRequest { type_url: type_url.to_owned(), resource_names_subscribe, ..Default::default() };
+        self.requests.send(ask).await?;
+        self.take(type_url).await.map(drop)
+    }
+
+    /// Takes what comes until there is some of a type; gives that.
+    async fn take(&mut self, type_url: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+        loop {
+            let response = timeout(PATIENCE, self.responses.message()).await??.context("the stream ended")?;
+            let (response_nonce, type_url_got) = (response.nonce.clone(), response.type_url.clone());
+            let taken = DeltaDiscoveryRequest { type_url: type_url_got, response_nonce, ..Default::default() };
+            self.requests.send(taken).await?;
+            if response.type_url == type_url {
+                let named = response.resources.into_iter().map(|resource| {
+                    let any = resource.resource.context("a resource without content")?;
+                    Ok((format!("{} {}", any.type_url, resource.name), any.value.to_vec()))
+                });
+                return named.collect();
+            }
+        }
     }
 }
 

@@ -13,7 +13,7 @@ async fn status_says_how_many_proxies_have_taken_an_object() -> Result<()> {
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;
     edge.answer("a", 201).await?;
-    let environment = [("PILOT_ENABLE_STATUS", "true")];
+    let environment = [("PILOT_ENABLE_STATUS", "true"), ("POD_NAME", "leader")];
     let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("a", 201).await?;
@@ -29,6 +29,18 @@ async fn status_says_how_many_proxies_have_taken_an_object() -> Result<()> {
     };
     let took = edge::eventually("the gateway has taken it", async || says("1/1").await).await?;
     println!("status: written {took:?} after the gateway had it");
+    // The proxies of all replicas count; those of one that ends do not.
+    let environment = [("PILOT_ENABLE_STATUS", "true"), ("POD_NAME", "other")];
+    let other = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &environment).await?;
+    let mut stream = super::replicas::Stream::open(other.xds).await?;
+    stream.route(&format!("http.{}", navarch_testkit::bookshop::GATEWAY.port())).await?;
+    edge::eventually("both proxies count", async || says("2/2").await).await?;
+    let report = "/api/v1/namespaces/istio-system/configmaps/other-distribution";
+    ensure!(edge.writer.get(report).await?["data"]["distribution-report"].is_string(), "it is a report that tells");
+    drop(stream);
+    edge::eventually("one has gone", async || says("1/1").await).await?;
+    ensure!(other.stop().await?, "navarch ends when asked to");
+    ensure!(edge.writer.get(report).await.is_err(), "its report goes with it");
     // Another's condition stays.
     let theirs = json!({
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": {"name": "a", "namespace": "edge"},

@@ -61,7 +61,7 @@ async fn holder(deployed: &Deployed) -> Value {
 
 pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {
     let (told, default_revision) = watch::channel(String::new());
-    let follow = DefaultRevision { cluster: deployed.as_navarch().await };
+    let follow = DefaultRevision { cluster: deployed.as_navarch().await, namespace: NAMESPACE.to_owned() };
     let follower = CancellationToken::new();
     let following = tokio::spawn(follow.run(told, follower.clone()));
 

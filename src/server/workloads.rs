@@ -1,0 +1,155 @@
+//! Brings proxies of workloads that are no pods together with their WorkloadEntries.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use tonic::Status;
+
+use crate::api::istio::WorkloadEntry;
+use crate::api::object::Kind;
+use crate::push::proxy::{Locality, Proxy, ProxyKind};
+use crate::push::worker::PushHandle;
+use crate::status::{Claim, Registered, Registrar, RegistrationError, Workload, WorkloadHealth};
+use crate::xds::{Admittance, Presence, Workloads};
+
+/// Who makes the entries.
+#[derive(Debug)]
+pub(super) enum Desk {
+    /// The Kubernetes API holds them.
+    Kubernetes {
+        /// Writes them.
+        registrar: Registrar,
+        /// Whether sidecars take HBONE.
+        sidecars_take_hbone: bool,
+    },
+    /// They are in files, which only people write.
+    Files {
+        /// What the files say.
+        push: PushHandle,
+    },
+}
+
+impl Workloads for Desk {
+    fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> Admittance {
+        let Some(claim) = claim(proxy) else { return Box::pin(async { Ok(None) }) };
+        match self {
+            Self::Kubernetes { registrar, sidecars_take_hbone } => {
+                let (registrar, workload) = (registrar.clone(), workload(proxy, claim, *sidecars_take_hbone));
+                Box::pin(async move {
+                    let proxy = workload.proxy.clone();
+                    match registrar.connect(workload, at).await {
+                        Ok(registered) => {
+                            Ok(registered.map(|registered| Box::new(Entry(registered)) as Box<dyn Presence>))
+                        }
+                        Err(error) => {
+                            tracing::warn!(%proxy, error = %with_cause(&error), "a workload is not registered");
+                            Err(status(&error))
+                        }
+                    }
+                })
+            }
+            Self::Files { push } => {
+                let entry = workload(proxy, claim, false).entry();
+                let is_there = push.context().objects.get::<WorkloadEntry>(&entry).is_some();
+                Box::pin(async move {
+                    if is_there {
+                        return Ok(None);
+                    }
+                    Err(Status::failed_precondition(format!(
+                        "workloads register by way of the Kubernetes API, but the configuration is read from files: write \
+                         {} {entry} there",
+                        Kind::WorkloadEntry
+                    )))
+                })
+            }
+        }
+    }
+}
+
+/// A stream whose workload has an entry.
+#[derive(Debug)]
+struct Entry(Registered);
+
+impl Presence for Entry {
+    fn report(&self, reason: Option<&str>) {
+        self.0.report(reason.map_or(WorkloadHealth::Healthy, |reason| WorkloadHealth::Unhealthy(reason.to_owned())));
+    }
+}
+
+/// Which entry a proxy says that it goes by.
+fn claim(proxy: &Proxy) -> Option<Claim> {
+    let text = |key: &str| proxy.meta(key).filter(|text| !text.is_empty());
+    let claim = text("AUTO_REGISTER_GROUP").map(Claim::Group).or_else(|| text("WORKLOAD_ENTRY").map(Claim::Entry));
+    claim.filter(|_| !proxy.namespace.is_empty())
+}
+
+/// What is known of a proxy's workload.
+fn workload(proxy: &Proxy, claim: Claim, sidecars_take_hbone: bool) -> Workload {
+    let truth = |key: &str| proxy.meta(key).is_some_and(|text| matches!(text.as_str(), "true" | "1"));
+    let is_ambient = matches!(proxy.kind, ProxyKind::Waypoint | ProxyKind::Ztunnel);
+    let probe = proxy.metadata.pointer("/PROXY_CONFIG/readinessProbe");
+    Workload {
+        proxy: proxy.name.clone(),
+        namespace: proxy.namespace.clone(),
+        // Never empty, by the proxy's own word.
+        address: proxy.ips.first().copied().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)),
+        network: proxy.meta("NETWORK").unwrap_or_default(),
+        claim,
+        labels: proxy.labels.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+        locality: locality(&proxy.locality),
+        is_probed: probe.is_some_and(|probe| !probe.is_null()),
+        takes_hbone: is_ambient || sidecars_take_hbone && truth("ENABLE_HBONE"),
+        identity: proxy.identity.clone(),
+    }
+}
+
+/// `region/zone/subzone`, up to the first part that is missing.
+fn locality(locality: &Locality) -> String {
+    let parts = [&locality.region, &locality.zone, &locality.sub_zone];
+    let said: Vec<&str> = parts.into_iter().map(|part| &**part).take_while(|part| !part.is_empty()).collect();
+    said.join("/")
+}
+
+/// How a stream ends whose workload is not registered.
+fn status(error: &RegistrationError) -> Status {
+    let text = with_cause(error);
+    match error {
+        RegistrationError::NoGroup(_) | RegistrationError::NoEntry(_) => Status::failed_precondition(text),
+        RegistrationError::Stranger(..) => Status::permission_denied(text),
+        RegistrationError::Busy(_) | RegistrationError::Api(..) | RegistrationError::Silence(_) => {
+            Status::unavailable(text)
+        }
+    }
+}
+
+/// An error and what caused it.
+fn with_cause(error: &RegistrationError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_proxy_tells_what_its_entry_needs() {
+        let metadata = json!({
+            "NAMESPACE": "shop", "AUTO_REGISTER_GROUP": "vms", "WORKLOAD_ENTRY": "other", "NETWORK": "lan",
+            "LABELS": { "app": "web" }, "ENABLE_HBONE": true,
+            "PROXY_CONFIG": { "readinessProbe": { "tcpSocket": { "port": 80 } } },
+        });
+        let proxy = Proxy::parse("sidecar~10.0.0.9~vm-1.shop~shop.svc.cluster.local", metadata, Locality::parse("r/z"));
+        let proxy = proxy.unwrap();
+        let found = workload(&proxy, claim(&proxy).unwrap(), true);
+        assert_eq!(found.entry().to_string(), "shop/vms-10.0.0.9-lan");
+        assert_eq!((found.locality.as_str(), found.is_probed, found.takes_hbone), ("r/z", true, true));
+        assert_eq!(found.labels.get("app").map(String::as_str), Some("web"));
+        let plain =
+            Proxy::parse("sidecar~10.0.0.9~a.shop~shop.svc", json!({ "WORKLOAD_ENTRY": "mine" }), Locality::default());
+        assert_eq!(claim(&plain.unwrap()), Some(Claim::Entry("mine".to_owned())));
+        let pod = Proxy::parse("sidecar~10.0.0.9~a.shop~shop.svc", json!({}), Locality::default());
+        assert_eq!(claim(&pod.unwrap()), None);
+    }
+}

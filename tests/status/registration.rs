@@ -1,0 +1,325 @@
+//! Workloads that are no pods: proxies over TLS, with the tokens of service accounts, become WorkloadEntries.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use navarch::agent::upstream::{Roots, Transport, Upstream, UpstreamConfig};
+use navarch_proto::envoy::config::core::v3::{Locality, Node};
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use crate::{Deployed, NAMESPACE, until};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The type by which agents tell how their workload is.
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+/// A type of which every proxy has some.
+const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+
+/// A control plane with its TLS port.
+struct Replica {
+    navarch: Navarch,
+    secure: SocketAddr,
+}
+
+impl Replica {
+    /// Starts one.
+    async fn start(deployed: &Deployed, name: &str) -> Self {
+        let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+        let environment =
+            [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "3s")];
+        let secure = SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
+        let flag = format!("--secure-grpc-addr={secure}");
+        let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+        let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &[&flag], &environment).await.unwrap();
+        Self { navarch, secure }
+    }
+}
+
+/// What a proxy shows.
+#[derive(Clone)]
+struct Papers {
+    /// Holds roots and tokens.
+    folder: PathBuf,
+    /// The service account whose token it shows.
+    account: &'static str,
+}
+
+impl Papers {
+    /// Has a token made for a service account of the machines' namespace.
+    async fn issue(deployed: &Deployed, folder: &Path, account: &'static str) -> Self {
+        let path = format!("/api/v1/namespaces/vms/serviceaccounts/{account}/token");
+        let ask = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": { "audiences": ["istio-ca"], "expirationSeconds": 3600 },
+        });
+        let answer = deployed.cluster.call("POST", &path, "application/json", &ask).await.unwrap();
+        std::fs::write(folder.join(account), answer["status"]["token"].as_str().unwrap()).unwrap();
+        Self { folder: folder.to_owned(), account }
+    }
+
+    /// The way to a control plane.
+    fn upstream(&self, server: SocketAddr) -> Upstream {
+        Upstream::new(UpstreamConfig {
+            address: server.to_string(),
+            transport: Transport::Tls {
+                roots: Roots::File(self.folder.join("root.pem")),
+                certificate: None,
+                server_name: Some("istiod.istio-system.svc".to_owned()),
+            },
+            token: Some(self.folder.join(self.account)),
+            cluster: "Kubernetes".to_owned(),
+            headers: BTreeMap::new(),
+        })
+    }
+}
+
+/// A machine's stream.
+struct Machine {
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+}
+
+impl Machine {
+    /// Opens a stream over TLS with these papers, or in plain text without, and waits for the first answer.
+    async fn open(server: SocketAddr, papers: Option<&Papers>, metadata: &Value) -> Result<Self, Status> {
+        let (requests, outgoing) = mpsc::channel(8);
+        let locality = Locality { region: "north".to_owned(), zone: "n1".to_owned(), ..Locality::default() };
+        let node = Node {
+            id: "sidecar~10.9.0.7~machine-7.vms~vms.svc.cluster.local".to_owned(),
+            metadata: Some(fields(metadata)),
+            locality: Some(locality),
+            ..Node::default()
+        };
+        let hello = DeltaDiscoveryRequest {
+            node: Some(node),
+            type_url: CLUSTERS.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        requests.send(hello).await.unwrap();
+        let mut request = tonic::Request::new(ReceiverStream::new(outgoing));
+        let channel = match papers {
+            Some(papers) => {
+                let upstream = papers.upstream(server);
+                upstream.sign(request.metadata_mut()).await.unwrap();
+                upstream.connect().await.unwrap()
+            }
+            None => {
+                tonic::transport::Channel::from_shared(format!("http://{server}")).unwrap().connect().await.unwrap()
+            }
+        };
+        let mut client = AggregatedDiscoveryServiceClient::new(channel);
+        let mut responses = client.delta_aggregated_resources(request).await?.into_inner();
+        let first = tokio::time::timeout(PATIENCE, responses.message()).await.expect("no answer")?;
+        assert_eq!(first.expect("an answer").type_url, CLUSTERS);
+        Ok(Self { requests, responses })
+    }
+
+    /// Why no stream could be opened.
+    async fn refused(server: SocketAddr, papers: Option<&Papers>, metadata: &Value) -> (Code, String) {
+        match Self::open(server, papers, metadata).await {
+            Ok(_) => panic!("not refused"),
+            Err(status) => (status.code(), status.message().to_owned()),
+        }
+    }
+
+    /// Tells how the workload is.
+    async fn tell(&self, wrong: Option<&str>) {
+        let error_detail =
+            wrong.map(|message| ErrorDetail { code: 500, message: message.to_owned(), details: Vec::new() });
+        let report = DeltaDiscoveryRequest { type_url: HEALTH.to_owned(), error_detail, ..Default::default() };
+        self.requests.send(report).await.unwrap();
+    }
+
+    /// Ends the stream, and waits for the other side to.
+    async fn close(self) {
+        let Self { requests, mut responses } = self;
+        drop(requests);
+        while let Ok(Some(_)) = responses.message().await {}
+    }
+}
+
+/// Metadata as nodes have it.
+fn fields(object: &Value) -> prost_types::Struct {
+    fn value(value: &Value) -> prost_types::Value {
+        let kind = match value {
+            Value::Object(_) => Kind::StructValue(fields(value)),
+            Value::String(text) => Kind::StringValue(text.clone()),
+            Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap()),
+            Value::Null | Value::Bool(_) | Value::Array(_) => panic!("not needed so far: {value}"),
+        };
+        prost_types::Value { kind: Some(kind) }
+    }
+    let members = object.as_object().unwrap().iter();
+    prost_types::Struct { fields: members.map(|(name, member)| (name.clone(), value(member))).collect() }
+}
+
+/// An entry as it is now; null when there is none.
+async fn entry(deployed: &Deployed, name: &str) -> Value {
+    deployed.get(&format!("/apis/networking.istio.io/v1/namespaces/vms/workloadentries/{name}")).await
+}
+
+/// What an entry says of its health: status and message.
+fn health(entry: &Value) -> Option<(String, String)> {
+    let conditions = entry["status"]["conditions"].as_array()?;
+    let told = conditions.iter().find(|condition| condition["type"] == "Healthy")?;
+    let text = |member: &str| told[member].as_str().unwrap_or_default().to_owned();
+    Some((text("status"), text("message")))
+}
+
+/// The group, and what is about its members.
+fn objects() -> [Value; 5] {
+    let account = |name: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": "vms" } });
+    [
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "vms" } }),
+        account("vm"),
+        account("other"),
+        json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "WorkloadGroup", "metadata": { "name": "web", "namespace": "vms" },
+            "spec": {
+                "metadata": { "labels": { "app": "web" } },
+                "template": { "serviceAccount": "vm", "ports": { "http": 8080 } },
+            },
+        }),
+        json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": { "name": "web", "namespace": "vms" },
+            "spec": {
+                "hosts": ["web.example.com"], "location": "MESH_INTERNAL", "resolution": "STATIC",
+                "workloadSelector": { "labels": { "app": "web" } },
+                "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
+            },
+        }),
+    ]
+}
+
+pub(crate) async fn follows_proxies(deployed: &Deployed) {
+    for object in objects() {
+        deployed.cluster.apply(&object.to_string()).unwrap();
+    }
+    let first = Replica::start(deployed, "first").await;
+    let folder = tempfile::tempdir().unwrap();
+    let map = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/istio-ca-root-cert");
+    let root = async || deployed.get(&map).await["data"]["root-cert.pem"].as_str().map(str::to_owned);
+    // There may be what an earlier control plane wrote.
+    let is_pem = |text: Option<String>| text.is_some_and(|text| text.starts_with("-----BEGIN CERTIFICATE-----"));
+    until("the roots are written", async || is_pem(root().await)).await;
+    std::fs::write(folder.path().join("root.pem"), root().await.unwrap()).unwrap();
+    let vm = Papers::issue(deployed, folder.path(), "vm").await;
+    let other = Papers::issue(deployed, folder.path(), "other").await;
+    strangers_are_refused(&first, &vm, &other).await;
+    one_registers_and_moves(deployed, &first, &vm).await;
+    one_that_people_wrote_tells_its_health(deployed, &first, &vm).await;
+    assert!(first.navarch.stop().await.unwrap(), "it ends when it is told to");
+    files_take_no_entries().await;
+}
+
+/// Who may not be the entry, or has none to be.
+async fn strangers_are_refused(server: &Replica, vm: &Papers, other: &Papers) {
+    let group = |name: &str| json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": name });
+    let (code, message) = Machine::refused(server.navarch.xds, None, &group("web")).await;
+    assert_eq!(code, Code::PermissionDenied, "{message}");
+    let (code, message) = Machine::refused(server.secure, Some(other), &group("web")).await;
+    assert!(code == Code::PermissionDenied && message.contains("service account"), "{code} {message}");
+    let (code, message) = Machine::refused(server.secure, Some(vm), &group("none")).await;
+    assert!(code == Code::FailedPrecondition && message.contains("vms/none"), "{code} {message}");
+    let (code, message) =
+        Machine::refused(server.secure, Some(vm), &json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": "none" })).await;
+    assert!(code == Code::FailedPrecondition && message.contains("vms/none"), "{code} {message}");
+}
+
+/// A machine registers, is well or not, moves to another control plane, and goes.
+async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Papers) {
+    const NAME: &str = "web-10.9.0.7-lan";
+    let metadata = json!({
+        "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan", "LABELS": { "version": "v1" },
+        "PROXY_CONFIG": { "readinessProbe": { "periodSeconds": 1, "tcpSocket": { "port": 8080 } } },
+    });
+    let machine = Machine::open(first.secure, Some(vm), &metadata).await.unwrap();
+    let found = entry(deployed, NAME).await;
+    assert_eq!(
+        found["spec"],
+        json!({
+            "address": "10.9.0.7", "network": "lan", "locality": "north/n1", "serviceAccount": "vm",
+            "ports": { "http": 8080 }, "labels": { "app": "web", "version": "v1" },
+        })
+    );
+    let annotation = |entry: &Value, name: &str| entry["metadata"]["annotations"][name].as_str().map(str::to_owned);
+    assert_eq!(annotation(&found, "istio.io/autoRegistrationGroup").as_deref(), Some("web"));
+    assert_eq!(annotation(&found, "istio.io/workloadController").as_deref(), Some("first"));
+    assert_eq!(found["metadata"]["ownerReferences"][0]["name"], "web");
+    let is_served =
+        async || first.navarch.page("/debug/endpointShardz").await.is_ok_and(|page| page.contains("10.9.0.7"));
+    machine.tell(Some("not yet")).await;
+    let told = |status: &str, message: &str| Some((status.to_owned(), message.to_owned()));
+    until("it is not well", async || health(&entry(deployed, NAME).await) == told("False", "not yet")).await;
+    assert!(!is_served().await, "who is not well gets no traffic");
+    machine.tell(None).await;
+    until("it is well", async || health(&entry(deployed, NAME).await) == told("True", "")).await;
+    until("it gets traffic", &is_served).await;
+
+    let second = Replica::start(deployed, "second").await;
+    let moved = Machine::open(second.secure, Some(vm), &metadata).await.unwrap();
+    machine.close().await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let found = entry(deployed, NAME).await;
+    assert_eq!(annotation(&found, "istio.io/workloadController").as_deref(), Some("second"), "{found}");
+    assert_eq!(annotation(&found, "istio.io/disconnectedAt"), None, "it has only moved");
+    // A control plane that ends says so of its workloads; who comes back in time keeps the entry.
+    let uid = found["metadata"]["uid"].clone();
+    let ended = tokio::spawn(second.navarch.stop());
+    drop(moved);
+    assert!(ended.await.unwrap().unwrap(), "it ends when it is told to");
+    let found = entry(deployed, NAME).await;
+    assert!(annotation(&found, "istio.io/disconnectedAt").is_some(), "{found}");
+    let back = Machine::open(first.secure, Some(vm), &metadata).await.unwrap();
+    let found = entry(deployed, NAME).await;
+    assert_eq!((&found["metadata"]["uid"], annotation(&found, "istio.io/disconnectedAt")), (&uid, None));
+    back.close().await;
+    until("its grace is over", async || entry(deployed, NAME).await.is_null()).await;
+    until("nobody is sent there", async || !is_served().await).await;
+    let metrics = first.navarch.metrics().await.unwrap();
+    for counted in ["auto_registration_success_total 1", "auto_registration_deletes_total 1"] {
+        assert!(metrics.contains(counted), "{counted}: {metrics}");
+    }
+}
+
+/// An entry that people wrote stays, but for what was said of its health.
+async fn one_that_people_wrote_tells_its_health(deployed: &Deployed, server: &Replica, vm: &Papers) {
+    let written = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry",
+        "metadata": {
+            "name": "mine", "namespace": "vms",
+            "annotations": { "proxy.istio.io/health-checks-enabled": "true" },
+        },
+        "spec": { "address": "10.9.0.7", "serviceAccount": "vm" },
+    });
+    deployed.cluster.apply(&written.to_string()).unwrap();
+    let metadata = json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": "mine" });
+    let machine = Machine::open(server.secure, Some(vm), &metadata).await.unwrap();
+    machine.tell(None).await;
+    until("it is well", async || health(&entry(deployed, "mine").await).is_some_and(|told| told.0 == "True")).await;
+    machine.close().await;
+    until("nobody knows", async || health(&entry(deployed, "mine").await).is_none()).await;
+    assert_eq!(entry(deployed, "mine").await["spec"], written["spec"]);
+}
+
+/// Where the configuration is read from files, nobody registers.
+async fn files_take_no_entries() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let navarch = Navarch::start(program, folder.path(), &[]).await.unwrap();
+    let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web" });
+    let (code, message) = Machine::refused(navarch.xds, None, &metadata).await;
+    assert!(code == Code::FailedPrecondition && message.contains("files"), "{code} {message}");
+}
