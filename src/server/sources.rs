@@ -263,7 +263,8 @@ impl Starter<'_> {
                 Planned::Files(root) => self.start_files(root, &mut reloads),
                 Planned::Kubernetes(kinds) => {
                     let Some(client) = plan.client.clone() else { bail!("no client of the Kubernetes API") };
-                    let scope = KubernetesScope { kinds, ..self.config.scope.clone() };
+                    let system_namespace = self.namespace.clone();
+                    let scope = KubernetesScope { kinds, system_namespace, ..self.config.scope.clone() };
                     self.start_kubernetes(KubernetesSourceConfig { client, scope, silence: self.config.silence })
                 }
             };

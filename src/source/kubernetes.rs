@@ -18,6 +18,7 @@ mod reflector;
 mod scope;
 mod standing;
 mod stream;
+mod tags;
 #[cfg(test)]
 mod tests;
 
@@ -25,12 +26,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::{Batch, SourceError, SourceEvent};
 use crate::api::object::Kind;
 use reflector::{Reflector, Target};
+use scope::Tags;
 use stream::Connection;
 
 pub use mesh_maps::{MeshMapSource, MeshMapSourceConfig};
@@ -82,6 +84,9 @@ impl KubernetesSource {
     /// When a task fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
         let scope = Arc::new(self.config.scope);
+        // Without a revision all objects count, and no tag matters.
+        let (to_tags, tags) = watch::channel(scope.revision.is_empty().then(Tags::default));
+        let client = self.config.client.clone();
         let connection = Connection::new(self.config.client, self.config.silence);
         let kinds: Vec<Kind> = scope.kinds().collect();
         let (to_sync, mut synced) = mpsc::channel(1);
@@ -98,11 +103,22 @@ impl KubernetesSource {
                 paths: scope::versions(*kind).iter().map(|version| scope.path(*kind, version)).collect(),
                 selector: scope::field_selector(*kind).to_owned(),
             };
-            let reader =
-                Reflector::new(target, scope.clone(), connection.clone(), redefined, events.clone(), to_sync.clone());
+            let reader = Reflector::new(
+                target,
+                (scope.clone(), tags.clone()),
+                connection.clone(),
+                redefined,
+                events.clone(),
+                to_sync.clone(),
+            );
             readers.spawn(reader.run());
         }
         drop(to_sync);
+        if scope.revision.is_empty() {
+            drop(to_tags);
+        } else {
+            readers.spawn(tags::watch(client, scope.clone(), to_tags));
+        }
         readers.spawn(async move {
             definitions::watch(connection, waiting).await;
         });

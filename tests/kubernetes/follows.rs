@@ -113,6 +113,10 @@ async fn follow_pods_and_slices(cluster: &Cluster) -> Result<()> {
     let rule = routing.replace("weight: 90", "weight: 100").replace("weight: 10\n", "weight: 0\n");
     cluster.apply(&rule.replace("        version: v1", "        version: v2"))?;
     eventually("the DestinationRule's subset", "reviews", "/", "reviews v2").await?;
+    cluster.kubectl(&["delete", "-n", "bookshop", "destinationrule", "reviews"], "")?;
+    eventually("without the DestinationRule", "reviews", "/", "503 Service Unavailable").await?;
+    cluster.apply(&rule.replace("        version: v1", "        version: v2"))?;
+    eventually("the DestinationRule again", "reviews", "/", "reviews v2").await?;
     // EndpointSlice: only the WorkloadEntry is left.
     cluster.kubectl(&["delete", "-n", "bookshop", "endpointslice", "catalog-1"], "")?;
     eventually("without the slice", "catalog", "/", "catalog 2").await?;
@@ -140,6 +144,29 @@ async fn follow_entries_and_deletions(cluster: &Cluster, objects: &[Value]) -> R
     while client::get(GATEWAY, "shop.example.com", "/reviews", &[]).await?.status == 200 {
         ensure!(Instant::now() < end, "a deleted Service is gone");
     }
+    // VirtualService: the host is nobody's any more. Gateway: nobody listens.
+    gone_once(cluster, "virtualservice", "storefront", async || {
+        client::get(GATEWAY, "shop.example.com", "/", &[]).await.is_ok_and(|reply| reply.status == 404)
+    })
+    .await?;
+    gone_once(cluster, "gateway", "bookshop", async || tokio::net::TcpStream::connect(GATEWAY).await.is_err()).await
+}
+
+/// Deletes an object of the sample, and waits until that is seen.
+async fn gone_once(cluster: &Cluster, kind: &str, name: &str, is_seen: impl AsyncFn() -> bool) -> Result<()> {
+    let listed = cluster.kubectl(&["get", kind, "--all-namespaces", "-o", "json"], "")?;
+    let listed: Value = serde_json::from_str(&listed)?;
+    let all = listed["items"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|object| object["metadata"]["name"] == name).with_context(|| format!("{listed}"))?;
+    let namespace = found["metadata"]["namespace"].as_str().context("a namespace")?;
+    ensure!(!is_seen().await, "it is in force before");
+    cluster.kubectl(&["delete", "-n", namespace, kind, name], "")?;
+    let begun = Instant::now();
+    while !is_seen().await {
+        ensure!(begun.elapsed() < Duration::from_secs(10), "a deleted {kind} is gone");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    println!("a deleted {kind} is gone {:?} after the end of kubectl", begun.elapsed());
     Ok(())
 }
 

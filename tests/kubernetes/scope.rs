@@ -76,6 +76,39 @@ async fn mesh_config_is_read_anew_and_a_broken_one_refused() -> Result<()> {
     Ok(())
 }
 
+/// What names a tag belongs to the revision that the tag stands for, which may change.
+async fn tags_stand_for_revisions(edge: &Edge) -> Result<()> {
+    edge.writer.put(&edge::labelled(edge::answer("tagged", 201), "istio.io/rev", "prod")).await?;
+    edge::expect("theirs", 201).await?;
+    ensure!(edge::ask("tagged").await == 404, "a tag that nobody has");
+    let webhook = |revision: &str| {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {
+                "name": "istio-revision-tag-prod-istio-system",
+                "labels": {"istio.io/tag": "prod", "istio.io/rev": revision},
+            },
+        })
+    };
+    edge.writer.put(&webhook("blue")).await?;
+    edge::expect("tagged", 201).await?;
+    edge.writer.put(&webhook("green")).await?;
+    edge::expect("tagged", 404).await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "istiod-revision-tag-prod", "namespace": "istio-system",
+            "labels": {"istio.io/tag": "prod", "istio.io/rev": "blue"},
+        },
+        "spec": {"ports": [{"port": 443}]},
+    });
+    edge.writer.put(&service).await?;
+    edge::expect("tagged", 201).await?;
+    edge.writer.delete(&service).await?;
+    edge::expect("tagged", 404).await?;
+    edge.writer.delete(&webhook("green")).await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     let guard = cluster().await?;
@@ -96,6 +129,7 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     edge.writer.put(&edge::labelled(edge::answer("theirs", 201), "istio.io/rev", "blue")).await?;
     edge::expect("theirs", 201).await?;
     edge::expect("ours", 404).await?;
+    tags_stand_for_revisions(&edge).await?;
     edge::nothing_refused(&gateway).await?;
     drop(gateway);
     ensure!(navarch.stop().await?, "navarch ends when asked to");

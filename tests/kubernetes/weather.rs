@@ -51,7 +51,8 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     let edge = Edge::open(cluster.writer().await?).await?;
     edge.answer("a", 201).await?;
     edge.answer("b", 201).await?;
-    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[], &[]).await?;
+    let levels = "--log-level=info,navarch::source=debug";
+    let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[levels], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("b", 201).await?;
     // Killed under load, and back. While it is away the gateway serves, and a new one would be served.
@@ -80,6 +81,9 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     cluster.start_api_server().await?;
     let edge = Edge { writer: cluster.writer().await? };
     edge.answer("a", 261).await?;
+    // The server itself has said that watches have expired: its cache begins after what was read last.
+    let expired = async || navarch.output().contains("what was read is too old to go on from");
+    edge::eventually("a watch has expired", expired).await?;
     println!("after compaction: in step after {:?}", edge::expect("a", 261).await?);
     edge::nothing_refused(&gateway).await?;
     ensure!(navarch.stop().await?, "navarch ends when asked to");

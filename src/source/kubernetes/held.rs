@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::scope::KubernetesScope;
+use super::scope::{KubernetesScope, Tags};
 use crate::api::any_object::AnyObject;
 use crate::api::decode::{Outcome, StoredObject, Subject};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
@@ -24,6 +24,8 @@ pub(super) struct Held {
     round: u32,
     /// Texts that they repeat.
     texts: SharedTexts,
+    /// The tags of this revision.
+    tags: Tags,
 }
 
 /// What is held of one name.
@@ -40,12 +42,18 @@ struct Entry {
 impl Held {
     /// Nothing yet.
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, objects: FxHashMap::default(), round: 0, texts: SharedTexts::default() }
+        let (texts, tags) = (SharedTexts::default(), Tags::default());
+        Self { kind, objects: FxHashMap::default(), round: 0, texts, tags }
     }
 
     /// How many objects are in force.
     pub(super) fn len(&self) -> usize {
         self.objects.values().filter(|entry| entry.object.is_some()).count()
+    }
+
+    /// From now on these are the tags of this revision. What was told before is not looked at again.
+    pub(super) fn set_tags(&mut self, tags: Tags) {
+        self.tags = tags;
     }
 
     /// From now on all objects are seen anew, until [`Held::end_round`].
@@ -66,7 +74,7 @@ impl Held {
     /// An object is there.
     pub(super) fn put(&mut self, stored: StoredObject, scope: &KubernetesScope, batch: &mut Batch) {
         match stored.outcome {
-            Outcome::Read { object, unknown_fields } if scope.is_ours(self.kind, object.meta()) => {
+            Outcome::Read { object, unknown_fields } if scope.is_ours(self.kind, object.meta(), &self.tags) => {
                 let unknown = unknown_fields.into_iter().map(Fault::UnknownField);
                 let verdict = validate_any(&object);
                 let is_valid = verdict.is_valid();

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::reflector::{Reflector, Target};
-use super::scope::{KubernetesScope, versions};
+use super::scope::{KubernetesScope, Tags, versions};
 use super::stream::Connection;
 use crate::api::any_object::AnyObject;
 use crate::api::decode::Subject;
@@ -93,8 +93,16 @@ impl MeshMapSource {
                 selector: format!("metadata.name={name}"),
             };
             let redefined = Arc::new(Notify::new());
-            let reader =
-                Reflector::new(target, scope.into(), connection.clone(), redefined, to_maps.clone(), to_sync.clone());
+            // Whatever revision there is: the map is found by its name.
+            let (_, tags) = watch::channel(Some(Tags::default()));
+            let reader = Reflector::new(
+                target,
+                (scope.into(), tags),
+                connection.clone(),
+                redefined,
+                to_maps.clone(),
+                to_sync.clone(),
+            );
             readers.spawn(reader.run());
         }
         let mut maps = Maps::new(base, &namespace, &names);

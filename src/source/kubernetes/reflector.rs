@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::backoff::Backoff;
 use super::held::{Held, kind_problem};
-use super::scope::KubernetesScope;
+use super::scope::{KubernetesScope, Tags};
 use super::standing::{Ask, Outcome, Pause, Standing};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
 use crate::api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
@@ -60,6 +60,8 @@ pub(super) struct Reflector {
     events: mpsc::Sender<Batch>,
     /// Told once, when all that was there has been told.
     synced: Option<mpsc::Sender<Kind>>,
+    /// The tags of this revision; `None` until they are known. Nobody tells them where they do not matter.
+    tags: watch::Receiver<Option<Tags>>,
     /// What was told.
     held: Held,
     /// Where the reading stands.
@@ -79,7 +81,7 @@ impl Reflector {
     /// all that was there has been told.
     pub(super) fn new(
         target: Target,
-        scope: Arc<KubernetesScope>,
+        (scope, tags): (Arc<KubernetesScope>, watch::Receiver<Option<Tags>>),
         connection: Connection,
         redefined: Arc<Notify>,
         events: mpsc::Sender<Batch>,
@@ -89,6 +91,7 @@ impl Reflector {
             held: Held::new(target.kind),
             target,
             scope,
+            tags,
             connection,
             redefined,
             events,
@@ -104,17 +107,46 @@ impl Reflector {
     /// Works until nobody listens.
     pub(super) async fn run(mut self) {
         loop {
+            if self.take_tags().await.is_err() {
+                return;
+            }
             let asked = match (self.standing.next.clone(), self.standing.streams_lists) {
                 (Ask::All | Ask::Newest, false) => self.list().await,
                 (next, _) => self.watch(next).await,
             };
             let Ok(outcome) = asked else { return };
+            if let Outcome::Failed(StreamError::Refused(status)) = &outcome
+                && status.code == 410
+            {
+                tracing::debug!(kind = %self.target.kind, %status, "what was read is too old to go on from");
+            }
             let (standing, pause) = self.standing.after(outcome, self.target.paths.len());
             self.standing = standing;
             if self.pause(pause).await.is_err() {
                 return;
             }
         }
+    }
+
+    /// Takes the tags in, and has everything read anew where they have changed: which objects count, they say.
+    async fn take_tags(&mut self) -> Result<(), Closed> {
+        let is_first = self.tags.borrow().is_none();
+        if is_first {
+            tokio::select! {
+                // Nobody tells any: there are none.
+                _ = self.tags.wait_for(Option::is_some) => {}
+                () = self.events.closed() => return Err(Closed),
+            }
+        }
+        if is_first || self.tags.has_changed().unwrap_or_default() {
+            let tags = self.tags.borrow_and_update().clone().unwrap_or_default();
+            self.held.set_tags(tags);
+            self.standing.next = match self.standing.next.clone() {
+                Ask::All => Ask::All,
+                Ask::Newest | Ask::Since(_) => Ask::Newest,
+            };
+        }
+        Ok(())
     }
 
     /// Waits as long as it is good to, and tells what is wrong.
@@ -211,10 +243,12 @@ impl Reflector {
         }
     }
 
-    /// The next lines, while somebody listens.
-    async fn next(&self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
+    /// The next lines, while somebody listens; none when the tags have changed.
+    async fn next(&mut self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
+        let mut tags = self.tags.clone();
         tokio::select! {
             chunk = lines.next() => Ok(chunk),
+            Ok(()) = tags.changed() => Ok(Ok(None)),
             () = self.events.closed() => Err(Closed),
         }
     }

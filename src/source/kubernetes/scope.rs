@@ -1,11 +1,17 @@
 //! Which kinds and objects of an API server are read.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use crate::api::decode::served_versions;
 use crate::api::names::Namespace;
 use crate::api::object::{Kind, ObjectMeta};
 
 /// The label by which an object says to which revision of the control plane it belongs.
-const REVISION_LABEL: &str = "istio.io/rev";
+pub(super) const REVISION_LABEL: &str = "istio.io/rev";
+
+/// Names of tags.
+pub(super) type Tags = Arc<BTreeSet<String>>;
 
 /// Which kinds are read of an API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,6 +35,8 @@ pub struct KubernetesScope {
     pub namespace: Namespace,
     /// `--revision`: mesh configuration that names another one is not read; empty reads all.
     pub revision: String,
+    /// Where the control plane lives: there may be Services that name tags.
+    pub system_namespace: Namespace,
     /// `PILOT_IGNORE_RESOURCES`: resources that are not read, such as `sidecars.networking.istio.io` or `*.istio.io`, with
     /// commas between them.
     pub ignored: String,
@@ -51,10 +59,11 @@ impl KubernetesScope {
         !matches(&self.ignored, definition) || matches(&self.included, definition)
     }
 
-    /// Whether an object belongs to this revision of the control plane, or to all. Kubernetes' own objects always do.
-    pub(super) fn is_ours(&self, kind: Kind, meta: &ObjectMeta) -> bool {
+    /// Whether an object belongs to this revision of the control plane, by its name or one of its tags, or to all.
+    /// Kubernetes' own objects always do.
+    pub(super) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
         let named = meta.labels.get(REVISION_LABEL).filter(|_| is_defined(kind) && !self.revision.is_empty());
-        named.is_none_or(|revision| **revision == *self.revision)
+        named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
     }
 
     /// Where the objects of a kind are, in a version.
@@ -161,10 +170,12 @@ mod tests {
     fn objects_of_another_revision_are_not_ours() {
         let mut meta = ObjectMeta::default();
         let canary = KubernetesScope { revision: "canary".to_owned(), ..KubernetesScope::default() };
-        assert!(canary.is_ours(Kind::Sidecar, &meta));
+        let none = BTreeSet::new();
+        assert!(canary.is_ours(Kind::Sidecar, &meta, &none));
         meta.labels.insert(Arc::from(REVISION_LABEL), Arc::from("default"));
-        assert!(!canary.is_ours(Kind::Sidecar, &meta));
-        assert!(canary.is_ours(Kind::Namespace, &meta), "a namespace's label is about injection");
-        assert!(KubernetesScope::default().is_ours(Kind::Sidecar, &meta), "without a revision all are read");
+        assert!(!canary.is_ours(Kind::Sidecar, &meta, &none));
+        assert!(canary.is_ours(Kind::Sidecar, &meta, &BTreeSet::from(["default".to_owned()])), "its tag");
+        assert!(canary.is_ours(Kind::Namespace, &meta, &none), "a namespace's label is about injection");
+        assert!(KubernetesScope::default().is_ours(Kind::Sidecar, &meta, &none), "without a revision all are read");
     }
 }

@@ -134,7 +134,13 @@ fn path_of(object: &Value) -> Result<String> {
     let namespace = match (namespace_of(object), kind) {
         (
             _,
-            "Namespace" | "Node" | "IngressClass" | "CustomResourceDefinition" | "ClusterRole" | "ClusterRoleBinding",
+            "Namespace"
+            | "Node"
+            | "IngressClass"
+            | "CustomResourceDefinition"
+            | "ClusterRole"
+            | "ClusterRoleBinding"
+            | "MutatingWebhookConfiguration",
         ) => String::new(),
         ("", _) => "namespaces/default/".to_owned(),
         (namespace, _) => format!("namespaces/{namespace}/"),
