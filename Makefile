@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo cluster crds bench bench-agent bench-engine bench-kubernetes tools
+.PHONY: test fmt lint unit doc demo cluster crds image bench bench-agent bench-engine bench-kubernetes tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -52,6 +52,10 @@ cluster: tools
 crds:
 	$(CARGO) build $(LOCKED) --workspace --bin navarch
 	$(or $(CARGO_TARGET_DIR),target)/debug/navarch crds > deploy/charts/navarch/crds/istio.yaml
+
+# What deploy/Containerfile makes, without a container engine: a static program on a read-only root. As root; takes long.
+image:
+	scripts/image
 
 # What the engine costs by itself.
 bench-engine:

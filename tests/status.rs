@@ -16,8 +16,12 @@ mod addresses;
 mod analysis;
 #[path = "status/deploy.rs"]
 mod deploy;
+#[path = "status/helm.rs"]
+mod helm;
 #[path = "status/leaders.rs"]
 mod leaders;
+#[path = "status/registration.rs"]
+mod registration;
 #[path = "status/roots.rs"]
 mod roots;
 #[path = "status/whole.rs"]
@@ -47,6 +51,13 @@ struct Deployed {
 impl Deployed {
     /// Starts a cluster and applies all of deploy/.
     async fn start() -> Self {
+        let deployed = Self::empty().await;
+        deployed.apply();
+        deployed
+    }
+
+    /// Starts a cluster that knows nothing of Navarch.
+    async fn empty() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (policy, audit) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
         let rules = json!({
@@ -59,9 +70,7 @@ impl Deployed {
         let flags =
             vec![format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
         let config = ClusterConfig { api_server_flags: flags, ..ClusterConfig::default() };
-        let deployed = Self { cluster: Cluster::start_with(config).await.unwrap(), audit, _folder: folder };
-        deployed.apply();
-        deployed
+        Self { cluster: Cluster::start_with(config).await.unwrap(), audit, _folder: folder }
     }
 
     /// Applies the definitions and the manifests as people do, checked by the server.
@@ -78,8 +87,12 @@ impl Deployed {
         for what in ["deployment.apps/istiod", "service/istiod", "poddisruptionbudget.policy/istiod"] {
             assert!(applied.contains(what), "{applied}");
         }
-        // There is no network of Services here: the API server would wait in vain for each answer. tests/webhooks.rs has
-        // webhooks.
+        self.forget_webhooks();
+    }
+
+    /// Takes the webhooks away. There is no network of Services here: the API server would wait in vain for each answer.
+    /// tests/webhooks.rs has webhooks.
+    fn forget_webhooks(&self) {
         for kind in ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"] {
             self.cluster.kubectl(&["delete", kind, "--all"], "").unwrap();
         }

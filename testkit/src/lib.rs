@@ -15,6 +15,7 @@ pub mod cluster;
 pub mod envoy;
 pub mod guard;
 pub mod gullible;
+pub mod helm;
 pub mod navarch;
 pub mod ports;
 pub mod process;

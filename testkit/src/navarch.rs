@@ -137,14 +137,22 @@ impl Navarch {
     /// # Errors
     /// When it ends or is not ready in time.
     pub async fn wait_ready(&mut self) -> Result<()> {
-        let end = tokio::time::Instant::now() + PATIENCE;
+        self.wait_ready_within(PATIENCE).await
+    }
+
+    /// As [`Navarch::wait_ready`], for so long.
+    ///
+    /// # Errors
+    /// When it ends or is not ready in time.
+    pub async fn wait_ready_within(&mut self, patience: Duration) -> Result<()> {
+        let end = tokio::time::Instant::now() + patience;
         loop {
             self.process.check_running()?;
             if client::get(self.http, "navarch", "/ready", &[]).await.is_ok_and(|reply| reply.status == 200) {
                 return Ok(());
             }
             if tokio::time::Instant::now() > end {
-                bail!("not ready in {PATIENCE:?}:\n{}", self.process.output());
+                bail!("not ready in {patience:?}:\n{}", self.process.output());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

@@ -1,0 +1,92 @@
+//! The chart by way of Helm itself.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use navarch_testkit::chart;
+use navarch_testkit::helm::Helm;
+use navarch_testkit::navarch::Navarch;
+use serde_json::Value;
+
+use crate::{Deployed, NAMESPACE, until};
+
+/// The chart.
+fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch")
+}
+
+/// A copy of the chart that does not ask which version the API server has: those built from source do not know theirs.
+fn chart_for_any_version(folder: &Path) -> PathBuf {
+    let copy = folder.join("navarch");
+    let copied = std::process::Command::new("cp").arg("-r").arg(chart()).arg(&copy).status().unwrap();
+    assert!(copied.success());
+    let meta = std::fs::read_to_string(copy.join("Chart.yaml")).unwrap();
+    let lines: Vec<&str> = meta.lines().filter(|line| !line.starts_with("kubeVersion:")).collect();
+    assert!(lines.len() < meta.lines().count(), "there is such a line: {meta}");
+    std::fs::write(copy.join("Chart.yaml"), lines.join("\n")).unwrap();
+    copy
+}
+
+/// The objects of a text of YAML documents, by kind and name.
+fn objects(text: &str) -> BTreeMap<String, Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    let objects = documents.into_iter().filter(|object| !object.is_null());
+    objects.map(|object| (format!("{} {}", object["kind"], object["metadata"]["name"]), object)).collect()
+}
+
+#[test]
+fn helm_makes_of_the_chart_what_is_committed() {
+    let helm = Helm::find().unwrap();
+    let chart = chart();
+    // Without a cluster it supposes one that is long gone.
+    let version = "--kube-version=1.36.0";
+    let template = ["template", "navarch", chart.to_str().unwrap(), "--namespace", NAMESPACE, version];
+    let made = helm.run(None, &template).unwrap();
+    let mut expected = objects(&chart::render(&chart, NAMESPACE).unwrap());
+    // Helm makes the namespace by itself.
+    assert!(expected.remove(&format!("\"Namespace\" \"{NAMESPACE}\"")).is_some());
+    let (made, expected) = (objects(&made), expected);
+    assert_eq!(made.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+    for (name, object) in expected {
+        assert_eq!(made[&name], object, "{name}");
+    }
+    helm.run(None, &["lint", "--strict", chart.to_str().unwrap(), version]).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn navarch_works_with_what_helm_installs() {
+    let helm = Helm::find().unwrap();
+    let deployed = Deployed::empty().await;
+    let folder = tempfile::tempdir().unwrap();
+    let chart = chart_for_any_version(folder.path());
+    let chart = chart.to_str().unwrap();
+    let admin = deployed.cluster.admin_kubeconfig();
+    let on_cluster = |args: &[&str]| {
+        let mut args = args.to_vec();
+        args.extend(["--namespace", NAMESPACE]);
+        helm.run(Some(&admin), &args).unwrap()
+    };
+    on_cluster(&["install", "navarch", chart, "--create-namespace"]);
+    deployed.forget_webhooks();
+    let deployment = format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/istiod");
+    assert_eq!(deployed.get(&deployment).await["metadata"]["labels"]["app.kubernetes.io/managed-by"], "Helm");
+    let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
+    let environment = [("POD_NAME", "istiod-0"), ("POD_NAMESPACE", NAMESPACE), ("PILOT_ENABLE_STATUS", "true")];
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let arguments = ["--secure-grpc-addr=127.0.0.1:0"];
+    let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap();
+    let map = "/api/v1/namespaces/kube-system/configmaps/istio-ca-root-cert";
+    until("it leads and writes its roots", async || deployed.get(map).await["data"].is_object()).await;
+    // The mesh config that the chart installs is the one in force.
+    assert!(navarch.page("/debug/mesh").await.unwrap().contains("cluster.local"));
+    // An upgrade changes what is asked for and nothing else.
+    on_cluster(&["upgrade", "navarch", chart, "--set", "imagePullPolicy=Always"]);
+    let container = async || deployed.get(&deployment).await["spec"]["template"]["spec"]["containers"][0].clone();
+    assert_eq!(container().await["imagePullPolicy"], "Always");
+    deployed.forget_webhooks();
+    assert!(navarch.is_ready().await);
+    assert!(navarch.stop().await.unwrap(), "it ends when it is told to");
+    assert_eq!(deployed.refused(), Vec::<String>::new());
+    on_cluster(&["uninstall", "navarch"]);
+    assert!(deployed.get(&deployment).await.is_null(), "nothing is left of it");
+}
