@@ -96,8 +96,11 @@ async fn the_api_server_says_whose_a_token_is_and_who_may_read_secrets_and_keeps
     while access.may_list_secrets(&account).await != Ok(true) {
         ensure!(tokio::time::Instant::now() < end, "granted, but not allowed");
     }
+    one_root_for_two_replicas(client).await
+}
 
-    // Two replicas that start at once come to share one root, and one of them replaces it for both.
+/// Two replicas that start at once come to share one root, and one of them replaces it for both.
+async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let secrets = kube::Api::namespaced(client, "istio-system");
     let folder = tempfile::tempdir()?;
     let config = |replica: &str| KeeperConfig {

@@ -137,17 +137,20 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
     ensure!(matches!(unrooted, Err(RegistrationError::Chain(_))), "{unrooted:?}");
     let unnamed = sign(request(WEB)?, "").await;
     ensure!(matches!(unnamed, Err(RegistrationError::NoSigner)), "{unnamed:?}");
+    spreads(&cluster, client, [&root, stranger.roots().pem()]).await
+}
 
-    let (renew, roots) = watch::channel(Arc::<str>::from(root.as_str()));
+/// One set of roots after the other is published.
+async fn spreads(cluster: &Cluster, client: kube::Client, sets: [&str; 2]) -> Result<()> {
+    let (renew, roots) = watch::channel(Arc::<str>::from(""));
     let stop = CancellationToken::new();
     let publishing = tokio::spawn(TrustBundleObject { cluster: status::Cluster(client), roots }.run(stop.clone()));
-    let next = stranger.roots().pem().to_owned();
-    for wanted in [root, next] {
-        renew.send_replace(wanted.as_str().into());
+    for wanted in sets {
+        renew.send_replace(wanted.into());
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             let found = cluster.call("GET", BUNDLE, "application/json", &Value::Null).await.unwrap_or_default();
-            if found["spec"]["trustBundle"] == *wanted && found["spec"]["signerName"] == "istio.io/istiod-ca" {
+            if found["spec"]["trustBundle"] == wanted && found["spec"]["signerName"] == "istio.io/istiod-ca" {
                 break;
             }
             ensure!(Instant::now() < end, "{found}");

@@ -3,17 +3,17 @@
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use navarch_proto::envoy::config::core::v3::Node;
-use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_testkit::backend::Backend;
 use navarch_testkit::{client, ports};
-use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Endpoint;
 
@@ -120,6 +120,89 @@ fn is_signed_by(server: &Server, pod: &Pod, root: &str) -> bool {
     output.status.success()
 }
 
+/// What the ConfigMap says reaches a pod; here it is taken from what the agent has for Envoy.
+async fn take_over(pod: &Pod) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let roots = pod.file("out/root-cert.pem");
+        if roots.matches("BEGIN CERTIFICATE").count() == 2 {
+            return Ok(pod.replace("var/run/secrets/istio/root-cert.pem", &roots)?);
+        }
+        ensure!(Instant::now() < end, "the next root did not come: {}", pod.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// No certificate was found wanting by a pod's Envoy.
+async fn verified(pod: &Pod) -> Result<()> {
+    let filter = "/stats?filter=ssl.(fail_verify_error|fail_verify_san|connection_error)";
+    let seen = pod.get(pod.admin, filter).await?.1;
+    let bad = seen.lines().any(|line| !line.ends_with(": 0") && line.contains("fail_verify"));
+    ensure!(!bad, "{seen}");
+    Ok(())
+}
+
+/// Requests one after the other.
+struct Traffic {
+    /// Tells it to end.
+    stop: Arc<AtomicBool>,
+    /// Gives how many were answered, and what became of the others.
+    task: JoinHandle<(usize, Vec<String>)>,
+}
+
+impl Traffic {
+    /// Asks for a host at an address until told otherwise.
+    fn start(front: SocketAddr, host: String) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let task = tokio::spawn(async move {
+            let (mut answered, mut failed) = (0, Vec::new());
+            while !stopped.load(Ordering::Relaxed) {
+                match client::get(front, &host, "/", &[]).await {
+                    Ok(reply) if reply.status == 200 => answered += 1,
+                    other => failed.push(format!("{other:?}")),
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+            (answered, failed)
+        });
+        Self { stop, task }
+    }
+
+    /// Ends it: there was traffic, and nothing failed.
+    async fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        let (answered, failed) = self.task.await?;
+        ensure!(failed.is_empty(), "{} failed beside {answered}: {:?}", failed.len(), failed.first());
+        ensure!(answered > 50, "there was traffic: {answered}");
+        Ok(())
+    }
+}
+
+/// A proxy that asks for clusters only.
+struct Late {
+    /// What it says.
+    _requests: tokio::sync::mpsc::Sender<DeltaDiscoveryRequest>,
+    /// What it is told.
+    _answers: tonic::Streaming<DeltaDiscoveryResponse>,
+}
+
+impl Late {
+    /// Connects it.
+    async fn connect(server: &Server) -> Result<Self> {
+        let (late, requests) = tokio::sync::mpsc::channel(1);
+        let node = Node { id: "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
+        let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
+        late.send(DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() }).await?;
+        let channel = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect_lazy();
+        let mut ads = AggregatedDiscoveryServiceClient::new(channel);
+        let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+        let mut answers = ads.delta_aggregated_resources(requests).await?.into_inner();
+        answers.message().await?;
+        Ok(Self { _requests: late, _answers: answers })
+    }
+}
+
 #[tokio::test]
 async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()> {
     let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
@@ -140,50 +223,18 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
         sleep(Duration::from_millis(50)).await;
     }
 
-    let (stop, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-    let failed = Arc::new(Mutex::new(Vec::new()));
-    let traffic = tokio::spawn({
-        let (stop, answered, failed) = (stop.clone(), answered.clone(), failed.clone());
-        async move {
-            while !stop.load(Ordering::Relaxed) {
-                match client::get(front, &host, "/", &[]).await {
-                    Ok(reply) if reply.status == 200 => _ = answered.fetch_add(1, Ordering::Relaxed),
-                    other => failed.lock().push(format!("{other:?}")),
-                }
-                sleep(Duration::from_millis(10)).await;
-            }
-        }
-    });
+    let traffic = Traffic::start(front, host);
 
     // Somebody who takes no roots holds the rotation up, by name.
-    let (late, requests) = tokio::sync::mpsc::channel(1);
-    let node = Node { id: "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
-    let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
-    late.send(DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() }).await?;
-    let channel = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect_lazy();
-    let mut ads = AggregatedDiscoveryServiceClient::new(channel);
-    let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
-    let mut answers = ads.delta_aggregated_resources(requests).await?.into_inner();
-    answers.message().await?;
+    let late = Late::connect(&server).await?;
     let (good, text) = ca(&server, &["rotate"])?;
     ensure!(good && text.contains("distributing"), "{text}");
     let names = |status: &Value| -> Vec<String> {
         let missing = status["missing"].as_array().cloned().unwrap_or_default();
         missing.iter().map(|one| one["who"].as_str().unwrap_or_default().to_owned()).collect()
     };
-    // What the ConfigMap says reaches the pods; here it is taken from what the agents have for Envoy.
-    let end = Instant::now() + PATIENCE;
-    for pod in [&web, &caller] {
-        let both = loop {
-            let roots = pod.file("out/root-cert.pem");
-            if roots.matches("BEGIN CERTIFICATE").count() == 2 {
-                break roots;
-            }
-            ensure!(Instant::now() < end, "the next root did not come: {}", pod.log());
-            sleep(Duration::from_millis(50)).await;
-        };
-        pod.replace("var/run/secrets/istio/root-cert.pem", &both)?;
-    }
+    take_over(&web).await?;
+    take_over(&caller).await?;
     let status = wait_status(&server, |status| {
         let names = names(status);
         names.len() == 1 && names[0].starts_with("late-1.shop")
@@ -192,7 +243,7 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     let (good, text) = ca(&server, &["rotate", "--now"])?;
     ensure!(!good && text.contains("late-1.shop"), "{text}");
     ensure!(server.root() == old, "the old root signs");
-    drop((late, answers, ads));
+    drop(late);
 
     let status = wait_status(&server, |status| status["phase"] == "retiring").await?;
     ensure!(status["roots"].as_array().is_some_and(|roots| roots.len() == 2), "{status}");
@@ -205,17 +256,9 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     }
     // Envoy has them a moment after the file.
     sleep(Duration::from_secs(1)).await;
-    stop.store(true, Ordering::Relaxed);
-    traffic.await?;
-    let failed = failed.lock().clone();
-    ensure!(failed.is_empty(), "{} of {answered:?} failed: {:?}", failed.len(), failed.first());
-    ensure!(answered.load(Ordering::Relaxed) > 50, "there was traffic: {answered:?}");
-    for pod in [&web, &caller] {
-        let seen =
-            pod.get(pod.admin, "/stats?filter=ssl.(fail_verify_error|fail_verify_san|connection_error)").await?.1;
-        let bad = seen.lines().any(|line| !line.ends_with(": 0") && line.contains("fail_verify"));
-        ensure!(!bad, "{seen}");
-    }
+    traffic.end().await?;
+    verified(&web).await?;
+    verified(&caller).await?;
     let (good, text) = ca(&server, &["status"])?;
     ensure!(good && text.contains("former"), "{text}");
     Ok(())

@@ -78,7 +78,7 @@ mod tests {
         let web = Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() };
         let reports = |text: String| BTreeMap::from([("b".to_owned(), text)]);
         let lacking = reports(text(std::slice::from_ref(&web), "roots", now));
-        assert_eq!(of_others(&lacking, "a", "roots", now), [web.clone()]);
+        assert_eq!(of_others(&lacking, "a", "roots", now), std::slice::from_ref(&web));
         assert_eq!(of_others(&lacking, "b", "roots", now), [], "one's own is not asked");
         assert_eq!(of_others(&lacking, "a", "roots", now + FRESH * 2), [], "it is gone");
         assert_eq!(of_others(&lacking, "a", "other roots", now)[0].who, "replica b");
