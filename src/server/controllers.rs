@@ -99,28 +99,8 @@ impl Controllers<'_> {
             Ok(())
         });
         let scope = self.scope(push);
-        if let Some(Published { roots, .. }) = published.as_ref().filter(|_| self.config.trust_bundle) {
-            let controller = TrustBundleObject { cluster: self.cluster.clone(), roots: roots.clone() };
-            let work = move |stop| controller.clone().run(stop);
-            self.lead("cluster trust bundle", Lock::TrustBundle, &default_revision, work);
-        }
-        if let Some(Published { roots, revocations }) = published {
-            let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
-            let roots = RootCertificates { cluster, name, key: ROOTS_KEY, roots, scope: scope.clone() };
-            let (name, key) = (REVOCATIONS.to_owned(), REVOCATIONS_KEY);
-            let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
-            let work = move |stop: CancellationToken| {
-                let (roots, lists) = (roots.clone(), lists.clone());
-                async move {
-                    let lists = async {
-                        if let Some(lists) = lists {
-                            lists.run(stop.clone()).await;
-                        }
-                    };
-                    tokio::join!(roots.run(stop.clone()), lists);
-                }
-            };
-            self.lead("roots in namespaces", Lock::Namespaces, &default_revision, work);
+        if let Some(published) = published {
+            self.publish(published, scope.clone(), &default_revision);
         }
         if self.allocates {
             let (cluster, ranges) = (self.cluster.clone(), self.config.ranges);
@@ -153,6 +133,37 @@ impl Controllers<'_> {
             let work = move |stop| controller.clone().run(stop);
             self.lead("validation messages", Lock::Analysis, &default_revision, work);
         }
+    }
+
+    /// Starts what tells the cluster of the authority's roots, and of what it revoked.
+    fn publish(
+        &mut self,
+        published: Published,
+        scope: watch::Receiver<NamespaceScope>,
+        default_revision: &watch::Receiver<String>,
+    ) {
+        let Published { roots, revocations } = published;
+        if self.config.trust_bundle {
+            let controller = TrustBundleObject { cluster: self.cluster.clone(), roots: roots.clone() };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("cluster trust bundle", Lock::TrustBundle, default_revision, work);
+        }
+        let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
+        let roots = RootCertificates { cluster, name, key: ROOTS_KEY, roots, scope };
+        let (name, key) = (REVOCATIONS.to_owned(), REVOCATIONS_KEY);
+        let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
+        let work = move |stop: CancellationToken| {
+            let (roots, lists) = (roots.clone(), lists.clone());
+            async move {
+                let lists = async {
+                    if let Some(lists) = lists {
+                        lists.run(stop.clone()).await;
+                    }
+                };
+                tokio::join!(roots.run(stop.clone()), lists);
+            }
+        };
+        self.lead("roots in namespaces", Lock::Namespaces, default_revision, work);
     }
 
     /// Runs `work` while this control plane holds the lock, or always where there are no others.

@@ -63,11 +63,12 @@ impl Registrar {
         let is_of = |claim: &Claim| matches!(claim, Claim::Group(name) if *name == *group.name);
         let present: Vec<_> = self.0.present.lock().values().cloned().collect();
         for here in present {
-            if here.workload.namespace == group.namespace && is_of(&here.workload.claim) {
-                if let Err(error) = self.write_connected(&here.workload, here.at).await {
-                    self.0.metrics.failed.inc();
-                    tracing::warn!(proxy = %here.workload.proxy, %error, "cannot register a workload");
-                }
+            if here.workload.namespace == group.namespace
+                && is_of(&here.workload.claim)
+                && let Err(error) = self.write_connected(&here.workload, here.at).await
+            {
+                self.0.metrics.failed.inc();
+                tracing::warn!(proxy = %here.workload.proxy, %error, "cannot register a workload");
             }
         }
     }
