@@ -48,14 +48,17 @@ pub(crate) struct PodConfig<'a> {
     pub(crate) launch: Launch,
 }
 
+/// Variables with their values.
+pub(crate) type Environment = Vec<(String, String)>;
+
 /// How a pod's proxy is started.
 pub(crate) struct Launch {
     /// The arguments of the agent that captures traffic, with its environment; none where nothing is captured.
-    pub(crate) capture: Option<(Vec<String>, Vec<(String, String)>)>,
+    pub(crate) capture: Option<(Vec<String>, Environment)>,
     /// The arguments of the agent.
     pub(crate) args: Vec<String>,
     /// Its environment.
-    pub(crate) env: Vec<(String, String)>,
+    pub(crate) env: Environment,
     /// The user and group that it runs as.
     pub(crate) user: (u32, u32),
     /// Flags of `setpriv` for what it may do besides.

@@ -163,9 +163,9 @@ async fn who_is_slow_is_cut_on_every_port() -> Result<()> {
                             return;
                         }
                         let mut answer = [0; 1024];
-                        match tokio::time::timeout(Duration::from_secs(1), stream.read(&mut answer)).await {
-                            Ok(Ok(0) | Err(_)) => return,
-                            Ok(Ok(_)) | Err(_) => {}
+                        let read = tokio::time::timeout(Duration::from_secs(1), stream.read(&mut answer)).await;
+                        if let Ok(Ok(0) | Err(_)) = read {
+                            return;
                         }
                     }
                     drop(stream.read_to_end(&mut Vec::new()).await);
