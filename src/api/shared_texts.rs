@@ -1,5 +1,6 @@
 //! One copy of texts that many objects repeat: namespaces, labels, nodes, names of ports.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
@@ -9,12 +10,19 @@ const FEW: usize = 1024;
 
 /// Texts that were seen and are still in use. Look-ups cost a hash; now and then all are looked over for those that nobody
 /// uses any more, at a cost per text that does not grow with their number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct SharedTexts {
     /// The texts.
     known: FxHashSet<Arc<str>>,
     /// How many there may be until they are looked over.
     limit: usize,
+}
+
+impl fmt::Debug for SharedTexts {
+    /// Which texts are known tells nothing of whoever has them: it is not shown.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedTexts")
+    }
 }
 
 impl SharedTexts {
