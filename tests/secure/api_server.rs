@@ -104,7 +104,7 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let secrets = kube::Api::namespaced(client, "istio-system");
     let folder = tempfile::tempdir()?;
     let config = |replica: &str| KeeperConfig {
-        rules: RotationRules { overlap: Duration::from_secs(3), longest: Duration::from_secs(3600), renewed_at: None },
+        rules: RotationRules { overlap: Duration::from_secs(60), longest: Duration::from_secs(3600), renewed_at: None },
         plugged_in: PluggedIn { folder: folder.path().to_owned() },
         self_signed: RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED),
         rotation: RootStore::Secret(Box::new(secrets.clone()), root_store::PLUGGED_IN),
