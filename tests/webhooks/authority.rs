@@ -48,7 +48,7 @@ impl Authority {
     }
 }
 
-/// A text as base64.
-pub(crate) fn base64(text: &str) -> String {
-    BASE64_STANDARD.encode(text)
+/// A text that came as base64, empty where it is none.
+pub(crate) fn text(encoded: &str) -> String {
+    String::from_utf8(BASE64_STANDARD.decode(encoded).unwrap_or_default()).unwrap_or_default()
 }

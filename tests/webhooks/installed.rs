@@ -72,6 +72,7 @@ impl Installed {
             ("ISTIOD_CUSTOM_HOST", "localhost"),
             ("ROOT_CA_DIR", folder.to_str().unwrap()),
             ("NAVARCH_WEBHOOK_ROOT_GRACE", "8s"),
+            ("NAVARCH_ROOT_OVERLAP", "1s"),
         ];
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -114,16 +115,27 @@ impl Installed {
 
     /// Whether all configurations hold exactly this CA bundle, and validation is closed.
     pub(crate) async fn is_registered(&self, bundle: &str) -> bool {
-        let encoded = crate::authority::base64(bundle);
+        self.are_registered(|found| found == bundle).await
+    }
+
+    /// Whether all configurations hold both of these roots, and validation is closed.
+    pub(crate) async fn trusts_both(&self, one: &str, other: &str) -> bool {
+        self.are_registered(|found| found.contains(one.trim()) && found.contains(other.trim())).await
+    }
+
+    /// Whether all configurations hold a CA bundle that is as it should be, and validation is closed.
+    async fn are_registered(&self, is_good: impl Fn(&str) -> bool) -> bool {
         for (kind, name) in [
             ("mutating", "istio-sidecar-injector"),
             ("validating", "istio-validator-istio-system"),
             ("validating", "istiod-default-validator"),
         ] {
             let hooks = self.webhooks(kind, name).await;
-            let is_good =
-                |hook: &Value| hook["clientConfig"]["caBundle"] == *encoded && hook["failurePolicy"] == "Fail";
-            if hooks.is_empty() || !hooks.iter().all(is_good) {
+            let is_closed = |hook: &Value| {
+                let bundle = crate::authority::text(hook["clientConfig"]["caBundle"].as_str().unwrap_or_default());
+                is_good(&bundle) && hook["failurePolicy"] == "Fail"
+            };
+            if hooks.is_empty() || !hooks.iter().all(is_closed) {
                 return false;
             }
         }

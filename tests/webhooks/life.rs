@@ -110,8 +110,8 @@ async fn rotation_leaves_no_gap(installed: &Installed, old: &str) {
     installed.authority.replace();
     let new = installed.authority.root();
     assert_ne!(old, new);
-    until("only the new root is left", async || installed.is_registered(&new).await || asking.is_finished()).await;
-    // Connections are kept: new ones are made by the new certificate.
+    until("both are trusted", async || installed.trusts_both(old, &new).await || asking.is_finished()).await;
+    until("the new one signs", async || limits::is_shown_by(installed.port, &new).await || asking.is_finished()).await;
     stop.store(true, Ordering::SeqCst);
     asking.await.unwrap();
     assert!(asked.load(Ordering::SeqCst) > 50, "{asked:?}");

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use navarch_testkit::gullible;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -16,6 +18,17 @@ async fn connect(port: u16) -> TlsStream<TcpStream> {
     let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// Whether the port shows a certificate that this root alone vouches for.
+pub(crate) async fn is_shown_by(port: u16, root: &str) -> bool {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let connector = TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    connector.connect(ServerName::try_from("localhost").unwrap(), stream).await.is_ok()
 }
 
 /// Sends a request and reads what comes until the server closes.
