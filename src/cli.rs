@@ -6,6 +6,7 @@ mod crds;
 mod discovery;
 pub mod environment;
 mod inject;
+mod memory;
 mod security;
 mod version;
 mod webhooks;

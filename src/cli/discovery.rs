@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 
-use super::environment;
+use super::{environment, memory};
 use crate::admin::Build;
 use crate::api;
 use crate::push::worker::Debounce;
@@ -99,6 +99,7 @@ pub(super) struct Discovery {
 impl Discovery {
     /// Runs until told to end.
     pub(super) fn run(self) -> anyhow::Result<()> {
+        memory::do_without_huge_pages();
         self.start_log()?;
         let config = self.config()?;
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;

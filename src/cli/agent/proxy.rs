@@ -5,6 +5,7 @@ use anyhow::Context as _;
 use crate::agent::command::ProxyCommand;
 use crate::agent::run::{self, Surroundings};
 use crate::agent::variables::Variables;
+use crate::cli::memory;
 
 /// The most threads for what blocks.
 const BLOCKING: usize = 8;
@@ -13,9 +14,7 @@ const STACK: usize = 1 << 20;
 
 /// Runs until Envoy has ended or the agent is told to end.
 pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
-    // Pages of 2 MB suit control planes; the agent's few megabytes would come to twice as many. A kernel that does not take
-    // the wish leaves it at that.
-    let _ = nix::sys::prctl::set_thp_disable(true);
+    memory::do_without_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
     super::start_log(&command.log_output_level, command.settings.log_json)?;
     // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.
