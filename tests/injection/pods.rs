@@ -11,16 +11,7 @@ const ANNOTATIONS: [(&str, &[&str]); 41] = [
     ("sidecar.istio.io/inject", &["true", "false", "yes"]),
     (
         "inject.istio.io/templates",
-        &[
-            "sidecar",
-            "gateway",
-            "grpc-agent",
-            "grpc-simple",
-            "sidecar,grpc-simple",
-            "grpc-agent,sidecar",
-            "waypoint",
-            "x",
-        ],
+        &["sidecar", "gateway", "grpc-agent", "grpc-simple", "grpc-agent,sidecar", "waypoint", "x"],
     ),
     ("sidecar.istio.io/nativeSidecar", &["true", "false", "x"]),
     ("sidecar.istio.io/interceptionMode", &["REDIRECT", "TPROXY", "NONE", "x"]),
