@@ -8,6 +8,9 @@
 )]
 #![expect(clippy::disallowed_methods, reason = "certificates and tokens hold for a time")]
 
+#[path = "../tests/shared/bare_mesh.rs"]
+mod bare_mesh;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -18,17 +21,15 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderValue};
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use navarch::api::identity::Identity;
-use navarch::api::names::{ClusterId, TrustDomain};
-use navarch::security::authenticate::{
-    Credentials, Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TrustedNetworks,
-};
+use navarch::security::authenticate::{Credentials, Gatekeeper, JwtAuthenticator, JwtRule, TrustedNetworks};
 use navarch::security::ca::{Authority, Bundle, KeyType, SigningRequest, Subject, in_force};
 use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
-use navarch::store::Objects;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
 use serde_json::json;
+
+use bare_mesh::Mesh;
 
 /// How long things last.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -116,21 +117,6 @@ fn accepting(c: &mut Criterion) {
         config.alpn_protocols = vec![b"h2".to_vec()];
         let config = Arc::new(config);
         group.bench_function(name, |b| b.iter(|| shake_hands(config.clone(), &tls)));
-    }
-}
-
-/// A mesh of which nothing is known but its names.
-#[derive(Debug)]
-struct Mesh;
-
-impl Surroundings for Mesh {
-    fn glance(&self) -> Glance {
-        Glance {
-            objects: Objects::default(),
-            trust_domain: TrustDomain::new("cluster.local"),
-            aliases: Vec::new(),
-            cluster: ClusterId::new("Kubernetes"),
-        }
     }
 }
 

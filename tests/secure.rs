@@ -19,6 +19,8 @@
 mod agent;
 #[path = "secure/api_server.rs"]
 mod api_server;
+#[path = "shared/bare_mesh.rs"]
+mod bare_mesh;
 #[path = "secure/client.rs"]
 mod client;
 #[path = "secure/floods.rs"]
@@ -40,6 +42,8 @@ mod registration;
 mod rotation;
 #[path = "secure/server.rs"]
 mod server;
+#[path = "secure/web.rs"]
+mod web;
 #[path = "secure/workload_sds.rs"]
 mod workload_sds;
 

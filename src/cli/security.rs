@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use crate::api::go_text::parse_bool;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::security::authenticate::{JwtRule, TrustedNetworks};
@@ -57,12 +58,9 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.debug_namespaces = namespaces.map(Namespace::new).collect();
     config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
     config.revision = text("REVISION").unwrap_or_default();
-    let flag = |name: &str, default: bool| match text(name).as_deref() {
+    let flag = |name: &str, default: bool| match text(name) {
         None => Ok(default),
-        // As Go reads them.
-        Some("1" | "t" | "T" | "true" | "True" | "TRUE") => Ok(true),
-        Some("0" | "f" | "F" | "false" | "False" | "FALSE") => Ok(false),
-        Some(value) => Err(anyhow::anyhow!("{name}={value:?} is neither true nor false")),
+        Some(value) => parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false")),
     };
     config.registration = registration(&text)?;
     config.streams.auth = flag("XDS_AUTH", true)?;

@@ -76,6 +76,13 @@ pub struct Phases<F> {
     pub rest: Vec<F>,
 }
 
+impl<F> Phases<F> {
+    /// All of them, where nothing stands between.
+    pub fn in_order(self) -> impl Iterator<Item = F> {
+        self.authn.into_iter().chain(self.authz).chain(self.rest)
+    }
+}
+
 /// The extensions that hold for the proxy: those of its namespace, then those of the root namespace, each the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct ExtensionsOfProxy;

@@ -124,8 +124,7 @@ fn labels(object: &Object<ServiceEntry>, world: &World) -> Labels {
     if external && world.settings.label_external_canonical_services {
         let name = canonical_name(&labels).unwrap_or(&object.meta.name).clone();
         let revision = canonical_revision(&labels).cloned().unwrap_or_else(|| Arc::from("latest"));
-        labels.insert(Arc::from(CANONICAL_NAME_LABEL), name);
-        labels.insert(Arc::from(CANONICAL_REVISION_LABEL), revision);
+        labels.extend([(CANONICAL_NAME_LABEL.into(), name), (CANONICAL_REVISION_LABEL.into(), revision)]);
     }
     labels
 }

@@ -45,12 +45,11 @@ impl Place<'_> {
             (CLUSTER_LABEL, self.cluster.as_str()),
             (NODE_LABEL, self.node),
         ];
-        for (label, value) in here.into_iter().filter(|(_, value)| !value.is_empty()) {
-            labels.insert(label.into(), value.into());
-        }
-        if !self.network.is_empty() && labels.get(NETWORK_LABEL).is_none_or(|network| network.is_empty()) {
-            labels.insert(NETWORK_LABEL.into(), self.network.as_str().into());
-        }
+        let here = here.into_iter().filter(|(_, value)| !value.is_empty());
+        let has_network = own.get(NETWORK_LABEL).is_some_and(|network| !network.is_empty());
+        let network = (NETWORK_LABEL, self.network.as_str());
+        let network = Some(network).filter(|(_, name)| !name.is_empty() && !has_network);
+        labels.extend(here.chain(network).map(|(label, value)| (label.into(), value.into())));
         labels
     }
 }

@@ -15,7 +15,6 @@ pub mod rotation;
 pub mod service;
 mod sign;
 
-pub(super) use bundle::pem;
 pub use bundle::{Bundle, BundleError};
 pub use csr::{CsrError, SigningRequest};
 pub use key::KeyType;

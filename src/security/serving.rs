@@ -376,7 +376,7 @@ mod tests {
     fn put(folder: &Path, authority: &Authority, name: &str) -> Vec<CertificateDer<'static>> {
         let now = jiff::Timestamp::now().into();
         let (chain, key) = authority.issue(&Subject::Server(vec![name.to_owned()]), LIFETIME, now).unwrap();
-        let pem: String = chain.iter().map(super::super::ca::pem).collect();
+        let pem: String = chain.iter().map(|one| super::super::pem::encode(one)).collect();
         let key = rcgen::KeyPair::try_from(&PrivateKeyDer::from(key)).unwrap().serialize_pem();
         std::fs::write(folder.join("tls.key"), key).unwrap();
         std::fs::write(folder.join("tls.crt"), pem).unwrap();

@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject;
 use serde_json::Value;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::ca::pem;
+use super::pem;
 use crate::api::mesh::CertificateData;
 
 /// Why roots are left out.
@@ -60,7 +60,7 @@ pub fn split(text: &str, place: &str) -> Result<Vec<Arc<str>>, TrustError> {
 fn check(certificate: &CertificateDer<'_>, place: &str) -> Result<Arc<str>, TrustError> {
     let parsed = X509Certificate::from_der(certificate);
     let (_, parsed) = parsed.map_err(|_| TrustError::Unreadable(place.to_owned()))?;
-    if parsed.is_ca() { Ok(Arc::from(pem(certificate))) } else { Err(TrustError::NoCa(place.to_owned())) }
+    if parsed.is_ca() { Ok(Arc::from(pem::encode(certificate))) } else { Err(TrustError::NoCa(place.to_owned())) }
 }
 
 /// The endpoints that mesh config names.

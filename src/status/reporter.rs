@@ -1,6 +1,7 @@
 //! Keeps the report of this replica, from which whoever leads sums up.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -75,7 +76,7 @@ impl Reporter {
             }
         }
         // Whoever leads would find out, but only some time later.
-        drop(timeout(FAREWELL, self.take_away(&maps, count)).await);
+        drop(timeout(FAREWELL, self.take_away(&maps, 0..count)).await);
     }
 
     /// Writes the parts, of which there were so many, and takes away those that are not needed any more.
@@ -98,15 +99,13 @@ impl Reporter {
                 outcome => drop(outcome?),
             }
         }
-        for index in parts.len()..before {
-            drop(maps.delete(&self.name(index), &DeleteParams::default()).await);
-        }
+        self.take_away(maps, parts.len()..before).await;
         Ok(())
     }
 
-    /// Deletes the report, which has so many parts.
-    async fn take_away(&self, maps: &Api<ConfigMap>, count: usize) {
-        for index in 0..count {
+    /// Deletes parts of the report.
+    async fn take_away(&self, maps: &Api<ConfigMap>, parts: Range<usize>) {
+        for index in parts {
             drop(maps.delete(&self.name(index), &DeleteParams::default()).await);
         }
     }

@@ -6,34 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::api::object::NamespacedName;
 use navarch::security::api_server::ApiServer;
-use navarch::security::authenticate::{Credentials, Gatekeeper, Glance, Surroundings, TokenReviews, TrustedNetworks};
+use navarch::security::authenticate::{Credentials, Gatekeeper, TokenReviews, TrustedNetworks};
 use navarch::security::ca::keeper::{self, KeeperConfig, Order};
 use navarch::security::ca::root_store::{self, RootStore};
 use navarch::security::ca::rotation::{Missing, RotationRules};
 use navarch::security::ca::{Bundle, KeyType, PluggedIn};
 use navarch::security::secret_access::AccessReviewer;
-use navarch::store::Objects;
 use navarch_testkit::cluster::Cluster;
 use serde_json::{Value, json};
 use tonic::codegen::http::HeaderMap;
 
-/// A mesh of which nothing is known but its names.
-#[derive(Debug)]
-struct Mesh;
-
-impl Surroundings for Mesh {
-    fn glance(&self) -> Glance {
-        Glance {
-            objects: Objects::default(),
-            trust_domain: TrustDomain::new("cluster.local"),
-            aliases: Vec::new(),
-            cluster: ClusterId::new("Kubernetes"),
-        }
-    }
-}
+use crate::bare_mesh::Mesh;
 
 /// Makes an object.
 async fn create(cluster: &Cluster, path: &str, body: Value) -> Result<Value> {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::client::Proof;
 use crate::server::Server;
+use crate::web;
 use crate::workload_sds::{self, Workload};
 
 /// The address of the pod of `web`.
@@ -21,45 +22,13 @@ const SIDECAR_PORT: u16 = 18_443;
 
 /// A service behind a sidecar that takes mTLS alone, and a gateway in front.
 fn mesh(gateway: u16, application: SocketAddr) -> String {
+    let web = web::strict(POD, 80, SIDECAR_PORT, application);
     format!(
-        r"
+        r"{web}
+---
 apiVersion: v1
 kind: Namespace
 metadata: {{name: shop}}
----
-apiVersion: v1
-kind: Pod
-metadata: {{name: web-1, namespace: shop, labels: {{app: web, security.istio.io/tlsMode: istio}}}}
-spec: {{serviceAccountName: web, containers: [{{name: app, image: app}}]}}
-status: {{phase: Running, podIP: {POD}, podIPs: [{{ip: {POD}}}], conditions: [{{type: Ready, status: 'True'}}]}}
----
-apiVersion: v1
-kind: Service
-metadata: {{name: web, namespace: shop}}
-spec: {{clusterIP: 10.96.3.1, selector: {{app: web}}, ports: [{{name: http, port: 80, targetPort: {SIDECAR_PORT}}}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: web-1, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}
-addressType: IPv4
-endpoints: [{{addresses: [{POD}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: web-1, namespace: shop}}}}]
-ports: [{{name: http, port: {SIDECAR_PORT}, protocol: TCP}}]
----
-apiVersion: networking.istio.io/v1
-kind: Sidecar
-metadata: {{name: web, namespace: shop}}
-spec:
-  workloadSelector: {{labels: {{app: web}}}}
-  ingress:
-  - port: {{number: {SIDECAR_PORT}, protocol: HTTP, name: http}}
-    bind: {POD}
-    captureMode: NONE
-    defaultEndpoint: {application}
----
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {{name: strict, namespace: shop}}
-spec: {{mtls: {{mode: STRICT}}}}
 ---
 apiVersion: networking.istio.io/v1
 kind: Gateway

@@ -19,6 +19,7 @@ use tonic::transport::Endpoint;
 
 use crate::pod::Pod;
 use crate::server::Server;
+use crate::web;
 
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,37 +28,9 @@ const POD: &str = "127.0.31.1";
 
 /// A service whose sidecar takes mTLS alone, and a client whose sidecar opens a connection for each request.
 fn mesh(port: u16, inbound: u16, application: SocketAddr) -> String {
+    let web = web::strict(POD, port, inbound, application);
     format!(
-        r"
-apiVersion: v1
-kind: Pod
-metadata: {{name: web-1, namespace: shop, labels: {{app: web, security.istio.io/tlsMode: istio}}}}
-spec: {{serviceAccountName: web, containers: [{{name: app, image: app}}]}}
-status: {{phase: Running, podIP: {POD}, podIPs: [{{ip: {POD}}}], conditions: [{{type: Ready, status: 'True'}}]}}
----
-apiVersion: v1
-kind: Service
-metadata: {{name: web, namespace: shop}}
-spec: {{clusterIP: 10.96.3.1, selector: {{app: web}}, ports: [{{name: http, port: {port}, targetPort: {inbound}}}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {{name: web-1, namespace: shop, labels: {{kubernetes.io/service-name: web}}}}
-addressType: IPv4
-endpoints: [{{addresses: [{POD}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: web-1, namespace: shop}}}}]
-ports: [{{name: http, port: {inbound}, protocol: TCP}}]
----
-apiVersion: networking.istio.io/v1
-kind: Sidecar
-metadata: {{name: web, namespace: shop}}
-spec:
-  workloadSelector: {{labels: {{app: web}}}}
-  ingress:
-  - port: {{number: {inbound}, protocol: HTTP, name: http}}
-    bind: {POD}
-    captureMode: NONE
-    defaultEndpoint: {application}
-  egress: [{{hosts: ['none/*']}}]
+        r"{web}  egress: [{{hosts: ['none/*']}}]
 ---
 apiVersion: networking.istio.io/v1
 kind: Sidecar
@@ -69,11 +42,6 @@ spec:
     bind: 127.0.0.1
     captureMode: NONE
     hosts: ['shop/*']
----
-apiVersion: security.istio.io/v1
-kind: PeerAuthentication
-metadata: {{name: strict, namespace: shop}}
-spec: {{mtls: {{mode: STRICT}}}}
 ---
 apiVersion: networking.istio.io/v1
 kind: DestinationRule

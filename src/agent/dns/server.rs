@@ -15,7 +15,7 @@ use super::answer::{Answer, Carrier, Question, answer};
 use super::forward::Forwarding;
 use super::table::NameTableSink;
 use super::{BeforeTable, DnsConfig};
-use crate::agent::random;
+use crate::agent::{accept, random};
 
 /// Connections at a time. Programs ask over TCP only what does not fit a datagram.
 const CONNECTIONS: usize = 256;
@@ -141,29 +141,17 @@ async fn datagrams(socket: Arc<UdpSocket>, mind: Arc<Mind>) {
     }
 }
 
-/// Accepts connections for ever.
+/// Serves connections for ever.
 async fn connections(listener: TcpListener, mind: Arc<Mind>, room: Arc<Semaphore>) {
-    let mut open = JoinSet::new();
-    loop {
-        // Never closed.
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
-        while open.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let mind = mind.clone();
-                open.spawn(async move {
-                    let _permit = permit;
-                    if let Err(error) = converse(stream, peer, &mind).await {
-                        tracing::debug!(%peer, %error, "a connection ended");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::debug!(%error, "no connection could be accepted");
-                tokio::time::sleep(PAUSE).await;
+    let serve = |stream, peer| {
+        let mind = mind.clone();
+        async move {
+            if let Err(error) = converse(stream, peer, &mind).await {
+                tracing::debug!(%peer, %error, "a connection ended");
             }
         }
-    }
+    };
+    accept::each(listener, room, serve).await;
 }
 
 /// Answers one question of a connection after the other.

@@ -10,19 +10,25 @@ pub(super) const SIZE: u32 = 60;
 
 /// Adds the rules that tell.
 pub(super) fn traced(rules: Vec<Rule>) -> Vec<Rule> {
-    let mut traced = Vec::with_capacity(rules.len());
+    let log = |rule: &Rule| told(rule).map(|text| Rule { text, ..rule.clone() });
+    with_logs(rules, |rule| rule.position.is_some(), log)
+}
+
+/// Puts before each rule the one that tells of it, if there is one. Where a rule `has_place`, what is put there afterwards
+/// comes before it.
+pub(super) fn with_logs<R>(rules: Vec<R>, has_place: fn(&R) -> bool, log: impl Fn(&R) -> Option<R>) -> Vec<R> {
+    let mut all = Vec::with_capacity(rules.len());
     for rule in rules {
-        let log = told(&rule).map(|text| Rule { text, ..rule.clone() });
-        if rule.position.is_some() {
-            // What is put at the same place afterwards comes before it.
-            traced.push(rule);
-            traced.extend(log);
+        let log = log(&rule);
+        if has_place(&rule) {
+            all.push(rule);
+            all.extend(log);
         } else {
-            traced.extend(log);
-            traced.push(rule);
+            all.extend(log);
+            all.push(rule);
         }
     }
-    traced
+    all
 }
 
 /// The rule that tells of another; `None` for those that are told of by the jump to them, or that see every packet.

@@ -12,8 +12,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tower_service::Service as _;
+
+use crate::agent::accept;
 
 /// The most connections at once; more wait to be accepted. Kubelet, Prometheus and the application need a handful.
 const CONNECTIONS: usize = 128;
@@ -23,33 +24,18 @@ const SILENCE: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(300);
 /// What of a request is kept in memory before its end is seen.
 const BUFFER: usize = 16 << 10;
-/// The pause after a connection could not be accepted.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until dropped.
 pub(super) async fn serve(listener: TcpListener, router: Router) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    let mut open = JoinSet::new();
-    loop {
-        // Never closed.
-        let Ok(permit) = room.clone().acquire_owned().await else { return };
-        while open.try_join_next().is_some() {}
-        match listener.accept().await {
-            Ok((stream, peer)) => {
-                let router = router.clone();
-                open.spawn(async move {
-                    let _permit = permit;
-                    if tokio::time::timeout(LONGEST, converse(stream, peer, router)).await.is_err() {
-                        tracing::debug!(%peer, "a connection lasted too long");
-                    }
-                });
-            }
-            Err(error) => {
-                tracing::debug!(%error, "no connection could be accepted");
-                tokio::time::sleep(PAUSE).await;
+    let serve = |stream, peer| {
+        let router = router.clone();
+        async move {
+            if tokio::time::timeout(LONGEST, converse(stream, peer, router)).await.is_err() {
+                tracing::debug!(%peer, "a connection lasted too long");
             }
         }
-    }
+    };
+    accept::each(listener, Arc::new(Semaphore::new(CONNECTIONS)), serve).await;
 }
 
 /// Answers one request of a connection after the other.

@@ -13,9 +13,10 @@ use super::ModulesConfig;
 use super::fetch::{self, Ask, FetchError, Got};
 use super::manifest::Packing;
 use super::reference::{Reference, Version, is_sha256};
-use super::registry::{self, Registry, RegistryError, hex};
+use super::registry::{self, Registry, RegistryError};
 use super::unpack::{UnpackError, unpack};
 use crate::agent::backoff::Backoff;
+use crate::api::digest::sha256_hex;
 use crate::api::kubernetes::SecretBytes;
 use crate::security::Clock;
 
@@ -207,7 +208,7 @@ impl Cache {
             }
         };
         // The checksum is of what was fetched, packed or not.
-        let checksum = hex(&got);
+        let checksum = sha256_hex(&got);
         check(&wanted.checksum, &checksum)?;
         let max_bytes = self.config.max_bytes;
         let module = unpacked(move || unpack(&got, Packing::Plain, max_bytes)).await?;
@@ -260,7 +261,7 @@ impl Cache {
     async fn keep(&self, wanted: &Wanted, checksum: String, module: Vec<u8>) -> Result<PathBuf, ModuleError> {
         debug_assert!(is_sha256(&checksum), "files are named by digests");
         let name = Self::image(&wanted.url)?.map_or_else(|| wanted.url.clone(), |image| image.name());
-        let folder = self.config.folder.join(hex(name.as_bytes()));
+        let folder = self.config.folder.join(sha256_hex(&name));
         let path = folder.join(format!("{checksum}.wasm"));
         let target = path.clone();
         let written = tokio::task::spawn_blocking(move || {

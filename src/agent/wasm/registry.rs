@@ -6,7 +6,6 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use serde::Deserialize;
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::ModulesConfig;
@@ -15,6 +14,8 @@ use super::credentials::Credentials;
 use super::fetch::{self, Ask, FetchError, Got};
 use super::manifest::{self, Layer, Manifest, ManifestError};
 use super::reference::{Reference, Version};
+
+use crate::api::digest::sha256_hex;
 
 /// The largest answer of a token service.
 const TOKEN_BYTES: u64 = 64 << 10;
@@ -95,7 +96,7 @@ impl<'a> Registry<'a> {
         let mut version = self.reference.version();
         for _ in 0..=INDEXES {
             let got = self.get(&format!("manifests/{version}"), manifest::MAX_BYTES).await?;
-            let digest = hex(&got);
+            let digest = sha256_hex(&got);
             if version.strip_prefix("sha256:").is_some_and(|expected| expected != digest) {
                 return Err(RegistryError::Digest { what: "a manifest" });
             }
@@ -113,7 +114,7 @@ impl<'a> Registry<'a> {
             return Err(FetchError::TooLarge(self.config.max_bytes).into());
         }
         let got = self.get(&format!("blobs/sha256:{}", layer.digest), self.config.max_bytes).await?;
-        if hex(&got) == layer.digest { Ok(got) } else { Err(RegistryError::Digest { what: "a layer" }) }
+        if sha256_hex(&got) == layer.digest { Ok(got) } else { Err(RegistryError::Digest { what: "a layer" }) }
     }
 
     /// Whether the registry may be asked in plain text: it is listed as insecure, or of this machine or network, as for
@@ -233,11 +234,6 @@ fn encode(text: &str) -> String {
         }
         encoded
     })
-}
-
-/// The sha256 of bytes in hexadecimal.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// How long from now until all of a fetch must be done.

@@ -29,9 +29,9 @@ use prost::Message as _;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use super::registry::hex;
 use super::*;
 use crate::agent::secrets::tests::clock;
+use crate::api::digest::sha256_hex;
 
 const MODULE: &[u8] = b"\0asm\x01\0\0\0module";
 
@@ -56,7 +56,7 @@ fn manifest() -> Vec<u8> {
     let layer = layer();
     let descriptor = json!({
         "mediaType": "application/vnd.oci.image.layer.v1.tar+gzip",
-        "digest": format!("sha256:{}", hex(&layer)),
+        "digest": format!("sha256:{}", sha256_hex(&layer)),
         "size": layer.len(),
     });
     json!({"schemaVersion": 2, "layers": [descriptor]}).to_string().into_bytes()
@@ -184,9 +184,9 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     let environment = [("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION", "1"), ("MINE", "yes")];
     let first = outcome(&modules, config(&http("module.wasm"), "nil", closed, &environment)).await;
     let Outcome::Module(path, kept) = &first else { panic!("{first:?}") };
-    assert!(path.starts_with(folder.path()) && path.ends_with(format!("{}.wasm", hex(MODULE))));
+    assert!(path.starts_with(folder.path()) && path.ends_with(format!("{}.wasm", sha256_hex(MODULE))));
     assert_eq!(kept.as_deref(), Some(&["MINE".to_owned()][..]));
-    let again = outcome(&modules, config(&http("module.wasm"), &hex(MODULE), closed, &[])).await;
+    let again = outcome(&modules, config(&http("module.wasm"), &sha256_hex(MODULE), closed, &[])).await;
     assert_eq!((asked.0.load(Ordering::Relaxed), again), (1, Outcome::Module(path.clone(), None)));
     for path in ["moved", "flaky"] {
         let got = outcome(&modules, config(&http(path), "", closed, &[])).await;
@@ -202,7 +202,7 @@ async fn modules_are_fetched_checked_and_kept_or_stood_in_for() {
     assert_eq!(asked.0.load(Ordering::Relaxed) - asked_before, 2, "manifest and layer, once");
     let secret = json!({"auths": {address.to_string(): {"username": "me", "password": "secret"}}}).to_string();
     let secret = [("ISTIO_META_WASM_IMAGE_PULL_SECRET", secret.as_str())];
-    let got = outcome(&modules, config(&oci("private/filter:v1"), &hex(&manifest()), closed, &secret)).await;
+    let got = outcome(&modules, config(&oci("private/filter:v1"), &sha256_hex(manifest()), closed, &secret)).await;
     assert!(matches!(got, Outcome::Module(..)), "{got:?}");
     // `latest` is asked for again when the resource that names it has changed, and not before.
     let version = |version| [("ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION", version)];
@@ -258,7 +258,7 @@ async fn modules_that_listeners_name_in_place_are_fetched_too() {
     let untouched = resources[1].clone();
     assert!(Modules::may_be_named(&resources[0].value) && !Modules::may_be_named(&untouched.value));
     assert!(modules.localize_listeners(resources.iter_mut()).await);
-    assert!(memchr::memmem::find(&resources[0].value, hex(MODULE).as_bytes()).is_some(), "a file is named");
+    assert!(memchr::memmem::find(&resources[0].value, sha256_hex(MODULE).as_bytes()).is_some(), "a file is named");
     assert!(memchr::memmem::find(&resources[0].value, b"http://").is_none(), "and no URL");
     assert_eq!(resources[1], untouched);
     let mut broken = Any { value: b"filters.http.wasm.v3.Wasm".to_vec(), ..Any::default() };

@@ -39,9 +39,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
     );
     manager.http_protocol_options.get_or_insert_default().allow_absolute_url = Some(true);
     let extensions = traffic_extension::network_filters(view, ListenerClass::SidecarOutbound, port);
-    let mut filters = extensions.authn;
-    filters.extend(extensions.authz.into_iter().chain(extensions.rest));
-    filters.push(http_filter(&manager));
+    let filters = extensions.in_order().chain([http_filter(&manager)]).collect();
     let chain = Chain { filters, ..Chain::default() };
     Some(outbound::http_listener(view, name, &planned, chain))
 }

@@ -115,7 +115,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
     }
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     let extensions = traffic_extension::network_filters(view, CLASS, target.port());
-    filters.extend(extensions.authn.into_iter().chain(extensions.authz).chain(extensions.rest));
+    filters.extend(extensions.in_order());
     filters.push(http_filter(&manager));
     filters
 }

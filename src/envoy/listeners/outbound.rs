@@ -63,9 +63,7 @@ fn http_chain(view: &View<'_>, name: &str, port: u16, part: &HttpPart) -> Chain 
         },
     );
     let extensions = traffic_extension::network_filters(view, ListenerClass::SidecarOutbound, port);
-    let mut filters = extensions.authn;
-    filters.extend(extensions.authz.into_iter().chain(extensions.rest));
-    filters.push(http_filter(&manager));
+    let filters = extensions.in_order().chain([http_filter(&manager)]).collect();
     let mut chain = Chain { filters, ..Chain::default() };
     if part.sniffs {
         chain.application_protocols = plaintext_http(view);

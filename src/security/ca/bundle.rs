@@ -83,11 +83,6 @@ pub(super) fn at(seconds: i64) -> SystemTime {
     }
 }
 
-/// A certificate in PEM.
-pub(in crate::security) fn pem(certificate: &CertificateDer<'_>) -> String {
-    crate::security::pem::encode(certificate)
-}
-
 impl Bundle {
     /// A new root that signs itself.
     ///

@@ -21,6 +21,7 @@ use super::plugged_in::{PluggedIn, PluggedInError, SETTLE};
 use super::root_store::{Kept, RootStore, RootStoreError};
 use super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
+use crate::api::error_chain::chain;
 use crate::security::Clock;
 use orders::Asked;
 
@@ -168,10 +169,7 @@ async fn self_signed(config: &KeeperConfig) -> Result<(RootStore, RootSet, Optio
         match store.save(&set, None).await {
             Err(RootStoreError::Conflict) if tries > 0 => tries -= 1,
             Err(error) => return Err(error.into()),
-            Ok(()) => {
-                let version = store.load().await?.and_then(|kept| kept.version);
-                return Ok((store.clone(), set, version));
-            }
+            Ok(version) => return Ok((store.clone(), set, version)),
         }
     }
 }
@@ -196,8 +194,8 @@ async fn from_files(
     let (set, version) = match next {
         None => (set, version),
         Some(next) => {
-            store.save(&next, version.as_deref()).await?;
-            (next, store.load().await?.and_then(|kept| kept.version))
+            let version = store.save(&next, version.as_deref()).await?;
+            (next, version)
         }
     };
     Ok((store, set, version))
@@ -287,7 +285,7 @@ impl RootKeeper {
                 self.due_report = Instant::now() + REPORT;
                 let text = report::text(&own, &roots, now);
                 match self.store.report(&self.config.replica, &text).await {
-                    Ok(()) => self.version = self.store.load().await?.and_then(|kept| kept.version),
+                    Ok(version) => self.version = version,
                     Err(RootStoreError::Conflict) => return Ok(()),
                     Err(error) => return Err(error.into()),
                 }
@@ -313,11 +311,10 @@ impl RootKeeper {
         // What cannot sign must not be kept either.
         set.authority((self.config.clock)())?;
         match self.store.save(&set, self.version.as_deref()).await {
-            Ok(()) => {}
+            Ok(version) => self.version = version,
             Err(RootStoreError::Conflict) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        self.version = self.store.load().await?.and_then(|kept| kept.version);
         self.due_report = Instant::now();
         self.adopt(set)
     }
@@ -397,18 +394,6 @@ impl RootKeeper {
             is_new
         });
     }
-}
-
-/// An error with all its reasons.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -5,18 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::Registry;
 
 use super::Authority;
+use crate::api::counter::Count;
 use crate::security::Clock;
-
-/// A counter whose name is written as it was declared: OpenMetrics would have `_total` after it, istiod's names do not.
-#[derive(Clone, Debug, Default)]
-struct Count(Counter);
 
 /// How long something is still good, counted when it is asked for.
 #[derive(Clone, Debug)]
@@ -68,21 +64,6 @@ pub(super) enum Fate {
     Unreadable,
     /// Nothing was signed, for one of istiod's reasons.
     Unsigned(&'static str),
-}
-
-impl TypedMetric for Count {
-    const TYPE: MetricType = MetricType::Counter;
-}
-
-impl EncodeMetric for Count {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        // A gauge's line is the name as it is; the type above it says counter all the same.
-        encoder.encode_gauge(&self.0.get())
-    }
-
-    fn metric_type(&self) -> MetricType {
-        Self::TYPE
-    }
 }
 
 impl TypedMetric for Left {
@@ -138,21 +119,21 @@ impl Metrics {
 
     /// A request came.
     pub fn asked(&self) {
-        self.requests.0.inc();
+        self.requests.inc();
     }
 
     /// A caller could not be made out.
     pub fn stranger(&self) {
-        self.strangers.0.inc();
+        self.strangers.inc();
     }
 
     /// A request met its fate.
     pub(super) fn done(&self, fate: Fate) {
         match fate {
-            Fate::Issued => self.issued.0.inc(),
-            Fate::Stranger => self.strangers.0.inc(),
-            Fate::Unreadable => self.unreadable.0.inc(),
-            Fate::Unsigned(error) => self.unsigned.get_or_create(&ErrorLabel { error }).0.inc(),
+            Fate::Issued => self.issued.inc(),
+            Fate::Stranger => self.strangers.inc(),
+            Fate::Unreadable => self.unreadable.inc(),
+            Fate::Unsigned(error) => self.unsigned.get_or_create(&ErrorLabel { error }).inc(),
         };
     }
 

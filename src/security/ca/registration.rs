@@ -21,10 +21,11 @@ use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::oid_registry::OID_X509_ORGANIZATION_NAME;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::bundle::{BundleError, certificates, pem};
+use super::bundle::{BundleError, certificates};
 use super::sign::check_rooted;
 use crate::api::identity::Identity;
 use crate::api::mesh::CertificateData;
+use crate::security::pem;
 
 /// How long a signer may take, as istiod waits.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -185,12 +186,12 @@ impl Registration {
         let named = mesh.iter().find(|data| data.cert_signers.iter().any(|one| one == signer));
         let named = named.and_then(|data| data.pem.clone()).filter(|pem| !pem.is_empty());
         let in_file = || self.config.roots.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(pem);
+        let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(|one| pem::encode(one));
         let roots = named.or_else(in_file).or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
         let root_certificates = certificates(&roots, "the signer's roots")?;
         check_rooted(leaf, &chain, &root_certificates)?;
         let others = chain.iter().filter(|one| !root_certificates.contains(one));
-        Ok(others.map(pem).chain(std::iter::once(roots)).collect())
+        Ok(others.map(|one| pem::encode(one)).chain(std::iter::once(roots)).collect())
     }
 }
 

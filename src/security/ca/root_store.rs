@@ -111,16 +111,17 @@ impl RootStore {
         Ok(set.map(|set| Kept { set, version, reports }))
     }
 
-    /// Keeps a set in place of the one of this version; `None` stands for nothing. What replicas told counts no more.
+    /// Keeps a set in place of the one of this version; `None` stands for nothing. What replicas told counts no more. Gives the
+    /// new version, where there are any.
     ///
     /// # Errors
     /// When the place cannot be written, or somebody else was faster.
-    pub async fn save(&self, set: &RootSet, version: Option<&str>) -> Result<(), RootStoreError> {
+    pub async fn save(&self, set: &RootSet, version: Option<&str>) -> Result<Option<String>, RootStoreError> {
         let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
         let files = set.to_files().map_err(unusable)?;
         match self {
-            Self::Memory => Ok(()),
-            Self::Folder(folder) => save(folder, &files),
+            Self::Memory => Ok(None),
+            Self::Folder(folder) => save(folder, &files).map(|()| None),
             Self::Secret(api, name) => {
                 let parameters = PostParams::default();
                 let secret = match version {
@@ -144,23 +145,24 @@ impl RootStore {
                     None => api.create(&parameters, &secret).await,
                     Some(_) => api.replace(name, &parameters, &secret).await,
                 };
-                outcome.map(drop).map_err(conflict)
+                outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
             }
         }
     }
 
-    /// Tells what a replica knows of its proxies.
+    /// Tells what a replica knows of its proxies. Gives the new version, where there are any.
     ///
     /// # Errors
     /// When it cannot be written now.
-    pub async fn report(&self, replica: &str, text: &str) -> Result<(), RootStoreError> {
-        let Self::Secret(api, name) = self else { return Ok(()) };
+    pub async fn report(&self, replica: &str, text: &str) -> Result<Option<String>, RootStoreError> {
+        let Self::Secret(api, name) = self else { return Ok(None) };
         let mut secret = api.get(name).await?;
         let annotations = secret.metadata.annotations.get_or_insert_default();
         // The name of an annotation has 63 signs.
         let short: String = replica.chars().take(63).collect();
         annotations.insert(format!("{REPORT}{short}"), text.to_owned());
-        api.replace(name, &PostParams::default(), &secret).await.map(drop).map_err(conflict)
+        let outcome = api.replace(name, &PostParams::default(), &secret).await;
+        outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
     }
 }
 

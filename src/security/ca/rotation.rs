@@ -20,6 +20,8 @@ use serde::{Deserialize, Serialize};
 use super::bundle::{self, BACKDATE, Bundle, BundleError};
 use super::sign::Authority;
 
+use crate::security::pem;
+
 pub use kept::{KeptError, KeptFiles};
 
 /// The share of a root's life that is left when the next one signs even though proxies lack it: those would be cut off soon
@@ -163,7 +165,7 @@ impl RootSet {
         for roots in std::iter::once(self.signer.roots.as_str()).chain(next).chain(former) {
             for root in bundle::certificates(roots, "the roots")? {
                 if seen.insert(root.to_vec()) {
-                    all.push_str(&bundle::pem(&root));
+                    all.push_str(&pem::encode(&root));
                 }
             }
         }

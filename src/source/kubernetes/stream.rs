@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::api::decode::ServerStatus;
+use crate::api::error_chain::chain;
 
 /// How much is taken at once of what has come: so much may be in one batch.
 const CHUNK: usize = 1 << 20;
@@ -190,21 +191,6 @@ impl Frames {
             Some(Err(error)) => Err(StreamError::Broken(chain(&error))),
         }
     }
-}
-
-/// An error with all that is behind it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let more = source.to_string();
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = source.source();
-    }
-    text
 }
 
 #[cfg(test)]

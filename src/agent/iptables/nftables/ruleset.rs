@@ -72,6 +72,23 @@ struct Rule {
     text: String,
 }
 
+impl Rule {
+    /// The rule that tells of this one; `None` for those that are told of by the jump to them, or that decide nothing.
+    fn told(&self) -> Option<String> {
+        let ends_chain = ["istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-divert", "istio-drop"];
+        if self.table == Table::Raw || ends_chain.contains(&self.chain) {
+            return None;
+        }
+        let (matching, verdict) = self.text.split_once("counter ")?;
+        let name = verdict.strip_prefix("jump ").unwrap_or(verdict).split(' ').next()?;
+        let deciding = ["return", "redirect", "istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-drop"];
+        deciding.contains(&name).then(|| {
+            let (group, size) = (trace::GROUP, trace::SIZE);
+            format!(r#"{matching}log group {group} prefix "{}:{name}" snaplen {size}"#, self.chain)
+        })
+    }
+}
+
 /// Rules in the order in which they were made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ruleset(Vec<Rule>);
@@ -95,31 +112,8 @@ impl Ruleset {
 
     /// With a rule before each that decides, which tells the kernel's log of it.
     pub(super) fn traced(self) -> Self {
-        let mut traced = Vec::new();
-        for rule in self.0 {
-            // Redirecting chains are only told of by the jump to them.
-            let ends_chain = ["istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-divert", "istio-drop"];
-            let decided = rule.text.split_once("counter ").filter(|_| !ends_chain.contains(&rule.chain));
-            let decided = decided.filter(|_| rule.table != Table::Raw).and_then(|(matching, verdict)| {
-                let name = verdict.strip_prefix("jump ").unwrap_or(verdict).split(' ').next()?;
-                let told = matches!(name, "return" | "redirect" | "istio-redirect" | "istio-in-redirect")
-                    || matches!(name, "istio-tproxy" | "istio-drop");
-                told.then(|| {
-                    let (group, size) = (trace::GROUP, trace::SIZE);
-                    format!(r#"{matching}log group {group} prefix "{}:{name}" snaplen {size}"#, rule.chain)
-                })
-            });
-            let log = decided.map(|text| Rule { text, ..rule.clone() });
-            if rule.place.is_some() {
-                // What is put before it afterwards comes before it.
-                traced.push(rule);
-                traced.extend(log);
-            } else {
-                traced.extend(log);
-                traced.push(rule);
-            }
-        }
-        Self(traced)
+        let log = |rule: &Rule| rule.told().map(|text| Rule { text, ..rule.clone() });
+        Self(trace::with_logs(self.0, |rule| rule.place.is_some(), log))
     }
 
     /// The text that `nft -f` makes all of in one transaction. What was in the tables before goes.

@@ -110,8 +110,7 @@ fn http_chain(view: &View<'_>, at: Place<'_>, stat_prefix: &str, protocol: Proto
     view.derived(&TopologyOfProxy).apply(&mut manager);
     let mut filters = match at.transport {
         Transport::Tcp => {
-            let extensions = traffic_extension::network_filters(view, ListenerClass::Gateway, at.port);
-            extensions.authn.into_iter().chain(extensions.authz).chain(extensions.rest).collect()
+            traffic_extension::network_filters(view, ListenerClass::Gateway, at.port).in_order().collect()
         }
         Transport::Quic => {
             manager.codec_type = CodecType::Http3.into();

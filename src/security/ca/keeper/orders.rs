@@ -6,7 +6,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::super::rotation::{Origin, Refusal, RootSet};
 use super::status::RotationStatus;
-use super::{KeeperError, RootKeeper, chain};
+use super::{KeeperError, RootKeeper};
+use crate::api::error_chain::chain;
 
 /// An order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::super::rotation::Missing;
+use crate::api::digest::sha256_hex;
 
 /// A replica that has told nothing for so long is gone, and its proxies are somewhere else.
 const FRESH: Duration = Duration::from_secs(60);
@@ -31,13 +31,13 @@ struct Report {
 pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
     let named = missing.iter().take(NAMED).cloned().collect();
     let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
-    let report = Report { roots: digest(roots), missing: missing.len(), named, at };
+    let report = Report { roots: sha256_hex(roots), missing: missing.len(), named, at };
     serde_json::to_string(&report).unwrap_or_default()
 }
 
 /// Who is missing by the word of other replicas.
 pub(super) fn of_others(reports: &BTreeMap<String, String>, own: &str, roots: &str, now: SystemTime) -> Vec<Missing> {
-    let wanted = digest(roots);
+    let wanted = sha256_hex(roots);
     let mut missing = Vec::new();
     for (replica, text) in reports.iter().filter(|(replica, _)| !own.starts_with(replica.as_str())) {
         let Ok(report) = serde_json::from_str::<Report>(text) else { continue };
@@ -56,16 +56,6 @@ pub(super) fn of_others(reports: &BTreeMap<String, String>, own: &str, roots: &s
         }
     }
     missing
-}
-
-/// A digest of roots.
-fn digest(roots: &str) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(roots).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text does not fail.
-        _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::super::bundle::{at, certificates};
 use super::super::root_store::RootStore;
 use super::super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
+use crate::api::digest::sha256_hex;
 
 /// What a root is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -101,11 +101,10 @@ fn describe(pem: &str, role: RootRole, trusted_until: Option<Timestamp>) -> Vec<
     let one = |der: &rustls::pki_types::CertificateDer<'_>| {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let validity = certificate.validity();
-        let fingerprint: Vec<String> = Sha256::digest(der).iter().map(|byte| format!("{byte:02x}")).collect();
         Some(RootStatus {
             role,
             subject: certificate.subject().to_string(),
-            fingerprint: fingerprint.concat(),
+            fingerprint: sha256_hex(der),
             not_before: moment(at(validity.not_before.timestamp())),
             not_after: moment(at(validity.not_after.timestamp())),
             trusted_until,

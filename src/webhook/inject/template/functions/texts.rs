@@ -3,12 +3,13 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use gotmpl::{Result, Value};
-use sha2::{Digest as _, Sha256};
 
 use super::super::super::go_json;
 use super::super::value::{of_json, text, to_json};
 use super::Function;
 use super::arguments::{at, bounded, bounded_list, fault, int_at, length_at, list_at, printed, text_at};
+
+use crate::api::digest::sha256_hex;
 
 /// The most that a text is repeated.
 const MAX_REPEAT: usize = 100_000;
@@ -62,7 +63,7 @@ pub(super) const FUNCTIONS: &[(&str, Function)] = &[
         let decoded = STANDARD.decode(text_at(args, 0)?).map_err(|error| fault(error.to_string()))?;
         bounded(String::from_utf8_lossy(&decoded).into_owned())
     }),
-    ("sha256sum", |args| bounded(Sha256::digest(text_at(args, 0)?).iter().map(|byte| format!("{byte:02x}")).collect())),
+    ("sha256sum", |args| bounded(sha256_hex(text_at(args, 0)?))),
     ("toJson", |args| bounded(go_json::text(&to_json(at(args, 0)?)?))),
     ("toRawJson", |args| bounded(to_json(at(args, 0)?)?.to_string())),
     ("toPrettyJson", |args| {
