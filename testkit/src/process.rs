@@ -54,10 +54,12 @@ impl Process {
     /// When it runs no more.
     pub fn check_running(&mut self) -> Result<()> {
         if let Some(status) = self.child.try_wait()? {
+            // Why is told before where: a trace of the stack may follow.
             let output = self.output();
-            let from = output.len().saturating_sub(4000);
-            let tail = output.get(from..).unwrap_or(&output);
-            bail!("{} ended with {status}:\n{tail}", self.name);
+            let lines: Vec<&str> = output.lines().collect();
+            let (head, rest) = lines.split_at(lines.len().min(10));
+            let tail = rest.split_at(rest.len().saturating_sub(30)).1;
+            bail!("{} ended with {status}:\n{}\n…\n{}", self.name, head.join("\n"), tail.join("\n"));
         }
         Ok(())
     }
