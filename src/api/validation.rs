@@ -33,6 +33,7 @@ mod proxy_config;
 mod re2;
 mod re2_size;
 mod request_authentication;
+mod request_uri;
 mod scope;
 mod server_tls;
 mod service_entry;

@@ -33,12 +33,18 @@ const MODULES: &str = "/var/lib/istio/data";
 /// What stands for the system's roots.
 const SYSTEM: &str = "SYSTEM";
 
+/// The provider of certificates that GKE puts into the workload.
+const GKE: &str = "GkeWorkloadCertificate";
+
 /// Settings that cannot go together or cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServicesPlanError {
     /// Certificates of two kinds at once.
-    #[error("PROV_CERT and FILE_MOUNTED_CERTS exclude each other")]
+    #[error("PROV_CERT excludes FILE_MOUNTED_CERTS and CA_PROVIDER={GKE}")]
     TwoKinds,
+    /// The certificates that GKE was to put there are not.
+    #[error("CA_PROVIDER={GKE}, and {0} is missing")]
+    NotMounted(PathBuf),
     /// Ranges that are none.
     #[error("BLOCKED_CIDRS_IN_WASM_FETCH: {0:?} is no range of addresses")]
     Blocked(String),
@@ -49,19 +55,15 @@ pub enum ServicesPlanError {
 
 /// What all are told.
 pub(super) fn plan(prepared: &Prepared, variables: &Variables) -> Result<ServicesConfig, ServicesPlanError> {
-    let mounted = CertificateFiles {
-        chain: format!("{MOUNTED}/cert-chain.pem").into(),
-        key: format!("{MOUNTED}/key.pem").into(),
-        roots: format!("{MOUNTED}/root-cert.pem").into(),
-    };
-    let there = mounted.chain.exists() && mounted.key.exists() && mounted.roots.exists();
     let provisioned = variables.text("PROV_CERT");
-    let asked = variables.flag("FILE_MOUNTED_CERTS", false);
+    let by_gke = variables.text("CA_PROVIDER") == GKE;
+    let asked = by_gke || variables.flag("FILE_MOUNTED_CERTS", false);
     if asked && !provisioned.is_empty() {
         return Err(ServicesPlanError::TwoKinds);
     }
-    let files_alone = there || asked || prepared.serves_only_files;
-    let existing = if there { mounted } else { legacy_files() };
+    let mounted = mounted_files(by_gke, MOUNTED)?;
+    let files_alone = mounted.is_some() || asked || prepared.serves_only_files;
+    let existing = mounted.unwrap_or_else(legacy_files);
     Ok(ServicesConfig {
         secrets: secrets(prepared, variables, existing),
         ca: (!files_alone).then(|| CaConfig {
@@ -77,6 +79,24 @@ pub(super) fn plan(prepared: &Prepared, variables: &Variables) -> Result<Service
         health: health(prepared),
         modules: modules(variables)?,
     })
+}
+
+/// The files that somebody else puts into a folder, if all are there; those of GKE, which have other names, must be.
+fn mounted_files(by_gke: bool, folder: &str) -> Result<Option<CertificateFiles>, ServicesPlanError> {
+    let [chain, key, roots] = if by_gke {
+        ["certificates.pem", "private_key.pem", "ca_certificates.pem"]
+    } else {
+        ["cert-chain.pem", "key.pem", "root-cert.pem"]
+    };
+    let files = [chain, key, roots].map(|name| Path::new(folder).join(name));
+    match files.iter().find(|file| !file.exists()) {
+        Some(missing) if by_gke => Err(ServicesPlanError::NotMounted(missing.clone())),
+        Some(_) => Ok(None),
+        None => {
+            let [chain, key, roots] = files;
+            Ok(Some(CertificateFiles { chain, key, roots }))
+        }
+    }
 }
 
 /// The files of former times.
@@ -260,4 +280,25 @@ fn modules(variables: &Variables) -> Result<Option<ModulesConfig>, ServicesPlanE
         blocked: blocked.map_err(|part| ServicesPlanError::Blocked(part.to_string()))?,
         ..default
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_that_gke_puts_there_have_names_of_their_own_and_must_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_string_lossy().into_owned();
+        assert_eq!(mounted_files(false, &path), Ok(None));
+        let names = ["certificates.pem", "private_key.pem", "ca_certificates.pem"];
+        for name in names {
+            let missing = folder.path().join(name);
+            assert_eq!(mounted_files(true, &path), Err(ServicesPlanError::NotMounted(missing.clone())));
+            std::fs::write(missing, "x").unwrap();
+        }
+        let [chain, key, roots] = names.map(|name| folder.path().join(name));
+        assert_eq!(mounted_files(true, &path), Ok(Some(CertificateFiles { chain, key, roots })));
+        assert_eq!(mounted_files(false, &path), Ok(None), "the others' are not there");
+    }
 }

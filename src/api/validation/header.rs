@@ -44,9 +44,13 @@ pub(super) fn cors_name(name: &str) -> Result<(), String> {
     Err(format!("{name:?} is not the name of a header; write one, or \"*\" for all"))
 }
 
-/// A plain header, no pseudo header.
-pub(super) fn token_name(name: &str) -> Result<(), String> {
-    if is_token(name) { Ok(()) } else { Err(format!("{name:?} is not the name of a header")) }
+/// A header that claims are written to: no pseudo header, and none of the rarer signs that names may have.
+pub(super) fn plain_name(name: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!("{name:?} is not the name of a header for claims; write letters, digits, - and _"))
 }
 
 /// Whether the header holds the authority of a request.

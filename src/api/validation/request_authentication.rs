@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::header::token_name;
+use super::header::plain_name;
 use super::name::optional_duration;
 use super::path::Path;
 use super::target_ref::attachment;
@@ -66,7 +66,7 @@ fn jwt_rule(verdict: &mut Verdict, at: &Path<'_>, rule: &JwtRule) {
         if output.claim.is_empty() || output.header.is_empty() {
             verdict.error(&at, "needs both a claim and a header");
         } else {
-            verdict.check(&at.field("header"), token_name(&output.header));
+            verdict.check(&at.field("header"), plain_name(&output.header));
         }
     }
     optional_duration(verdict, &at.field("timeout"), *timeout);

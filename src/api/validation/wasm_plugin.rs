@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::name::port_number;
 use super::path::Path;
+use super::request_uri::url_scheme;
 use super::target_ref::attachment;
 use super::{Validate, Verdict};
 use crate::api::istio::{EnvValueSource, EnvVar, TrafficSelector, VmConfig, WasmPlugin};
@@ -38,37 +39,16 @@ pub(super) fn address(url: &str) -> Result<(), String> {
     if url.is_empty() {
         return Err("is missing; say where the module is".to_owned());
     }
-    let (scheme, rest) = match url.split_once("://") {
-        Some((scheme, rest)) => (Some(scheme), rest),
-        None => (None, url),
+    // What is no address by itself may be one of an image without a scheme.
+    let scheme = match url_scheme(url) {
+        Ok(scheme) => scheme,
+        Err(fault) => url_scheme(&format!("http://{url}"))
+            .map_err(|_| format!("{url:?} is not the address of a module: it {fault}"))?,
     };
-    match scheme {
-        None | Some("file" | "http" | "https" | "oci") => {}
-        Some(other) => {
-            return Err(format!("{url:?} has the scheme {other:?}; oci, http, https and file are supported"));
-        }
+    match scheme.as_str() {
+        "" | "file" | "http" | "https" | "oci" => Ok(()),
+        other => Err(format!("{url:?} has the scheme {other:?}; oci, http, https and file are supported")),
     }
-    let host = rest.split('/').next().unwrap_or_default();
-    let forbidden = |byte: u8| byte <= b' ' || byte == 0x7f || b"\"<>\\^`{|}%".contains(&byte);
-    if scheme != Some("file") && !url.starts_with('/') && host.bytes().any(forbidden) {
-        return Err(format!("{url:?} is not the address of a module: {host:?} is no host"));
-    }
-    if scheme.is_none() && !host.starts_with('[') && host.matches(':').count() > 1 {
-        return Err(format!("{url:?} is not the address of a module: write the IPv6 address {host:?} in brackets"));
-    }
-    if !escapes_are_complete(rest) || rest.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
-        return Err(format!("{url:?} is not the address of a module: it holds bytes that must be escaped"));
-    }
-    Ok(())
-}
-
-/// Whether every percent sign has two hex digits after it.
-fn escapes_are_complete(text: &str) -> bool {
-    let hex = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_hexdigit());
-    text.split('%').skip(1).all(|part| {
-        let mut bytes = part.bytes();
-        hex(bytes.next()) && hex(bytes.next())
-    })
 }
 
 /// A module's checksum, where one is written.
@@ -132,11 +112,12 @@ mod tests {
 
     #[test]
     fn modules_are_at_known_places() {
-        for good in ["oci://a.example/b:c", "a.example/b", "https://a/b%20c", "file:///opt/a.wasm", "/opt/a.wasm", "a"]
+        for good in
+            ["oci://a.example/b:c", "a.example/b", "https://a/b%20c", "file:///opt/a.wasm", "/opt/a.wasm", "a", ":80/a"]
         {
             assert_eq!(address(good), Ok(()), "{good}");
         }
-        for bad in ["", "ftp://a", "%zz", "{*}/{**}/x", "https://a/%z"] {
+        for bad in ["", "ftp://a", "%zz", "{*}/{**}/x", "https://a/%z", "x:80", ":x", "["] {
             assert!(address(bad).is_err(), "{bad}");
         }
     }

@@ -181,6 +181,7 @@ impl Run<'_> {
             revision: &rules.inputs.revision,
         };
         finishing.finish(&mut merged, &template)?;
+        tidy::labels(&mut merged);
         Ok(merged)
     }
 
@@ -214,18 +215,20 @@ impl Run<'_> {
     /// network of the pod's label.
     fn environment(&self) -> BTreeMap<String, String> {
         let mut environment = self.request.parameters.clone();
+        let label = pod::label(self.request.pod, NETWORK);
         let global = &self.rules.values.global;
-        let of_values =
-            [("ISTIO_META_CLUSTER_ID", &global.multi_cluster.cluster_name), ("ISTIO_META_NETWORK", &global.network)];
-        for (name, value) in of_values {
+        let of_values = [
+            ("ISTIO_META_CLUSTER_ID", Some(&global.multi_cluster.cluster_name)),
+            // A label that is empty says that the network is not the values'.
+            ("ISTIO_META_NETWORK", Some(&global.network).filter(|_| label.is_none())),
+        ];
+        for (name, value) in of_values.into_iter().filter_map(|(name, value)| Some((name, value?))) {
             let unset = environment.get(name).is_none_or(String::is_empty);
             if unset && !value.is_empty() {
                 environment.insert(name.to_owned(), value.to_string());
             }
         }
-        if let Some(network) = pod::label(self.request.pod, NETWORK)
-            && !network.is_empty()
-        {
+        if let Some(network) = label.filter(|network| !network.is_empty()) {
             environment.insert("ISTIO_META_NETWORK".to_owned(), network.to_owned());
         }
         environment

@@ -23,14 +23,23 @@ const ZERO_IS_ABSENT: [&str; 12] = [
 /// Maps of containers that are left out when they are empty. Other empty objects say something, such as `emptyDir`.
 const EMPTY_MAP_IS_ABSENT: [&str; 2] = ["limits", "requests"];
 
-/// Texts of containers that stand even when they are empty.
-const TEXT_STANDS: [&str; 2] = ["name", "mountPath"];
+/// Texts of containers that stand even when they are empty; `service` is that of a gRPC probe.
+const TEXT_STANDS: [&str; 3] = ["name", "mountPath", "service"];
 
 /// Tidies a container.
 pub(super) fn container(container: &mut Value) {
     let Value::Object(fields) = container else { return };
     tidy(fields);
     fields.entry("resources").or_insert_with(|| Value::Object(Map::new()));
+}
+
+/// Leaves out a pod's labels where there are none.
+pub(super) fn labels(pod: &mut Value) {
+    if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut)
+        && metadata.get("labels").and_then(Value::as_object).is_some_and(Map::is_empty)
+    {
+        metadata.remove("labels");
+    }
 }
 
 /// Tidies the fields of an object.

@@ -73,7 +73,10 @@ fn prober(container: &Value, probe: &Value, actions: &[&str], path: &str, agent_
     if action.get("path").and_then(Value::as_str) == Some(path) {
         return None;
     }
-    if kind != "grpc" {
+    if kind == "grpc" {
+        // As istiod writes it where no service is named.
+        pod::as_map(&mut action).entry("service").or_insert(Value::Null);
+    } else {
         let number = match action.get("port") {
             Some(Value::String(name)) => Some(port_of(container, name)?),
             Some(port) if port.as_i64() == Some(i64::from(agent_port)) => return None,

@@ -1,0 +1,135 @@
+//! Addresses as Go's `url.ParseRequestURI` reads them, which decides what istiod takes for the address of a module.
+
+/// The scheme of an address, in lower case; empty where there is none.
+///
+/// # Errors
+/// With what is wrong, where it is neither an absolute address nor an absolute path.
+pub(super) fn url_scheme(url: &str) -> Result<String, &'static str> {
+    if url.bytes().any(|byte| byte < b' ' || byte == 0x7f) {
+        return Err("holds control characters, which must be escaped");
+    }
+    if url == "*" {
+        return Ok(String::new());
+    }
+    let (scheme, rest) = split_scheme(url)?;
+    let rest = rest.split('?').next().unwrap_or_default();
+    if !rest.starts_with('/') {
+        return if scheme.is_empty() { Err("begins with neither a scheme nor /") } else { Ok(scheme) };
+    }
+    let path = match rest.strip_prefix("//") {
+        Some(rest) if !scheme.is_empty() => {
+            let (authority, _) = rest.split_once('/').unwrap_or((rest, ""));
+            check_authority(authority)?;
+            rest.get(authority.len()..).unwrap_or_default()
+        }
+        Some(_) | None => rest,
+    };
+    check_escapes(path)?;
+    Ok(scheme)
+}
+
+/// The scheme and what comes after it; what does not begin with one is left as it is.
+fn split_scheme(url: &str) -> Result<(String, &str), &'static str> {
+    let is_part = |(at, letter): (usize, char)| {
+        letter.is_ascii_alphabetic() || (at > 0 && (letter.is_ascii_digit() || matches!(letter, '+' | '-' | '.')))
+    };
+    let end = url.char_indices().find(|found| !is_part(*found));
+    match end {
+        Some((0, ':')) => Err("has nothing before the first colon, where a scheme should be"),
+        Some((at, ':')) => {
+            let (scheme, rest) = url.split_at_checked(at).unwrap_or((url, ""));
+            Ok((scheme.to_ascii_lowercase(), rest.get(1..).unwrap_or_default()))
+        }
+        Some(_) | None => Ok((String::new(), url)),
+    }
+}
+
+/// Checks user, host and port.
+fn check_authority(authority: &str) -> Result<(), &'static str> {
+    let host = match authority.rsplit_once('@') {
+        Some((user, host)) => {
+            let is_allowed =
+                |byte: u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(&byte) || !byte.is_ascii();
+            if !user.bytes().all(is_allowed) {
+                return Err("names a user with characters that must be escaped");
+            }
+            check_escapes(user)?;
+            host
+        }
+        None => authority,
+    };
+    let (name, port) = if host.starts_with('[') {
+        let Some((name, port)) = host.rsplit_once(']') else { return Err("has an open bracket in its host") };
+        (name, port)
+    } else {
+        let at = host.rfind(':').unwrap_or(host.len());
+        host.split_at_checked(at).unwrap_or((host, ""))
+    };
+    let is_port = |port: &str| port.is_empty() || port.strip_prefix(':').is_some_and(is_number);
+    if !is_port(port) {
+        return Err("has a port that is no number");
+    }
+    if !host.starts_with('[') && name.contains(':') {
+        return Err("has several colons in its host; write an IPv6 address in brackets");
+    }
+    let is_foreign = |byte: u8| byte == b' ' || b"#%/?@\\^`{|}".contains(&byte);
+    // Within brackets a zone may be escaped.
+    if name.bytes().any(|byte| is_foreign(byte) && !(byte == b'%' && host.starts_with('['))) {
+        return Err("has characters in its host that no host has");
+    }
+    check_escapes(name)
+}
+
+/// Whether there are digits only, if anything.
+fn is_number(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// Checks that every percent sign has two hex digits after it.
+fn check_escapes(text: &str) -> Result<(), &'static str> {
+    let hex = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_hexdigit());
+    let complete = text.split('%').skip(1).all(|part| {
+        let mut bytes = part.bytes();
+        hex(bytes.next()) && hex(bytes.next())
+    });
+    if complete { Ok(()) } else { Err("has a percent sign that no two hex digits follow") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_are_told_and_what_is_no_address_is_refused() {
+        for (url, scheme) in [
+            ("OCI://a.example:80/b?c#d", "oci"),
+            ("http://[::1]:80/x", "http"),
+            ("http://u:p@a/x%20y", "http"),
+            ("x:80", "x"),
+            ("localhost:5000/image", "localhost"),
+            ("/a b", ""),
+            ("//a/%41", ""),
+            ("*", ""),
+            ("file:///a", "file"),
+        ] {
+            assert_eq!(url_scheme(url).as_deref(), Ok(scheme), "{url}");
+        }
+        for url in [
+            ":a",
+            "a",
+            "[",
+            "a/b:c",
+            "http://a:b/",
+            "http://a:1:2",
+            "http://{a}",
+            "http://[::1/",
+            "http://a/%z",
+            "http://a b/",
+            "http://<>@a/",
+            "a\u{1}:b",
+            "1http://a",
+        ] {
+            assert!(url_scheme(url).is_err(), "{url}");
+        }
+    }
+}
