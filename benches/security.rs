@@ -69,7 +69,8 @@ fn server() -> (ServingTls, Arc<Authority>) {
     let (switch, current) = in_force(authority(KeyType::P256));
     let certificate = ServerCertificate::Issued(serving::host_names("istio-system", "", ""));
     let config = ServingConfig { certificate, further_roots: Vec::new() };
-    let (tls, _renewal) = serving::start(current, config, SystemTime::now).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (tls, _renewal) = runtime.block_on(serving::start(current, config, SystemTime::now)).unwrap();
     (tls, switch.current())
 }
 

@@ -6,6 +6,7 @@
 mod address;
 mod configuration_metrics;
 mod controllers;
+mod gateway_hosts;
 mod http;
 mod ingress;
 mod injector;
@@ -45,6 +46,7 @@ pub use webhooks::WebhookConfig;
 use crate::admin::{self, AdminState, Build, DebugAccess, Problems};
 use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
+use crate::push::metrics::Metrics as PushMetrics;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
 use crate::security::ca::{self, keeper::Orders};
@@ -71,6 +73,8 @@ pub struct Config {
     pub settings: Settings,
     /// How changes are gathered.
     pub debounce: Debounce,
+    /// `RESOLVE_HOSTNAME_GATEWAYS`: host names of gateways between networks are resolved here. Default true.
+    pub resolves_gateways: bool,
     /// How the keys of token issuers are fetched.
     pub keys: KeyConfig,
     /// Where configuration and services come from.
@@ -158,13 +162,11 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let (client, sources) = (plan.client.clone(), plan.describe());
     let stop = CancellationToken::new();
     let mut tasks = Tasks::new();
-    let (push, _) = worker::start(config.settings.clone(), config.debounce, Arc::new(EnvoyTranslator))?;
     let mut metrics = Registry::default();
+    let push = start_push(&config, &mut metrics)?;
     let xds_metrics = Metrics::register(&mut metrics);
     let refusals = Refusals::register(&mut metrics);
     let hook_metrics = webhook::Metrics::register(&mut metrics);
-    let tells_patches = config.settings.envoy_filter_stats;
-    metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
     let ads = ads.with_workloads(desk(client.as_ref(), &config, &push, &mut metrics, &stop, &mut tasks));
@@ -186,6 +188,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         tasks: &mut tasks,
     };
     starter.start(plan, push.clone(), problems.clone(), refusals)?;
+    gateway_hosts::start(config.resolves_gateways, &push, &stop, &mut tasks);
     let mut state = AdminState {
         push: push.clone(),
         connections: ads.connections(),
@@ -211,6 +214,15 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     }
     tracing::info!(version = config.build.version, sources, "started");
     until_the_end(config.shutdown, &reload, &stop, &mut tasks).await
+}
+
+/// Starts the push thread, its work and its results counted.
+fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker::PushHandle> {
+    let (settings, counted) = (config.settings.clone(), PushMetrics::register(metrics));
+    let tells_patches = settings.envoy_filter_stats;
+    let (push, _) = worker::start_counted(settings, config.debounce, Arc::new(EnvoyTranslator), counted)?;
+    metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
+    Ok(push)
 }
 
 /// Starts what writes back to the cluster, if there is one.
@@ -361,7 +373,8 @@ impl TlsPorts {
         // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
         drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
         let namespace = &config.settings.system_namespace;
-        let names = (namespace, config.writing.identity.as_str());
+        let (replica, roots) = (&config.writing.identity, &config.writing.roots);
+        let names = security::Names { namespace, replica, roots };
         let proxies = (push, self.ads.connections());
         let (client, together) = (self.client.as_ref(), (stop, &mut *tasks));
         let security = security::start(&config.security, names, client, proxies, self.ca_metrics, together).await?;

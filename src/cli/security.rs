@@ -63,6 +63,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
         Some(value) => parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false")),
     };
     config.registration = registration(&text)?;
+    config.server_signer = server_signer(text("PILOT_CERT_PROVIDER").as_deref())?;
     config.streams.auth = flag("XDS_AUTH", true)?;
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
     config.streams.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
@@ -83,6 +84,23 @@ fn registration(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option
     }
 }
 
+/// `PILOT_CERT_PROVIDER`: the signer of Kubernetes that it names, if it does.
+fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
+    match provider {
+        None | Some("istiod") => Ok(None),
+        Some("kubernetes") => anyhow::bail!(
+            "PILOT_CERT_PROVIDER=kubernetes: Kubernetes signs no such certificates any more; k8s.io/<signer> names another"
+        ),
+        Some(provider) => {
+            let signer = provider.strip_prefix("k8s.io/");
+            if signer.is_none() {
+                tracing::warn!(provider, "PILOT_CERT_PROVIDER is none that is known: the CA signs for the server");
+            }
+            Ok(signer.map(str::to_owned))
+        }
+    }
+}
+
 /// Reads `namespace/name` pairs parted by commas.
 fn accounts(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
     let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
@@ -93,4 +111,21 @@ fn accounts(text: &str) -> anyhow::Result<BTreeSet<NamespacedName>> {
         Ok(NamespacedName::new(namespace, name))
     };
     parts.map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signer_of_kubernetes_is_named_by_the_provider() {
+        assert_eq!(
+            server_signer(Some("k8s.io/clusterissuers.example/mesh")).unwrap().unwrap(),
+            "clusterissuers.example/mesh"
+        );
+        for own in [None, Some("istiod"), Some("none"), Some("custom")] {
+            assert_eq!(server_signer(own).unwrap(), None);
+        }
+        assert!(server_signer(Some("kubernetes")).is_err());
+    }
 }

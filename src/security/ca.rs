@@ -21,7 +21,7 @@ pub use key::KeyType;
 pub use metrics::Metrics;
 pub use plugged_in::PluggedIn;
 pub use receipts::Receipts;
-pub use registration::{MeshRoots, Registration, RegistrationConfig, RegistrationError};
+pub use registration::{MeshRoots, Registration, RegistrationConfig, RegistrationError, ServerChain};
 pub use sign::{Authority, Lifetimes, SignError, Subject};
 
 use std::sync::Arc;

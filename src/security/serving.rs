@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Clock;
-use super::ca::{Authority, CurrentAuthority, SignError, Subject};
+use super::ca::{Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject};
 use crate::api::kubernetes::SecretBytes;
 
 /// How long a certificate of one's own lasts.
@@ -38,6 +38,9 @@ pub enum ServingError {
     /// No certificate of one's own.
     #[error("no certificate for the server itself")]
     Sign(#[from] SignError),
+    /// Kubernetes signs none.
+    #[error("Kubernetes signs no certificate for the server itself")]
+    Request(#[from] RegistrationError),
     /// TLS cannot be set up with what there is.
     #[error("TLS cannot be set up")]
     Tls(#[from] rustls::Error),
@@ -62,7 +65,7 @@ pub struct ServingTls {
 }
 
 /// What the server shows, and whom it believes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct ServingConfig {
     /// Its certificate.
     pub certificate: ServerCertificate,
@@ -71,12 +74,25 @@ pub struct ServingConfig {
 }
 
 /// Where the server's certificate comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum ServerCertificate {
     /// From the CA, for these names.
     Issued(Vec<String>),
     /// From files, which are read anew when they change.
     Given(GivenFiles),
+    /// From a signer of Kubernetes.
+    Requested(Box<ServerRequest>),
+}
+
+/// How a signer of Kubernetes is asked for the server's certificate.
+#[derive(Clone, Debug)]
+pub struct ServerRequest {
+    /// The names that it is for.
+    pub names: Vec<String>,
+    /// The whole name of the signer.
+    pub signer: String,
+    /// Who asks.
+    pub registration: Registration,
 }
 
 /// The files of a certificate that was given.
@@ -161,20 +177,21 @@ pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> 
 }
 
 /// TLS with a certificate of this kind, and the task that renews it: at half its life and whenever the authority changes where
-/// the authority issues it, when files change where it is in files.
+/// the authority issues it, when files change where it is in files, when the signer's roots change where Kubernetes signs.
 ///
 /// # Errors
 /// When the first certificate cannot be had.
-pub fn start(
+pub async fn start(
     authority: CurrentAuthority,
     config: ServingConfig,
     clock: Clock,
 ) -> Result<(ServingTls, impl Future<Output = ()> + Send + 'static), ServingError> {
     let files = Files::read(&config);
-    let first = configure(&authority.get(), &config, &files, clock())?;
+    let requested = request(&config).await?;
+    let first = configure(&authority.get(), &config, &files, requested.as_ref(), clock())?;
     let (roots, known_by) = watch::channel(first.web.roots.clone());
     let (sender, served) = watch::channel(first);
-    let renewal = Renewal { authority, config, files, sender, roots, clock };
+    let renewal = Renewal { authority, config, files, requested, sender, roots, clock };
     Ok((ServingTls { served, known_by }, renewal.run()))
 }
 
@@ -186,7 +203,7 @@ impl Files {
     /// All that count.
     fn read(config: &ServingConfig) -> Self {
         let given = match &config.certificate {
-            ServerCertificate::Issued(_) => Vec::new(),
+            ServerCertificate::Issued(_) | ServerCertificate::Requested(_) => Vec::new(),
             ServerCertificate::Given(GivenFiles { chain, key, roots }) => {
                 [Some(chain), Some(key), roots.as_ref()].into_iter().flatten().collect()
             }
@@ -222,6 +239,8 @@ struct Renewal {
     config: ServingConfig,
     /// What files held last.
     files: Files,
+    /// What Kubernetes signed last.
+    requested: Option<ServerChain>,
     /// To the ports.
     sender: watch::Sender<Served>,
     /// The roots, to those who tell others of them.
@@ -233,8 +252,8 @@ struct Renewal {
 impl Renewal {
     /// Renews for ever.
     async fn run(self) {
-        let Self { mut authority, config, mut files, sender, roots, clock } = self;
-        let mut due = Instant::now() + half_life(&authority.get(), clock());
+        let Self { mut authority, config, mut files, mut requested, sender, roots, clock } = self;
+        let mut due = Instant::now() + half_life(&authority.get(), requested.as_ref(), clock());
         let mut ends = false;
         loop {
             tokio::select! {
@@ -247,8 +266,16 @@ impl Renewal {
                 }
                 () = tokio::time::sleep_until(due) => {}
                 () = files_change(&config, &mut files) => {}
+                () = roots_change(&config, requested.as_ref()) => {}
             }
-            let wait = match configure(&authority.get(), &config, &files, clock()) {
+            let renewed = match request(&config).await {
+                Ok(chain) => {
+                    requested = chain.or(requested);
+                    configure(&authority.get(), &config, &files, requested.as_ref(), clock())
+                }
+                Err(error) => Err(error),
+            };
+            let wait = match renewed {
                 Ok(served) => {
                     roots.send_if_modified(|told| {
                         let differs = *told != served.web.roots;
@@ -257,7 +284,7 @@ impl Renewal {
                     });
                     sender.send_replace(served);
                     tracing::info!(certificate = ?config.certificate, "the server's certificate was renewed");
-                    half_life(&authority.get(), clock())
+                    half_life(&authority.get(), requested.as_ref(), clock())
                 }
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
@@ -286,9 +313,34 @@ async fn files_change(config: &ServingConfig, files: &mut Files) {
     }
 }
 
-/// When a certificate made now is to be renewed. It ends with the CA's own at the latest.
-fn half_life(authority: &Authority, now: SystemTime) -> Duration {
-    let left = authority.not_after().duration_since(now).unwrap_or_default();
+/// Has Kubernetes sign a certificate, where it is to.
+async fn request(config: &ServingConfig) -> Result<Option<ServerChain>, ServingError> {
+    let ServerCertificate::Requested(request) = &config.certificate else { return Ok(None) };
+    let ServerRequest { names, signer, registration } = &**request;
+    Ok(Some(registration.sign_server(names, signer, LIFETIME).await?))
+}
+
+/// Waits until mesh config says other roots of the signer than those by which its last certificate is known.
+async fn roots_change(config: &ServingConfig, held: Option<&ServerChain>) {
+    let (ServerCertificate::Requested(request), Some(held)) = (&config.certificate, held) else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(LOOK).await;
+        if request.registration.server_roots(&request.signer).is_ok_and(|roots| roots != held.roots) {
+            return;
+        }
+    }
+}
+
+/// When a certificate made now is to be renewed: half way to its end. One by the CA ends with the CA's own at the latest; a
+/// signer of Kubernetes may give less than it was asked for.
+fn half_life(authority: &Authority, requested: Option<&ServerChain>, now: SystemTime) -> Duration {
+    let end = match requested {
+        None => authority.not_after(),
+        Some(held) => held.not_after().unwrap_or(now),
+    };
+    let left = end.duration_since(now).unwrap_or_default();
     (left.min(LIFETIME) / 2).max(RETRY)
 }
 
@@ -297,6 +349,7 @@ fn configure(
     authority: &Authority,
     config: &ServingConfig,
     files: &Files,
+    requested: Option<&ServerChain>,
     now: SystemTime,
 ) -> Result<Served, ServingError> {
     let own = || Arc::from(authority.roots().pem());
@@ -317,6 +370,11 @@ fn configure(
             };
             (files.certificates(&given.chain)?, key, known_by)
         }
+        ServerCertificate::Requested(request) => {
+            let none = || RegistrationError::NoMeshRoot(request.signer.clone());
+            let held = requested.ok_or_else(none)?;
+            (held.chain.clone(), PrivateKeyDer::from(held.key.clone_key()), Arc::from(held.roots.as_str()))
+        }
     };
     let web = WebTls { config: web_config(chain.clone(), key.clone_key())?, roots: known_by };
     let mut believed = authority.root_certificates().to_vec();
@@ -328,6 +386,11 @@ fn configure(
     }
     if let ServerCertificate::Given(GivenFiles { roots: Some(path), .. }) = &config.certificate {
         believed.extend(files.certificates(path)?);
+    }
+    if let Some(held) = requested {
+        // The signer may sign for workloads, too.
+        let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
+        believed.extend(roots.filter_map(Result::ok));
     }
     Ok(Served { mesh: server_config(chain, key, &believed)?, web })
 }
@@ -397,10 +460,10 @@ mod tests {
         let given = GivenFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
         let config = ServingConfig { certificate: ServerCertificate::Given(given), further_roots: Vec::new() };
         let (_switch, current) = in_force(authority());
-        assert!(start(current.clone(), config.clone(), clock).is_err(), "there are no files yet");
+        assert!(start(current.clone(), config.clone(), clock).await.is_err(), "there are no files yet");
         let outer = authority();
         put(folder.path(), &outer, "one.example");
-        let (mut tls, renewing) = start(current, config, clock).unwrap();
+        let (mut tls, renewing) = start(current, config, clock).await.unwrap();
         assert_eq!(&*tls.web().roots, outer.roots().pem());
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(renewing);

@@ -32,7 +32,7 @@ pub struct WritingConfig {
     pub elects: bool,
     /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
     pub roots: String,
-    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, too. Default false.
+    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, and in no ConfigMaps. Default false.
     pub trust_bundle: bool,
     /// `ISTIO_WATCH_NAMESPACE`: the only namespace, if there is just one.
     pub only: Option<String>,
@@ -144,9 +144,10 @@ impl Controllers<'_> {
     ) {
         let Published { roots, revocations } = published;
         if self.config.trust_bundle {
-            let controller = TrustBundleObject { cluster: self.cluster.clone(), roots: roots.clone() };
+            let controller = TrustBundleObject { cluster: self.cluster.clone(), roots };
             let work = move |stop| controller.clone().run(stop);
             self.lead("cluster trust bundle", Lock::TrustBundle, default_revision, work);
+            return;
         }
         let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
         let roots = RootCertificates { cluster, name, key: ROOTS_KEY, roots, scope };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use tokio_util::sync::CancellationToken;
 
@@ -24,10 +24,11 @@ use crate::security::ca::root_store::{self, RootStore};
 use crate::security::ca::rotation::RotationRules;
 use crate::security::ca::service::{CertificateService, CertificateServiceConfig};
 use crate::security::ca::{
-    Bundle, CurrentAuthority, KeyType, Lifetimes, Metrics, PluggedIn, Registration, RegistrationConfig,
+    Bundle, CurrentAuthority, KeyType, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
-use crate::security::serving::{self, GivenFiles, ServerCertificate, ServingConfig, ServingTls};
+use crate::security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
 use crate::source::{AddressPolicy, Fetcher};
+use crate::status::ROOTS_KEY;
 use crate::xds::connections::Connections;
 
 /// How often roots are looked after where they follow each other within moments.
@@ -57,6 +58,8 @@ pub struct SecurityConfig {
     pub registration: Option<RegistrationConfig>,
     /// `--tls-cert-file`, `--tls-key-file`, `--ca-cert-file`: the server's own certificate, where it is given.
     pub given: Option<GivenFiles>,
+    /// `PILOT_CERT_PROVIDER=k8s.io/<signer>`: who signs the server's own certificate, where none is given.
+    pub server_signer: Option<String>,
     /// Which addresses SPIFFE bundles may be fetched from.
     pub fetched: AddressPolicy,
     /// How long workloads' certificates last.
@@ -91,6 +94,17 @@ pub struct StreamRules {
     /// `PILOT_ENABLE_XDS_IDENTITY_CHECK`: a proxy must be who its caller was proved to be. Default true; without, nobody gets
     /// secrets.
     pub checks_identity: bool,
+}
+
+/// What a control plane and its things are called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Names<'a> {
+    /// Its namespace.
+    pub(super) namespace: &'a Namespace,
+    /// This replica.
+    pub(super) replica: &'a str,
+    /// The ConfigMap that tells namespaces of the roots.
+    pub(super) roots: &'a str,
 }
 
 /// What rests on the authority.
@@ -128,6 +142,7 @@ impl Default for SecurityConfig {
             root_grace: 20,
             registration: None,
             given: None,
+            server_signer: None,
             fetched: AddressPolicy::default(),
             lifetimes: Lifetimes::default(),
             trusted_nodes: BTreeSet::new(),
@@ -167,27 +182,30 @@ fn trust_domain(text: &str) -> TrustDomain {
 }
 
 /// Finds or makes the authority, and starts what rests on it. With a client, roots are kept and tokens reviewed by its API
-/// server. `names` are the namespace of this control plane and the name of this replica.
+/// server.
 ///
 /// # Errors
 /// When there is no authority to be had: nothing secure can be served then.
 pub(super) async fn start(
     config: &SecurityConfig,
-    names: (&Namespace, &str),
+    names: Names<'_>,
     client: Option<&kube::Client>,
     (push, connections): (&PushHandle, Arc<Connections>),
     metrics: Metrics,
     (stop, tasks): (&CancellationToken, &mut Tasks),
 ) -> anyhow::Result<Security> {
     let (keeper, authority, orders) = roots(config, names, client, push).await?;
-    let namespace = names.0;
     let registration = config.registration.clone().map(registration::with_roots);
-    let hosts = serving::host_names(namespace.as_str(), &config.revision, &config.custom_hosts);
-    let certificate = config.given.clone().map_or(ServerCertificate::Issued(hosts), ServerCertificate::Given);
+    let mesh: MeshRoots = {
+        let push = push.clone();
+        Arc::new(move || push.context().mesh.config.ca_certificates.clone())
+    };
+    let certificate = server_certificate(config, names.namespace, client, &mesh)?;
     let further_roots: Vec<PathBuf> =
         registration.iter().filter_map(|registration| registration.roots.clone()).collect();
     let further_root = further_roots.first().cloned();
-    let (tls, renewing) = serving::start(authority.clone(), ServingConfig { certificate, further_roots }, clock)?;
+    let (tls, renewing) =
+        serving::start(authority.clone(), ServingConfig { certificate, further_roots }, clock).await?;
     let stopped = stop.clone();
     super::spawn("own certificate", tasks, async move {
         super::until(&stopped, renewing).await;
@@ -204,8 +222,6 @@ pub(super) async fn start(
         None => certificates,
         Some(registration) => {
             let client = client.context("EXTERNAL_CA: there is no API server whose CSR API could be used")?;
-            let push = push.clone();
-            let mesh = Arc::new(move || push.context().mesh.config.ca_certificates.clone());
             certificates.signed_by(Registration::new(client.clone(), registration, mesh))
         }
     };
@@ -223,6 +239,35 @@ pub(super) async fn start(
         super::until(&stopped, trust.run()).await.map_or(Ok(()), super::finish)
     });
     Ok(Security { authority, orders, tls, certificates })
+}
+
+/// Where the server's own certificate comes from.
+fn server_certificate(
+    config: &SecurityConfig,
+    namespace: &Namespace,
+    client: Option<&kube::Client>,
+    mesh: &MeshRoots,
+) -> anyhow::Result<ServerCertificate> {
+    let names = serving::host_names(namespace.as_str(), &config.revision, &config.custom_hosts);
+    Ok(match (&config.given, &config.server_signer) {
+        (Some(given), _) => ServerCertificate::Given(given.clone()),
+        (None, None) => ServerCertificate::Issued(names),
+        (None, Some(signer)) => {
+            let client = client.context("PILOT_CERT_PROVIDER: there is no API server whose CSR API could be used")?;
+            let registration = Registration::new(client.clone(), RegistrationConfig::default(), mesh.clone());
+            ServerCertificate::Requested(Box::new(ServerRequest { names, signer: signer.clone(), registration }))
+        }
+    })
+}
+
+/// The roots that pods have been given last, by the ConfigMap in the control plane's own namespace; `None` if nobody knows, as
+/// where the roots there are another CA's.
+async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&kube::Client>) -> Option<String> {
+    let is_own = config.given.is_none() && config.server_signer.is_none();
+    let client = client.filter(|_| is_own)?;
+    let found = Api::<ConfigMap>::namespaced(client.clone(), names.namespace.as_str()).get_opt(names.roots).await;
+    let found = found.inspect_err(|error| tracing::warn!(%error, "which roots pods were given cannot be read"));
+    found.ok()??.data?.remove(ROOTS_KEY).filter(|roots| !roots.is_empty())
 }
 
 /// Says who callers are: by certificates, by the keys of `JWT_RULE`, by the API server if there is a client, by gateways.
@@ -260,13 +305,13 @@ fn count_ends(mut authority: CurrentAuthority, metrics: Metrics, stop: &Cancella
 /// Finds or makes the roots. Gives who looks after them.
 async fn roots(
     config: &SecurityConfig,
-    (namespace, replica): (&Namespace, &str),
+    names: Names<'_>,
     client: Option<&kube::Client>,
     push: &PushHandle,
 ) -> anyhow::Result<(RootKeeper, CurrentAuthority, Orders)> {
     let (self_signed, rotation) = match (client, &config.state) {
         (Some(client), _) => {
-            let secrets = Api::<Secret>::namespaced(client.clone(), namespace.as_str());
+            let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace.as_str());
             let own = RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED);
             (own, RootStore::Secret(Box::new(secrets), root_store::PLUGGED_IN))
         }
@@ -289,10 +334,11 @@ async fn roots(
         plugged_in: PluggedIn { folder: config.plugged_in.clone() },
         self_signed,
         rotation,
+        distributed: distributed(config, names, client).await,
         make: Arc::new(move |now| Bundle::self_signed(&trust_domain, key_type, lifetime, now)),
         check: config.root_check,
         look: keeper::LOOK.min(config.overlap).max(SOON),
-        replica: replica.to_owned(),
+        replica: names.replica.to_owned(),
         clock,
     };
     keeper::start(keeper).await.context("no CA")

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::identity::Identity;
+use crate::push::context::{Mesh, PushContext};
 use crate::push::resource::ResourceType;
 use crate::push::worker::{Ended, PushHandle};
 use crate::push::world::Change;
@@ -22,8 +23,10 @@ use crate::security::trust_bundle::{self, Fetched, TrustBundle};
 use crate::source::{FetchError, Fetcher};
 use crate::xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
-/// How often mesh config is looked at: it changes about never, and nothing waits for it.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the file with an outer CA's roots is looked at.
+const LOOK: Duration = Duration::from_secs(5);
+/// For how long nothing is due where nothing is.
+const LONG: Duration = Duration::from_hours(24);
 /// How often SPIFFE endpoints are asked, as istiod does.
 const REFRESH: Duration = Duration::from_mins(30);
 /// How soon one that has failed is asked again.
@@ -62,33 +65,54 @@ impl Trust {
     ) -> Result<Self, Ended> {
         let (fetched, due, told) = (Fetched::new(), BTreeMap::new(), TrustBundle::default());
         let mut trust = Self { push, own, further, fetcher, fetched, due, told };
-        trust.publish().await?;
+        trust.publish(&trust.read_further()).await?;
         Ok(trust)
     }
 
-    /// Follows what changes, for ever.
+    /// Follows what changes, for ever: the CA's roots, mesh config, the file of an outer CA, and what endpoints tell.
     ///
     /// # Errors
     /// When the push thread has ended.
     pub(super) async fn run(mut self) -> Result<(), Ended> {
+        let mut contexts = self.push.contexts();
+        let mut own = self.own.clone();
+        let mut ends = false;
         loop {
-            tokio::select! {
-                Ok(()) = self.own.changed() => {}
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            self.publish().await?;
+            let mesh = contexts.borrow_and_update().mesh.clone();
+            let further = self.read_further();
+            self.publish(&further).await?;
             if self.fetch().await {
-                self.publish().await?;
+                self.publish(&further).await?;
+            }
+            let due = self.due.values().min().copied().unwrap_or_else(|| Instant::now() + LONG);
+            tokio::select! {
+                // The CA may change no more while all else goes on.
+                changed = own.changed(), if !ends => ends = changed.is_err(),
+                () = other_roots(&mut contexts, &mesh) => {}
+                () = tokio::time::sleep_until(due) => {}
+                () = self.other_file(&further), if self.further.is_some() => {}
             }
         }
     }
 
-    /// Puts what is trusted now into the snapshot.
-    async fn publish(&mut self) -> Result<(), Ended> {
-        let mut own = self.own.borrow_and_update().to_string();
-        if let Some(further) = self.further.as_ref().and_then(|path| std::fs::read_to_string(path).ok()) {
-            own.push_str(&further);
+    /// What the file of an outer CA holds; nothing, if there is none.
+    fn read_further(&self) -> String {
+        self.further.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+    }
+
+    /// Waits until the file of an outer CA holds something else.
+    async fn other_file(&self, known: &str) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            if self.read_further() != known {
+                return;
+            }
         }
+    }
+
+    /// Puts what is trusted now into the snapshot; `further` is what an outer CA's file holds.
+    async fn publish(&mut self, further: &str) -> Result<(), Ended> {
+        let own = self.own.borrow().to_string() + further;
         let context = self.push.context();
         let bundle = trust_bundle::assemble(&own, &context.mesh.config.ca_certificates, &self.fetched);
         if bundle == self.told {
@@ -135,6 +159,19 @@ impl Trust {
         let text = |error: FetchError| error.to_string();
         let document = self.fetcher.document(&format!("https://{bare}"), PATIENCE).await.map_err(text)?;
         trust_bundle::from_spiffe(&document).map_err(|error| error.to_string())
+    }
+}
+
+/// Waits until mesh config names other roots than this one does. Everything else in it is nobody's business here.
+async fn other_roots(contexts: &mut watch::Receiver<Arc<PushContext>>, known: &Arc<Mesh>) {
+    loop {
+        if contexts.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let now = contexts.borrow_and_update().mesh.clone();
+        if !Arc::ptr_eq(&now, known) && now.config.ca_certificates != known.config.ca_certificates {
+            return;
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use navarch::security::api_server::ApiServer;
 use navarch::security::authenticate::{Credentials, Gatekeeper, TokenReviews, TrustedNetworks};
 use navarch::security::ca::keeper::{self, KeeperConfig, Order};
 use navarch::security::ca::root_store::{self, RootStore};
-use navarch::security::ca::rotation::{Missing, RotationRules};
+use navarch::security::ca::rotation::{Missing, Phase, RotationRules};
 use navarch::security::ca::{Bundle, KeyType, PluggedIn};
 use navarch::security::secret_access::AccessReviewer;
 use navarch_testkit::cluster::Cluster;
@@ -89,10 +89,11 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let secrets = kube::Api::namespaced(client, "istio-system");
     let folder = tempfile::tempdir()?;
     let config = |replica: &str| KeeperConfig {
-        rules: RotationRules { overlap: Duration::from_secs(60), longest: Duration::from_secs(3600), renewed_at: None },
+        rules: RotationRules { overlap: Duration::ZERO, longest: Duration::from_secs(3600), renewed_at: None },
         plugged_in: PluggedIn { folder: folder.path().to_owned() },
         self_signed: RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED),
         rotation: RootStore::Secret(Box::new(secrets.clone()), root_store::PLUGGED_IN),
+        distributed: None,
         make: Arc::new(|now| Bundle::self_signed("cluster.local", KeyType::P256, Duration::from_secs(36_000), now)),
         check: Duration::from_secs(3600),
         look: Duration::from_millis(100),
@@ -115,8 +116,14 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     ensure!(theirs.get().root_certificates().len() == 2, "the other trusts both");
+    // With no overlap at all, it is the other's word alone that is waited for.
+    ensure!(ours.get().roots().pem().starts_with(&old), "the old one signs while one is missing");
     absent.lock().unwrap().clear();
-    orders.give(Order::SwitchRegardless).await?;
+    let end = tokio::time::Instant::now() + Duration::from_secs(60);
+    while orders.status().phase != Phase::Retiring {
+        ensure!(tokio::time::Instant::now() < end, "the other's word frees the way: {:?}", orders.status());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let new = ours.get().roots().pem().to_owned();
     ensure!(new != old && ours.get().root_certificates().len() == 2, "both are trusted");
     let end = tokio::time::Instant::now() + Duration::from_secs(20);

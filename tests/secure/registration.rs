@@ -13,8 +13,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use navarch::api::identity::Identity;
 use navarch::api::mesh::CertificateData;
 use navarch::security::ca::{
-    Authority, Bundle, KeyType, Registration, RegistrationConfig, RegistrationError, SigningRequest, Subject,
+    Authority, Bundle, KeyType, Registration, RegistrationConfig, RegistrationError, SigningRequest, Subject, in_force,
 };
+use navarch::security::serving::{self, ServerCertificate, ServerRequest, ServingConfig, ServingError};
 use navarch::status::{self, TrustBundleObject};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
@@ -57,10 +58,14 @@ async fn sign_all(cluster: &Cluster, authority: &Authority, for_whom: &str) -> R
                 continue;
             }
             ensure!(one["spec"]["signerName"] == "signers.example.com/blue", "{one}");
-            ensure!(one["spec"]["expirationSeconds"] == 3600, "{one}");
             let csr = STANDARD.decode(one["spec"]["request"].as_str().context("a request")?)?;
             let csr = SigningRequest::parse(std::str::from_utf8(&csr)?)?;
-            let subject = Subject::Workload(Identity::parse(for_whom)?);
+            let subject = match for_whom.contains("://") {
+                true => Subject::Workload(Identity::parse(for_whom)?),
+                false => Subject::Server(for_whom.split(',').map(str::to_owned).collect()),
+            };
+            let lifetime = one["spec"]["expirationSeconds"].as_u64();
+            ensure!(lifetime == Some(if for_whom.contains("://") { 3600 } else { 864_000 }), "{one}");
             let chain = authority.sign(&csr, &subject, Duration::from_secs(3600), SystemTime::now())?;
             let leaf =
                 format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", STANDARD.encode(&chain[0]));
@@ -137,7 +142,38 @@ async fn kubernetes_signs_for_workloads_and_spreads_the_roots() -> Result<()> {
     ensure!(matches!(unrooted, Err(RegistrationError::Chain(_))), "{unrooted:?}");
     let unnamed = sign(request(WEB)?, "").await;
     ensure!(matches!(unnamed, Err(RegistrationError::NoSigner)), "{unnamed:?}");
+    for_the_server(&cluster, &registration, &authority).await?;
     spreads(&cluster, client, [&root, stranger.roots().pem()]).await
+}
+
+/// The server's own certificate is signed by the same signer, shown by its ports, and known by the root that mesh config says.
+async fn for_the_server(cluster: &Cluster, registration: &Registration, authority: &Authority) -> Result<()> {
+    let names = serving::host_names("istio-system", "", "");
+    let of = |signer: &str| ServingConfig {
+        certificate: ServerCertificate::Requested(Box::new(ServerRequest {
+            names: names.clone(),
+            signer: signer.to_owned(),
+            registration: registration.clone(),
+        })),
+        further_roots: Vec::new(),
+    };
+    let (_switch, own) = in_force(outer()?);
+    let start = |signer: &str| serving::start(own.clone(), of(signer), SystemTime::now);
+    let all = names.join(",");
+    let (tls, _renewing) = tokio::select! {
+        started = start("signers.example.com/blue") => started?,
+        failed = sign_all(cluster, authority, &all) => return failed,
+    };
+    ensure!(*tls.web().roots == *authority.roots().pem(), "the signer's root is told, not the CA's own");
+    // One that is not for all names is not shown, and one whose root nobody says is not asked for.
+    let partial = tokio::select! {
+        started = start("signers.example.com/blue") => started.err(),
+        failed = sign_all(cluster, authority, "istiod.istio-system.svc") => return failed,
+    };
+    ensure!(matches!(partial, Some(ServingError::Request(RegistrationError::Wrong(_)))), "{partial:?}");
+    let unknown = start("signers.example.com/red").await.err();
+    ensure!(matches!(unknown, Some(ServingError::Request(RegistrationError::NoMeshRoot(_)))), "{unknown:?}");
+    Ok(())
 }
 
 /// One set of roots after the other is published.

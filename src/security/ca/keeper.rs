@@ -3,6 +3,7 @@
 //! Any replica may take a step; the version of what is kept sees to it that one does. So there is nobody who must lead, and a
 //! restart goes on where the last process was.
 
+mod begin;
 mod orders;
 mod report;
 mod status;
@@ -18,11 +19,12 @@ pub use status::{RootRole, RootStatus, RotationStatus};
 
 use super::bundle::BundleError;
 use super::plugged_in::{PluggedIn, PluggedInError, SETTLE};
-use super::root_store::{Kept, RootStore, RootStoreError};
+use super::root_store::{RootStore, RootStoreError};
 use super::rotation::{Missing, Origin, Phase, RootSet, RotationRules};
 use super::{AuthoritySwitch, Bundle, CurrentAuthority, in_force};
 use crate::api::error_chain::chain;
 use crate::security::Clock;
+use begin::Begun;
 use orders::Asked;
 
 /// Names the proxies that do not trust all of these roots (PEM) yet.
@@ -32,12 +34,8 @@ pub type MakeRoot = Arc<dyn Fn(SystemTime) -> Result<Bundle, BundleError> + Send
 
 /// How often all is looked at.
 pub const LOOK: Duration = Duration::from_secs(5);
-/// How often a replica tells of its proxies while a root is being distributed.
-const REPORT: Duration = Duration::from_secs(15);
 /// Orders that may wait.
 const ORDERS: usize = 8;
-/// How often a start is tried when other replicas are faster.
-const TRIES: usize = 5;
 
 /// What the keeper works with.
 #[derive(Clone)]
@@ -48,8 +46,10 @@ pub struct KeeperConfig {
     pub plugged_in: PluggedIn,
     /// Where self-signed roots are kept.
     pub self_signed: RootStore,
-    /// Where former and coming roots of a plugged-in CA are kept.
+    /// Where the roots of a plugged-in CA are kept: the one in force, former and coming ones.
     pub rotation: RootStore,
+    /// The roots (PEM) that pods have been given last, as far as known at the start.
+    pub distributed: Option<String>,
     /// Makes a new root.
     pub make: MakeRoot,
     /// How often it is looked whether a self-signed root is near its end.
@@ -107,6 +107,8 @@ pub struct RootKeeper {
     due_check: Instant,
     /// When to tell of one's proxies.
     due_report: Instant,
+    /// What was told of them last.
+    told: Vec<Missing>,
     /// Puts authorities in force.
     switch: AuthoritySwitch,
     /// Tells where things stand.
@@ -129,103 +131,38 @@ impl std::fmt::Debug for RootKeeper {
 /// # Errors
 /// When there is no authority to be had.
 pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority, Orders), KeeperError> {
-    let found = config.plugged_in.read()?;
-    let (store, set, version) = match &found {
-        Some(files) => from_files(&config, files).await?,
-        None => self_signed(&config).await?,
-    };
+    let Begun { store, set, version, found, problem } = begin::begin(&config).await?;
     let now = (config.clock)();
     let (switch, current) = in_force(set.authority(now)?);
-    let first = RotationStatus::of(&set, &store, &[], None, &config.rules);
+    let first = RotationStatus::of(&set, &store, &[], problem.as_deref(), &config.rules);
     let (status, told) = watch::channel(Arc::new(first));
     let (sender, orders) = mpsc::channel(ORDERS);
-    let keeper = RootKeeper {
+    let mut keeper = RootKeeper {
         store,
         set,
         version,
         seen: Ok(found),
         missing: Vec::new(),
         problem: None,
-        file_problem: None,
+        file_problem: problem,
         due_check: Instant::now() + config.check,
         due_report: Instant::now(),
+        told: Vec::new(),
         switch,
         status,
         orders,
         config,
     };
+    if let Err(error) = keeper.announce().await {
+        tracing::warn!(problem = chain(&error), "other replicas cannot be told that this one is there");
+    }
     Ok((keeper, current, Orders::new(sender, told)))
-}
-
-/// The self-signed roots; of several who make one at once, one wins and all get that.
-async fn self_signed(config: &KeeperConfig) -> Result<(RootStore, RootSet, Option<String>), KeeperError> {
-    let store = &config.self_signed;
-    let mut tries = TRIES;
-    loop {
-        if let Some(kept) = store.load().await? {
-            return Ok((store.clone(), kept.set, kept.version));
-        }
-        let set = RootSet::settled((config.make)((config.clock)())?, Origin::SelfSigned);
-        match store.save(&set, None).await {
-            Err(RootStoreError::Conflict) if tries > 0 => tries -= 1,
-            Err(error) => return Err(error.into()),
-            Ok(version) => return Ok((store.clone(), set, version)),
-        }
-    }
-}
-
-/// The roots of a plugged-in CA. What was begun before is gone on with; a CA that was replaced while nobody looked is
-/// distributed first, where the one before is still known.
-async fn from_files(
-    config: &KeeperConfig,
-    files: &Bundle,
-) -> Result<(RootStore, RootSet, Option<String>), KeeperError> {
-    let mut kept = config.rotation.load().await?.map(|kept| (config.rotation.clone(), kept));
-    if kept.is_none() {
-        let older = config.self_signed.load().await.ok().flatten();
-        let older = older.filter(|kept| kept.set.knows_plugged_in());
-        kept = older.map(|kept| (config.self_signed.clone(), kept));
-    }
-    let Some((store, Kept { set, version, .. })) = kept else {
-        return Ok((config.rotation.clone(), RootSet::settled(files.clone(), Origin::PluggedIn), None));
-    };
-    let now = (config.clock)();
-    let next = set.with_files(files, &config.rules, now)?;
-    let (set, version) = match next {
-        None => (set, version),
-        Some(next) => {
-            let version = store.save(&next, version.as_deref()).await?;
-            (next, version)
-        }
-    };
-    Ok((store, set, version))
-}
-
-impl RootSet {
-    /// Whether it has to do with a plugged-in CA.
-    fn knows_plugged_in(&self) -> bool {
-        self.origin == Origin::PluggedIn || self.next.as_ref().is_some_and(|next| next.origin == Origin::PluggedIn)
-    }
-
-    /// The set that follows from what a folder holds; `None` if this one stays. What is there now goes before what was being
-    /// distributed.
-    fn with_files(&self, files: &Bundle, rules: &RotationRules, now: SystemTime) -> Result<Option<Self>, BundleError> {
-        if self.next.as_ref().is_some_and(|next| next.bundle == *files) || self.signer == *files {
-            return Ok(None);
-        }
-        let free = Self { next: None, ..self.clone() };
-        match free.authority(now) {
-            Ok(_) => Ok(free.begin(files.clone(), Origin::PluggedIn, rules, now)?.ok()),
-            // What signed before signs no more: there is nothing to wait for.
-            Err(_) => Ok(Some(Self { signer: files.clone(), origin: Origin::PluggedIn, ..free })),
-        }
-    }
 }
 
 impl RootKeeper {
     /// Works for ever. `witness` tells which proxies of this replica lack roots.
     pub async fn run(mut self, witness: Witness) {
-        let mut at = Instant::now() + self.config.look;
+        let mut at = Instant::now();
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(at) => {
@@ -276,20 +213,8 @@ impl RootKeeper {
         let now = (self.config.clock)();
         self.read_files(now).await?;
         self.renew(now).await?;
-        let roots = self.set.roots()?;
-        let own = if self.set.phase() == Phase::Distributing { witness(&roots) } else { Vec::new() };
-        self.missing.clone_from(&own);
-        if self.set.phase() == Phase::Distributing {
-            self.missing.extend(report::of_others(&reports, &self.config.replica, &roots, now));
-            if Instant::now() >= self.due_report {
-                self.due_report = Instant::now() + REPORT;
-                let text = report::text(&own, &roots, now);
-                match self.store.report(&self.config.replica, &text).await {
-                    Ok(version) => self.version = version,
-                    Err(RootStoreError::Conflict) => return Ok(()),
-                    Err(error) => return Err(error.into()),
-                }
-            }
+        if !self.ask_around(witness, &reports).await? {
+            return Ok(());
         }
         if let Some(next) = self.set.advance(&self.missing, &self.config.rules, now)? {
             self.keep(next).await?;
@@ -303,6 +228,8 @@ impl RootKeeper {
         tracing::info!(from = ?self.set.phase(), to = ?set.phase(), "the roots have changed");
         self.set = set;
         self.switch.put(authority);
+        // The others wait for what this replica's proxies make of it.
+        self.due_report = Instant::now();
         Ok(())
     }
 
@@ -315,7 +242,6 @@ impl RootKeeper {
             Err(RootStoreError::Conflict) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
-        self.due_report = Instant::now();
         self.adopt(set)
     }
 
@@ -331,11 +257,12 @@ impl RootKeeper {
             return Ok(());
         }
         let folder = self.config.plugged_in.folder.display().to_string();
-        self.seen.clone_from(&found);
+        let before = std::mem::replace(&mut self.seen, found.clone());
+        let before = before.ok().flatten();
         // Broken files are told of once, and not tried again before they change.
         let next = match &found {
             Ok(Some(files)) => {
-                let next = self.set.with_files(files, &self.config.rules, now);
+                let next = self.set.with_files(files, before.as_ref(), &self.config.rules, now);
                 next.map_err(|source| chain(&PluggedInError::Bundle { folder: folder.clone().into(), source }))
             }
             Ok(None) => Err(format!("the CA's files in {folder} are gone")),
@@ -347,21 +274,24 @@ impl RootKeeper {
             Ok(None) => {}
             Ok(Some(next)) => {
                 tracing::info!(folder, "the CA's files have changed");
-                self.keep_files(next).await?;
+                self.keep_files(next, before).await?;
             }
         }
         Ok(())
     }
 
     /// Keeps what follows from new files. Where it cannot be kept now it is looked at again.
-    async fn keep_files(&mut self, next: RootSet) -> Result<(), KeeperError> {
-        if next.phase() == Phase::Settled && self.version.is_none() {
-            // Another intermediate of the same root needs no record.
+    async fn keep_files(&mut self, next: RootSet, before: Option<Bundle>) -> Result<(), KeeperError> {
+        let kept = self.keep(next.clone()).await;
+        if let Err(error) = &kept
+            && next.phase() == Phase::Settled
+        {
+            // Another intermediate of the same root is believed with or without a record.
+            tracing::warn!(problem = chain(error), "which CA is in force cannot be kept");
             return self.adopt(next);
         }
-        let kept = self.keep(next.clone()).await;
         if kept.is_err() || self.set != next {
-            self.seen = Ok(None);
+            self.seen = Ok(before);
         }
         kept
     }

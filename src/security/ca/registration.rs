@@ -4,6 +4,8 @@
 //! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers, and where roots come from.
 //! An outer signer copies what a request says, so here, unlike in a CA of one's own, all of it counts.
 
+mod server;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,13 +29,15 @@ use crate::api::identity::Identity;
 use crate::api::mesh::CertificateData;
 use crate::security::pem;
 
+pub use server::ServerChain;
+
 /// How long a signer may take, as istiod waits.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How soon and how seldom it is looked whether it has signed.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// The shortest lifetime that the API takes.
 const SHORTEST: Duration = Duration::from_secs(600);
-/// What certificates are for.
+/// What workloads' certificates are for.
 const USAGES: [&str; 4] = ["digital signature", "key encipherment", "server auth", "client auth"];
 /// How requests are named.
 const PREFIX: &str = "csr-workload-";
@@ -93,6 +97,12 @@ pub enum RegistrationError {
     /// Nobody says which root vouches for it.
     #[error("the signer's root is neither in mesh config, nor in a file, nor in its chain")]
     NoRoot,
+    /// Mesh config says no root of the signer for the server itself.
+    #[error("no entry of caCertificates in the mesh config names {0} among its certSigners")]
+    NoMeshRoot(String),
+    /// There is no key or request.
+    #[error("a request cannot be made")]
+    Make(#[from] rcgen::Error),
 }
 
 impl std::fmt::Debug for Registration {
@@ -122,12 +132,26 @@ impl Registration {
     ) -> Result<Vec<String>, RegistrationError> {
         check_request(request, identity)?;
         let signer = self.signer(signer)?;
+        let chain = self.put(request, &USAGES, &signer, lifetime, &identity.to_string()).await?;
+        self.finish(&chain, identity, &signer)
+    }
+
+    /// Puts a request to Kubernetes, has it signed by this signer, and takes it away again. `whom` it is for is told to those who
+    /// look. Gives what came back.
+    async fn put(
+        &self,
+        request: &str,
+        usages: &[&str],
+        signer: &str,
+        lifetime: Duration,
+        whom: &str,
+    ) -> Result<Vec<u8>, RegistrationError> {
         let object = CertificateSigningRequest {
             metadata: ObjectMeta { generate_name: Some(PREFIX.to_owned()), ..ObjectMeta::default() },
             spec: CertificateSigningRequestSpec {
                 request: ByteString(request.as_bytes().to_vec()),
-                usages: Some(USAGES.map(str::to_owned).to_vec()),
-                signer_name: signer.clone(),
+                usages: Some(usages.iter().map(|usage| (*usage).to_owned()).collect()),
+                signer_name: signer.to_owned(),
                 expiration_seconds: i32::try_from(lifetime.max(SHORTEST).as_secs()).ok(),
                 ..CertificateSigningRequestSpec::default()
             },
@@ -135,11 +159,18 @@ impl Registration {
         };
         let made = self.api.create(&PostParams::default(), &object).await?;
         let name = made.metadata.name.unwrap_or_default();
-        let outcome = self.approve_and_wait(&name, identity).await;
+        let outcome = self.approve_and_wait(&name, whom).await;
         if let Err(error) = self.api.delete(&name, &DeleteParams::default()).await {
             tracing::warn!(name, %error, "the signing request cannot be deleted");
         }
-        self.finish(&outcome?, identity, &signer)
+        outcome
+    }
+
+    /// The roots of a signer that mesh config says.
+    fn mesh_roots(&self, signer: &str) -> Option<String> {
+        let mesh = (self.mesh)();
+        let named = mesh.into_iter().find(|data| data.cert_signers.iter().any(|one| one == signer));
+        named.and_then(|data| data.pem).filter(|pem| !pem.is_empty())
     }
 
     /// The whole name of a signer.
@@ -154,8 +185,8 @@ impl Registration {
     }
 
     /// Approves a request, and waits for its certificate.
-    async fn approve_and_wait(&self, name: &str, identity: &Identity) -> Result<Vec<u8>, RegistrationError> {
-        let message = format!("CSR ({name}) for the certificate ({identity}) is approved");
+    async fn approve_and_wait(&self, name: &str, whom: &str) -> Result<Vec<u8>, RegistrationError> {
+        let message = format!("CSR ({name}) for the certificate ({whom}) is approved");
         let condition = json!({"type": "Approved", "status": "True", "reason": "NavarchApproved", "message": message});
         let approval = json!({"status": {"conditions": [condition]}});
         self.api.patch_approval(name, &PatchParams::default(), &Patch::Strategic(&approval)).await?;
@@ -182,9 +213,7 @@ impl Registration {
         let chain = certificates(&text, "the signer's chain")?;
         let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
         check_leaf(leaf, identity)?;
-        let mesh = (self.mesh)();
-        let named = mesh.iter().find(|data| data.cert_signers.iter().any(|one| one == signer));
-        let named = named.and_then(|data| data.pem.clone()).filter(|pem| !pem.is_empty());
+        let named = self.mesh_roots(signer);
         let in_file = || self.config.roots.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
         let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(|one| pem::encode(one));
         let roots = named.or_else(in_file).or_else(in_chain).ok_or(RegistrationError::NoRoot)?;

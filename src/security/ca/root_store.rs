@@ -16,7 +16,7 @@ use crate::api::kubernetes::SecretBytes;
 
 /// The name of the Secret with self-signed roots.
 pub const SELF_SIGNED: &str = "istio-ca-secret";
-/// The name of the Secret that holds former and coming roots of a plugged-in CA, for as long as there are any.
+/// The name of the Secret that holds the roots of a plugged-in CA: what signs, what has and what will.
 pub const PLUGGED_IN: &str = "navarch-ca-rotation";
 /// The Secret's type.
 const SECRET_TYPE: &str = "istio.io/ca-root";
@@ -111,8 +111,7 @@ impl RootStore {
         Ok(set.map(|set| Kept { set, version, reports }))
     }
 
-    /// Keeps a set in place of the one of this version; `None` stands for nothing. What replicas told counts no more. Gives the
-    /// new version, where there are any.
+    /// Keeps a set in place of the one of this version; `None` stands for nothing. Gives the new version, where there are any.
     ///
     /// # Errors
     /// When the place cannot be written, or somebody else was faster.
@@ -131,9 +130,6 @@ impl RootStore {
                         if secret.metadata.resource_version.as_deref() != Some(version) {
                             return Err(RootStoreError::Conflict);
                         }
-                        if let Some(annotations) = &mut secret.metadata.annotations {
-                            annotations.retain(|name, _| !name.starts_with(REPORT));
-                        }
                         // Entries of others stay.
                         let data = secret.data.get_or_insert_default();
                         data.retain(|name, _| !OWN.contains(&name.as_str()));
@@ -150,20 +146,37 @@ impl RootStore {
         }
     }
 
-    /// Tells what a replica knows of its proxies. Gives the new version, where there are any.
+    /// Tells what a replica knows of its proxies, beside what is kept in this version. Whoever told what is forgotten is taken
+    /// out. Gives the new version, where there are any.
     ///
     /// # Errors
-    /// When it cannot be written now.
-    pub async fn report(&self, replica: &str, text: &str) -> Result<Option<String>, RootStoreError> {
-        let Self::Secret(api, name) = self else { return Ok(None) };
+    /// When it cannot be written now, or somebody else was faster.
+    pub async fn report(
+        &self,
+        replica: &str,
+        text: &str,
+        version: Option<&str>,
+        is_forgotten: impl Fn(&str) -> bool + Send,
+    ) -> Result<Option<String>, RootStoreError> {
+        // Where nothing is kept there is nothing to write beside.
+        let (Self::Secret(api, name), Some(version)) = (self, version) else { return Ok(version.map(str::to_owned)) };
         let mut secret = api.get(name).await?;
+        if secret.metadata.resource_version.as_deref() != Some(version) {
+            return Err(RootStoreError::Conflict);
+        }
         let annotations = secret.metadata.annotations.get_or_insert_default();
-        // The name of an annotation has 63 signs.
-        let short: String = replica.chars().take(63).collect();
-        annotations.insert(format!("{REPORT}{short}"), text.to_owned());
+        annotations.retain(|name, text| !name.starts_with(REPORT) || !is_forgotten(text));
+        annotations.insert(format!("{REPORT}{}", short(replica)), text.to_owned());
         let outcome = api.replace(name, &PostParams::default(), &secret).await;
         outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
     }
+}
+
+/// The name of a replica as an annotation may have it: 63 signs. Pods of one Deployment differ at the end.
+pub(super) fn short(replica: &str) -> String {
+    let signs: Vec<char> = replica.chars().collect();
+    let end: String = signs.iter().skip(signs.len().saturating_sub(63)).collect();
+    end.trim_start_matches(|sign: char| !sign.is_ascii_alphanumeric()).to_owned()
 }
 
 /// The entries that a set may have.

@@ -223,8 +223,8 @@ impl RootSet {
     /// The roots of what signs, for the time after it has.
     fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<Former, BundleError> {
         let (_, ends) = bundle::validity(&self.signer.certificate)?;
-        // What was signed a moment ago by another replica counts, too.
-        let until = ends.min(now + rules.longest + BACKDATE);
+        // What another replica signs until it hears of this counts, too. Who has a shorter overlap says that all hear sooner.
+        let until = ends.min(now + rules.longest + rules.overlap.min(BACKDATE));
         Ok(Former { roots: self.signer.roots.clone(), until })
     }
 

@@ -178,7 +178,9 @@ fn unregistered(error: &RegistrationError) -> Status {
         RegistrationError::Refused(_)
         | RegistrationError::Wrong(_)
         | RegistrationError::Chain(_)
-        | RegistrationError::NoRoot => {
+        | RegistrationError::NoRoot
+        | RegistrationError::NoMeshRoot(_)
+        | RegistrationError::Make(_) => {
             tracing::error!(error = error as &dyn std::error::Error, "Kubernetes does not sign");
             Status::internal(error.to_string())
         }

@@ -61,6 +61,9 @@ pub enum FetchError {
     /// The answer is no set of keys.
     #[error("the answer is no set of JSON Web Keys")]
     NoKeys,
+    /// The answer is no text.
+    #[error("the answer is no text in UTF-8")]
+    NoText,
     /// The issuer tells of no place of keys.
     #[error("the issuer tells of no jwks_uri")]
     NoPlace,
@@ -118,7 +121,7 @@ impl Fetcher {
     pub async fn document(&self, address: &str, timeout: Duration) -> Result<String, FetchError> {
         let answer = tokio::time::timeout(timeout, self.get(address)).await;
         let answer = answer.unwrap_or(Err(FetchError::Timeout(timeout)))?;
-        String::from_utf8(answer.to_vec()).map_err(|_| FetchError::NoKeys)
+        String::from_utf8(answer.to_vec()).map_err(|_| FetchError::NoText)
     }
 
     /// The keys of a place, however long it takes.
@@ -218,6 +221,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     const TIMEOUT: Duration = Duration::from_secs(5);
+    /// Stands for what begins with a byte that stands in no text.
+    const BYTE: &str = "{byte}";
 
     /// A server that answers each connection with the next of these; gives its address.
     #[expect(clippy::disallowed_methods, reason = "the server ends with the test")]
@@ -231,7 +236,12 @@ mod tests {
                 let read = stream.read(&mut request).await.unwrap();
                 let request = String::from_utf8_lossy(&request[..read]).into_owned();
                 assert!(request.contains(&format!("host: {address}")), "{request}");
-                stream.write_all(answer.replace("{address}", &address.to_string()).as_bytes()).await.unwrap();
+                let mut answer = answer.replace("{address}", &address.to_string()).into_bytes();
+                // One byte that stands in no text, in place of as many signs as it has.
+                if let Some(at) = answer.windows(BYTE.len()).position(|part| part == BYTE.as_bytes()) {
+                    answer[at] = 0xe9;
+                }
+                stream.write_all(&answer).await.unwrap();
             }
         });
         format!("http://{address}")
@@ -291,6 +301,13 @@ mod tests {
         }
         let at = server(vec![ok(&"x".repeat(MAX_ANSWER + 1))]).await;
         assert!(matches!(local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await, Err(FetchError::Body(_))));
+    }
+
+    #[tokio::test]
+    async fn a_document_is_a_text() {
+        let at = server(vec![ok("caf{byte}")]).await;
+        let error = local().document(&at, TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, FetchError::NoText), "{error}");
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ fn config(folder: &Path) -> KeeperConfig {
         plugged_in: PluggedIn { folder: folder.join("cacerts") },
         self_signed: RootStore::Folder(folder.join("state")),
         rotation: RootStore::Folder(folder.join("state/plugged-in")),
+        distributed: None,
         make: Arc::new(|_| Ok(root())),
         check: DAY,
         look: Duration::from_millis(20),
@@ -142,7 +143,7 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     let mut tasks = tokio::task::JoinSet::new();
     let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
     assert_eq!(authority.get().roots().pem(), one.roots);
-    assert!(!folder.path().join("state").exists(), "nothing is kept of a CA that is plugged in");
+    assert!(!folder.path().join("state/state.json").exists(), "no root is made beside a CA that is plugged in");
     assert_eq!(orders.give(Order::Begin).await, Err(Refusal::PluggedIn.into()));
     *absent.lock() = vec![late()];
     plug(folder.path(), &two);
@@ -165,6 +166,80 @@ async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
     tasks.shutdown().await;
     let (_, authority, _) = start(config(folder.path())).await.unwrap();
     assert_eq!(authority.get().root_certificates().len(), 2, "what was signed before is believed after a restart, too");
+}
+
+/// What signs and what is trusted after a start.
+async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<String>) {
+    let (_, authority, orders) = start(config).await.unwrap();
+    let status = orders.status();
+    let signing = status.roots.iter().find(|root| root.role == RootRole::Signing).unwrap();
+    let trusted = authority.get().root_certificates().len();
+    (signing.fingerprint.clone(), trusted, status.phase, status.problem.clone())
+}
+
+/// The digest by which a root is known.
+fn fingerprint(ca: &Bundle) -> String {
+    let der = super::super::bundle::certificates(&ca.certificate, "").unwrap();
+    crate::api::digest::sha256_hex(&der[0])
+}
+
+#[tokio::test]
+async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (root(), root());
+    plug(folder.path(), &one);
+    drop(start(config(folder.path())).await.unwrap());
+    plug(folder.path(), &two);
+    let (signing, trusted, phase, _) = after_start(config(folder.path())).await;
+    assert_eq!((signing, trusted, phase), (fingerprint(&one), 2, Phase::Distributing));
+    // It is put back: what was to sign is given up at the next change that is seen, and not at a start.
+    let mut tasks = tokio::task::JoinSet::new();
+    let (_authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    *absent.lock() = vec![late()];
+    plug(folder.path(), &one);
+    reach(&orders, Phase::Settled).await;
+    tasks.shutdown().await;
+
+    // The files are gone: the last one stays, and it is told.
+    std::fs::remove_dir_all(folder.path().join("cacerts")).unwrap();
+    let (signing, trusted, _, problem) = after_start(config(folder.path())).await;
+    assert_eq!((signing, trusted), (fingerprint(&one), 1));
+    assert!(problem.unwrap().contains("are gone"));
+}
+
+#[tokio::test]
+async fn a_ca_that_is_plugged_in_while_nobody_runs_follows_the_self_signed_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, trusted, ..) = after_start(config(folder.path())).await;
+    assert_eq!(trusted, 1);
+    plug(folder.path(), &root());
+    let (signing, trusted, phase, _) = after_start(config(folder.path())).await;
+    assert_eq!((signing, trusted, phase), (first, 2, Phase::Distributing));
+}
+
+#[tokio::test]
+async fn what_pods_were_given_goes_before_what_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (root(), root());
+    plug(folder.path(), &one);
+    drop(start(config(folder.path())).await.unwrap());
+    // Somebody else was in charge in the meantime, with the other CA: nobody knows the first any more.
+    plug(folder.path(), &two);
+    let pods_have = |roots: &str| KeeperConfig { distributed: Some(roots.to_owned()), ..config(folder.path()) };
+    let (signing, trusted, phase, _) = after_start(pods_have(&two.roots)).await;
+    assert_eq!((signing, trusted, phase), (fingerprint(&two), 1, Phase::Settled));
+    // A self-signed root of earlier times is no different.
+    let self_signed = RootStore::Folder(folder.path().join("state"));
+    let stale = RootSet::settled(root(), Origin::SelfSigned);
+    self_signed.save(&stale, None).await.unwrap();
+    std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
+    let (signing, trusted, ..) = after_start(pods_have(&two.roots)).await;
+    assert_eq!((signing, trusted), (fingerprint(&two), 1));
+    // Unless it is what pods have.
+    std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
+    let given = stale.roots().unwrap();
+    let (signing, trusted, phase, _) = after_start(pods_have(&given)).await;
+    assert_eq!((signing, trusted, phase), (fingerprint(&stale.signer), 2, Phase::Distributing));
 }
 
 #[tokio::test]

@@ -1,0 +1,93 @@
+//! Kubernetes signs for Navarch itself (`PILOT_CERT_PROVIDER=k8s.io/<signer>`).
+//!
+//! Agrees with `pilot/pkg/bootstrap/certcontroller.go` in who signs, what for, and whose roots are told.
+
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::super::bundle::{at, certificates};
+use super::super::sign::check_rooted;
+use super::{Registration, RegistrationError};
+
+/// What the server's certificate is for.
+const USAGES: [&str; 3] = ["digital signature", "key encipherment", "server auth"];
+
+/// A certificate of the server that somebody else has signed.
+#[derive(Debug)]
+pub struct ServerChain {
+    /// The chain, leaf first.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// Its key.
+    pub key: PrivatePkcs8KeyDer<'static>,
+    /// The roots by which it is known, in PEM.
+    pub roots: String,
+}
+
+impl Registration {
+    /// Has a new certificate for a server of these names signed. Its root is the one that mesh config says of the signer: that is
+    /// what everybody is told.
+    ///
+    /// # Errors
+    /// When mesh config knows no root of the signer, or the signer does not give what was asked for.
+    pub async fn sign_server(
+        &self,
+        names: &[String],
+        signer: &str,
+        lifetime: Duration,
+    ) -> Result<ServerChain, RegistrationError> {
+        let roots = self.server_roots(signer)?;
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::new(names.to_vec())?;
+        params.distinguished_name = DistinguishedName::new();
+        let request = params.serialize_request(&key)?.pem()?;
+        let chain = self.put(&request, &USAGES, signer, lifetime, &names.join(",")).await?;
+        let chain = certificates(&String::from_utf8_lossy(&chain), "the signer's chain")?;
+        let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
+        check_names(leaf, names)?;
+        check_rooted(leaf, &chain, &certificates(&roots, "the signer's roots")?)?;
+        Ok(ServerChain { chain, key: PrivatePkcs8KeyDer::from(key.serialize_der()), roots })
+    }
+
+    /// The roots by which what a signer signs for the server is known.
+    ///
+    /// # Errors
+    /// When mesh config says none.
+    pub fn server_roots(&self, signer: &str) -> Result<String, RegistrationError> {
+        self.mesh_roots(signer).ok_or_else(|| RegistrationError::NoMeshRoot(signer.to_owned()))
+    }
+}
+
+impl ServerChain {
+    /// When the certificate ends; `None` if it cannot be read.
+    #[must_use]
+    pub fn not_after(&self) -> Option<SystemTime> {
+        let (_, leaf) = X509Certificate::from_der(self.chain.first()?).ok()?;
+        Some(at(leaf.validity().not_after.timestamp()))
+    }
+}
+
+/// Checks that a certificate is for all of these names: whoever calls by the one that is missing would be turned away.
+fn check_names(leaf: &CertificateDer<'_>, names: &[String]) -> Result<(), RegistrationError> {
+    let unreadable = || RegistrationError::Wrong("not readable");
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
+    let found = leaf.subject_alternative_name().map_err(|_| unreadable())?;
+    let found = found.map_or(&[][..], |found| &found.value.general_names);
+    let octets = |name: &String| match name.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) => ip.octets().to_vec(),
+        Ok(IpAddr::V6(ip)) => ip.octets().to_vec(),
+        Err(_) => Vec::new(),
+    };
+    let has = |name: &String| {
+        let octets = octets(name);
+        found.iter().any(|one| {
+            matches!(one, GeneralName::DNSName(known) if known == name)
+                || matches!(one, GeneralName::IPAddress(known) if *known == octets)
+        })
+    };
+    if names.iter().all(has) { Ok(()) } else { Err(RegistrationError::Wrong("not for all of the server's names")) }
+}
