@@ -69,7 +69,8 @@ fn changes(c: &mut Criterion) {
             | Change::Networks(_)
             | Change::SecretReader(..)
             | Change::Keys(..)
-            | Change::TrustBundle(..)) => {
+            | Change::TrustBundle(..)
+            | Change::GatewayHost(..)) => {
                 vec![other]
             }
         },

@@ -22,6 +22,7 @@ pub mod mesh;
 pub mod names;
 pub mod object;
 pub mod proto_json;
+pub mod resolv_conf;
 pub mod settings;
 pub mod shared_texts;
 pub mod text_error;

@@ -42,5 +42,7 @@ mod world;
 
 pub use directory::{Directory, DirectoryChange};
 pub use live::Registry;
+pub use locality::locality_of_proxy;
 pub use selector_index::selects;
 pub use targets::{target_order, targets_by_ports};
+pub use workload_labels::{NODE_LABEL, Place};

@@ -14,6 +14,7 @@ mod aggregate;
 #[cfg(test)]
 mod conformance;
 mod files;
+mod host_names;
 mod keys;
 mod kubernetes;
 mod mesh_files;
@@ -30,6 +31,7 @@ use crate::api::object::ObjectRef;
 
 pub use aggregate::Aggregate;
 pub use files::{FileSource, FileSourceConfig};
+pub use host_names::{HostAddresses, HostNames};
 pub use keys::{
     AddressPolicy, DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching,
 };

@@ -16,6 +16,8 @@ mod breadth;
 mod mesh;
 #[path = "walks/past.rs"]
 mod past;
+#[path = "walks/place.rs"]
+mod place;
 #[path = "walks/rare.rs"]
 mod rare;
 #[path = "walks/rbac.rs"]

@@ -10,7 +10,6 @@
 
 mod answer;
 mod forward;
-mod resolv_conf;
 mod server;
 mod table;
 
@@ -20,7 +19,6 @@ use std::time::Duration;
 
 pub use answer::{Answer, Carrier, answer};
 pub use forward::Forwarding;
-pub use resolv_conf::ResolvConf;
 pub use server::{DnsServer, serve};
 pub use table::{Lookup, NameTableSink, Table, TableConfig};
 

@@ -16,6 +16,11 @@ impl Count {
         self.0.inc();
     }
 
+    /// Adds a number.
+    pub fn inc_by(&self, number: u64) {
+        self.0.inc_by(number);
+    }
+
     /// The count so far.
     #[must_use]
     pub fn get(&self) -> u64 {

@@ -79,6 +79,8 @@ pub struct Settings {
     /// Whether `discoverySelectors` hold for Istio's configuration too: so where it comes from a Kubernetes API server, not
     /// where it is read from files. Follows from the source, no variable sets it. Default false.
     pub discover_configuration: bool,
+    /// `ENABLE_PROXY_FIND_POD_BY_IP`: a proxy whose pod is not found by name is found by its main address. Default false.
+    pub find_pods_by_address: bool,
     /// `PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES`: Kubernetes Services select WorkloadEntries. Default true.
     pub services_select_workload_entries: bool,
     /// `PILOT_ENABLE_SERVICEENTRY_SELECT_PODS`: ServiceEntries select pods. Default true.
@@ -258,6 +260,7 @@ impl Default for Settings {
             dns_udp_max_queries: 100,
             dns_jitter: Duration::from_millis(100),
             discover_configuration: false,
+            find_pods_by_address: false,
             services_select_workload_entries: true,
             service_entries_select_pods: true,
             workload_entry_health_checks: true,

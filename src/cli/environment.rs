@@ -106,6 +106,7 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     }
     read.flag("ISTIO_DUAL_STACK", &mut settings.dual_stack)?;
     read.flag("PILOT_ENABLE_IP_AUTOALLOCATE", &mut settings.ip_autoallocate)?;
+    read.flag("ENABLE_PROXY_FIND_POD_BY_IP", &mut settings.find_pods_by_address)?;
     read.flag("PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES", &mut settings.services_select_workload_entries)?;
     read.flag("PILOT_ENABLE_SERVICEENTRY_SELECT_PODS", &mut settings.service_entries_select_pods)?;
     read.flag("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", &mut settings.workload_entry_health_checks)?;

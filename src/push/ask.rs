@@ -1,9 +1,11 @@
 //! What translators ask of the proxy: each question is recorded, so ask no more than is needed.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::attr::{Attr, AttrValue};
+use super::pod_of_proxy::{PodOfProxy, is_test_machine};
 use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
 use super::targets::TargetsOfProxy;
@@ -13,12 +15,18 @@ use crate::api::identity::Identity;
 use crate::api::names::{ClusterId, Namespace, NetworkId};
 use crate::api::object::NamespacedName;
 use crate::registry::model::{Labels, ServiceTarget};
+use crate::registry::{NODE_LABEL, Place, locality_of_proxy};
 
 /// The view's proxy, as far as it is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct ProxyView<'a>(&'a View<'a>);
 
-/// The labels that count for the proxy: those of its workload in the registry, else those that it sent (`LABELS`).
+/// The labels of the proxy without those of its place: of its workload in the registry over those that it has for ever
+/// (`STATIC_LABELS`), else those that it sent (`LABELS`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OwnLabels;
+
+/// The labels that count for the proxy, those of its place included.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EffectiveLabels;
 
@@ -26,7 +34,7 @@ struct EffectiveLabels;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct SelectedBy(Arc<Labels>);
 
-/// The locality that counts for the proxy: its workload's, else what it sent.
+/// The locality that counts for the proxy: what its labels say, else what it sent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct EffectiveLocality;
 
@@ -94,6 +102,12 @@ impl ProxyView<'_> {
     #[must_use]
     pub fn meta(self, key: &str) -> Option<Arc<str>> {
         self.text(&Attr::Meta(Arc::from(key)))
+    }
+
+    /// Whether a metadata key is this text, and not something else that is written so.
+    #[must_use]
+    pub fn has_text(self, key: &str, value: &str) -> bool {
+        self.0.ask(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
     }
 
     /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` count, too).
@@ -180,7 +194,18 @@ impl ProxyView<'_> {
         if let AttrValue::Text(text) = self.0.ask(attr) { Some(text) } else { None }
     }
 
-    /// Namespace and name of its pod or WorkloadEntry.
+    /// Its pod, where it is known.
+    pub(super) fn pod(self) -> Option<NamespacedName> {
+        (*self.0.derived(&PodOfProxy)).clone()
+    }
+
+    /// Whether it runs in the cluster of this control plane, as far as it says where.
+    pub(super) fn is_of_own_cluster(self) -> bool {
+        let said = self.cluster_id();
+        said.as_str().is_empty() || said == self.0.mesh().settings.cluster_id
+    }
+
+    /// Namespace and name of its pod or WorkloadEntry, by its own account.
     pub(super) fn workload_name(self) -> NamespacedName {
         let name = self.name();
         let (pod, namespace) = name.rsplit_once('.').unwrap_or((&name, ""));
@@ -188,16 +213,68 @@ impl ProxyView<'_> {
     }
 }
 
+impl Query for OwnLabels {
+    type Value = Labels;
+
+    fn compute(&self, view: &View<'_>) -> Labels {
+        let proxy = view.proxy();
+        let sent = proxy.sent_labels();
+        let registered = if is_test_machine(&sent) { None } else { registered_labels(view) };
+        let Some(registered) = registered else { return (*sent).clone() };
+        let forever = proxy.meta("STATIC_LABELS");
+        let forever = forever.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(&text).ok());
+        let Some(forever) = forever.filter(|forever| !forever.is_empty()) else { return registered };
+        let forever = forever.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
+        let mut labels: Labels = forever.collect();
+        labels.extend(registered.iter().map(|(key, value)| (key.clone(), value.clone())));
+        labels
+    }
+}
+
+impl ProxyQuery for OwnLabels {}
+
 impl Query for EffectiveLabels {
     type Value = Labels;
 
     fn compute(&self, view: &View<'_>) -> Labels {
         let proxy = view.proxy();
-        match view.workload(&proxy.workload_name()) {
-            Some(workload) => workload.labels.clone(),
-            None => (*proxy.sent_labels()).clone(),
-        }
+        let own = view.derived(&OwnLabels);
+        let Locality { region, zone, sub_zone } = proxy.locality();
+        // A part counts with the one before it.
+        let locality = match (&*zone, &*sub_zone) {
+            ("", _) => region.to_string(),
+            (_, "") => format!("{region}/{zone}"),
+            _ => format!("{region}/{zone}/{sub_zone}"),
+        };
+        let (cluster, network) = (proxy.cluster_id(), proxy.network());
+        let node = proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from(""));
+        let labels = Place { cluster: &cluster, locality: &locality, node: &node, network: &network }.label(&own);
+        if labels == *own { (*own).clone() } else { labels }
     }
+}
+
+/// The labels of the proxy's workload in the registry: of its pod, else of what a ServiceEntry of its namespace has at one of
+/// its addresses.
+fn registered_labels(view: &View<'_>) -> Option<Labels> {
+    let proxy = view.proxy();
+    if !proxy.is_of_own_cluster() {
+        return None;
+    }
+    if let Some(workload) = proxy.pod().and_then(|pod| view.workload(&pod).cloned()) {
+        // Its node is what the proxy says. Labels that stay as they are, are shared.
+        let labels = &workload.labels;
+        if labels.get(NODE_LABEL) == proxy.meta("NODE_NAME").as_ref() {
+            return Some(labels.clone());
+        }
+        let others = labels.iter().filter(|(label, _)| &***label != NODE_LABEL);
+        return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
+    }
+    let ips = proxy.ips();
+    let mut here = ips.iter().filter_map(|ip| view.targets_at(*ip));
+    here.find_map(|at| {
+        let own = proxy.namespace_among(at.workloads.keys().cloned())?;
+        at.workloads.get(&own).map(|workload| workload.labels.clone()).filter(|labels| !labels.is_empty())
+    })
 }
 
 impl ProxyQuery for EffectiveLabels {}
@@ -217,17 +294,10 @@ impl Query for EffectiveLocality {
     type Value = Locality;
 
     fn compute(&self, view: &View<'_>) -> Locality {
-        let proxy = view.proxy();
-        match view.workload(&proxy.workload_name()) {
-            Some(workload) if !workload.locality.is_empty() => Locality::parse(&workload.locality),
-            Some(_) | None => {
-                if let AttrValue::Locality(locality) = view.ask(&Attr::Locality) {
-                    locality
-                } else {
-                    Locality::default()
-                }
-            }
+        if let Some([region, zone, sub_zone]) = locality_of_proxy(&view.derived(&OwnLabels)) {
+            return Locality { region: Arc::from(region), zone: Arc::from(zone), sub_zone: Arc::from(sub_zone) };
         }
+        if let AttrValue::Locality(locality) = view.ask(&Attr::Locality) { locality } else { Locality::default() }
     }
 }
 

@@ -30,6 +30,8 @@ pub enum Attr {
     ServiceCluster,
     /// One key of the node metadata, scalars as text, others as JSON text.
     Meta(Arc<str>),
+    /// Whether a metadata key is this text.
+    HasText(Arc<str>, Arc<str>),
     /// All labels in the node metadata (`LABELS`).
     MetaLabels,
     /// The whole node metadata as JSON text. Splits proxies finely: for EnvoyFilter's metadata match and debugging only.
@@ -95,6 +97,10 @@ impl Attr {
             Self::DnsDomain => AttrValue::Text(proxy.dns_domain.clone()),
             Self::ServiceCluster => AttrValue::Text(proxy.service_cluster.clone()),
             Self::Meta(key) => proxy.meta(key).map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
+            Self::HasText(key, value) => {
+                let found = proxy.metadata.get(&**key).and_then(serde_json::Value::as_str);
+                AttrValue::Bool(found == Some(&**value))
+            }
             Self::MetaLabels => AttrValue::Labels(proxy.labels.clone()),
             Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
             Self::Locality => AttrValue::Locality(proxy.locality.clone()),

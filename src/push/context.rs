@@ -1,5 +1,6 @@
 //! The snapshot that one push works on.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -32,6 +33,8 @@ pub struct PushContext {
     pub keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     pub trust_bundle: Arc<[Arc<str>]>,
+    /// The addresses of gateways between networks that are known by host names, by these.
+    pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
 }
 
 /// The mesh-wide configuration as one fact.

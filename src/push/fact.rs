@@ -28,7 +28,7 @@ pub enum FactKey {
     TargetsOf(NamespacedName),
     /// The service ports that workloads at this address serve, but for those of pods.
     TargetsAt(IpAddr),
-    /// The workload (pod or WorkloadEntry) of this namespace and name.
+    /// The workload of the pod of this namespace and name.
     Workload(NamespacedName),
     /// The labels of a namespace.
     Namespace(Namespace),

@@ -41,6 +41,12 @@ impl View<'_> {
         gateways.values().flat_map(|gateways| gateways.iter())
     }
 
+    /// The addresses of a gateway between networks that is known by this host name, as far as it was resolved here.
+    #[must_use]
+    pub fn gateway_addresses(&self, host: &str) -> &[IpAddr] {
+        self.read(FactKey::Networks).gateway_hosts.get(host).map_or(&[], |addresses| addresses)
+    }
+
     /// The service of this key; where several objects declare it, the one that wins.
     #[must_use]
     pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
@@ -84,7 +90,7 @@ impl View<'_> {
         self.read(FactKey::TargetsAt(address)).directory.targets.get(&address)
     }
 
-    /// The workload (pod or WorkloadEntry) of this name.
+    /// The workload of the pod of this name.
     #[must_use]
     pub fn workload(&self, name: &NamespacedName) -> Option<&Arc<Workload>> {
         self.read(FactKey::Workload(name.clone())).directory.workloads.get(name)

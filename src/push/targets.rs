@@ -2,12 +2,13 @@
 
 use std::net::IpAddr;
 
+use super::pod_of_proxy::is_test_machine;
 use super::query::{ProxyQuery, Query};
 use super::view::View;
-use crate::api::kubernetes::{ContainerPort, Pod, PodPhase, Protocol, Service as Declared};
+use crate::api::kubernetes::{ContainerPort, Protocol, Service as Declared};
 use crate::api::names::PortName;
 use crate::api::object::NamespacedName;
-use crate::registry::model::{ServiceKey, ServiceTarget};
+use crate::registry::model::{Health, ServiceKey, ServiceTarget};
 use crate::registry::{selects, target_order, targets_by_ports};
 
 /// The service ports that the proxy's workload serves.
@@ -36,6 +37,9 @@ impl ProxyQuery for TargetsOfProxy {}
 
 /// What the proxy serves by Kubernetes Services: as a WorkloadEntry where there is one at its main address, else as a pod.
 fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
+    if !view.proxy().is_of_own_cluster() {
+        return Vec::new();
+    }
     let name = view.proxy().workload_name();
     let entries = ip.and_then(|ip| view.targets_at(ip)).map_or(&[][..], |at| &at.entries);
     let same_namespace = || entries.iter().find(|entry| entry.entry.namespace == name.namespace);
@@ -43,13 +47,31 @@ fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarg
     if let Some(entry) = entry {
         return entry.targets.clone();
     }
-    let targets = view.targets_of_pod(&name);
-    if !targets.is_empty() || is_pod(view, &name) { targets.to_vec() } else { targets_by_metadata(view, &name) }
+    let is_machine = is_test_machine(&view.proxy().sent_labels());
+    match view.proxy().pod().filter(|_| !is_machine) {
+        Some(pod) => {
+            let targets = view.targets_of_pod(&pod).to_vec();
+            if let Some(ip) = ip {
+                count_unready(view, ip, &targets);
+            }
+            targets
+        }
+        None => targets_by_metadata(view, &name),
+    }
 }
 
-/// Whether there is such a pod.
-fn is_pod(view: &View<'_>, name: &NamespacedName) -> bool {
-    view.object::<Pod>(name).is_some_and(|pod| pod.spec.phase != PodPhase::Failed)
+/// Counts the proxy where a service that lists its address, and selects nothing, says that it is not ready.
+fn count_unready(view: &View<'_>, ip: IpAddr, targets: &[ServiceTarget]) {
+    let address = ip.to_string();
+    let mut listing = targets.iter().filter(|target| target.service.selector.is_empty());
+    let is_unready = listing.any(|target| {
+        let endpoints = view.endpoints(&target.service.key).into_iter().flat_map(|all| &all.endpoints);
+        let mut own = endpoints.filter(|endpoint| endpoint.addresses.first().is_some_and(|first| **first == *address));
+        own.any(|endpoint| endpoint.health == Health::Unhealthy)
+    });
+    if is_unready {
+        view.count("pilot_endpoint_not_ready", view.proxy().name());
+    }
 }
 
 /// What a proxy whose pod is not known (yet) serves by its own account: the Services that select its labels. All or
@@ -98,7 +120,68 @@ fn pod_ports(text: &str) -> Vec<ContainerPort> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
     use super::*;
+    use crate::api::decode::{Format, Outcome, decode_documents};
+    use crate::api::names::ResourceName;
+    use crate::api::settings::Settings;
+    use crate::push::engine::{Engine, Interest, PushCause, Sink};
+    use crate::push::notice::Notice;
+    use crate::push::proxy::{Locality, Proxy};
+    use crate::push::resource::{Collection, ResourceType};
+    use crate::push::view::Translator;
+    use crate::push::world::{Change, World};
+
+    /// Reads the targets of proxies, and takes no pushes.
+    struct Reader;
+
+    impl Translator for Reader {
+        fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
+            vec![ResourceName::new("targets")]
+        }
+
+        fn resource(&self, _: ResourceType, _: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+            Some(Bytes::from(format!("{:?}", view.proxy().targets())))
+        }
+    }
+
+    impl Sink for Reader {
+        fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+    }
+
+    #[test]
+    fn a_proxy_that_a_service_lists_as_not_ready_is_counted() {
+        let listed = |ready: bool| {
+            let yaml = format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: db, namespace: shop}}\n\
+                 spec: {{clusterIP: None, ports: [{{name: tcp, port: 1}}]}}\n---\n\
+                 apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+                 metadata: {{name: db-1, namespace: shop, labels: {{kubernetes.io/service-name: db}}}}\n\
+                 addressType: IPv4\nports: [{{name: tcp, port: 1}}]\n\
+                 endpoints: [{{addresses: [10.0.0.1], conditions: {{ready: {ready}}}}}]\n---\n\
+                 apiVersion: v1\nkind: Pod\nmetadata: {{name: db-0, namespace: shop}}\nspec: {{}}\n\
+                 status: {{phase: Running, podIP: 10.0.0.1}}\n"
+            );
+            let put = |outcome| match outcome {
+                Outcome::Read { object, .. } => Change::Put(object),
+                Outcome::Ignored | Outcome::Rejected(_) => panic!("it can be read"),
+            };
+            let mut world = World::new(Settings { send_unhealthy_endpoints: true, ..Settings::default() });
+            world.apply(decode_documents(&yaml, Format::Yaml).into_iter().map(|document| put(document.outcome)));
+            let mut engine = Engine::new(world.context(), Arc::new(Reader));
+            let node = "sidecar~10.0.0.1~db-0.shop~shop.svc.cluster.local";
+            let proxy = Proxy::parse(node, serde_json::json!({"NAMESPACE": "shop"}), Locality::default()).unwrap();
+            let id = engine.connect(Arc::new(proxy), Arc::new(Reader));
+            engine.subscribe(id, ResourceType::Listener, Interest { wildcard: true, ..Interest::default() });
+            engine.take_changed_notices().unwrap_or_default()
+        };
+        assert_eq!(listed(true), [].into());
+        let notice = Notice::Subject { gauge: "pilot_endpoint_not_ready", subject: "db-0.shop".into() };
+        assert_eq!(listed(false), [notice].into());
+    }
 
     #[test]
     fn the_ports_of_a_pod_are_read_from_metadata() {

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
 use super::fact::FactKey;
+use super::metrics::Metrics;
 use super::notice::Notice;
 use super::proxy::Proxy;
 use super::resource::ResourceType;
@@ -147,6 +148,8 @@ struct Worker {
     early: Vec<(ProxyId, ResourceType, Interest)>,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
+    /// Where its work is counted.
+    metrics: Metrics,
 }
 
 /// Starts the thread.
@@ -157,6 +160,19 @@ pub fn start(
     settings: Settings,
     debounce: Debounce,
     translator: Arc<dyn Translator>,
+) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
+    start_counted(settings, debounce, translator, Metrics::default())
+}
+
+/// Starts the thread, its work counted by these metrics.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn start_counted(
+    settings: Settings,
+    debounce: Debounce,
+    translator: Arc<dyn Translator>,
+    metrics: Metrics,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(QUEUE);
     let (sender, synced) = watch::channel(false);
@@ -177,6 +193,7 @@ pub fn start(
             notices: notices_sender,
             early: Vec::new(),
             pushes: VecDeque::new(),
+            metrics,
         };
         runtime.block_on(worker.run(inbox));
     })?;
@@ -366,6 +383,7 @@ impl Worker {
             }
             Command::Changes(changes) => {
                 let now = Instant::now();
+                self.metrics.came(&changes);
                 // Proxies wait with their question until this is in force.
                 let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..)));
                 self.pending.extend(changes);
@@ -393,8 +411,8 @@ impl Worker {
     /// Takes the gathered changes in and publishes what they reach.
     #[tracing::instrument(skip_all, level = "debug")]
     fn push(&mut self) {
-        self.since = None;
         let started = Instant::now();
+        let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
         let changed = self.world.apply(std::mem::take(&mut self.pending));
         if changed.is_empty() {
             // What counts for no proxy, such as the generation of an object that says the same, is seen all the same.
@@ -402,9 +420,11 @@ impl Worker {
             return;
         }
         let context = self.world.context();
+        self.metrics.taken_in(gathered.unwrap_or_default(), started.elapsed());
         self.context.send_replace(context.clone());
         let settled = self.engine.apply(context, changed.clone());
         let took = started.elapsed();
+        self.metrics.pushed(&changed, settled.published);
         tracing::debug!(facts = changed.len(), published = settled.published, ?took, "pushed");
         if self.pushes.len() >= REMEMBERED {
             self.pushes.pop_front();

@@ -1,6 +1,7 @@
 //! The world: all that is known, brought from change to change, and the snapshot of it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -33,6 +34,8 @@ pub enum Change {
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     TrustBundle(Arc<[Arc<str>]>),
+    /// The host name of a gateway between networks was resolved, or matters no more (`None`).
+    GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
@@ -52,6 +55,8 @@ pub struct World {
     keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh.
     trust_bundle: Arc<[Arc<str>]>,
+    /// The addresses of gateways between networks that are known by host names.
+    gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
 }
 
 impl World {
@@ -74,6 +79,7 @@ impl World {
             secret_readers: OrdMap::new(),
             keys: OrdMap::new(),
             trust_bundle: Arc::default(),
+            gateway_hosts: OrdMap::new(),
         }
     }
 
@@ -88,6 +94,7 @@ impl World {
             secret_readers: self.secret_readers.clone(),
             keys: self.keys.clone(),
             trust_bundle: self.trust_bundle.clone(),
+            gateway_hosts: self.gateway_hosts.clone(),
         })
     }
 
@@ -106,6 +113,7 @@ impl World {
                 Change::Networks(config) => networks = Some(config),
                 Change::SecretReader(account, allowed) => facts.extend(self.set_secret_reader(account, allowed)),
                 Change::Keys(source, keys) => facts.extend(self.set_keys(source, keys)),
+                Change::GatewayHost(host, addresses) => facts.extend(self.set_gateway_host(host, addresses)),
                 Change::TrustBundle(roots) => {
                     let before = std::mem::replace(&mut self.trust_bundle, roots);
                     facts.extend((before != self.trust_bundle).then_some(FactKey::TrustBundle));
@@ -136,6 +144,18 @@ impl World {
             None => self.secret_readers.remove(&account),
         };
         (before != allowed).then_some(FactKey::SecretReader(account))
+    }
+
+    /// Takes the addresses of a gateway's host name in, or forgets them; gives the fact if they differ.
+    fn set_gateway_host(&mut self, host: Arc<str>, addresses: Option<Arc<[IpAddr]>>) -> Option<FactKey> {
+        if self.gateway_hosts.get(&host) == addresses.as_ref() {
+            return None;
+        }
+        match addresses {
+            Some(addresses) => _ = self.gateway_hosts.insert(host, addresses),
+            None => _ = self.gateway_hosts.remove(&host),
+        }
+        Some(FactKey::Networks)
     }
 
     /// Takes fetched keys in, or forgets those of a place. Gives the fact where it differs.

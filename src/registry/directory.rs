@@ -1,6 +1,6 @@
 //! The directory: an immutable picture of all services, endpoints and workloads, cheap to clone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub struct Directory {
     pub pod_targets: OrdMap<NamespacedName, Arc<[ServiceTarget]>>,
     /// What workloads at an address serve otherwise.
     pub targets: OrdMap<IpAddr, Arc<TargetsAt>>,
-    /// Workloads (pods, WorkloadEntries) by namespace and name.
+    /// Workloads of pods, by namespace and name.
     pub workloads: OrdMap<NamespacedName, Arc<Workload>>,
     /// Gateways that reach each network, sorted.
     pub network_gateways: OrdMap<NetworkId, Arc<[NetworkGateway]>>,
@@ -39,6 +39,10 @@ pub struct TargetsAt {
     pub entries: Vec<EntryTargets>,
     /// What workloads at the address serve by ServiceEntries, in all namespaces.
     pub by_service_entry: Vec<ServiceTarget>,
+    /// The workload at the address by ServiceEntries, by their namespace: the first of each.
+    pub workloads: BTreeMap<Namespace, Arc<Workload>>,
+    /// Ready pods at the address, where proxies are looked for by theirs (`ENABLE_PROXY_FIND_POD_BY_IP`).
+    pub pods: Vec<NamespacedName>,
 }
 
 /// What a WorkloadEntry serves by Kubernetes Services.

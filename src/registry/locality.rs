@@ -25,6 +25,19 @@ pub(super) fn locality_of_labels(labels: &Labels) -> Option<Cow<'_, str>> {
     }
 }
 
+/// Region, zone and sub-zone that a proxy's labels say, in whichever way; `None` if they say none. Other than in labels of pods,
+/// a dot is a dot.
+#[must_use]
+pub fn locality_of_proxy(labels: &Labels) -> Option<[&str; 3]> {
+    let [[region, _], [zone, _]] = [REGION_LABELS, ZONE_LABELS];
+    let parts = [region, zone, SUBZONE_LABEL].map(|label| labels.get(label));
+    if parts.iter().any(Option::is_some) {
+        return Some(parts.map(|part| part.map_or("", |part| &**part)));
+    }
+    let whole = LOCALITY_LABELS.iter().find_map(|label| labels.get(*label))?;
+    (!whole.is_empty()).then(|| split_locality(whole))
+}
+
 /// The locality of a node by its labels; empty where they say nothing.
 #[must_use]
 pub(super) fn locality_of_node(labels: &Labels) -> String {
@@ -59,6 +72,14 @@ mod tests {
         assert_eq!(locality_of_labels(&labels(&[("istio-locality", "r/z.1")])).as_deref(), Some("r/z.1"));
         let both = labels(&[("istio-locality", "old"), ("topology.istio.io/locality", "new")]);
         assert_eq!(locality_of_labels(&both).as_deref(), Some("new"));
+    }
+
+    #[test]
+    fn a_proxy_says_its_place_in_parts_or_in_one() {
+        let parts = labels(&[("topology.kubernetes.io/zone", "z"), ("istio-locality", "r/y")]);
+        assert_eq!(locality_of_proxy(&parts), Some(["", "z", ""]));
+        assert_eq!(locality_of_proxy(&labels(&[("istio-locality", "r/z.1/s/t")])), Some(["r", "z.1", "s"]));
+        assert_eq!(locality_of_proxy(&labels(&[("app", "web"), ("istio-locality", "")])), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::api::names::{ClusterId, NetworkId};
 /// The label that names the cluster.
 const CLUSTER_LABEL: &str = "topology.istio.io/cluster";
 /// The label that names the node.
-const NODE_LABEL: &str = "kubernetes.io/hostname";
+pub const NODE_LABEL: &str = "kubernetes.io/hostname";
 
 /// Whether a label may be set or overridden by the place where a workload runs.
 #[must_use]
@@ -19,7 +19,7 @@ pub(super) fn is_of_place(label: &str) -> bool {
 
 /// Where a workload runs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub struct Place<'a> {
     /// The cluster.
     pub cluster: &'a ClusterId,
     /// `region/zone/subzone`, empty if unknown.
@@ -33,7 +33,7 @@ pub(super) struct Place<'a> {
 impl Place<'_> {
     /// The labels of a workload that runs here. A network that the workload names itself stays.
     #[must_use]
-    pub(super) fn label(&self, own: &Labels) -> Labels {
+    pub fn label(&self, own: &Labels) -> Labels {
         let mut labels = own.clone();
         let [region, zone, subzone] = split_locality(self.locality);
         let [region_label, _] = REGION_LABELS;

@@ -12,11 +12,12 @@ use crate::push::notice::Notice;
 use crate::push::worker::Standing;
 
 /// What subjects are counted of, by istiod's names.
-const GAUGES: [(&str, &str); 5] = [
+const GAUGES: [(&str, &str); 6] = [
     ("pilot_vservice_dup_domain", "Virtual hosts that ask for a domain that another has"),
     ("pilot_destrule_subsets", "Hosts of which DestinationRules name a subset twice"),
     ("pilot_dns_cluster_without_endpoints", "Clusters that are left out, having no endpoints to be resolved"),
     ("pilot_conflict_inbound_listener", "Ports of workloads that services take for different protocols"),
+    ("pilot_endpoint_not_ready", "Proxies that a service without selector lists as not ready"),
     ("pilot_eds_no_instances", "Clusters without endpoints"),
 ];
 

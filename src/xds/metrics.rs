@@ -28,6 +28,8 @@ pub struct Metrics {
     size: Family<TypeLabel, Histogram>,
     /// `pilot_proxy_convergence_time`.
     convergence: Histogram,
+    /// `pilot_proxy_queue_time`.
+    queue: Histogram,
     /// `pilot_total_xds_rejects`.
     rejects: Family<TypeLabel, Count>,
     /// `pilot_xds_cds_reject`.
@@ -82,6 +84,7 @@ impl Metrics {
                 Histogram::new([1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0])
             }),
             convergence: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            queue: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
             rejects: Family::default(),
             rejected_clusters: Family::default(),
             rejected_endpoints: Family::default(),
@@ -101,6 +104,11 @@ impl Metrics {
             "pilot_proxy_convergence_time",
             "Seconds from a change being worked out to a proxy having been sent all of it",
             m.convergence,
+        );
+        registry.register(
+            "pilot_proxy_queue_time",
+            "Seconds from a change being worked out to a proxy's stream taking it up",
+            m.queue,
         );
         registry.register("pilot_total_xds_rejects", "Responses that proxies rejected, by type", m.rejects);
         registry.register("pilot_xds_cds_reject", "Rejected clusters, by proxy and code", m.rejected_clusters);
@@ -144,6 +152,11 @@ impl Metrics {
     /// A proxy was sent all of a change, this long after the change was worked out.
     pub(super) fn converged(&self, after: Duration) {
         self.convergence.observe(after.as_secs_f64());
+    }
+
+    /// A proxy's stream takes a change up, this long after it was worked out.
+    pub(super) fn taken_up(&self, after: Duration) {
+        self.queue.observe(after.as_secs_f64());
     }
 
     /// A proxy rejected a response. What it gives is to be forgotten when the proxy goes.

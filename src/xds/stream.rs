@@ -254,6 +254,7 @@ impl Stream {
         let mut session = self.connection.session.lock();
         for (kind, mail) in self.mailbox.take() {
             if mail.answers == 0 {
+                self.core.metrics.taken_up(mail.since.elapsed());
                 self.changed = Some(self.changed.map_or(mail.since, |earlier| earlier.min(mail.since)));
             }
             // Mail asks nothing of the task.

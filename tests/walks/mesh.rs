@@ -29,6 +29,7 @@ pub(crate) struct Mesh {
     yaml: String,
     config: String,
     settings: Settings,
+    found_out: Vec<Change>,
 }
 
 impl Mesh {
@@ -50,6 +51,12 @@ impl Mesh {
     /// Has Navarch started with other settings.
     pub(crate) fn settings(mut self, set: impl FnOnce(&mut Settings)) -> Self {
         set(&mut self.settings);
+        self
+    }
+
+    /// Adds what Navarch finds out by itself.
+    pub(crate) fn found_out(mut self, change: Change) -> Self {
+        self.found_out.push(change);
         self
     }
 
@@ -156,7 +163,7 @@ impl Mesh {
         };
         let config = MeshConfig::istio_defaults().apply(&self.config).unwrap().value;
         let objects = decode_documents(&self.yaml, Format::Yaml).into_iter().map(|document| read(document.outcome));
-        std::iter::once(Change::Mesh(Arc::new(config))).chain(objects).collect()
+        std::iter::once(Change::Mesh(Arc::new(config))).chain(objects).chain(self.found_out.iter().cloned()).collect()
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::prepare::Prepared;
-use crate::agent::dns::{BeforeTable, DnsConfig, ResolvConf, TableConfig};
+use crate::agent::dns::{BeforeTable, DnsConfig, TableConfig};
 use crate::agent::go_path;
 use crate::agent::health::HealthConfig;
 use crate::agent::sds::SdsConfig;
@@ -17,6 +17,7 @@ use crate::agent::variables::Variables;
 use crate::agent::wasm::ModulesConfig;
 use crate::api::cidr::Cidr;
 use crate::api::mesh::AuthenticationPolicy;
+use crate::api::resolv_conf::ResolvConf;
 
 /// Where a workload's certificates are when somebody else puts them there.
 const MOUNTED: &str = "./var/run/secrets/workload-spiffe-credentials";

@@ -18,7 +18,8 @@ use crate::registry::model::Workload;
 /// The gateways of all networks.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Gateways {
-    /// Whether those count, too, whose address is a host name: proxies can only resolve it in DNS clusters.
+    /// Whether those count whose address is a host name: proxies can only resolve it in DNS clusters. For all others the addresses
+    /// count that the host name was resolved to here.
     pub(super) with_names: bool,
 }
 
@@ -50,10 +51,16 @@ impl Query for Gateways {
     fn compute(&self, view: &View<'_>) -> GatewayIndex {
         let mut by_network: BTreeMap<NetworkId, Vec<NetworkGateway>> = BTreeMap::new();
         for gateway in view.all_network_gateways() {
+            let of_network = by_network.entry(gateway.network.clone()).or_default();
             if self.with_names || gateway.address.parse::<IpAddr>().is_ok() {
-                by_network.entry(gateway.network.clone()).or_default().push(gateway.clone());
+                of_network.push(gateway.clone());
+            } else {
+                let resolved = view.gateway_addresses(&gateway.address).iter();
+                let at = |ip: &IpAddr| NetworkGateway { address: Arc::from(ip.to_string()), ..gateway.clone() };
+                of_network.extend(resolved.map(at));
             }
         }
+        by_network.retain(|_, gateways| !gateways.is_empty());
         let mut counts: Vec<usize> = Vec::new();
         for gateways in by_network.values_mut() {
             gateways.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)).then_with(|| a.cmp(b)));

@@ -1,13 +1,15 @@
 //! What workloads serve is found.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::Registry;
 use super::work::Work;
+use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::registry::directory::{DirectoryChange, EntryTargets, TargetsAt};
-use crate::registry::model::ServiceTarget;
+use crate::registry::model::{ServiceTarget, Workload};
 use crate::registry::pod_workload::PodState;
 use crate::registry::targets::{target_order, targets_of_entry, targets_of_pod};
 
@@ -87,13 +89,18 @@ impl Registry {
             targets.sort_by(target_order);
             entries.push(EntryTargets { entry: entry.name.clone(), targets });
         }
-        TargetsAt { entries, by_service_entry: self.targets_by_service_entry(address) }
+        let (by_service_entry, workloads) = self.targets_by_service_entry(address);
+        let finds = self.world.settings.find_pods_by_address;
+        let ready = |name: &&NamespacedName| self.pods.named(name).is_some_and(PodState::is_ready);
+        let pods = self.pods.at(address).filter(|_| finds).filter(ready).cloned().collect();
+        TargetsAt { entries, by_service_entry, workloads, pods }
     }
 
-    /// What endpoints of ServiceEntries at an address serve.
-    fn targets_by_service_entry(&self, address: IpAddr) -> Vec<ServiceTarget> {
+    /// What endpoints of ServiceEntries at an address serve, and which workloads they are in the eyes of each namespace.
+    fn targets_by_service_entry(&self, address: IpAddr) -> (Vec<ServiceTarget>, BTreeMap<Namespace, Arc<Workload>>) {
         let text = address.to_string();
         let mut targets = Vec::new();
+        let mut workloads = BTreeMap::new();
         for name in self.entry_addresses.get(&address) {
             let Some(state) = self.service_entries.get(name) else { continue };
             let here = |addresses: &[Arc<str>]| addresses.first().is_some_and(|first| **first == *text);
@@ -102,11 +109,13 @@ impl Registry {
                 for service in &state.services {
                     let Some(port) = service.port(endpoint.legacy_port_key) else { continue };
                     let service = service.clone();
+                    let namespace = service.key.namespace.clone();
+                    workloads.entry(namespace).or_insert_with(|| endpoint.workload.clone());
                     targets.push(ServiceTarget { service, port: port.clone(), target_port: endpoint.port });
                 }
             }
         }
         targets.sort_by(target_order);
-        targets
+        (targets, workloads)
     }
 }

@@ -8,7 +8,6 @@ use super::work::Work;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::registry::directory::DirectoryChange;
-use crate::registry::instance::Instance;
 use crate::registry::pod_workload::PodState;
 use crate::registry::workload_entry::{counts, instance_of_entry};
 use crate::store::Objects;
@@ -49,6 +48,9 @@ impl Registry {
             let old = self.pods.put(&name, new);
             let states: Vec<&PodState> = old.iter().chain(self.pods.named(&name)).collect();
             let addresses: Vec<IpAddr> = states.iter().filter_map(|state| state.ip()).collect();
+            if self.world.settings.find_pods_by_address {
+                work.addresses.extend(&addresses);
+            }
             work.slices.extend(self.slices.touching(&name, addresses));
             for state in states.into_iter().filter(|state| state.is_ready()) {
                 let labels = &state.workload.labels;
@@ -76,15 +78,14 @@ impl Registry {
                 }
                 work.addresses.extend(entry.ip());
             }
-            work.workloads.insert(name);
         }
     }
 
-    /// Shows workloads: pods, and WorkloadEntries that no pod shares the name with.
+    /// Shows the workloads of pods. A proxy beside none is known by its address and its own word, be there a WorkloadEntry of its
+    /// name or not.
     pub(super) fn update_workloads(&mut self, work: &Work, change: &mut DirectoryChange) {
         for name in &work.workloads {
-            let pod = self.pods.named(name).map(|pod| &pod.workload);
-            let new = pod.or_else(|| self.entries.named(name).map(|entry: &Arc<Instance>| &entry.workload));
+            let new = self.pods.named(name).map(|pod| &pod.workload);
             let old = self.directory.workloads.get(name);
             if old == new {
                 continue;

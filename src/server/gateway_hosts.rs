@@ -1,0 +1,73 @@
+//! Host names of gateways between networks are resolved (`RESOLVE_HOSTNAME_GATEWAYS`).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Tasks;
+use crate::api::resolv_conf::ResolvConf;
+use crate::push::context::PushContext;
+use crate::push::worker::{Ended, PushHandle};
+use crate::push::world::Change;
+use crate::source::HostNames;
+
+/// After the gateways were looked at, they are not for so long: much else changes, and they hardly ever do.
+const REST: Duration = Duration::from_millis(200);
+/// How long nothing is due where nothing is.
+const LONG: Duration = Duration::from_hours(24);
+/// Where the machine's resolvers are named.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
+
+/// Starts what resolves them, if that is wanted.
+pub(super) fn start(is_wanted: bool, push: &PushHandle, stop: &CancellationToken, tasks: &mut Tasks) {
+    if !is_wanted {
+        return;
+    }
+    let (push, stop) = (push.clone(), stop.clone());
+    super::spawn("hosts of gateways", tasks, async move {
+        super::until(&stop, follow(push)).await.map_or(Ok(()), super::finish)
+    });
+}
+
+/// Resolves the host names of gateways in the snapshots in force, for ever.
+///
+/// # Errors
+/// When the push thread has ended.
+async fn follow(push: PushHandle) -> Result<(), Ended> {
+    let mut contexts = push.contexts();
+    let mut names: Option<HostNames> = None;
+    loop {
+        let wanted = host_names(&contexts.borrow_and_update());
+        if !wanted.is_empty() || names.is_some() {
+            let news = names.get_or_insert_with(|| HostNames::new(resolvers())).refresh(&wanted).await;
+            let changes: Vec<Change> =
+                news.into_iter().map(|(host, addresses)| Change::GatewayHost(host, addresses)).collect();
+            if !changes.is_empty() {
+                push.change(changes).await?;
+            }
+        }
+        tokio::time::sleep(REST).await;
+        let due = names.as_ref().and_then(HostNames::due).unwrap_or_else(|| Instant::now() + LONG);
+        tokio::select! {
+            changed = contexts.changed() => changed.map_err(|_| Ended)?,
+            () = tokio::time::sleep_until(due) => {}
+        }
+    }
+}
+
+/// The resolvers of the machine.
+fn resolvers() -> Vec<std::net::SocketAddr> {
+    let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+    ResolvConf::parse(&text).resolvers
+}
+
+/// The host names of gateways.
+fn host_names(context: &PushContext) -> BTreeSet<Arc<str>> {
+    let gateways = context.directory.network_gateways.values().flat_map(|gateways| gateways.iter());
+    let addresses = gateways.map(|gateway| &gateway.address);
+    addresses.filter(|address| address.parse::<IpAddr>().is_err()).cloned().collect()
+}

@@ -1,0 +1,142 @@
+//! Which workload a proxy is taken to be beside, which labels count for it, and where it stands.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch::push::world::Change;
+use serde_json::{Value, json};
+
+use super::mesh::Mesh;
+use super::{bytes, request, shop};
+
+/// The shop, where proxies with these labels are closed to the unknown.
+fn closed_for(labels: &str) -> Mesh {
+    let spec =
+        format!("{{workloadSelector: {{labels: {{{labels}}}}}, outboundTrafficPolicy: {{mode: REGISTRY_ONLY}}}}");
+    shop().rule("Sidecar", "shop", "closed", &spec)
+}
+
+/// Whether the Sidecar of [`closed_for`] is the proxy's.
+fn is_chosen(mesh: &Mesh, ip: &str, locality: &str, metadata: &Value) -> bool {
+    let proxy = mesh.proxy_with("sidecar", ip, "shop", "client", locality, metadata);
+    proxy.walk(&bytes("203.0.113.1:7777")).clusters()[0].0 == "BlackHoleCluster"
+}
+
+#[test]
+fn a_proxy_has_the_labels_of_its_place() {
+    let plain = json!({});
+    assert!(is_chosen(&closed_for("topology.kubernetes.io/zone: z"), "10.9.9.9", "r/z", &plain));
+    let of_network = closed_for("topology.istio.io/network: n1");
+    assert!(!is_chosen(&of_network, "10.9.9.9", "", &plain));
+    assert!(is_chosen(&of_network, "10.9.9.9", "", &json!({"NETWORK": "n1"})));
+    let of_node = closed_for("kubernetes.io/hostname: n7");
+    assert!(is_chosen(&of_node, "10.9.9.9", "", &json!({"NODE_NAME": "n7"})));
+    // What its own labels say of its locality goes before what it says beside.
+    let labelled = json!({"LABELS": {"istio-locality": "r/y"}});
+    assert!(is_chosen(&closed_for("topology.kubernetes.io/zone: y"), "10.9.9.9", "r/z", &labelled));
+}
+
+#[test]
+fn labels_of_a_pod_stand_over_those_that_its_proxy_has_for_ever() {
+    let pod = |name: &str| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{tier: pod}}}}\n\
+             spec: {{nodeName: n1}}\nstatus: {{phase: Running, podIP: 10.9.9.9, podIPs: [{{ip: 10.9.9.9}}], \
+             conditions: [{{type: Ready, status: 'True'}}]}}"
+        )
+    };
+    let sent = json!({"LABELS": {"only": "sent"}, "STATIC_LABELS": {"tier": "static", "team": "a"}});
+    let chosen = |mesh: Mesh, name: &str, metadata: &Value| is_chosen(&mesh.with(&pod(name)), "10.9.9.9", "", metadata);
+    assert!(chosen(closed_for("tier: pod, team: a"), "client-0", &sent));
+    assert!(!chosen(closed_for("only: sent"), "client-0", &sent));
+    // A pod of another name is not its own, unless pods are looked for by address.
+    assert!(chosen(closed_for("only: sent"), "other", &sent));
+    let by_address = |mesh: Mesh| mesh.settings(|settings| settings.find_pods_by_address = true);
+    assert!(chosen(by_address(closed_for("tier: pod, team: a")), "other", &sent));
+    // Pods of another cluster are none of its own.
+    let far = json!({"CLUSTER_ID": "far", "LABELS": {"only": "sent"}});
+    assert!(chosen(by_address(closed_for("only: sent")), "client-0", &far));
+}
+
+#[test]
+fn a_proxy_beside_no_pod_has_the_labels_of_the_service_entry_at_its_address() {
+    let entry = "{hosts: [vm.example], ports: [{number: 80, name: http, protocol: HTTP}], resolution: STATIC, \
+                 endpoints: [{address: 10.9.9.9, labels: {tier: machine}}]}";
+    let mesh = || closed_for("tier: machine").rule("ServiceEntry", "shop", "vm", entry);
+    assert!(is_chosen(&mesh(), "10.9.9.9", "", &json!({})));
+    assert!(!is_chosen(&mesh(), "10.9.9.10", "", &json!({})));
+    // One of another namespace is somebody else's.
+    let elsewhere = closed_for("tier: machine").rule("ServiceEntry", "bank", "vm", entry);
+    assert!(!is_chosen(&elsewhere, "10.9.9.9", "", &json!({})));
+    // A WorkloadEntry of the proxy's own name that no ServiceEntry selects says nothing of its labels.
+    let named = "{address: 10.9.9.9, labels: {tier: machine}}";
+    let alone = closed_for("tier: machine").rule("WorkloadEntry", "shop", "client-0", named);
+    assert!(!is_chosen(&alone, "10.9.9.9", "", &json!({})));
+}
+
+#[test]
+fn a_filter_for_metadata_of_text_is_for_no_other_metadata() {
+    let filter = "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {name: slow, namespace: shop}\n\
+                  spec: {configPatches: [{applyTo: CLUSTER, match: {context: SIDECAR_OUTBOUND, proxy: {metadata: {KEY: '7'}}}, \
+                  patch: {operation: MERGE, value: {connect_timeout: 77s}}}]}";
+    let timeout = |metadata: &Value| {
+        let mesh = shop().with(filter);
+        let proxy = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", metadata);
+        let cluster = &proxy.clusters["outbound|9080||reviews.shop.svc.cluster.local"];
+        cluster.connect_timeout.as_ref().map(|timeout| timeout.seconds)
+    };
+    assert_eq!(timeout(&json!({"KEY": "7"})), Some(77));
+    for other in [json!({"KEY": 7}), json!({"KEY": "8"}), json!({"KEY": ["7"]}), json!({})] {
+        assert_eq!(timeout(&other), Some(10), "{other}");
+    }
+}
+
+#[test]
+fn a_gateway_that_is_known_by_a_name_is_reached_once_the_name_is_resolved() {
+    let far = "apiVersion: v1\nkind: Pod\nmetadata: {name: reviews-1, namespace: shop, labels: {app: reviews, \
+               topology.istio.io/network: n2, security.istio.io/tlsMode: istio}}\nspec: {nodeName: n2}\n\
+               status: {phase: Running, podIP: 10.1.0.2, podIPs: [{ip: 10.1.0.2}]}";
+    let gateway = "apiVersion: v1\nkind: Service\nmetadata: {name: eastwest, namespace: istio-system, \
+                   labels: {topology.istio.io/network: n2}}\nspec: {type: LoadBalancer, clusterIP: 10.96.0.9, \
+                   ports: [{name: tls, port: 15443, protocol: TCP}]}\n\
+                   status: {loadBalancer: {ingress: [{hostname: gw.example}]}}";
+    let mesh = || shop().with(far).with(gateway);
+    let reached = |mesh: Mesh| {
+        let client = mesh.proxy_with("sidecar", "10.9.9.9", "shop", "client", "", &json!({"NETWORK": "n1"}));
+        client.walk(&request("10.96.0.1:9080", "reviews", "/", &[])).addresses()
+    };
+    assert!(reached(mesh()).contains(&"10.1.0.2:8080".to_owned()), "nobody knows a way, so there is none around");
+    let ips: [IpAddr; 2] = ["203.0.113.7".parse().unwrap(), "203.0.113.8".parse().unwrap()];
+    let resolved = mesh().found_out(Change::GatewayHost(Arc::from("gw.example"), Some(Arc::from(ips))));
+    let addresses = reached(resolved);
+    assert!(addresses.contains(&"203.0.113.7:15443".to_owned()), "{addresses:?}");
+    assert!(addresses.contains(&"203.0.113.8:15443".to_owned()), "{addresses:?}");
+    assert!(!addresses.contains(&"10.1.0.2:8080".to_owned()), "{addresses:?}");
+}
+
+#[test]
+fn empty_tags_of_a_namespace_take_those_of_the_mesh_away() {
+    let telemetry = |namespace: &str, tags: &str| {
+        format!(
+            "apiVersion: telemetry.istio.io/v1\nkind: Telemetry\nmetadata: {{name: tags, namespace: {namespace}}}\n\
+             spec: {{tracing: [{{providers: [{{name: zipkin}}], customTags: {tags}}}]}}"
+        )
+    };
+    let provider =
+        "extensionProviders: [{name: zipkin, zipkin: {service: ratings.shop.svc.cluster.local, port: 9080}}]";
+    let tagged = |own: &str| {
+        let mesh = shop().config(provider).with(&telemetry("istio-system", "{house: {literal: {value: blue}}}"));
+        let mesh = mesh.with(&telemetry("shop", own));
+        let listeners = mesh.sidecar("shop", "client").listeners;
+        listeners.iter().any(|listener| has_text(listener, "blue"))
+    };
+    assert!(tagged("null"), "what is not there changes nothing");
+    assert!(!tagged("{}"));
+}
+
+/// Whether a text is anywhere in a listener, packed messages included.
+fn has_text(listener: &navarch_proto::envoy::config::listener::v3::Listener, text: &str) -> bool {
+    use prost::Message;
+    let bytes = listener.encode_to_vec();
+    bytes.windows(text.len()).any(|part| part == text.as_bytes())
+}
