@@ -32,6 +32,8 @@ mod requests;
 mod secrets;
 #[path = "envoy/traffic.rs"]
 mod traffic;
+#[path = "envoy/transports.rs"]
+mod transports;
 
 use std::sync::LazyLock;
 

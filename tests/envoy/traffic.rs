@@ -92,8 +92,42 @@ async fn requests_follow_the_files_in_both_protocols_and_forms_of_routes() -> Re
         }
         nothing_refused(&gateway).await?;
         nothing_refused(&sidecar).await?;
+        is_counted(&navarch.metrics().await?)?;
         ensure!(navarch.stop().await?, "navarch ends when asked to");
     }
+    Ok(())
+}
+
+/// What edits have done, and what there is, is told under istiod's names.
+fn is_counted(metrics: &str) -> Result<()> {
+    let value = |name: &str| {
+        let found = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.and_then(|value| value.parse::<f64>().ok())
+    };
+    for name in [
+        "pilot_inbound_updates{type=\"config\"}",
+        "pilot_push_triggers{type=\"config\"}",
+        "pilot_debounce_time_count",
+        "pilot_pushcontext_init_seconds_count",
+        "pilot_proxy_queue_time_count",
+        "pilot_proxy_convergence_time_count",
+        "pilot_xds_pushes{type=\"rds\"}",
+        "pilot_services",
+        "pilot_virt_services",
+    ] {
+        ensure!(value(name).is_some_and(|value| value > 0.0), "{name}: {:?} in\n{metrics}", value(name));
+    }
+    for name in [
+        "pilot_endpoint_not_ready",
+        "pilot_vservice_dup_domain",
+        "pilot_destrule_subsets",
+        "pilot_dns_cluster_without_endpoints",
+        "pilot_conflict_inbound_listener",
+        "pilot_total_xds_internal_errors",
+    ] {
+        ensure!(value(name) == Some(0.0), "{name}: {:?} in\n{metrics}", value(name));
+    }
+    ensure!(!metrics.contains("pilot_total_xds_rejects{"), "nothing was refused:\n{metrics}");
     Ok(())
 }
 

@@ -68,8 +68,8 @@ pub struct Tracing {
     pub random_sampling_percentage: Option<f64>,
     /// Whether no spans are sent, though their context is passed on.
     pub disable_span_reporting: Option<bool>,
-    /// Tags of spans, by name.
-    pub custom_tags: BTreeMap<String, TracingTag>,
+    /// Tags of spans, by name; none at all where it is there and empty.
+    pub custom_tags: Option<BTreeMap<String, TracingTag>>,
     /// Whether the request id says whether a request is traced.
     pub use_request_id_for_trace_sampling: Option<bool>,
     /// Whether spans carry Istio's own tags.

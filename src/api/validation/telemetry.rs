@@ -97,7 +97,7 @@ fn judge_tracing(verdict: &mut Verdict, at: &Path<'_>, tracing: &Tracing) {
         verdict.error(&at.field("randomSamplingPercentage"), "is not a percentage; write 0 to 100");
     }
     let tags = at.field("customTags");
-    for (name, tag) in &tracing.custom_tags {
+    for (name, tag) in tracing.custom_tags.iter().flatten() {
         let at = tags.field(name);
         if name.is_empty() {
             verdict.error(&at, "has no name");

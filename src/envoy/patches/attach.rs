@@ -60,5 +60,5 @@ pub(super) fn matches_proxy(proxy: ProxyView<'_>, patch: &Patch) -> bool {
         }
     };
     let metadata = patch.matches.proxy.iter().flat_map(|proxy| &proxy.metadata);
-    is_version && metadata.into_iter().all(|(key, value)| proxy.meta(key).as_deref() == Some(value))
+    is_version && metadata.into_iter().all(|(key, value)| proxy.has_text(key, value))
 }

@@ -63,8 +63,8 @@ impl Query for TracingOf {
                 spec.provider = named(name);
             }
             spec.disabled = entry.disable_span_reporting.unwrap_or(spec.disabled);
-            if !entry.custom_tags.is_empty() {
-                spec.tags.clone_from(&entry.custom_tags);
+            if let Some(tags) = &entry.custom_tags {
+                spec.tags.clone_from(tags);
             }
             spec.sampling = entry.random_sampling_percentage.or(spec.sampling);
             spec.use_request_id = entry.use_request_id_for_trace_sampling.unwrap_or(spec.use_request_id);
