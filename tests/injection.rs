@@ -74,6 +74,11 @@ proptest! {
             let after = containers(&injected).into_iter().find(|after| after["name"] == before["name"]).unwrap();
             check_container(before, after);
         }
+        // Two kinds of proxies beside one of the pod's own make two of a name, with istiod, too: no API server takes that.
+        let names: Vec<_> = containers(&injected).into_iter().map(|container| &container["name"]).collect();
+        if names.iter().filter(|name| **name == "istio-proxy").count() > 1 {
+            return Ok(());
+        }
         let again = inject(&injector, &injected).expect("what was injected can be injected again");
         let again = default::patched(&injected, again.patch().unwrap());
         prop_assert_eq!(&again, &injected);
@@ -144,6 +149,66 @@ templates:
     let find = |name: &str| containers(&injected).into_iter().find(|container| container["name"] == name).unwrap();
     assert!(find("istio-proxy")["env"].as_array().unwrap().contains(&json!({ "name": "OWN", "value": "a\"b\n" })));
     assert_eq!(find("web")["resources"]["limits"]["cpu"], "2");
+}
+
+#[test]
+fn a_volume_of_a_users_own_may_name_itself_once_more_than_the_template_does() {
+    let config = r#"
+policy: enabled
+templates:
+  sidecar: |
+    spec:
+      containers: [{name: istio-proxy}]
+      volumes:
+      {{- range $index, $value := fromJSON (index .ObjectMeta.Annotations `sidecar.istio.io/userVolume`) }}
+      - name: "{{ $index }}"
+        {{ toYaml $value | indent 4 | trim }}
+      {{- end }}
+"#;
+    let inputs = InjectorInputs { config: config.to_owned(), ..default::inputs(&json!({})) };
+    let volume = r#"[{"name": "u", "emptyDir": {}}]"#;
+    let pod = json!({
+        "metadata": { "name": "web", "annotations": { "sidecar.istio.io/userVolume": volume } },
+        "spec": { "containers": [{ "name": "web" }] }
+    });
+    let injected = inject(&Injector::new(&inputs).unwrap(), &pod).unwrap();
+    let injected = default::patched(&pod, injected.patch().unwrap());
+    assert_eq!(injected["spec"]["volumes"], json!([{ "name": "u", "emptyDir": {} }]));
+}
+
+#[test]
+fn rare_pods_come_out_as_istiod_has_them() {
+    let made =
+        |values: Value, pod: Value| default::patched(&pod, inject(&injector(&values), &pod).unwrap().patch().unwrap());
+    let proxy_env = |pod: &Value, name: &str| {
+        let proxy = containers(pod).into_iter().find(|container| container["name"] == "istio-proxy").unwrap();
+        let env = proxy["env"].as_array().unwrap();
+        env.iter().find(|variable| variable["name"] == name).map(|variable| variable["value"].clone())
+    };
+    // An empty label takes the values' network from the pod, not from its proxy.
+    let pod = json!({
+        "metadata": { "name": "web", "labels": { "topology.istio.io/network": "" } },
+        "spec": { "containers": [{ "name": "web" }] }
+    });
+    let injected = made(json!({ "global": { "network": "n2" } }), pod);
+    assert_eq!(injected["metadata"]["labels"]["topology.istio.io/network"], "");
+    assert_eq!(proxy_env(&injected, "ISTIO_META_NETWORK"), Some(json!("n2")));
+    // A gRPC probe need not name a service.
+    let probe = json!({ "grpc": { "port": 9000 } });
+    let pod = json!({
+        "metadata": { "name": "web" }, "spec": { "containers": [{ "name": "web", "readinessProbe": probe }] }
+    });
+    let probers = proxy_env(&made(json!({}), pod), "ISTIO_KUBE_APP_PROBERS");
+    assert_eq!(probers, Some(json!(r#"{"/app-health/web/readyz":{"grpc":{"port":9000,"service":null}}}"#)));
+    // Where there are no labels there is no map of them, and what an annotation leaves empty is not named.
+    let annotations = json!({ "inject.istio.io/templates": "grpc-simple" });
+    let pod = json!({ "metadata": { "name": "web", "annotations": annotations }, "spec": { "containers": [{ "name": "web" }] } });
+    assert_eq!(made(json!({}), pod)["metadata"].get("labels"), None);
+    let annotations = json!({ "sidecar.istio.io/bootstrapOverride": "" });
+    let pod = json!({ "metadata": { "name": "web", "annotations": annotations }, "spec": { "containers": [{ "name": "web" }] } });
+    let injected = made(json!({}), pod);
+    let volumes = injected["spec"]["volumes"].as_array().unwrap();
+    assert!(volumes.contains(&json!({ "name": "custom-bootstrap-volume", "configMap": {} })));
 }
 
 #[test]

@@ -9,7 +9,7 @@ mod tests;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use serde_saphyr::{MessageFormatter, Options, UserMessageFormatter, budget, options};
+use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, UserMessageFormatter, budget, options};
 
 pub use documents::{Document, documents};
 pub use locate::line_of;
@@ -51,16 +51,26 @@ pub struct SyntaxError {
 /// # Errors
 /// When it is not YAML, or costs more than a document may.
 pub fn parse(text: &str, schema: Schema) -> Result<Value, SyntaxError> {
-    deserialize(text, schema)
+    deserialize(text, reader_options(schema))
+}
+
+/// As [`parse`], but of a key that stands twice the last counts, as Kubernetes' libraries for Go have it.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_last_wins(text: &str, schema: Schema) -> Result<Value, SyntaxError> {
+    let mut options = reader_options(schema);
+    options.duplicate_keys = DuplicateKeyPolicy::LastWins;
+    deserialize(text, options)
 }
 
 /// Reads one document into any type.
-fn deserialize<T: DeserializeOwned>(text: &str, schema: Schema) -> Result<T, SyntaxError> {
+fn deserialize<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, SyntaxError> {
     if text.len() > MAX_DOCUMENT_BYTES {
         let reason = format!("the document has {} bytes, at most {MAX_DOCUMENT_BYTES} are read", text.len());
         return Err(SyntaxError { line: 1, reason });
     }
-    serde_saphyr::from_str_with_options(text, reader_options(schema)).map_err(|error| {
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
         let reason = UserMessageFormatter.format_message(error.without_snippet()).into_owned();
         SyntaxError { line: line.unwrap_or(1), reason }

@@ -37,7 +37,7 @@ struct Key {
 /// Costs a second reading of the text: for errors only.
 #[must_use]
 pub fn line_of(text: &str, path: &str) -> Option<usize> {
-    let mut node: &Node = &super::deserialize::<Node>(text, super::Schema::V1_2).ok()?;
+    let mut node: &Node = &super::deserialize::<Node>(text, super::reader_options(super::Schema::V1_2)).ok()?;
     let mut line = node.line;
     let mut rest = path;
     while !rest.is_empty() {

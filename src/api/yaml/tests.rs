@@ -24,6 +24,7 @@ fn scalars_are_read_as_kubernetes_tools_read_them() {
 fn a_key_that_stands_twice_is_refused_with_its_line() {
     let error = parse("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap_err();
     assert_eq!(error.line, 3, "{error}");
+    assert_eq!(parse_last_wins("a: 1\nb: 2\na: 3\n", Schema::V1_1).unwrap(), json!({ "a": 3, "b": 2 }));
 }
 
 #[test]

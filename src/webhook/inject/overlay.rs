@@ -95,6 +95,12 @@ impl Overlay {
             if self.unsourced.contains(&pod::name(volume)) {
                 pod::as_map(volume).insert("emptyDir".to_owned(), Value::Null);
             }
+            if let Some(source) = volume.get_mut("configMap").and_then(Value::as_object_mut)
+                && source.get("name").is_some_and(|name| name == "")
+            {
+                // The API server says that it is missing.
+                source.remove("name");
+            }
         }
         let overlay = [("metadata", Value::Object(metadata)), ("spec", spec)];
         Ok(Value::Object(overlay.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()))

@@ -181,7 +181,7 @@ impl Run<'_> {
             revision: &rules.inputs.revision,
         };
         finishing.finish(&mut merged, &template)?;
-        tidy::labels(&mut merged);
+        tidy::labels(&mut merged, &original);
         Ok(merged)
     }
 

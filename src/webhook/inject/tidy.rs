@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::pod;
 use super::quantity::canonical;
 
 /// Numbers and switches of containers whose zero says nothing.
@@ -33,9 +34,10 @@ pub(super) fn container(container: &mut Value) {
     fields.entry("resources").or_insert_with(|| Value::Object(Map::new()));
 }
 
-/// Leaves out a pod's labels where there are none.
-pub(super) fn labels(pod: &mut Value) {
-    if let Some(metadata) = pod.get_mut("metadata").and_then(Value::as_object_mut)
+/// Leaves out a pod's labels where there are none, and were none before.
+pub(super) fn labels(injected: &mut Value, before: &Value) {
+    if pod::labels(before).is_none()
+        && let Some(metadata) = injected.get_mut("metadata").and_then(Value::as_object_mut)
         && metadata.get("labels").and_then(Value::as_object).is_some_and(Map::is_empty)
     {
         metadata.remove("labels");

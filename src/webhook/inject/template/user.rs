@@ -90,7 +90,8 @@ impl UserTemplate {
             })?;
         }
         let text = output.into_text();
-        let overlay = match yaml::parse(&text, Schema::V1_1) {
+        // Templates write a name of their own before what a user's annotation says, which may name the same again.
+        let overlay = match yaml::parse_last_wins(&text, Schema::V1_1) {
             Ok(Value::Null) => Value::Object(serde_json::Map::new()),
             Ok(overlay @ Value::Object(_)) => overlay,
             Ok(_) => return Err("what it writes is not an object".to_owned()),
