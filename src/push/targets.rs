@@ -161,7 +161,7 @@ mod tests {
                  apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
                  metadata: {{name: db-1, namespace: shop, labels: {{kubernetes.io/service-name: db}}}}\n\
                  addressType: IPv4\nports: [{{name: tcp, port: 1}}]\n\
-                 endpoints: [{{addresses: [10.0.0.1], conditions: {{ready: {ready}}}}}]\n---\n\
+                 endpoints: [{{addresses: [10.0.0.1], conditions: {{ready: {ready}, terminating: false}}}}]\n---\n\
                  apiVersion: v1\nkind: Pod\nmetadata: {{name: db-0, namespace: shop}}\nspec: {{}}\n\
                  status: {{phase: Running, podIP: 10.0.0.1}}\n"
             );
