@@ -25,6 +25,7 @@ pub mod proto_json;
 pub mod resolv_conf;
 pub mod settings;
 pub mod shared_texts;
+pub mod small_map;
 pub mod text_error;
 pub mod text_map;
 pub mod typed;

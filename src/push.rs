@@ -24,6 +24,7 @@ pub mod query;
 mod read;
 pub mod resource;
 pub mod targets;
+mod tree;
 pub mod view;
 pub mod worker;
 pub mod world;

@@ -39,6 +39,7 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
 fn push(record: &PushRecord) -> Value {
     json!({
         "revision": record.revision,
+        "facts": record.facts,
         "changed": record.changed.iter().map(|fact| format!("{fact:?}")).collect::<Vec<_>>(),
         "published": record.settled.published,
         "groups": record.settled.groups,

@@ -13,11 +13,12 @@ use self::sweep::Swept;
 use super::attr::AttrValue;
 use super::engine::EngineSizes;
 use super::fact::FactKey;
-use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Tree, Value, ValueId};
+use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
 use super::notice::Notices;
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
+use super::tree::Tree;
 
 /// What the engine knows of a connected proxy.
 pub(super) struct ProxyState {
@@ -57,8 +58,8 @@ pub(super) struct Core {
     pub(super) revision: u64,
     /// The next node's name.
     next_node: u64,
-    /// Kept results.
-    pub(super) nodes: FxHashMap<NodeId, Node>,
+    /// Kept results. Boxed, since a table that grows by doubling has room for twice as many.
+    pub(super) nodes: FxHashMap<NodeId, Box<Node>>,
     /// Facts read so far.
     pub(super) facts: Vec<Fact>,
     /// Names of the facts.
@@ -348,7 +349,7 @@ impl Core {
             fault,
             remarks: frame.remarks.into(),
         };
-        self.nodes.insert(id, node);
+        self.nodes.insert(id, Box::new(node));
         id
     }
 

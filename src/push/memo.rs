@@ -1,7 +1,5 @@
-//! The memo table: nodes (kept results), the facts below them, and the decision tree that finds a node for a proxy.
-//!
-//! A tree asks a proxy exactly the questions that computations asked, in their order; a leaf is reached exactly when the
-//! recorded answers are the proxy's answers. Changed facts mark leaves dirty through the parents lists, never by search.
+//! The memo table: nodes (kept results), and the facts below them. Changed facts mark nodes dirty through the parents lists,
+//! never by search.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeSet;
@@ -97,19 +95,6 @@ pub(super) enum AttrDef {
         query: QueryId,
         /// Turns the query's result into an answer.
         answer: fn(&Value) -> AttrValue,
-    },
-}
-
-/// Finds the node for a proxy.
-pub(super) enum Tree {
-    /// All questions answered.
-    Leaf(NodeId),
-    /// The next question.
-    Branch {
-        /// What is asked.
-        attr: AttrId,
-        /// Where each answer leads.
-        children: FxHashMap<ValueId, Tree>,
     },
 }
 
@@ -225,68 +210,4 @@ impl Failure {
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Arc<str> {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     Arc::from(text.unwrap_or("panic without a message"))
-}
-
-impl Tree {
-    /// A path that leads through all `attrs` to `node`.
-    fn path(attrs: &[(AttrId, ValueId)], node: NodeId) -> Self {
-        attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| Self::Branch {
-            attr: *attr,
-            children: FxHashMap::from_iter([(*value, below)]),
-        })
-    }
-
-    /// Puts `node` where `attrs` lead. What stood there under other questions is out of date and comes back in `dropped`.
-    pub(super) fn insert(
-        slot: &mut Option<Self>,
-        attrs: &[(AttrId, ValueId)],
-        node: NodeId,
-        dropped: &mut Vec<NodeId>,
-    ) {
-        let Some(tree) = slot else {
-            *slot = Some(Self::path(attrs, node));
-            return;
-        };
-        match (tree, attrs) {
-            (Self::Branch { attr, children }, [(asked, value), rest @ ..]) if attr == asked => {
-                let mut child = children.remove(value);
-                Self::insert(&mut child, rest, node, dropped);
-                if let Some(child) = child {
-                    children.insert(*value, child);
-                }
-            }
-            (stale, _) => {
-                stale.leaves(dropped);
-                dropped.retain(|id| *id != node);
-                *stale = Self::path(attrs, node);
-            }
-        }
-    }
-
-    /// Takes the leaf `node` away from where `attrs` lead.
-    pub(super) fn remove(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId) {
-        let empty = match (slot.as_mut(), attrs) {
-            (Some(Self::Leaf(id)), []) => *id == node,
-            (Some(Self::Branch { attr, children }), [(asked, value), rest @ ..]) if attr == asked => {
-                let mut child = children.remove(value);
-                Self::remove(&mut child, rest, node);
-                if let Some(child) = child {
-                    children.insert(*value, child);
-                }
-                children.is_empty()
-            }
-            _ => false,
-        };
-        if empty {
-            *slot = None;
-        }
-    }
-
-    /// All leaves below.
-    fn leaves(&self, into: &mut Vec<NodeId>) {
-        match self {
-            Self::Leaf(id) => into.push(*id),
-            Self::Branch { children, .. } => children.values().for_each(|child| child.leaves(into)),
-        }
-    }
 }

@@ -69,16 +69,21 @@ impl Metrics {
         self.snapshot.observe(took.as_secs_f64());
     }
 
-    /// So many collections were sent because of these facts.
-    pub(super) fn pushed(&self, facts: &[FactKey], published: usize) {
+    /// So many collections were sent for these reasons.
+    pub(super) fn pushed(&self, triggers: BTreeSet<&'static str>, published: usize) {
         let published = u64::try_from(published).unwrap_or(u64::MAX);
         if published == 0 {
             return;
         }
-        for r#type in facts.iter().map(trigger).collect::<BTreeSet<_>>() {
+        for r#type in triggers {
             self.triggers.get_or_create(&TypeLabel { r#type }).inc_by(published);
         }
     }
+}
+
+/// Why something is pushed when these facts change.
+pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
+    facts.iter().map(trigger).collect()
 }
 
 /// What a change is counted as; `None` for what Istio does not count.
@@ -160,8 +165,8 @@ mod tests {
             removed(Kind::Pod),
         ]);
         metrics.taken_in(Duration::from_millis(50), Duration::from_millis(5));
-        metrics.pushed(&[FactKey::Mesh, FactKey::TrustBundle, FactKey::Object(object(Kind::Secret))], 3);
-        metrics.pushed(&[FactKey::AllServices], 0);
+        metrics.pushed(triggers(&[FactKey::Mesh, FactKey::TrustBundle, FactKey::Object(object(Kind::Secret))]), 3);
+        metrics.pushed(triggers(&[FactKey::AllServices]), 0);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

@@ -1,6 +1,5 @@
 //! Typed reads of the snapshot through a view. Each notes exactly what it read, absent things included.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -61,7 +60,7 @@ impl View<'_> {
 
     /// The namespaces that declare this host, sorted.
     #[must_use]
-    pub fn namespaces_of_host(&self, host: &Hostname) -> Option<&BTreeSet<Namespace>> {
+    pub fn namespaces_of_host(&self, host: &Hostname) -> Option<&[Namespace]> {
         self.read(FactKey::ServicesOfHost(host.clone())).directory.namespaces_of_host.get(host).map(|found| &**found)
     }
 

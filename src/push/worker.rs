@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
 use super::fact::FactKey;
-use super::metrics::Metrics;
+use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::proxy::Proxy;
 use super::resource::ResourceType;
@@ -28,6 +28,8 @@ const QUEUE: usize = 16_384;
 const ROUND: usize = 4_096;
 /// Pushes that are remembered.
 const REMEMBERED: usize = 128;
+/// Facts of a push that are remembered: the first reading changes all there are.
+const REMEMBERED_FACTS: usize = 256;
 
 /// How changes are gathered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,7 +54,9 @@ pub struct Inspect<'a> {
 pub struct PushRecord {
     /// Revision of the snapshot.
     pub revision: u64,
-    /// The facts that changed.
+    /// How many facts changed.
+    pub facts: usize,
+    /// The first of them.
     pub changed: Vec<FactKey>,
     /// What it did.
     pub settled: Settled,
@@ -422,13 +426,15 @@ impl Worker {
         let context = self.world.context();
         self.metrics.taken_in(gathered.unwrap_or_default(), started.elapsed());
         self.context.send_replace(context.clone());
-        let settled = self.engine.apply(context, changed.clone());
+        let (facts, first) = (changed.len(), changed.iter().take(REMEMBERED_FACTS).cloned().collect());
+        let triggers = triggers(&changed);
+        let settled = self.engine.apply(context, changed);
         let took = started.elapsed();
-        self.metrics.pushed(&changed, settled.published);
-        tracing::debug!(facts = changed.len(), published = settled.published, ?took, "pushed");
+        self.metrics.pushed(triggers, settled.published);
+        tracing::debug!(facts, published = settled.published, ?took, "pushed");
         if self.pushes.len() >= REMEMBERED {
             self.pushes.pop_front();
         }
-        self.pushes.push_back(PushRecord { revision: self.engine.revision(), changed, settled, took });
+        self.pushes.push_back(PushRecord { revision: self.engine.revision(), facts, changed: first, settled, took });
     }
 }

@@ -19,8 +19,8 @@ pub struct Directory {
     pub services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
     /// Endpoints by service.
     pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
-    /// Namespaces that declare a host.
-    pub namespaces_of_host: OrdMap<Hostname, Arc<BTreeSet<Namespace>>>,
+    /// Namespaces that declare a host, sorted.
+    pub namespaces_of_host: OrdMap<Hostname, Arc<[Namespace]>>,
     /// What pods serve by Kubernetes Services, by pod.
     pub pod_targets: OrdMap<NamespacedName, Arc<[ServiceTarget]>>,
     /// What workloads at an address serve otherwise.

@@ -1,6 +1,5 @@
 //! A Kubernetes Service as a service of the model (Istio's `serviceregistry/kube/conversion.go`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::identity::spiffe_id;
@@ -13,6 +12,7 @@ use super::world::World;
 use crate::api::kubernetes::{LoadBalancerIngress, Service as Declared, ServiceType, TrafficPolicy};
 use crate::api::object::{Kind, Object, ObjectMeta, ObjectRef};
 use crate::api::settings::Settings;
+use crate::api::small_map::SmallMap;
 
 /// The address of a service that has none.
 pub(super) const UNSPECIFIED: &str = "0.0.0.0";
@@ -49,15 +49,18 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         mesh_external: external_name.is_some(),
         export_to: export_to(meta),
         default_address: vips.first().cloned().unwrap_or_else(|| Arc::from(UNSPECIFIED)),
-        cluster_vips: BTreeMap::from([(cluster.clone(), vips)]),
+        cluster_vips: [(cluster.clone(), vips)].into_iter().collect(),
         auto_ipv4: None,
         auto_ipv6: None,
         selector: spec.selector.clone(),
         service_accounts: service_accounts(meta, &world.trust_domain),
         aliases: Vec::new(),
-        external_addresses: if external.is_empty() { BTreeMap::new() } else { [(cluster.clone(), external)].into() },
+        external_addresses: Some((cluster.clone(), external))
+            .filter(|(_, found)| !found.is_empty())
+            .into_iter()
+            .collect(),
         external_ports: node_ports(object).map(|ports| (cluster.clone(), ports)).into_iter().collect(),
-        passthrough_target_ports: BTreeMap::new(),
+        passthrough_target_ports: SmallMap::default(),
         races_connections: false,
         kubernetes: KubernetesAttributes {
             service_type: Arc::from(spec.service_type.as_str()),
@@ -107,7 +110,7 @@ fn external_addresses(spec: &Declared) -> Vec<Arc<str>> {
 }
 
 /// Node ports by service port, of gateway services that are reached through nodes.
-fn node_ports(object: &Object<Declared>) -> Option<BTreeMap<u16, u16>> {
+fn node_ports(object: &Object<Declared>) -> Option<SmallMap<u16, u16>> {
     let is_gateway = object.meta.annotations.contains_key(NODE_SELECTOR_ANNOTATION);
     (object.spec.service_type == ServiceType::NodePort && is_gateway).then(|| {
         let ports = object.spec.ports.iter();

@@ -3,7 +3,6 @@
 //! Agrees with Istio's `pilot/pkg/model/service.go` in meaning. All values are immutable once published and are compared by
 //! value: an object rewritten with equal content gives an equal value, hence no change.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -12,6 +11,7 @@ use jiff::Timestamp;
 use super::protocol::Protocol;
 use crate::api::names::{ClusterId, Hostname, Namespace, NetworkId, PortName, ServiceAccount};
 use crate::api::object::ObjectRef;
+use crate::api::small_map::SmallMap;
 use crate::api::text_map::TextMap;
 
 /// Labels of a workload or a service.
@@ -52,7 +52,7 @@ pub struct Service {
     /// The address that proxies match when nothing better is known: first VIP, CIDR, `0.0.0.0` for none.
     pub default_address: Arc<str>,
     /// VIPs by cluster, in declared order (dual stack: both families).
-    pub cluster_vips: BTreeMap<ClusterId, Vec<Arc<str>>>,
+    pub cluster_vips: SmallMap<ClusterId, Vec<Arc<str>>>,
     /// Address given by auto-allocation, IPv4.
     pub auto_ipv4: Option<IpAddr>,
     /// Address given by auto-allocation, IPv6.
@@ -64,11 +64,11 @@ pub struct Service {
     /// Other hosts that are names for this one (ExternalName), sorted.
     pub aliases: Vec<ServiceKey>,
     /// Load-balancer and node-port addresses by cluster, for gateways of other networks.
-    pub external_addresses: BTreeMap<ClusterId, Vec<Arc<str>>>,
+    pub external_addresses: SmallMap<ClusterId, Vec<Arc<str>>>,
     /// Service port to node port by cluster, when node ports are what reaches the service from outside.
-    pub external_ports: BTreeMap<ClusterId, BTreeMap<u16, u16>>,
+    pub external_ports: SmallMap<ClusterId, SmallMap<u16, u16>>,
     /// Service port to target port where a service without endpoints of its own (resolution NONE) renames ports.
-    pub passthrough_target_ports: BTreeMap<u16, u16>,
+    pub passthrough_target_ports: SmallMap<u16, u16>,
     /// Connections are tried to all addresses of a DNS answer, the first that stands is used (ServiceEntry annotation).
     pub races_connections: bool,
     /// What only Kubernetes services have.

@@ -12,13 +12,61 @@ pub(super) struct Multimap<K, V> {
     sets: FxHashMap<K, Values<V>>,
 }
 
-/// The values of a key. Most have one, for which a set would take room for a dozen.
+/// Up to how many values of a key are kept in a list: a set takes room for a dozen, and changes of long lists cost.
+const FEW: usize = 16;
+
+/// The values of a key. Most have one.
 #[derive(Clone, Debug)]
 enum Values<V> {
     /// One.
     One(V),
-    /// Several, or one that is left of several.
+    /// Several, or what is left of several.
+    More(Box<More<V>>),
+}
+
+/// Several values.
+#[derive(Clone, Debug)]
+enum More<V> {
+    /// No more than [`FEW`], in order.
+    Few(Vec<V>),
+    /// Any number.
     Many(BTreeSet<V>),
+}
+
+impl<V: Ord> More<V> {
+    /// Adds a value.
+    fn insert(&mut self, value: V) {
+        match self {
+            Self::Few(few) => {
+                if let Err(at) = few.binary_search(&value) {
+                    few.reserve_exact(1);
+                    few.insert(at, value);
+                }
+                if few.len() > FEW {
+                    *self = Self::Many(std::mem::take(few).into_iter().collect());
+                }
+            }
+            Self::Many(many) => {
+                many.insert(value);
+            }
+        }
+    }
+
+    /// Takes a value away. Says whether none is left.
+    fn remove(&mut self, value: &V) -> bool {
+        match self {
+            Self::Few(few) => {
+                if let Ok(at) = few.binary_search(value) {
+                    few.remove(at);
+                }
+                few.is_empty()
+            }
+            Self::Many(many) => {
+                many.remove(value);
+                many.is_empty()
+            }
+        }
+    }
 }
 
 impl<K, V> Default for Multimap<K, V> {
@@ -33,10 +81,13 @@ impl<K: Hash + Eq, V: Ord> Multimap<K, V> {
         let values = match self.sets.remove(&key) {
             None => Values::One(value),
             Some(Values::One(one)) if one == value => Values::One(one),
-            Some(Values::One(one)) => Values::Many(BTreeSet::from([one, value])),
-            Some(Values::Many(mut many)) => {
-                many.insert(value);
-                Values::Many(many)
+            Some(Values::One(one)) => {
+                let few = if one < value { vec![one, value] } else { vec![value, one] };
+                Values::More(Box::new(More::Few(few)))
+            }
+            Some(Values::More(mut more)) => {
+                more.insert(value);
+                Values::More(more)
             }
         };
         self.sets.insert(key, values);
@@ -47,7 +98,7 @@ impl<K: Hash + Eq, V: Ord> Multimap<K, V> {
         let is_empty = match self.sets.get_mut(key) {
             None => false,
             Some(Values::One(one)) => one == value,
-            Some(Values::Many(many)) => many.remove(value) && many.is_empty(),
+            Some(Values::More(more)) => more.remove(value),
         };
         if is_empty {
             self.sets.remove(key);
@@ -56,12 +107,15 @@ impl<K: Hash + Eq, V: Ord> Multimap<K, V> {
 
     /// The values of a key in order.
     pub(super) fn get<'a>(&'a self, key: &K) -> impl Iterator<Item = &'a V> + use<'a, K, V> {
-        let (one, many) = match self.sets.get(key) {
-            None => (None, None),
-            Some(Values::One(one)) => (Some(one), None),
-            Some(Values::Many(many)) => (None, Some(many)),
+        let (few, many): (&[V], _) = match self.sets.get(key) {
+            None => (&[], None),
+            Some(Values::One(one)) => (std::slice::from_ref(one), None),
+            Some(Values::More(more)) => match &**more {
+                More::Few(few) => (few, None),
+                More::Many(many) => (&[], Some(many)),
+            },
         };
-        one.into_iter().chain(many.into_iter().flatten())
+        few.iter().chain(many.into_iter().flatten())
     }
 
     /// How many values a key has.
@@ -70,7 +124,10 @@ impl<K: Hash + Eq, V: Ord> Multimap<K, V> {
         match self.sets.get(key) {
             None => 0,
             Some(Values::One(_)) => 1,
-            Some(Values::Many(many)) => many.len(),
+            Some(Values::More(more)) => match &**more {
+                More::Few(few) => few.len(),
+                More::Many(many) => many.len(),
+            },
         }
     }
 }
@@ -97,6 +154,16 @@ mod tests {
         map.remove(&"k", &4);
         assert_eq!(values(&map), (vec![5], 1));
         map.remove(&"k", &5);
+        assert!(map.sets.is_empty());
+        for value in (0..40).rev().chain(0..40) {
+            map.insert("k", value);
+        }
+        assert_eq!(values(&map), ((0..40).collect(), 40));
+        for value in 0..39 {
+            map.remove(&"k", &value);
+        }
+        assert_eq!(values(&map), (vec![39], 1));
+        map.remove(&"k", &39);
         assert!(map.sets.is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! The services that a ServiceEntry declares (Istio's `serviceregistry/serviceentry/conversion.go`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -15,6 +15,7 @@ use crate::api::cidr::Cidr;
 use crate::api::istio::{Location, Resolution as DeclaredResolution, ServiceEntry};
 use crate::api::names::{Hostname, PortName};
 use crate::api::object::{Kind, Object, ObjectMeta, ObjectRef};
+use crate::api::small_map::SmallMap;
 
 /// The annotation that says how connections are tried.
 const CONNECT_ANNOTATION: &str = "istio.io/connect-strategy";
@@ -87,21 +88,21 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
             | Resolution::DnsLb
             | Resolution::DnsRoundRobinLb
             | Resolution::Alias
-            | Resolution::DynamicDns => BTreeMap::new(),
+            | Resolution::DynamicDns => SmallMap::default(),
         },
         ports: ports.into_iter().map(|port| port.port).collect(),
         resolution,
         mesh_external: spec.location == Location::MeshExternal,
         export_to,
         default_address: Arc::default(),
-        cluster_vips: BTreeMap::new(),
+        cluster_vips: SmallMap::default(),
         auto_ipv4: None,
         auto_ipv6: None,
         selector: selector.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect(),
         service_accounts: accounts,
         aliases: Vec::new(),
-        external_addresses: BTreeMap::new(),
-        external_ports: BTreeMap::new(),
+        external_addresses: SmallMap::default(),
+        external_ports: SmallMap::default(),
         races_connections: races_connections(meta),
         kubernetes: KubernetesAttributes {
             traffic_distribution: traffic_distribution(None, meta, namespace),

@@ -15,6 +15,8 @@ use crate::push::resource::Collection;
 const STEPS: usize = 1024;
 /// Bytes of resource bodies kept per generation.
 const BYTES: usize = 32 << 20;
+/// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
+const LOOK_OVER: usize = 1 << 20;
 
 /// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
 #[derive(Debug, Default)]
@@ -36,6 +38,8 @@ struct Generations {
     old: FxHashMap<Step, Arc<Kept>>,
     /// Bytes of resource bodies in the young steps.
     bytes: usize,
+    /// Bytes of resource bodies in steps made since all were looked over.
+    fresh: usize,
 }
 
 /// A step by the addresses of what it goes between: zero for nothing.
@@ -56,11 +60,11 @@ struct Kept {
     /// What the step changes, once somebody has worked it out.
     changes: OnceLock<Arc<Changes>>,
     /// Guards [`Step::base`].
-    _base: Guard,
+    base: Guard,
     /// Guards [`Step::latest`].
-    _latest: Weak<Collection>,
+    latest: Weak<Collection>,
     /// Guards [`Step::forced`].
-    _forced: Weak<BTreeSet<ResourceName>>,
+    forced: Option<Weak<BTreeSet<ResourceName>>>,
 }
 
 /// Guards the address of a base.
@@ -69,9 +73,21 @@ enum Guard {
     /// There is none.
     Nothing,
     /// Of a collection.
-    Sent(#[expect(dead_code, reason = "held, never read")] Weak<Collection>),
+    Sent(Weak<Collection>),
     /// Of what a client brought.
-    Brought(#[expect(dead_code, reason = "held, never read")] Weak<Brought>),
+    Brought(Weak<Brought>),
+}
+
+impl Kept {
+    /// Whether somebody may make this step: all that it goes between is still there.
+    fn is_possible(&self) -> bool {
+        let base = match &self.base {
+            Guard::Nothing => true,
+            Guard::Sent(sent) => sent.strong_count() > 0,
+            Guard::Brought(brought) => brought.strong_count() > 0,
+        };
+        base && self.latest.strong_count() > 0 && self.forced.as_ref().is_none_or(|names| names.strong_count() > 0)
+    }
 }
 
 impl Frames {
@@ -113,9 +129,9 @@ impl Frames {
         let kept = generations.old.remove(&step).unwrap_or_else(|| {
             Arc::new(Kept {
                 changes: OnceLock::new(),
-                _base: guard,
-                _latest: Arc::downgrade(latest),
-                _forced: forced.map(Arc::downgrade).unwrap_or_default(),
+                base: guard,
+                latest: Arc::downgrade(latest),
+                forced: forced.map(Arc::downgrade),
             })
         });
         generations.young.insert(step, kept.clone());
@@ -124,9 +140,16 @@ impl Frames {
 }
 
 impl Generations {
-    /// Counts a step that was worked out, and lets the young grow old when they are too many.
+    /// Counts a step that was worked out. Lets go of those that nobody can make any more, such as one from what all clients
+    /// had before the last push, and lets the young grow old when they are too many.
     fn charge(&mut self, bytes: usize) {
         self.bytes += bytes;
+        self.fresh += bytes;
+        if self.fresh > LOOK_OVER {
+            self.fresh = 0;
+            self.young.retain(|_, kept| kept.is_possible());
+            self.old.retain(|_, kept| kept.is_possible());
+        }
         if self.bytes > BYTES || self.young.len() > STEPS {
             self.old = std::mem::take(&mut self.young);
             self.bytes = 0;
@@ -160,6 +183,19 @@ mod tests {
         let forced: Names = Arc::new([ResourceName::new("b")].into());
         assert_eq!(frames.changes(&base, &new, Some(&forced)).resources.len(), 2);
         assert_eq!(frames.changes(&Base::Nothing, &new, None).resources.len(), 2);
+    }
+
+    #[test]
+    fn bytes_of_steps_that_nobody_can_make_are_let_go() {
+        let frames = Frames::default();
+        let large = "x".repeat(LOOK_OVER);
+        let (old, new, newest) =
+            (collection(&[("a", "")]), collection(&[("a", &large)]), collection(&[("a", &format!("{large}y"))]));
+        let step = Arc::downgrade(&frames.changes(&Base::Sent(old), &new, None));
+        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &newest, None));
+        frames.changes(&Base::Sent(new), &newest, None);
+        assert!(step.upgrade().is_none(), "what it went from is gone");
+        assert!(kept.upgrade().is_some());
     }
 
     #[test]

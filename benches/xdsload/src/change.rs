@@ -13,7 +13,7 @@ use crate::world::{self, Size};
 pub(crate) enum What {
     /// A service gets one more endpoint.
     Endpoint,
-    /// A VirtualService sets another header.
+    /// A VirtualService sets another header: of a host at the gateway, where there are any.
     VirtualService,
     /// A DestinationRule sends another SNI.
     DestinationRule,
@@ -49,7 +49,10 @@ pub(crate) fn object(size: &Size, what: What, turn: usize) -> Edit {
         }
         What::VirtualService => {
             let header = format!("turn-{turn}-of-load");
-            let value = world::virtual_service(size, n, &header);
+            let value = match size.gateway_hosts {
+                0 => world::virtual_service(size, n, &header),
+                hosts => world::gateway_host(size, n % hosts, &header),
+            };
             Edit { value, marker: Some((vec![Kind::Routes, Kind::VirtualHosts], header)) }
         }
         What::DestinationRule => {

@@ -140,11 +140,22 @@ impl Report {
 
     /// Writes the tables.
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let Size { services, endpoints, namespaces, virtual_services, destination_rules, sidecars, pods } = self.size;
+        let Size {
+            services,
+            endpoints,
+            namespaces,
+            virtual_services,
+            destination_rules,
+            sidecars,
+            policies,
+            gateway_hosts,
+            pods,
+        } = self.size;
         writeln!(
             out,
             "{} proxies, {:?}; {services} services x {endpoints} endpoints in {namespaces} namespaces{}, {virtual_services} \
-             VirtualServices, {destination_rules} DestinationRules, {sidecars} Sidecars\n",
+             VirtualServices, {destination_rules} DestinationRules, {sidecars} Sidecars, {policies} AuthorizationPolicies, \
+             {gateway_hosts} hosts at a gateway\n",
             self.proxies,
             self.protocol,
             if pods { " with pods" } else { "" },

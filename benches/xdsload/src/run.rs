@@ -21,7 +21,7 @@ use crate::report::{Changed, Connected, Report, Spread};
 use crate::talk::Protocol;
 use crate::tally::{Tally, between};
 use crate::target::{Target, Where};
-use crate::world::Size;
+use crate::world::{GATEWAYS, Size};
 
 /// What to run.
 #[derive(Clone, Debug, Args)]
@@ -47,6 +47,9 @@ pub(crate) struct Plan {
     /// The proxies ask for virtual hosts one by one (VHDS); with the delta protocol only.
     #[arg(long)]
     pub(crate) fine_grained: bool,
+    /// The proxies are gateways.
+    #[arg(long)]
+    pub(crate) routers: bool,
     /// Proxies that connect in a second; 0: all at once.
     #[arg(long, default_value_t = 0)]
     pub(crate) rate: u64,
@@ -272,19 +275,21 @@ impl Run {
 
 /// What the proxy of a number says it is.
 fn node(plan: &Plan, number: usize) -> Node {
+    let kind = if plan.routers { "router" } else { "sidecar" };
     match plan.proxy_namespaces {
-        0 => node_in("clients", number, plan.fine_grained),
-        spread => node_in(&format!("ns{}", number % spread), number, plan.fine_grained),
+        _ if plan.routers => node_in(kind, GATEWAYS, number, plan.fine_grained),
+        0 => node_in(kind, "clients", number, plan.fine_grained),
+        spread => node_in(kind, &format!("ns{}", number % spread), number, plan.fine_grained),
     }
 }
 
 /// What one proxy says it is that stands for all.
 pub(crate) fn sample_node() -> Node {
-    node_in("clients", 0, false)
+    node_in("sidecar", "clients", 0, false)
 }
 
-/// A proxy by its namespace and number.
-fn node_in(namespace: &str, number: usize, fine_grained: bool) -> Node {
+/// A proxy by its kind, namespace and number.
+fn node_in(kind: &str, namespace: &str, number: usize, fine_grained: bool) -> Node {
     let (name, ip) =
         (format!("client-{number}"), format!("10.{}.{}.{}", 200 + (number >> 16), (number >> 8) & 255, number & 255));
     let metadata: [(&str, Value); 10] = [
@@ -297,11 +302,11 @@ fn node_in(namespace: &str, number: usize, fine_grained: bool) -> Node {
         ("INTERCEPTION_MODE", "REDIRECT".into()),
         ("NAME", name.clone().into()),
         ("FINE_GRAINED_ROUTES", fine_grained.into()),
-        ("LABELS", serde_json::json!({ "app": "client" })),
+        ("LABELS", serde_json::json!({ "app": "client", "istio": "ingressgateway" })),
     ];
     let fields = metadata.into_iter().map(|(key, value)| (key.to_owned(), wire(value))).collect();
     Node {
-        id: format!("sidecar~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
+        id: format!("{kind}~{ip}~{name}.{namespace}~{namespace}.svc.cluster.local"),
         cluster: format!("client.{namespace}"),
         metadata: Some(prost_types::Struct { fields }),
         ..Node::default()

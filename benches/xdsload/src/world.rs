@@ -33,6 +33,12 @@ pub(crate) struct Size {
     /// Sidecars, for the first namespaces: each lets its namespace see itself alone.
     #[arg(long, default_value_t = 0)]
     pub(crate) sidecars: usize,
+    /// AuthorizationPolicies, for the pods of the first services.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) policies: usize,
+    /// Hosts at a gateway, one VirtualService each.
+    #[arg(long, default_value_t = 0)]
+    pub(crate) gateway_hosts: usize,
     /// Whether each endpoint has its pod.
     #[arg(long)]
     pub(crate) pods: bool,
@@ -94,9 +100,23 @@ fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
     })
 }
 
-/// The endpoints of a service, and one more where an address is given.
+/// Endpoints of a slice, as Kubernetes has them at most.
+const SLICE: usize = 1_000;
+
+/// The slices of a service.
+fn slices(size: &Size, n: usize) -> impl Iterator<Item = Value> {
+    (0..size.endpoints.div_ceil(SLICE).max(1)).map(move |part| slice_part(size, n, part, None))
+}
+
+/// The first slice of a service, with one endpoint more where an address is given.
 pub(crate) fn slice(size: &Size, n: usize, more: Option<&str>) -> Value {
-    let mut metadata = meta(&size.namespace(n), &format!("svc{n}-x"));
+    slice_part(size, n, 0, more)
+}
+
+/// One of the slices of a service, with one endpoint more where an address is given.
+fn slice_part(size: &Size, n: usize, part: usize, more: Option<&str>) -> Value {
+    let mut metadata =
+        meta(&size.namespace(n), &format!("svc{n}-x{}", if part == 0 { String::new() } else { part.to_string() }));
     metadata["labels"] = json!({ "kubernetes.io/service-name": format!("svc{n}") });
     let endpoint = |endpoint: usize| {
         let mut value = json!({ "addresses": [endpoint_ip(size, n, endpoint)], "conditions": { "ready": true } });
@@ -106,7 +126,7 @@ pub(crate) fn slice(size: &Size, n: usize, more: Option<&str>) -> Value {
         }
         value
     };
-    let mut endpoints: Vec<Value> = (0..size.endpoints).map(endpoint).collect();
+    let mut endpoints: Vec<Value> = (part * SLICE..size.endpoints.min((part + 1) * SLICE)).map(endpoint).collect();
     endpoints.extend(more.map(|ip| json!({ "addresses": [ip], "conditions": { "ready": true } })));
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata, "addressType": "IPv4",
@@ -123,6 +143,43 @@ pub(crate) fn virtual_service(size: &Size, n: usize, header: &str) -> Value {
         "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
         "metadata": meta(&size.namespace(n), &format!("vs{n}")),
         "spec": { "hosts": [host], "http": [{ "timeout": "10s", "route": route }] },
+    })
+}
+
+/// The namespace of the gateway.
+pub(crate) const GATEWAYS: &str = "gateways";
+
+/// The gateway at which hosts are: all that routers serve.
+fn gateway() -> Value {
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "Gateway", "metadata": meta(GATEWAYS, "door"),
+        "spec": {
+            "selector": { "istio": "ingressgateway" },
+            "servers": [{ "port": { "number": 80, "name": "http", "protocol": "HTTP" }, "hosts": ["*"] }],
+        },
+    })
+}
+
+/// The VirtualService of a host at the gateway, which sets a response header.
+pub(crate) fn gateway_host(size: &Size, n: usize, header: &str) -> Value {
+    let destination = size.host(n % size.services.max(1));
+    let route =
+        json!([{ "destination": { "host": destination }, "headers": { "response": { "set": { "x-load": header } } } }]);
+    json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService", "metadata": meta(GATEWAYS, &format!("host{n}")),
+        "spec": { "hosts": [format!("host{n}.load.example")], "gateways": ["door"], "http": [{ "route": route }] },
+    })
+}
+
+/// The policy of a service's pods: its own namespace may call.
+fn policy(size: &Size, n: usize) -> Value {
+    json!({
+        "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+        "metadata": meta(&size.namespace(n), &format!("policy{n}")),
+        "spec": {
+            "selector": { "matchLabels": { "app": format!("svc{n}") } },
+            "rules": [{ "from": [{ "source": { "namespaces": [size.namespace(n)] } }] }],
+        },
     })
 }
 
@@ -187,20 +244,21 @@ pub(crate) fn put(dir: &Path, object: &Value) -> Result<()> {
 /// # Errors
 /// When an object cannot be written.
 pub(crate) async fn generate(target: &Target, size: &Size) -> Result<()> {
-    let namespace = |n: usize| {
-        let name = if n < size.namespaces { format!("ns{n}") } else { "nobody".to_owned() };
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-    };
-    target.put_all((0..=size.namespaces).map(namespace).collect()).await?;
+    let namespace = |n: String| json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": n } });
+    let names = (0..size.namespaces).map(|n| format!("ns{n}")).chain(["nobody", GATEWAYS].map(str::to_owned));
+    target.put_all(names.map(namespace).collect()).await?;
     let mut objects = Vec::new();
     for n in 0..size.services {
         objects.push(service(size, n));
-        objects.push(slice(size, n, None));
+        objects.extend(slices(size, n));
         objects.extend((0..if size.pods { size.endpoints } else { 0 }).map(|endpoint| pod(size, n, endpoint)));
     }
     objects.extend((0..size.virtual_services).map(|n| virtual_service(size, n, "0")));
     objects.extend((0..size.destination_rules).map(|n| destination_rule(size, n, "start.example")));
     objects.extend((0..size.sidecars).map(sidecar));
+    objects.extend((0..size.policies).map(|n| policy(size, n)));
+    objects.extend((size.gateway_hosts > 0).then(gateway));
+    objects.extend((0..size.gateway_hosts).map(|n| gateway_host(size, n, "0")));
     target.put_all(objects).await
 }
 
@@ -218,16 +276,24 @@ mod tests {
             virtual_services: 2,
             destination_rules: 1,
             sidecars: 1,
+            policies: 2,
+            gateway_hosts: 3,
             pods: true,
         };
         generate(&Target::Directory(folder.path().to_owned()), &size).await.unwrap();
         let count = |kind: &str| fs::read_dir(folder.path().join(kind)).unwrap().count();
         let kinds =
             ["namespace", "service", "endpointslice", "pod", "virtualservice", "destinationrule", "sidecar"].map(count);
-        assert_eq!(kinds, [3, 3, 3, 6, 2, 1, 1]);
+        assert_eq!(kinds, [4, 3, 3, 6, 5, 1, 1]);
+        assert_eq!(["gateway", "authorizationpolicy"].map(count), [1, 2]);
         put(folder.path(), &slice(&size, 1, Some("10.99.0.1"))).unwrap();
         let text = fs::read_to_string(folder.path().join("endpointslice/svc1-x.ns1.yaml")).unwrap();
         assert!(text.contains("10.99.0.1") && text.contains(&endpoint_ip(&size, 1, 1)), "{text}");
         assert_eq!(count("endpointslice"), 3);
+        let lengths = |endpoints: usize| {
+            let size = Size { endpoints, pods: false, ..size };
+            slices(&size, 0).map(|slice| slice["endpoints"].as_array().unwrap().len()).collect::<Vec<_>>()
+        };
+        assert_eq!((lengths(0), lengths(1_000), lengths(2_001)), (vec![0], vec![1_000], vec![1_000, 1_000, 1]));
     }
 }

@@ -1,10 +1,10 @@
 //! What the tests of endpoints and clusters build on.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::names::{Namespace, PortName};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
+use crate::api::small_map::SmallMap;
 use crate::api::text_map::TextMap;
 use crate::registry::model::{ExportTo, KubernetesAttributes, Registry, Resolution, Service, ServiceKey, ServicePort};
 use crate::registry::protocol::Protocol;
@@ -25,15 +25,15 @@ pub(in crate::envoy) fn a_service() -> Service {
         races_connections: false,
         export_to: ExportTo::Unset,
         default_address: Arc::from("10.0.0.1"),
-        cluster_vips: BTreeMap::new(),
+        cluster_vips: SmallMap::default(),
         auto_ipv4: None,
         auto_ipv6: None,
         selector: TextMap::new(),
         service_accounts: Vec::new(),
         aliases: Vec::new(),
-        external_addresses: BTreeMap::new(),
-        external_ports: BTreeMap::new(),
-        passthrough_target_ports: BTreeMap::new(),
+        external_addresses: SmallMap::default(),
+        external_ports: SmallMap::default(),
+        passthrough_target_ports: SmallMap::default(),
         kubernetes: KubernetesAttributes::default(),
     }
 }

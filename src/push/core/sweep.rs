@@ -3,7 +3,8 @@
 use rustc_hash::FxHashSet;
 
 use super::{Core, Derived};
-use crate::push::memo::{AttrDef, AttrId, Dep, FactId, NodeId, QueryId, Tree, ValueId};
+use crate::push::memo::{AttrDef, AttrId, Dep, FactId, NodeId, QueryId, ValueId};
+use crate::push::tree::Tree;
 
 /// What a sweep left.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::Registry;
 use super::work::Work;
 use crate::api::names::{Hostname, Namespace};
@@ -13,6 +11,7 @@ use crate::registry::aliases::resolve_aliases;
 use crate::registry::auto_allocation::{AllocatedIps, allocate};
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::{Resolution, Service, ServiceKey};
+use crate::registry::multimap::Multimap;
 
 /// An object that declares services.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +26,7 @@ pub(super) enum Declarer {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     /// The objects that declare a service of each key, Kubernetes Services first.
-    declared: FxHashMap<ServiceKey, BTreeSet<Declarer>>,
+    declared: Multimap<ServiceKey, Declarer>,
     /// Services that are other names for a host, by that host.
     aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
     /// Addresses allocated here, where no controller does it.
@@ -37,20 +36,16 @@ pub(super) struct Names {
 impl Names {
     /// Notes whether an object declares a service of this key.
     pub(super) fn declare(&mut self, key: &ServiceKey, by: Declarer, declares: bool) {
-        let declared = self.declared.entry(key.clone()).or_default();
         if declares {
-            declared.insert(by);
+            self.declared.insert(key.clone(), by);
         } else {
-            declared.remove(&by);
-        }
-        if declared.is_empty() {
-            self.declared.remove(key);
+            self.declared.remove(key, &by);
         }
     }
 
     /// The objects that declare a service of this key, Kubernetes Services first, then by name.
     pub(super) fn declared(&self, key: &ServiceKey) -> impl Iterator<Item = &Declarer> {
-        self.declared.get(key).into_iter().flatten()
+        self.declared.get(key)
     }
 }
 
@@ -118,17 +113,14 @@ impl Registry {
     /// Notes that a namespace declares a host, or no longer does.
     fn show_host(&mut self, key: &ServiceKey, declared: bool) {
         let hosts = &mut self.directory.namespaces_of_host;
-        let mut namespaces: BTreeSet<Namespace> =
-            hosts.get(&key.hostname).map(|set| (**set).clone()).unwrap_or_default();
-        if declared {
-            namespaces.insert(key.namespace.clone());
-        } else {
-            namespaces.remove(&key.namespace);
-        }
+        let others = hosts.get(&key.hostname).into_iter().flat_map(|namespaces| namespaces.iter());
+        let others = others.filter(|namespace| **namespace != key.namespace);
+        let mut namespaces: Vec<Namespace> = others.chain(declared.then_some(&key.namespace)).cloned().collect();
+        namespaces.sort_unstable();
         if namespaces.is_empty() {
             hosts.remove(&key.hostname);
         } else {
-            hosts.insert(key.hostname.clone(), Arc::new(namespaces));
+            hosts.insert(key.hostname.clone(), namespaces.into());
         }
     }
 

@@ -11,8 +11,16 @@ use navarch_testkit::cluster::{Cluster, ClusterConfig};
 use navarch_testkit::navarch::Navarch;
 
 /// The arguments of `xdsload run` that say how large a mesh is, which `xdsload generate` is told, too.
-const SIZES: [&str; 6] =
-    ["--services", "--endpoints", "--namespaces", "--virtual-services", "--destination-rules", "--sidecars"];
+const SIZES: [&str; 8] = [
+    "--services",
+    "--endpoints",
+    "--namespaces",
+    "--virtual-services",
+    "--destination-rules",
+    "--sidecars",
+    "--policies",
+    "--gateway-hosts",
+];
 
 #[tokio::main]
 async fn main() -> Result<()> {
