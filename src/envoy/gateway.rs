@@ -142,9 +142,7 @@ impl Query for RoutesBySni {
     type Value = bool;
 
     fn compute(&self, view: &View<'_>) -> bool {
-        let plan = view.get(&MergedGateways);
-        let mut servers = plan.groups.iter().flat_map(|group| &group.servers);
-        servers.any(|server| server.handling() == Handling::AutoPassthrough)
+        view.get(&MergedGateways).routes_by_sni
     }
 }
 

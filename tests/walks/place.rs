@@ -140,3 +140,29 @@ fn has_text(listener: &navarch_proto::envoy::config::listener::v3::Listener, tex
     let bytes = listener.encode_to_vec();
     bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
+
+#[test]
+fn a_sidecar_of_the_root_namespace_stands_for_one_of_the_proxys_own() {
+    let spec = "{ingress: [{port: {number: 9999, protocol: HTTP, name: http}, defaultEndpoint: 127.0.0.1:7070}]}";
+    let listeners = shop().rule("Sidecar", "istio-system", "all", spec).sidecar("shop", "client").listeners;
+    let says = |text: &str| listeners.iter().any(|listener| has_text(listener, text));
+    assert!(says("namespaces/shop/sidecar/all") && says("all.shop:9999/*"));
+    assert!(!says("namespaces/istio-system/sidecar/all"));
+}
+
+#[test]
+fn clusters_by_sni_are_there_though_the_server_gives_way_to_another_on_its_port() {
+    let spec = |first: &str| {
+        format!(
+            "{{selector: {{istio: edge}}, servers: [{first}{{port: {{number: 80, name: tls, protocol: TLS}}, hosts: ['*.local'], \
+             tls: {{mode: AUTO_PASSTHROUGH}}}}]}}"
+        )
+    };
+    let plain = "{port: {number: 80, name: tcp, protocol: TCP}, hosts: ['*']}, ";
+    for first in ["", plain] {
+        let gateway = shop().rule("Gateway", "shop", "edge", &spec(first)).gateway();
+        assert!(gateway.clusters.contains_key("outbound_.9080_._.reviews.shop.svc.cluster.local"), "{first}");
+    }
+    let without = shop().rule("Gateway", "shop", "edge", "{selector: {istio: edge}, servers: []}").gateway();
+    assert!(!without.clusters.contains_key("outbound_.9080_._.reviews.shop.svc.cluster.local"));
+}

@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pub(in crate::envoy) quic: Vec<ServerGroup>,
     /// The Gateways with a server on some port, in order.
     pub(in crate::envoy) gateways: Vec<Arc<str>>,
+    /// Whether some server passes TLS on to the cluster that its SNI names.
+    pub(in crate::envoy) routes_by_sni: bool,
 }
 
 /// Servers that share a port, an address and a protocol.
@@ -107,6 +109,8 @@ impl Merger {
         if server.server.tls.is_some() && !self.claim_hosts(&server, port) {
             return;
         }
+        // Also where the server then gives way to another on its port, as to istiod.
+        self.plan.routes_by_sni |= server.handling() == Handling::AutoPassthrough;
         let key = GroupKey { port, protocol: server.protocol, bind: server.server.bind.clone() };
         let server = Arc::new(server);
         let quic = takes_udp && matches!(server.handling(), Handling::Https(_));

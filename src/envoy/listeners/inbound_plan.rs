@@ -65,7 +65,9 @@ impl Query for InboundPlan {
             let declared = ingress.iter().map(number).collect();
             add_services(view, &declared, &mut ports);
         }
-        let sidecar = scope::sidecar(view).map(|sidecar| sidecar.meta.key());
+        // One of the root namespace stands for one of the proxy's own.
+        let own = |name: &str| NamespacedName::new(view.proxy().namespace().as_str(), name);
+        let sidecar = scope::sidecar(view).map(|sidecar| own(&sidecar.meta.name));
         for listener in ingress {
             if let (Some(sidecar), Some(port)) = (&sidecar, declared_port(view, listener)) {
                 let host = format!("{}.{}", sidecar.name, sidecar.namespace);
