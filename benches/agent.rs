@@ -43,6 +43,10 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
 use tonic::{Request, Response, Status, Streaming};
 
+/// As in the server: the allocator is part of what things cost.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Hosts in the table.
 const HOSTS: usize = 10_000;
 /// Questions whose times are taken.

@@ -18,6 +18,10 @@ use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use navarch::push::world::Change;
 use world::{Size, destination_rule, mesh, pod, private_virtual_service, service, slice, virtual_service};
 
+/// As in the server: the allocator is part of what things cost.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const SERVICES: usize = 1_000;
 const PROXIES: usize = 1_000;
 const SIZE: Size = Size { services: SERVICES, endpoints: 10, rules: 200 };

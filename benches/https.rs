@@ -1,6 +1,6 @@
 //! A client of the webhook port: as many connections as an API server might keep, each with one review after the other.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ use tokio_rustls::TlsConnector;
 
 /// How many connections there are.
 const CONNECTIONS: u64 = 16;
+/// How long it may take until it is configured.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A running Navarch and its webhook port.
 pub(crate) struct Port {
@@ -32,13 +34,50 @@ pub(crate) struct Port {
     _folder: tempfile::TempDir,
 }
 
+/// Has one review answered.
+async fn ask(client: &mut http1::SendRequest<Full<Bytes>>, path: &'static str, body: Bytes) -> Bytes {
+    let request = Request::post(path)
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(Full::new(body))
+        .expect("it is a request");
+    let answer = client.send_request(request).await.expect("it is answered");
+    assert_eq!(answer.status(), 200);
+    answer.into_body().collect().await.expect("it is answered wholly").to_bytes()
+}
+
 impl Port {
-    /// Starts Navarch on an empty folder.
+    /// Starts Navarch on an empty mesh, with injection as it comes.
     pub(crate) async fn start() -> anyhow::Result<Self> {
         let (folder, port) = (tempfile::tempdir()?, ports::free()?);
+        let [mesh, inject] = ["mesh", "var/lib/istio/inject"].map(|name| folder.path().join(name));
+        std::fs::create_dir_all(&mesh)?;
+        std::fs::create_dir_all(&inject)?;
+        std::fs::write(inject.join("config"), "")?;
+        // Injection is configured below the folder that it starts in.
+        let program = folder.path().join("navarch");
+        let script =
+            format!("#!/bin/sh\ncd '{}' && exec {} \"$@\"\n", folder.path().display(), env!("CARGO_BIN_EXE_navarch"));
+        std::fs::write(&program, script)?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--log-level=error".to_owned()];
-        let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &arguments).await?;
+        let navarch = Navarch::start(&program, &mesh, &arguments).await?;
         Ok(Self { _navarch: navarch, port, taken: Mutex::default(), _folder: folder })
+    }
+
+    /// Waits until an answer says what is looked for.
+    pub(crate) async fn wait_for(&self, path: &'static str, body: &Bytes, text: &str) {
+        let mut client = self.connect().await.expect("the port is open");
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let answer = ask(&mut client, path, body.clone()).await;
+            let answer = String::from_utf8_lossy(&answer);
+            if answer.contains(text) {
+                return;
+            }
+            assert!(Instant::now() < end, "{path} does not say {text:?} but {answer}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     }
 
     /// How long it takes to have this many reviews answered.
@@ -55,14 +94,7 @@ impl Port {
                 let mut taken = Vec::new();
                 for _ in 0..times / CONNECTIONS + u64::from(index < times % CONNECTIONS) {
                     let asked = Instant::now();
-                    let request = Request::post(path)
-                        .header("host", "localhost")
-                        .header("content-type", "application/json")
-                        .body(Full::new(body.clone()))
-                        .expect("it is a request");
-                    let answer = client.send_request(request).await.expect("it is answered");
-                    assert_eq!(answer.status(), 200);
-                    answer.into_body().collect().await.expect("it is answered wholly");
+                    ask(&mut client, path, body.clone()).await;
                     taken.push(asked.elapsed());
                 }
                 taken

@@ -15,6 +15,10 @@ use navarch::api::mesh::MeshConfig;
 use navarch::webhook::inject::{InjectRequest, Injector, InjectorInputs};
 use serde_json::{Value, json};
 
+/// As in the server: the allocator is part of what things cost.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// A pod.
 fn pod(containers: usize, variables: usize) -> String {
     let env: Vec<_> =

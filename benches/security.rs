@@ -31,6 +31,10 @@ use serde_json::json;
 
 use bare_mesh::Mesh;
 
+/// As in the server: the allocator is part of what things cost.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How long things last.
 const DAY: Duration = Duration::from_secs(86_400);
 
