@@ -100,8 +100,8 @@ fn pod(size: &Size, n: usize, endpoint: usize) -> Value {
     })
 }
 
-/// Endpoints of a slice, as Kubernetes has them at most.
-const SLICE: usize = 1_000;
+/// Endpoints of a slice, as Kubernetes' own controller has them at most.
+const SLICE: usize = 100;
 
 /// The slices of a service.
 fn slices(size: &Size, n: usize) -> impl Iterator<Item = Value> {
@@ -294,6 +294,6 @@ mod tests {
             let size = Size { endpoints, pods: false, ..size };
             slices(&size, 0).map(|slice| slice["endpoints"].as_array().unwrap().len()).collect::<Vec<_>>()
         };
-        assert_eq!((lengths(0), lengths(1_000), lengths(2_001)), (vec![0], vec![1_000], vec![1_000, 1_000, 1]));
+        assert_eq!((lengths(0), lengths(100), lengths(201)), (vec![0], vec![100], vec![100, 100, 1]));
     }
 }
