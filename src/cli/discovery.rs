@@ -123,7 +123,7 @@ impl Discovery {
         Ok(Config {
             settings,
             debounce: debounce()?,
-            resolves_gateways: flag("RESOLVE_HOSTNAME_GATEWAYS", true)?,
+            resolves_gateways: environment::flag(environment::variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             keys,
             secure: self.secure_grpc_addr,
             security,
@@ -201,15 +201,6 @@ fn debounce() -> anyhow::Result<Debounce> {
 /// A variable that is set and not empty.
 fn text(name: &str) -> Option<String> {
     environment::variable(name).filter(|value| !value.is_empty())
-}
-
-/// A variable that is true or false.
-fn flag(name: &str, default: bool) -> anyhow::Result<bool> {
-    let parse = |value: String| {
-        let parsed = api::go_text::parse_bool(&value);
-        parsed.with_context(|| format!("{name}={value:?} is neither true nor false"))
-    };
-    text(name).map_or(Ok(default), parse)
 }
 
 /// What of the Kubernetes API is read.

@@ -1,5 +1,7 @@
 //! Istio's environment variables as settings: one table, read once at start.
 
+use anyhow::Context;
+
 use crate::api::duration::Duration;
 use crate::api::go_text::parse_bool;
 use crate::api::names::{ClusterId, Namespace};
@@ -36,6 +38,15 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
 #[expect(clippy::disallowed_methods, reason = "this is the one place that reads the environment")]
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// A variable that is true or false. Unset and empty mean the default.
+///
+/// # Errors
+/// When it is neither.
+pub fn flag(variable: impl Fn(&str) -> Option<String>, name: &str, default: bool) -> anyhow::Result<bool> {
+    let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(default) };
+    parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false"))
 }
 
 /// All variables of the process that are text.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::api::go_text::parse_bool;
+use super::environment;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::security::authenticate::{JwtRule, TrustedNetworks};
@@ -58,10 +58,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.debug_namespaces = namespaces.map(Namespace::new).collect();
     config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
     config.revision = text("REVISION").unwrap_or_default();
-    let flag = |name: &str, default: bool| match text(name) {
-        None => Ok(default),
-        Some(value) => parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false")),
-    };
+    let flag = |name: &str, default: bool| environment::flag(text, name, default);
     config.registration = registration(&text)?;
     config.server_signer = server_signer(text("PILOT_CERT_PROVIDER").as_deref())?;
     config.streams.auth = flag("XDS_AUTH", true)?;

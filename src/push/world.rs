@@ -111,9 +111,18 @@ impl World {
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
-                Change::SecretReader(account, allowed) => facts.extend(self.set_secret_reader(account, allowed)),
-                Change::Keys(source, keys) => facts.extend(self.set_keys(source, keys)),
-                Change::GatewayHost(host, addresses) => facts.extend(self.set_gateway_host(host, addresses)),
+                Change::SecretReader(account, allowed) => {
+                    let differs = set(&mut self.secret_readers, &account, allowed);
+                    facts.extend(differs.then_some(FactKey::SecretReader(account)));
+                }
+                Change::Keys(source, keys) => {
+                    let differs = set(&mut self.keys, &source, keys);
+                    facts.extend(differs.then_some(FactKey::Keys(source)));
+                }
+                Change::GatewayHost(host, addresses) => {
+                    let differs = set(&mut self.gateway_hosts, &host, addresses);
+                    facts.extend(differs.then_some(FactKey::Networks));
+                }
                 Change::TrustBundle(roots) => {
                     let before = std::mem::replace(&mut self.trust_bundle, roots);
                     facts.extend((before != self.trust_bundle).then_some(FactKey::TrustBundle));
@@ -137,39 +146,6 @@ impl World {
         facts.into_iter().collect()
     }
 
-    /// Notes whether a service account may read secrets; gives the fact if it differs.
-    fn set_secret_reader(&mut self, account: NamespacedName, allowed: Option<bool>) -> Option<FactKey> {
-        let before = match allowed {
-            Some(allowed) => self.secret_readers.insert(account.clone(), allowed),
-            None => self.secret_readers.remove(&account),
-        };
-        (before != allowed).then_some(FactKey::SecretReader(account))
-    }
-
-    /// Takes the addresses of a gateway's host name in, or forgets them; gives the fact if they differ.
-    fn set_gateway_host(&mut self, host: Arc<str>, addresses: Option<Arc<[IpAddr]>>) -> Option<FactKey> {
-        if self.gateway_hosts.get(&host) == addresses.as_ref() {
-            return None;
-        }
-        match addresses {
-            Some(addresses) => _ = self.gateway_hosts.insert(host, addresses),
-            None => _ = self.gateway_hosts.remove(&host),
-        }
-        Some(FactKey::Networks)
-    }
-
-    /// Takes fetched keys in, or forgets those of a place. Gives the fact where it differs.
-    fn set_keys(&mut self, source: KeySource, keys: Option<Arc<str>>) -> Option<FactKey> {
-        if self.keys.get(&source) == keys.as_ref() {
-            return None;
-        }
-        match keys {
-            Some(keys) => _ = self.keys.insert(source.clone(), keys),
-            None => _ = self.keys.remove(&source),
-        }
-        Some(FactKey::Keys(source))
-    }
-
     /// Takes mesh-wide configuration in and notes what differs.
     fn set_mesh(
         &mut self,
@@ -190,4 +166,17 @@ impl World {
         }
         self.registry.set_mesh(&self.mesh.config, &self.networks, self.objects.seen())
     }
+}
+
+/// Puts a value in the place of what a key has, or takes that away. Says whether it differs; where it does not, copies of the map
+/// stay shared.
+fn set<K: Ord + Clone, V: PartialEq + Clone>(map: &mut OrdMap<K, V>, key: &K, value: Option<V>) -> bool {
+    if map.get(key) == value.as_ref() {
+        return false;
+    }
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    };
+    true
 }

@@ -83,15 +83,13 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
 /// distributed first, and the one before signs until then. For that the one in force is always kept, its key with it.
 async fn from_files(config: &KeeperConfig, files: &Bundle) -> Result<Begun, KeeperError> {
     let Found { store, set, version } = last_in_force(config, files).await?;
-    let next = match &set {
-        None => Some(RootSet::settled(files.clone(), Origin::PluggedIn)),
-        Some(set) => set.with_files(files, None, &config.rules, (config.clock)())?,
-    };
     let begun = |set, version| Begun { store: store.clone(), set, version, found: None, problem: None };
-    let next = match (next, set) {
-        (None, Some(set)) => return Ok(begun(set, version)),
-        (None, None) => RootSet::settled(files.clone(), Origin::PluggedIn),
-        (Some(next), _) => next,
+    let next = match set {
+        None => RootSet::settled(files.clone(), Origin::PluggedIn),
+        Some(set) => match set.with_files(files, None, &config.rules, (config.clock)())? {
+            None => return Ok(begun(set, version)),
+            Some(next) => next,
+        },
     };
     match store.save(&next, version.as_deref()).await {
         Ok(version) => Ok(begun(next, version)),
