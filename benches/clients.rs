@@ -11,7 +11,7 @@ use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch::push::world::{Change, World};
 
-use crate::world::{host, sidecar};
+use crate::world::{fine_grained_sidecar, host, sidecar};
 
 /// Counts what it is sent.
 #[derive(Default)]
@@ -55,6 +55,16 @@ impl Plane {
             ] {
                 self.engine.subscribe(id, kind, interest.clone());
             }
+        }
+    }
+
+    /// Connects sidecars that take virtual hosts one by one, and ask for nothing but routes.
+    pub(crate) fn connect_fine_grained(&mut self, sidecars: usize) {
+        for n in 0..sidecars {
+            let id = self.engine.connect(fine_grained_sidecar(n), self.sent.clone());
+            let Interest { names, .. } = named(["80".to_owned()]);
+            self.engine.subscribe(id, ResourceType::Route, Interest { wildcard: false, names: names.clone() });
+            self.engine.subscribe(id, ResourceType::VirtualHost, Interest { wildcard: true, names });
         }
     }
 

@@ -81,9 +81,23 @@ fn changes(c: &mut Criterion) {
     });
 }
 
+/// A VirtualService changes, and all sidecars take virtual hosts one by one.
+fn fine_grained(c: &mut Criterion) {
+    let mut plane = Plane::new(mesh(SIZE));
+    plane.connect_fine_grained(PROXIES);
+    let mut turn = 0;
+    c.bench_function("VirtualService, one host", |b| {
+        let next = || {
+            turn += 1;
+            vec![virtual_service(7, 20 + turn % 2)]
+        };
+        b.iter_batched(next, |changes| plane.apply(changes), BatchSize::PerIteration);
+    });
+}
+
 criterion_group! {
     name = engine;
     config = Criterion::default().sample_size(10).measurement_time(Duration::from_secs(3)).warm_up_time(Duration::from_secs(1));
-    targets = cold_start, connect, changes
+    targets = cold_start, connect, changes, fine_grained
 }
 criterion_main!(engine);

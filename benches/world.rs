@@ -151,12 +151,25 @@ pub(crate) fn mesh(size: Size) -> Vec<Change> {
 
 /// The sidecar of this number: like all others but for name and address.
 pub(crate) fn sidecar(n: usize) -> Arc<Proxy> {
+    Arc::new(proxy(n, &json!({})))
+}
+
+/// The same on a delta stream, with virtual hosts one by one.
+pub(crate) fn fine_grained_sidecar(n: usize) -> Arc<Proxy> {
+    Arc::new(Proxy { takes_deltas: true, ..proxy(n, &json!({ "FINE_GRAINED_ROUTES": "true" })) })
+}
+
+/// The sidecar of this number with more metadata.
+fn proxy(n: usize, more: &Value) -> Proxy {
     let ip = format!("10.200.{}.{}", n >> 8, n & 255);
-    let metadata = json!({
+    let mut metadata = json!({
         "NAMESPACE": "clients", "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.32.0", "MESH_ID": "cluster.local",
         "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": ip, "INTERCEPTION_MODE": "REDIRECT",
         "LABELS": { "app": "client" }, "NAME": format!("client-{n}"),
     });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        metadata[key] = value.clone();
+    }
     let node = format!("sidecar~{ip}~client-{n}.clients~clients.svc.cluster.local");
-    Arc::new(Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it"))
+    Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it")
 }

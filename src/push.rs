@@ -23,6 +23,7 @@ pub mod proxy;
 pub mod query;
 mod read;
 pub mod resource;
+pub mod resources;
 pub mod targets;
 mod tree;
 pub mod view;

@@ -85,9 +85,9 @@ fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
 
 /// Route configurations with the virtual hosts that were sent one by one, as Envoy's own dump shows them.
 fn whole_routes(routes: &Collection, hosts: Option<&Arc<Collection>>) -> Collection {
-    let hosts: &[Arc<Resource>] = hosts.map_or(&[], |hosts| &hosts.resources);
     let whole = |routes: &Arc<Resource>| {
-        let body = with_hosts(&routes.name, &routes.body, hosts.iter().map(|host| (&host.name, &host.body)));
+        let hosts = hosts.into_iter().flat_map(|hosts| &hosts.resources);
+        let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
         Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
     };
     Collection { kind: routes.kind, resources: routes.resources.iter().map(whole).collect() }

@@ -1,5 +1,7 @@
 //! The engine's tables and the moves on them: interning, recording, marking, forgetting.
 
+mod gates;
+mod mark;
 mod sweep;
 
 use std::any::{Any, TypeId};
@@ -90,6 +92,14 @@ pub(super) struct Core {
     pub(super) frames: Vec<Frame>,
     /// Connected proxies.
     pub(super) proxies: FxHashMap<u64, ProxyState>,
+    /// Results that are marked while what rests on them waits for what becomes of them, the lowest first.
+    pub(super) gates: BTreeSet<(u16, NodeId)>,
+    /// Gates that are being settled, the outermost first.
+    settling: Vec<NodeId>,
+    /// Whether marking waits at gates.
+    pub(super) waits_at_gates: bool,
+    /// How many results were marked and dependencies looked at since the start.
+    pub(super) looked: u64,
     /// Marked nodes with subscribers, waiting to be settled.
     pub(super) marked_shown: Vec<NodeId>,
     /// Marked nodes that are attributes of proxies, waiting to be settled.
@@ -326,7 +336,9 @@ impl Core {
         let attrs: Arc<[(AttrId, ValueId)]> = frame.attrs.into();
         self.fresh_remarks.extend(frame.remarks.iter().cloned());
         self.notices.set(id, frame.notices);
+        self.looked += deps.len() as u64;
         self.add_parent(&deps, id);
+        let height = self.height_over(&deps);
         let mut dropped = Vec::new();
         if let Some(slot) = self.trees.get_mut(query.0) {
             Tree::insert(slot, &attrs, id, &mut dropped);
@@ -345,7 +357,9 @@ impl Core {
             watchers: BTreeSet::new(),
             changed_at: revision,
             verified_at: revision,
+            height,
             dirty: false,
+            gated: false,
             fault,
             remarks: frame.remarks.into(),
         };
@@ -388,8 +402,9 @@ impl Core {
         self.loose_edges += node.deps.len();
         self.strays.extend(node.subscribers);
         self.unanswered.extend(node.watchers.into_iter().map(|(proxy, _)| proxy));
-        if !node.dirty {
-            // Only an impure translator gets here: by the facts in force the result was right, yet it is found no more.
+        if !node.dirty || node.gated {
+            // What rests on it has not been marked. Of one that is not dirty only an impure translator gets here: by the
+            // facts in force the result was right, yet it is found no more.
             self.mark_all(node.parents);
         }
     }
@@ -398,47 +413,5 @@ impl Core {
     pub(super) fn has_strays(&self) -> bool {
         let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
         !(marked && self.strays.is_empty() && self.unanswered.is_empty())
-    }
-
-    /// Marks all that (transitively) read a changed fact. Costs what depends on the fact.
-    pub(super) fn mark(&mut self, key: &FactKey) {
-        let Some(id) = self.fact_ids.get(key) else { return };
-        let Some(fact) = self.facts.get_mut(id.0) else { return };
-        fact.changed_at = self.revision;
-        let nodes = &self.nodes;
-        let dep = Dep::Fact(*id);
-        fact.parents.sort_unstable();
-        fact.parents.dedup();
-        fact.parents.retain(|parent| nodes.get(parent).is_some_and(|node| node.deps.contains(&dep)));
-        let todo = fact.parents.clone();
-        self.mark_all(todo);
-    }
-
-    /// The results that read a fact.
-    pub(super) fn readers(&self, key: &FactKey) -> Vec<NodeId> {
-        let Some(id) = self.fact_ids.get(key) else { return Vec::new() };
-        let parents = self.facts.get(id.0).map(|fact| fact.parents.iter()).into_iter().flatten();
-        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(&Dep::Fact(*id)));
-        parents.filter(reads).copied().collect()
-    }
-
-    /// Marks these and all that (transitively) read them.
-    fn mark_all(&mut self, mut todo: Vec<NodeId>) {
-        while let Some(id) = todo.pop() {
-            let Some(node) = self.nodes.get_mut(&id) else { continue };
-            if node.dirty {
-                continue;
-            }
-            node.dirty = true;
-            if !node.subscribers.is_empty() {
-                self.marked_shown.push(id);
-            }
-            if !node.watchers.is_empty() {
-                self.marked_watched.push(id);
-            }
-            node.parents.sort_unstable();
-            node.parents.dedup();
-            todo.extend_from_slice(&node.parents);
-        }
     }
 }

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use self::collect::{CollectionOf, ResourceOf};
+use self::collect::CollectionOf;
 use super::context::PushContext;
 use super::core::{Core, Derived, ProxyState, Shown};
 use super::fact::FactKey;
-use super::memo::{AttrId, Dep, NodeId, QueryId, ValueId};
+use super::memo::{AttrId, NodeId, QueryId, ValueId};
 use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
@@ -19,9 +19,12 @@ use super::view::{Translator, View};
 use crate::api::names::ResourceName;
 
 mod collect;
+mod provenance;
 mod reach;
 mod remarks;
+mod runs;
 
+pub use provenance::Faulty;
 pub use remarks::Remark;
 
 /// How often those are settled whose results other computations dropped, before the rest waits for the next change.
@@ -69,6 +72,8 @@ pub struct Settled {
     pub published: usize,
     /// Results computed anew.
     pub computed: u64,
+    /// Results that might have changed and dependencies that were looked at: what it cost to find out what had.
+    pub looked: u64,
 }
 
 /// Sizes of the engine's tables.
@@ -84,17 +89,6 @@ pub struct EngineSizes {
     pub answers: usize,
     /// Connected proxies.
     pub proxies: usize,
-}
-
-/// One resource whose translation panicked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faulty {
-    /// What was computed.
-    pub query: String,
-    /// What the panic said.
-    pub message: Arc<str>,
-    /// The facts behind it: the objects to blame are among them.
-    pub facts: Vec<FactKey>,
 }
 
 /// The engine. One thread owns it.
@@ -205,17 +199,17 @@ impl Engine {
         let core = self.core.get_mut();
         core.revision += 1;
         self.context = context;
-        let computed = core.computed;
-        for fact in &changed {
-            core.mark(fact);
-        }
+        let (computed, looked) = (core.computed, core.looked);
+        self.mark(&changed);
+        let core = self.core.get_mut();
         let cause = Arc::new(PushCause { revision: core.revision, changed });
         let mut settled = Settled::default();
         let failing = std::mem::take(&mut self.core.get_mut().failing);
         self.settle(failing, &cause, &mut settled);
         self.settle_strays(&cause, &mut settled);
         self.tell_settled();
-        settled.computed = self.core.get_mut().computed - computed;
+        let core = self.core.get_mut();
+        (settled.computed, settled.looked) = (core.computed - computed, core.looked - looked);
         self.sweep_if_due();
         settled
     }
@@ -224,36 +218,6 @@ impl Engine {
     #[must_use]
     pub fn shown(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
         self.core.borrow().proxies.get(&id.0)?.shown.get(&kind).map(|shown| shown.collection.clone())
-    }
-
-    /// The facts that a resource of a proxy was made from, sorted: the objects behind it are among them.
-    #[must_use]
-    pub fn provenance(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
-        let query = self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone() });
-        let view = self.view(id.0);
-        match view.node_of(query) {
-            Ok(node) => self.facts_below(node),
-            Err(_) => Vec::new(),
-        }
-    }
-
-    /// Resources whose translation panicked and that stand at their last good value.
-    #[must_use]
-    pub fn faults(&self) -> Vec<Faulty> {
-        let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {
-            let core = self.core.borrow();
-            let faulty = core.nodes.iter().filter_map(|(id, node)| Some((*id, node.query, node.fault.clone()?)));
-            faulty.collect()
-        };
-        let mut faults: Vec<Faulty> = nodes
-            .into_iter()
-            .map(|(id, query, message)| {
-                let query = format!("{:?}", self.core.borrow().query(query));
-                Faulty { query, message, facts: self.facts_below(id) }
-            })
-            .collect();
-        faults.sort_by(|a, b| a.query.cmp(&b.query));
-        faults
     }
 
     /// Sizes for metrics and debugging.
@@ -272,24 +236,14 @@ impl Engine {
         View { core: &self.core, context: &self.context, translator: &*self.translator, proxy }
     }
 
-    /// All facts under a node, sorted.
-    fn facts_below(&self, node: NodeId) -> Vec<FactKey> {
-        let core = self.core.borrow();
-        let mut seen = FxHashSet::default();
-        let mut facts = BTreeSet::new();
-        let mut todo = vec![node];
-        while let Some(id) = todo.pop() {
-            if !seen.insert(id) {
-                continue;
-            }
-            for dep in core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()) {
-                match dep {
-                    Dep::Node(child) => todo.push(*child),
-                    Dep::Fact(fact) => facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone())),
-                }
-            }
-        }
-        facts.into_iter().collect()
+    /// Marks all that these facts may have changed: whatever rests on a result that much rests on, only if that has changed.
+    fn mark(&mut self, changed: &[FactKey]) {
+        let core = self.core.get_mut();
+        core.waits_at_gates = true;
+        changed.iter().for_each(|fact| core.mark(fact));
+        // Each gate is computed for a proxy of its own.
+        self.view(u64::MAX).settle_gates(u16::MAX);
+        self.core.get_mut().open_all();
     }
 
     /// Brings a subscription's query up to date for a proxy.

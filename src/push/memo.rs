@@ -66,8 +66,12 @@ pub(super) struct Node {
     pub(super) changed_at: u64,
     /// Revision at which the value was last known to be right.
     pub(super) verified_at: u64,
+    /// Higher than all results that it read. Never lowered, so it may be higher than need be.
+    pub(super) height: u16,
     /// Something below may have changed since.
     pub(super) dirty: bool,
+    /// It is dirty and what rests on it is not marked: see `core/gates.rs`.
+    pub(super) gated: bool,
     /// Message of the panic that this value stands in for.
     pub(super) fault: Option<Arc<str>>,
     /// What the computation could not make use of.

@@ -1,11 +1,11 @@
 //! Encoded resources: what a translator yields and streams share.
 
 use std::fmt;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
+use super::resources::Resources;
 use crate::api::names::ResourceName;
 
 /// The xDS types that Navarch serves.
@@ -48,11 +48,12 @@ pub struct Resource {
 pub struct Version([u8; 16]);
 
 /// All that one proxy gets of one type: resources sorted by name, each at most once.
+#[derive(PartialEq, Eq)]
 pub struct Collection {
     /// The type.
     pub kind: ResourceType,
     /// Sorted by name.
-    pub resources: Vec<Arc<Resource>>,
+    pub resources: Resources,
 }
 
 impl ResourceType {
@@ -130,14 +131,6 @@ impl PartialEq for Resource {
 }
 
 impl Eq for Resource {}
-
-impl PartialEq for Collection {
-    fn eq(&self, other: &Self) -> bool {
-        self.kind == other.kind
-            && self.resources.len() == other.resources.len()
-            && self.resources.iter().zip(&other.resources).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
-    }
-}
 
 impl Version {
     /// The version of a body.

@@ -170,6 +170,8 @@ impl View<'_> {
         loop {
             let found = self.core.borrow_mut().find(query, self.proxy);
             match found {
+                // It may be another after what waits below was settled.
+                Found::Node(id) if self.settle_gates_below(id) => {}
                 Found::Node(id) => return self.refresh(id),
                 Found::Nothing => return self.compute(query, None),
                 Found::Derive(attr) => _ = self.derive(attr),
@@ -206,6 +208,27 @@ impl View<'_> {
         }
     }
 
+    /// Settles the gates that stand lower than a node; false if there are none. What they have not marked yet may rest on them.
+    fn settle_gates_below(&self, id: NodeId) -> bool {
+        let height = self.core.borrow().nodes.get(&id).map_or(0, |node| node.height);
+        self.settle_gates(height)
+    }
+
+    /// Settles the gates below a height; false if there are none.
+    pub(super) fn settle_gates(&self, below: u16) -> bool {
+        let mut is_any = false;
+        while !self.core.borrow().gates.is_empty() {
+            let Some(gate) = self.core.borrow_mut().next_gate(below) else { break };
+            is_any = true;
+            if let Some(proxy) = gate.proxy {
+                // Where it fails, those that rest on it are marked, and meet the failure themselves.
+                drop(View { proxy, ..*self }.refresh(gate.node));
+            }
+            self.core.borrow_mut().settled(gate.node);
+        }
+        is_any
+    }
+
     /// Brings a node up to date for this proxy, which its trace fits. Gives the node that answers now: the same one unless
     /// what is asked of the proxy has changed.
     pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
@@ -217,12 +240,15 @@ impl View<'_> {
                 None => return Err(Failure::new("a forgotten result was asked for")),
             }
         };
-        for dep in deps.iter() {
+        for (at, dep) in (1..).zip(deps.iter()) {
             if self.has_changed(*dep, verified_at) {
+                self.core.borrow_mut().looked += at;
                 return self.compute(query, Some(id));
             }
         }
         let mut core = self.core.borrow_mut();
+        core.looked += deps.len() as u64;
+        core.stay_shut(id);
         let revision = core.revision;
         if let Some(node) = core.nodes.get_mut(&id) {
             node.dirty = false;
@@ -305,6 +331,11 @@ impl View<'_> {
             core.fresh_remarks.extend(remarks.iter().cloned());
         }
         core.notices.set(id, frame.notices);
+        core.looked += frame.deps.len() as u64;
+        match same {
+            true => core.stay_shut(id),
+            false => core.open(id),
+        }
         let Some(node) = core.nodes.get_mut(&id) else { return };
         node.remarks = remarks;
         let old = std::mem::replace(&mut node.deps, frame.deps.into());
@@ -320,6 +351,7 @@ impl View<'_> {
             let known: rustc_hash::FxHashSet<Dep> = old.iter().copied().collect();
             let new: Vec<Dep> = deps.iter().filter(|dep| !known.contains(dep)).copied().collect();
             core.add_parent(&new, id);
+            core.raise(id);
         }
     }
 }

@@ -157,40 +157,44 @@ pub(super) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -
 
 /// The resource of this name.
 pub(super) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
-    let at = collection.resources.binary_search_by(|resource| resource.name.cmp(name)).ok()?;
-    collection.resources.get(at)
+    collection.resources.find(name)
 }
 
 impl Changes {
-    /// Compares. `forced` are sent whether or not they changed. Costs a walk over both sides.
+    /// Compares. `forced` are sent whether or not they changed. Costs a walk over what the two sides do not share.
     pub(super) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
-        let is_forced = |resource: &Resource| forced.is_some_and(|names| names.contains(&resource.name));
-        let mut resources = Vec::new();
+        let mut resources: Vec<Arc<Resource>> = Vec::new();
         let mut removed = Vec::new();
-        let latest_by_name = latest.resources.iter();
         match base {
-            Base::Nothing => resources.clone_from(&latest.resources),
-            Base::Sent(sent) => walk(
-                sent.resources.iter().map(|old| (&old.name, old)),
-                latest_by_name,
-                |new, old| {
-                    let same = old.is_some_and(|old| Arc::ptr_eq(old, new) || old.version == new.version);
-                    if !same || is_forced(new) {
-                        resources.push(new.clone());
-                    }
-                },
-                |name, old| removed.push((name.clone(), Some(old.clone()))),
-            ),
+            Base::Nothing => resources.extend(latest.resources.iter().cloned()),
+            Base::Sent(sent) => {
+                let [before, now] = sent.resources.apart(&latest.resources);
+                walk(
+                    before.map(|old| (&old.name, old)),
+                    now,
+                    |new, old| {
+                        if old.is_none_or(|old| !Arc::ptr_eq(old, new) && old.version != new.version) {
+                            resources.push(new.clone());
+                        }
+                    },
+                    |name, old| removed.push((name.clone(), Some(old.clone()))),
+                );
+            }
             Base::Brought(brought) => walk(
                 brought.0.iter().map(|(name, version)| (name, version)),
-                latest_by_name,
+                latest.resources.iter(),
                 |new, version| {
-                    if version != Some(&Some(new.version)) || is_forced(new) {
+                    if version != Some(&Some(new.version)) {
                         resources.push(new.clone());
                     }
                 },
                 |name, _| removed.push((name.clone(), None)),
             ),
+        }
+        if let Some(forced) = forced {
+            resources.extend(forced.iter().filter_map(|name| find(latest, name)).cloned());
+            resources.sort_by(|a, b| a.name.cmp(&b.name));
+            resources.dedup_by(|a, b| a.name == b.name);
         }
         let warming = Arc::new(resources.iter().filter_map(|resource| warms_with(resource)).collect());
         let (delta, state, keeping) = (OnceLock::new(), OnceLock::new(), OnceLock::new());

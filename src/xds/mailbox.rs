@@ -98,7 +98,7 @@ mod tests {
     }
 
     fn empty(kind: ResourceType) -> Arc<Collection> {
-        Arc::new(Collection { kind, resources: Vec::new() })
+        Arc::new(Collection { kind, resources: crate::push::resources::Resources::default() })
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::watch::{Told, Watch};
 use crate::api::names::ResourceName;
 use crate::push::engine::Interest;
 use crate::push::resource::{Collection, ResourceType};
+use crate::push::resources::Resources;
 
 /// Names that one stream may watch of one type.
 pub(super) const MAX_WATCHED: usize = 200_000;
@@ -176,7 +177,7 @@ impl Session {
         }
         let Some(watch) = self.watches.get_mut(&kind) else { return };
         if is_empty(&watch.interest) {
-            watch.receive(Arc::new(Collection { kind, resources: Vec::new() }), self.revision);
+            watch.receive(Arc::new(Collection { kind, resources: Resources::default() }), self.revision);
             effects.push(Effect::Unsubscribe(kind));
         } else {
             watch.interest.names = frames.names.intern(watch.interest.names.clone());

@@ -1,12 +1,23 @@
-//! The queries under every subscription: names, one resource, all resources of an interest.
+//! The queries under every subscription: names, one resource, a run of resources, all resources of an interest.
+//!
+//! ```text
+//! names ─▶ runs ─┬─▶ piece ─┐
+//!                ├─▶ piece ─┼─▶ collection
+//! resources ─────┴─▶ piece ─┘
+//! ```
 
 use std::sync::Arc;
 
 use super::Interest;
+use super::runs::{Run, Runs, cut, sort_and_cut};
 use crate::api::names::ResourceName;
 use crate::push::query::Query;
 use crate::push::resource::{Collection, Resource, ResourceType};
+use crate::push::resources::Resources;
 use crate::push::view::View;
+
+/// Names in a subscription that are cut anew whenever one of their resources changes. Of more, the cut is kept.
+const FEW: usize = 32;
 
 /// All resources of one type for one interest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,30 +53,62 @@ struct MembersOf {
     of: ResourceName,
 }
 
-impl Query for MembersOf {
-    type Value = Vec<ResourceName>;
+/// The names that an interest comes to where that takes more than a look at one list.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NamesWanted {
+    /// The type.
+    kind: ResourceType,
+    /// What is wanted of it.
+    interest: Interest,
+}
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.translator().members(self.kind, &self.of, view)
+/// The resources of a run of names, those that there are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PieceOf {
+    /// The type.
+    kind: ResourceType,
+    /// The names.
+    run: Run,
+}
+
+impl Query for MembersOf {
+    type Value = Runs;
+
+    fn compute(&self, view: &View<'_>) -> Runs {
+        sort_and_cut(&view.translator().members(self.kind, &self.of, view))
     }
 
-    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+    fn rescue(&self, previous: Option<&Runs>) -> Option<Runs> {
         Some(previous.cloned().unwrap_or_default())
     }
 }
 
 impl Query for NamesOf {
-    type Value = Vec<ResourceName>;
+    type Value = Runs;
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut names = view.translator().names(self.kind, view);
-        names.sort_unstable();
-        names.dedup();
-        names
+    fn compute(&self, view: &View<'_>) -> Runs {
+        sort_and_cut(&view.translator().names(self.kind, view))
     }
 
-    fn rescue(&self, previous: Option<&Self::Value>) -> Option<Self::Value> {
+    fn rescue(&self, previous: Option<&Runs>) -> Option<Runs> {
         Some(previous.cloned().unwrap_or_default())
+    }
+}
+
+impl Query for NamesWanted {
+    type Value = Runs;
+
+    fn compute(&self, view: &View<'_>) -> Runs {
+        let Self { kind, interest } = self;
+        if *kind == ResourceType::VirtualHost {
+            let lists: Vec<Arc<Runs>> = interest.names.iter().map(|of| members(view, of)).collect();
+            sort_and_cut(lists.iter().flat_map(|runs| runs.iter()).flat_map(Run::names))
+        } else if interest.wildcard {
+            let all = view.get(&NamesOf { kind: *kind });
+            sort_and_cut(all.iter().flat_map(Run::names).chain(&*interest.names))
+        } else {
+            cut(&*interest.names)
+        }
     }
 }
 
@@ -82,36 +125,57 @@ impl Query for ResourceOf {
     }
 }
 
+impl Query for PieceOf {
+    type Value = Vec<Arc<Resource>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        resources(view, self.kind, &self.run)
+    }
+}
+
 impl Query for CollectionOf {
     type Value = Collection;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let kind = self.kind;
-        if kind == ResourceType::VirtualHost {
-            return self.members(view);
-        }
-        let all = self.interest.wildcard.then(|| view.get(&NamesOf { kind }));
-        let mut names: Vec<&ResourceName> =
-            all.iter().flat_map(|all| all.iter()).chain(&*self.interest.names).collect();
-        if self.interest.wildcard && !self.interest.names.is_empty() {
-            names.sort_unstable();
-            names.dedup();
-        }
-        let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
-        Collection { kind, resources: names.into_iter().filter_map(one).collect() }
+        let runs = self.runs(view);
+        let resources = match runs.as_slice() {
+            // What is no longer than this needs no pieces to share.
+            [only] => resources(view, kind, only).into_iter().collect(),
+            runs => Resources::of_pieces(runs.iter().map(|run| view.get(&PieceOf { kind, run: run.clone() }))),
+        };
+        Collection { kind, resources }
     }
 }
 
 impl CollectionOf {
-    /// All that comes with the resources that are named: the virtual hosts of the route configurations that a client has.
-    fn members(&self, view: &View<'_>) -> Collection {
-        let kind = self.kind;
-        let lists: Vec<_> =
-            self.interest.names.iter().map(|of| view.get(&MembersOf { kind, of: of.clone() })).collect();
-        let mut names: Vec<&ResourceName> = lists.iter().flat_map(|list| list.iter()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
-        Collection { kind, resources: names.into_iter().filter_map(one).collect() }
+    /// The names that are wanted.
+    fn runs(&self, view: &View<'_>) -> Arc<Runs> {
+        let Self { kind, interest } = self;
+        let kind = *kind;
+        // The virtual hosts of the route configurations that a client has.
+        if kind == ResourceType::VirtualHost
+            && let Some(of) = interest.names.first()
+            && interest.names.len() == 1
+        {
+            members(view, of)
+        } else if kind != ResourceType::VirtualHost && interest.wildcard && interest.names.is_empty() {
+            view.get(&NamesOf { kind })
+        } else if kind != ResourceType::VirtualHost && !interest.wildcard && interest.names.len() <= FEW {
+            Arc::new(cut(&*interest.names))
+        } else {
+            view.get(&NamesWanted { kind, interest: interest.clone() })
+        }
     }
+}
+
+/// The virtual hosts of a route configuration.
+fn members(view: &View<'_>, of: &ResourceName) -> Arc<Runs> {
+    view.get(&MembersOf { kind: ResourceType::VirtualHost, of: of.clone() })
+}
+
+/// The resources of a run of names, those that there are.
+fn resources(view: &View<'_>, kind: ResourceType, run: &Run) -> Vec<Arc<Resource>> {
+    let one = |name: &ResourceName| (*view.get(&ResourceOf { kind, name: name.clone() })).clone();
+    run.names().iter().filter_map(one).collect()
 }

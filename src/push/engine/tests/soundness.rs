@@ -18,7 +18,7 @@ impl<F: Fn(&View<'_>, &str) -> String + Send + Sync> Translator for By<F> {
     }
 }
 
-fn accounts(view: &View<'_>, name: &str) -> Vec<String> {
+pub(super) fn accounts(view: &View<'_>, name: &str) -> Vec<String> {
     let endpoints = view.endpoints(&key(name));
     endpoints.iter().flat_map(|found| found.service_accounts.iter().map(|account| account.to_string())).collect()
 }
@@ -41,7 +41,10 @@ impl Query for AppIfOn {
 
 impl ProxyQuery for AppIfOn {}
 
-fn engine_by<F: Fn(&View<'_>, &str) -> String + Send + Sync + 'static>(services: &[(&str, &[&str])], f: F) -> Engine {
+pub(super) fn engine_by<F: Fn(&View<'_>, &str) -> String + Send + Sync + 'static>(
+    services: &[(&str, &[&str])],
+    f: F,
+) -> Engine {
     let mut context = Arc::new(PushContext::default());
     for (name, accounts) in services {
         context = with_endpoints(&context, name, accounts).0;
@@ -56,7 +59,7 @@ fn subscribed(engine: &mut Engine, proxy: Arc<Proxy>) -> (ProxyId, Arc<Seen>) {
     (id, sink)
 }
 
-fn set(engine: &mut Engine, name: &str, accounts: &[&str]) -> Settled {
+pub(super) fn set(engine: &mut Engine, name: &str, accounts: &[&str]) -> Settled {
     let (next, changed) = with_endpoints(engine.context(), name, accounts);
     engine.apply(next, changed)
 }
@@ -70,7 +73,7 @@ fn relabel(engine: &mut Engine, pod: &str, app: &str) -> Settled {
     engine.apply(Arc::new(next), vec![FactKey::Workload(name)])
 }
 
-fn shown(engine: &Engine, id: ProxyId) -> Vec<String> {
+pub(super) fn shown(engine: &Engine, id: ProxyId) -> Vec<String> {
     let collection = engine.shown(id, ResourceType::Route).unwrap();
     collection.resources.iter().map(|r| String::from_utf8_lossy(&r.body).into_owned()).collect()
 }

@@ -1,0 +1,205 @@
+//! Marking waits where much rests on a result: what comes out is what a fresh start gives, and what did not change costs
+//! nothing.
+
+use proptest::prelude::*;
+
+use super::soundness::{accounts, engine_by, set, shown};
+use super::*;
+
+/// Endpoint sets that the cells read.
+const INPUTS: usize = 6;
+/// Cells: each rests on lower ones.
+const CELLS: usize = 24;
+/// Resources that rest on cells.
+const RESOURCES: usize = 8;
+
+/// A number made of an input, of lower cells that depend on it, and for some of who asks.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Cell(usize);
+
+impl Query for Cell {
+    type Value = usize;
+
+    fn compute(&self, view: &View<'_>) -> usize {
+        let Self(place) = *self;
+        let input = accounts(view, &input(place)).len();
+        let mut sum = input;
+        if place > 0 {
+            // What is read depends on what was read, and may stand anywhere below.
+            sum += *view.get(&Cell((place * 7 + input * 5) % place));
+            sum += *view.get(&Cell((place * 3 + sum) % place));
+        }
+        if sum % 5 == 1 {
+            sum += view.proxy().namespace().as_str().len();
+        }
+        // Few values, so that many changes come to nothing.
+        sum % 3
+    }
+}
+
+/// The input of this number.
+fn input(number: usize) -> String {
+    format!("input{}", number % INPUTS)
+}
+
+/// The name of a resource.
+fn resource(number: usize) -> String {
+    format!("r{number:02}")
+}
+
+/// A resource: several cells from the top.
+fn body(view: &View<'_>, name: &str) -> String {
+    let number: usize = name.trim_start_matches('r').parse().unwrap();
+    let cells = (0..4).map(|n| Cell(CELLS - 1 - (number * 5 + n * 3) % CELLS));
+    cells.map(|cell| view.get(&cell).to_string()).collect::<Vec<_>>().join(" ")
+}
+
+/// The accounts of an input that has so many.
+fn of_number(number: usize) -> Vec<&'static str> {
+    ["a", "b", "c", "d"].into_iter().take(number).collect()
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+enum Turn {
+    /// Inputs become these numbers, at once.
+    Set(Vec<(usize, usize)>),
+    /// A proxy comes.
+    Come(usize),
+    /// The proxy that is there longest goes.
+    Go,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        6 => prop::collection::vec((0..INPUTS, 0..4_usize), 1..4).prop_map(Turn::Set),
+        1 => (0..3_usize).prop_map(Turn::Come),
+        1 => Just(Turn::Go),
+    ]
+}
+
+/// An engine whose inputs have these numbers, and what it shows to a proxy of this namespace.
+fn fresh(numbers: &[usize], namespace: &str) -> Vec<String> {
+    let mut engine = engine_by(&[], body);
+    for (place, number) in numbers.iter().enumerate() {
+        set(&mut engine, &input(place), &of_number(*number));
+    }
+    let id = come(&mut engine, namespace);
+    shown(&engine, id)
+}
+
+fn come(engine: &mut Engine, namespace: &str) -> ProxyId {
+    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(Seen::default()));
+    let all: Vec<String> = (0..RESOURCES).map(resource).collect();
+    engine.subscribe(id, ResourceType::Route, names(&all.iter().map(String::as_str).collect::<Vec<_>>()));
+    id
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
+
+    #[test]
+    fn whatever_waits_what_comes_out_is_what_a_fresh_start_gives(turns in prop::collection::vec(turn(), 1..12)) {
+        let namespaces = ["a", "bb", "ccc"];
+        let mut numbers = [0; INPUTS];
+        let mut engine = engine_by(&[], body);
+        let mut proxies: Vec<(ProxyId, &str)> = Vec::new();
+        for (place, namespace) in namespaces.into_iter().enumerate() {
+            if place < 2 {
+                proxies.push((come(&mut engine, namespace), namespace));
+            }
+        }
+        for turn in turns {
+            match turn {
+                Turn::Set(inputs) => {
+                    let (mut context, mut facts) = (engine.context().clone(), Vec::new());
+                    for (place, number) in inputs {
+                        let (next, changed) = with_endpoints(&context, &input(place), &of_number(number));
+                        // The world tells of what differs alone.
+                        if numbers[place] != number {
+                            facts.extend(changed);
+                        }
+                        (context, numbers[place]) = (next, number);
+                    }
+                    engine.apply(context, facts);
+                }
+                Turn::Come(which) => proxies.push((come(&mut engine, namespaces[which]), namespaces[which])),
+                Turn::Go if !proxies.is_empty() => engine.disconnect(proxies.remove(0).0),
+                Turn::Go => {}
+            }
+            prop_assert!(engine.core.get_mut().gates.is_empty());
+            for (id, namespace) in &proxies {
+                prop_assert_eq!(shown(&engine, *id), fresh(&numbers, namespace));
+            }
+        }
+    }
+}
+
+/// Whether there is anybody at all.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct IsAnybody;
+
+impl Query for IsAnybody {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        !accounts(view, "all").is_empty()
+    }
+}
+
+#[test]
+fn what_rests_on_a_result_that_stays_is_not_looked_at() {
+    let mut engine = engine_by(&[("all", &["x"])], |view, name| format!("{name}: {}", view.get(&IsAnybody)));
+    let wanted: Vec<String> = (0..1000).map(|n| format!("a{n}")).collect();
+    let id = engine.connect(proxy("p", "shop", "web"), Arc::new(Seen::default()));
+    engine.subscribe(id, ResourceType::Route, names(&wanted.iter().map(String::as_str).collect::<Vec<_>>()));
+    let settled = set(&mut engine, "all", &["x", "y"]);
+    assert_eq!((settled.computed, settled.groups, settled.published), (1, 0, 0));
+    assert!(settled.looked < 10, "{settled:?}");
+    let settled = set(&mut engine, "all", &[]);
+    assert_eq!((settled.groups, settled.published), (1, 1));
+    assert_eq!(shown(&engine, id)[..2], ["a0: false", "a1: false"]);
+}
+
+#[test]
+fn a_result_that_no_proxy_is_shown_any_more_is_none_to_wait_for() {
+    let mut engine = engine_by(&[("all", &["x"])], |view, name| {
+        format!("{name}: {} in {}", view.get(&IsAnybody), view.proxy().namespace())
+    });
+    let gone = come_for_two(&mut engine, "shop");
+    engine.disconnect(gone);
+    assert_eq!(set(&mut engine, "all", &[]).computed, 0);
+    let id = come_for_two(&mut engine, "shop");
+    assert_eq!(shown(&engine, id), ["a0: false in shop", "a1: false in shop"]);
+}
+
+fn come_for_two(engine: &mut Engine, namespace: &str) -> ProxyId {
+    let id = engine.connect(proxy("p", namespace, "web"), Arc::new(Seen::default()));
+    engine.subscribe(id, ResourceType::Route, names(&["a0", "a1"]));
+    id
+}
+
+#[test]
+fn a_failure_below_reaches_those_above() {
+    let mut engine = engine_by(&[("all", &["x"])], |view, name| format!("{name}: {}", view.get(&Fragile)));
+    let id = come_for_two(&mut engine, "shop");
+    assert_eq!(set(&mut engine, "all", &["boom"]).published, 0);
+    assert_eq!(engine.faults().len(), 2);
+    set(&mut engine, "all", &["x", "y"]);
+    assert_eq!(shown(&engine, id), ["a0: 2", "a1: 2"]);
+    assert_eq!(engine.faults(), []);
+}
+
+/// How many there are, unless one is not to be.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Fragile;
+
+impl Query for Fragile {
+    type Value = usize;
+
+    fn compute(&self, view: &View<'_>) -> usize {
+        let all = accounts(view, "all");
+        assert!(!all.iter().any(|account| account == "boom"), "boom");
+        all.len()
+    }
+}
