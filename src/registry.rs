@@ -21,7 +21,6 @@ mod kubernetes_service;
 mod live;
 mod locality;
 pub mod model;
-mod multimap;
 mod network_gateways;
 mod networks;
 mod pod_index;

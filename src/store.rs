@@ -99,7 +99,7 @@ macro_rules! tables {
             /// The namespaces in which there are objects.
             fn inhabited_namespaces(&self) -> BTreeSet<NamespaceName> {
                 let mut names = BTreeSet::new();
-                $(names.extend(self.$field.iter().map(|object| object.meta.namespace.clone()));)*
+                $(names.extend(self.$field.iter().map(|object| object.meta.key.namespace.clone()));)*
                 names.remove("");
                 names
             }

@@ -47,8 +47,8 @@ fn one<T: Stored + Serialize>(object: &Object<T>) -> Value {
         "kind": T::KIND.as_str(),
         "apiVersion": format!("{}/v1", T::KIND.group()),
         "metadata": {
-            "name": &*meta.name,
-            "namespace": meta.namespace,
+            "name": &*meta.key.name,
+            "namespace": meta.key.namespace,
             "labels": meta.labels,
             "annotations": meta.annotations,
             "creationTimestamp": meta.created.map(|created| created.to_string()),

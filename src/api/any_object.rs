@@ -101,6 +101,11 @@ impl HasTexts for AnyObject {
 }
 
 impl AnyObject {
+    /// Takes the version away, for kinds of which nothing asks for it. Gives none once the object was cloned.
+    pub(super) fn take_version(&mut self) -> String {
+        self.meta_mut().map(|meta| std::mem::take(&mut meta.resource_version)).unwrap_or_default().to_string()
+    }
+
     /// Kind, namespace and name.
     #[must_use]
     pub fn object_ref(&self) -> ObjectRef {

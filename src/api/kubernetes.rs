@@ -21,16 +21,19 @@ mod service_port;
 mod texts;
 
 pub use config_map::ConfigMap;
-pub use endpoint_slice::{AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, TargetRef};
+pub(super) use endpoint_slice::SERVICE_NAME_LABEL;
+pub use endpoint_slice::{AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 pub use ingress::{Ingress, IngressBackend, IngressClass, IngressPath, IngressPort, IngressRule, IngressTls, PathType};
 pub use namespace::Namespace;
 pub use node::{Node, NodeAddress, NodeAddressType};
+pub(super) use pod::DEFAULT_SERVICE_ACCOUNT;
 pub use pod::{ContainerPort, Pod, PodPhase};
 pub use port::Protocol;
+pub(super) use port::port_number;
 pub use secret::{Secret, SecretBytes};
 pub use service::{
-    ClusterIps, IpFamily, LoadBalancerIngress, LoadBalancerPort, Service, ServiceType, SessionAffinity,
-    TrafficDistribution, TrafficPolicy,
+    ClusterIps, LoadBalancerIngress, LoadBalancerPort, Service, ServiceType, SessionAffinity, TrafficDistribution,
+    TrafficPolicy,
 };
 pub use service_account::ServiceAccount;
 pub use service_port::{ServicePort, TargetPort};

@@ -35,6 +35,13 @@ macro_rules! name {
             }
         }
 
+        impl From<Arc<str>> for $name {
+            /// The same, of text that others share.
+            fn from(text: Arc<str>) -> Self {
+                Self(text)
+            }
+        }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(&self.0)

@@ -1,6 +1,8 @@
 //! What every object carries: its metadata, its kind and the name that finds it.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -8,26 +10,26 @@ use jiff::Timestamp;
 use super::names::Namespace;
 use super::shared_texts::{HasTexts, SharedTexts};
 use super::text_map::TextMap;
+use super::uid::Uid;
 
 /// The metadata that Navarch keeps of an object (`metav1.ObjectMeta`, less what nothing reads).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// `metadata.namespace`; empty for cluster-scoped kinds.
-    pub namespace: Namespace,
+    /// `metadata.namespace` and `metadata.name`.
+    pub key: NamespacedName,
     /// `metadata.labels`.
     pub labels: TextMap,
     /// `metadata.annotations`.
     pub annotations: TextMap,
     /// `metadata.creationTimestamp`; `None` sorts before every moment.
     pub created: Option<Timestamp>,
-    /// `metadata.resourceVersion`, or the content hash where a source has none. Opaque.
+    /// `metadata.resourceVersion`, or the content hash where a source has none. Opaque. Empty for Kubernetes' own kinds as a
+    /// server sends them: nothing asks for theirs.
     pub resource_version: Arc<str>,
     /// `metadata.generation`, 0 where unknown.
     pub generation: i64,
-    /// `metadata.uid`, empty where unknown.
-    pub uid: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Uid,
     /// `metadata.ownerReferences` that are controllers: `(kind, name)`.
     pub controller: Option<(Arc<str>, Arc<str>)>,
     /// Whether `metadata.deletionTimestamp` is set.
@@ -45,9 +47,14 @@ pub struct Object<T> {
     pub spec: T,
 }
 
-/// Namespace and name of an object within one kind.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NamespacedName {
+/// Namespace and name of an object within one kind. As small as a pointer, for it stands in many tables; all copies share
+/// one allocation.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct NamespacedName(Arc<NameParts>);
+
+/// What a [`NamespacedName`] is made of.
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameParts {
     /// The namespace; empty for cluster-scoped kinds.
     pub namespace: Namespace,
     /// The name.
@@ -216,16 +223,16 @@ impl Kind {
 }
 
 impl ObjectMeta {
-    /// Namespace and name of the object.
+    /// A copy of namespace and name.
     #[must_use]
     pub fn key(&self) -> NamespacedName {
-        NamespacedName { namespace: self.namespace.clone(), name: self.name.clone() }
+        self.key.clone()
     }
 }
 
 impl HasTexts for ObjectMeta {
     fn share(&mut self, texts: &mut SharedTexts) {
-        self.namespace.share(texts);
+        self.key.share(texts);
         self.labels.share(texts);
         self.annotations.share(texts);
         if let Some((kind, name)) = &mut self.controller {
@@ -239,7 +246,48 @@ impl NamespacedName {
     /// From namespace and name.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: Namespace::new(namespace), name: Arc::from(name) }
+        Self::of(Namespace::new(namespace), Arc::from(name))
+    }
+
+    /// From its parts.
+    #[must_use]
+    pub fn of(namespace: Namespace, name: Arc<str>) -> Self {
+        Self(Arc::new(NameParts { namespace, name }))
+    }
+}
+
+impl Deref for NamespacedName {
+    type Target = NameParts;
+
+    fn deref(&self) -> &NameParts {
+        &self.0
+    }
+}
+
+impl PartialOrd for NamespacedName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NamespacedName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl HasTexts for NamespacedName {
+    /// Shares the namespace; of no effect once the name was copied.
+    fn share(&mut self, texts: &mut SharedTexts) {
+        if let Some(parts) = Arc::get_mut(&mut self.0) {
+            parts.namespace.share(texts);
+        }
+    }
+}
+
+impl fmt::Debug for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 
@@ -266,8 +314,7 @@ impl<T: PartialEq> Object<T> {
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
         let (a, b) = (&self.meta, &other.meta);
-        a.name == b.name
-            && a.namespace == b.namespace
+        a.key == b.key
             && a.labels == b.labels
             && a.annotations == b.annotations
             && a.created == b.created

@@ -40,6 +40,11 @@ impl<K: Ord, V> SmallMap<K, V> {
 impl<K: Ord, V> FromIterator<(K, V)> for SmallMap<K, V> {
     /// Of entries with one key the last counts.
     fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Self {
+        // By way of a tree only where the order is not that of the keys, which it mostly is.
+        let entries: Vec<(K, V)> = entries.into_iter().collect();
+        if entries.is_sorted_by(|(one, _), (other, _)| one < other) {
+            return Self(entries.into());
+        }
         Self(entries.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect())
     }
 }

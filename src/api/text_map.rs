@@ -72,6 +72,11 @@ impl TextMap {
         self.extend([(key, value)]);
     }
 
+    /// The entries, to put equal ones in their place; none once the map was copied.
+    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        Arc::get_mut(&mut self.0).into_iter().flatten()
+    }
+
     /// Where a key is, or would be.
     fn position(&self, key: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(other, _)| (**other).cmp(key))
@@ -82,12 +87,8 @@ impl TextMap {
 pub type Iter<'a> = std::iter::Map<std::slice::Iter<'a, Entry>, fn(&'a Entry) -> (&'a Arc<str>, &'a Arc<str>)>;
 
 impl HasTexts for TextMap {
-    /// Of no effect once the map was copied.
     fn share(&mut self, texts: &mut SharedTexts) {
-        for (key, value) in Arc::get_mut(&mut self.0).into_iter().flatten() {
-            texts.share(key);
-            texts.share(value);
-        }
+        texts.share_map(self);
     }
 }
 

@@ -160,8 +160,9 @@ fn rules_of(
     transport: Transport,
     domains: &TrustDomains,
 ) -> BTreeMap<String, Policy> {
-    let named =
-        |index: usize| format!("{prefix}ns[{}]-policy[{}]-rule[{index}]", policy.meta.namespace, policy.meta.name);
+    let named = |index: usize| {
+        format!("{prefix}ns[{}]-policy[{}]-rule[{index}]", policy.meta.key.namespace, policy.meta.key.name)
+    };
     if policy.spec.rules.is_empty() {
         // Without a rule in it the filter would not be told from one without policies.
         return BTreeMap::from([(named(0), never())]);
@@ -169,7 +170,7 @@ fn rules_of(
     let translation = Translation {
         transport,
         narrows: policy.spec.action == AuthorizationAction::Allow,
-        namespace: policy.meta.namespace.as_str(),
+        namespace: policy.meta.key.namespace.as_str(),
         domains,
     };
     let rules = policy.spec.rules.iter().enumerate();

@@ -72,7 +72,7 @@ fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, sni_routed: bool) -> V
     if groups.is_empty() {
         view.count("pilot_eds_no_instances", cluster.to_string());
     }
-    let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_ref());
+    let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
     if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, &service)
         && !(matches!(setting, LocalitySetting::ZoneAware(_)) && view.proxy().kind() == ProxyKind::Waypoint)
         && !groups.is_empty()
@@ -98,7 +98,7 @@ pub(super) fn is_resolved_by_proxy(service: &Service) -> bool {
 /// The policy of a port, the subset's laid over the host's. The mesh's defaults are left out, as Istio does for endpoints.
 pub(super) fn policy(rule: Option<&MergedRule>, subset: Option<&Subset>, port: u16) -> Option<TrafficPolicy> {
     let host = port_policy(rule.and_then(|rule| rule.policy.as_deref()), port);
-    subset_policy(host.as_ref(), subset.and_then(|subset| subset.traffic_policy.as_ref()), port)
+    subset_policy(host.as_ref(), subset.and_then(|subset| subset.traffic_policy.as_deref()), port)
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ fn gateway_name(ingress: &NamespacedName) -> String {
 
 /// The metadata of what is made. It has no age: it goes before all that users wrote.
 fn meta(namespace: &Namespace, name: String) -> ObjectMeta {
-    ObjectMeta { namespace: namespace.clone(), name: name.into(), ..ObjectMeta::default() }
+    ObjectMeta { key: NamespacedName::of(namespace.clone(), name.into()), ..ObjectMeta::default() }
 }
 
 /// The Gateway that an Ingress becomes.

@@ -173,7 +173,7 @@ impl NamespacePolicies {
     /// Sorts out the policies of one namespace.
     fn new<'a>(objects: impl Iterator<Item = &'a Arc<Object<PeerAuthentication>>>) -> Self {
         let mut objects: Vec<&Arc<Object<PeerAuthentication>>> = objects.collect();
-        objects.sort_by(|a, b| (a.meta.created, &a.meta.name).cmp(&(b.meta.created, &b.meta.name)));
+        objects.sort_by(|a, b| (a.meta.created, &a.meta.key.name).cmp(&(b.meta.created, &b.meta.key.name)));
         let mut policies = Self::default();
         for object in objects {
             let mode = MtlsMode::of(object.spec.mode());
@@ -246,7 +246,7 @@ impl Query for EveryEndpointSpeaksMtls {
 mod tests {
     use super::*;
     use crate::api::istio::{MutualTls, PolicyWorkloadSelector};
-    use crate::api::object::ObjectMeta;
+    use crate::api::object::{NamespacedName, ObjectMeta};
     use crate::envoy::test_mesh::TestMesh;
 
     /// A policy of the given age in seconds.
@@ -256,7 +256,7 @@ mod tests {
         });
         Arc::new(Object {
             meta: ObjectMeta {
-                name: Arc::from(name),
+                key: NamespacedName::new("", name),
                 created: jiff::Timestamp::from_second(1_000_000 - age).ok(),
                 ..ObjectMeta::default()
             },

@@ -86,7 +86,7 @@ impl<T: Policy> Query for Inhabited<T> {
     type Value = BTreeSet<Namespace>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.list_all::<T>().map(|object| object.meta.namespace.clone()).collect()
+        view.list_all::<T>().map(|object| object.meta.key.namespace.clone()).collect()
     }
 }
 
@@ -156,7 +156,7 @@ pub fn oldest_first<'a, T: Policy>(view: &'a View<'_>, namespace: &Namespace) ->
 
 /// The order of ages; names part those of one age.
 fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> std::cmp::Ordering {
-    (a.created, &a.name).cmp(&(b.created, &b.name))
+    (a.created, &a.key.name).cmp(&(b.created, &b.key.name))
 }
 
 /// Whether a policy, of a namespace that is in reach, is for the view's proxy.
@@ -173,7 +173,7 @@ pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
     if targets.is_empty() {
         return !is_waypoint && view.mesh().settings.selector_based_gateway_policy && selected();
     }
-    let namespace = &policy.meta.namespace;
+    let namespace = &policy.meta.key.namespace;
     targets.iter().any(|target| {
         let PolicyTargetReference { group, kind, name, namespace: elsewhere } = target;
         if group != "gateway.networking.k8s.io" {

@@ -87,7 +87,7 @@ fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<
     let proxy = view.proxy();
     let namespace = proxy.verified_namespace().ok_or(Refusal::Stranger)?;
     check_cluster(view)?;
-    let object = |of: &Namespace| NamespacedName { namespace: of.clone(), name: reference.name.clone() };
+    let object = |of: &Namespace| NamespacedName::of(of.clone(), reference.name.clone());
     match &reference.store {
         // What is read of ConfigMaps is public, and clients are to read that of the servers they talk to.
         Store::ConfigMap(of) => Ok(object(of)),

@@ -111,7 +111,7 @@ impl Query for ExtensionsOfProxy {
         }));
         let root = policy::root_namespace(view);
         found.sort_by(|(a, one), (b, other)| {
-            let key = |meta: &ObjectMeta| (meta.namespace == root, meta.created);
+            let key = |meta: &ObjectMeta| (meta.key.namespace == root, meta.created);
             key(a).cmp(&key(b)).then_with(|| one.name.cmp(&other.name))
         });
         found.into_iter().map(|(_, extension)| extension).collect()
@@ -122,8 +122,8 @@ impl Query for ExtensionsOfProxy {
 fn of_plugin(plugin: &Object<WasmPlugin>) -> Extension {
     let spec = &plugin.spec;
     Extension {
-        namespace: plugin.meta.namespace.clone(),
-        name: format!("{}{FROM_PLUGIN}", plugin.meta.name),
+        namespace: plugin.meta.key.namespace.clone(),
+        name: format!("{}{FROM_PLUGIN}", plugin.meta.key.name),
         version: plugin.meta.resource_version.clone(),
         phase: match spec.phase {
             PluginPhase::Unspecified => ExecutionPhase::Unspecified,
@@ -159,8 +159,8 @@ fn of_extension(object: &Object<TrafficExtension>) -> Option<Extension> {
         (Some(_) | None, _) => return None,
     };
     Some(Extension {
-        namespace: object.meta.namespace.clone(),
-        name: object.meta.name.to_string(),
+        namespace: object.meta.key.namespace.clone(),
+        name: object.meta.key.name.to_string(),
         version: object.meta.resource_version.clone(),
         phase: spec.phase,
         priority: spec.priority.unwrap_or(i32::MIN),

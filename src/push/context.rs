@@ -91,7 +91,7 @@ pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
     match object {
         AnyObject::ServiceEntry(entry) => {
             for host in &entry.spec.hosts {
-                let key = ServiceKey { namespace: entry.meta.namespace.clone(), hostname: Hostname::new(host) };
+                let key = ServiceKey { namespace: entry.meta.key.namespace.clone(), hostname: Hostname::new(host) };
                 facts.extend([FactKey::Service(key.clone()), FactKey::Endpoints(key)]);
             }
         }
@@ -100,7 +100,7 @@ pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
         | AnyObject::AuthorizationPolicy(_)
         | AnyObject::RequestAuthentication(_)
         | AnyObject::Telemetry(_)
-        | AnyObject::ProxyConfig(_) => facts.push(FactKey::List(name.kind, name.name.namespace)),
+        | AnyObject::ProxyConfig(_) => facts.push(FactKey::List(name.kind, name.name.namespace.clone())),
         _ => {}
     }
     facts

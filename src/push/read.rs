@@ -104,7 +104,7 @@ impl View<'_> {
     /// The labels of a namespace.
     #[must_use]
     pub fn namespace_labels(&self, namespace: &Namespace) -> Option<&Labels> {
-        let key = NamespacedName { namespace: Namespace::default(), name: Arc::from(namespace.as_str()) };
+        let key = NamespacedName::new("", namespace.as_str());
         let context = self.read(FactKey::Namespace(namespace.clone()));
         context.objects.namespaces.get(&key).map(|object| &object.meta.labels)
     }

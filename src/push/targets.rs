@@ -90,7 +90,7 @@ fn targets_by_metadata(view: &View<'_>, name: &NamespacedName) -> Vec<ServiceTar
         if selector.is_empty() || !selects(selector, &labels) {
             continue;
         }
-        let host = format!("{}.{}.svc.{suffix}", object.meta.name, name.namespace);
+        let host = format!("{}.{}.svc.{suffix}", object.meta.key.name, name.namespace);
         let Some(service) = view.service(&ServiceKey::new(name.namespace.as_str(), &host)) else { return Vec::new() };
         match targets_by_ports(service, &object.spec, ports.as_deref()) {
             Some(found) => targets.extend(found),

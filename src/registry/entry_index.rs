@@ -3,12 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::instance::Instance;
 use super::model::Labels;
-use super::multimap::Multimap;
 use super::selector_index::{LabelIndex, selects};
+use crate::api::hash_index::HashIndex;
+use crate::api::named_table::{HasName, NamedTable};
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 
@@ -16,11 +15,11 @@ use crate::api::object::NamespacedName;
 #[derive(Clone, Debug, Default)]
 pub(super) struct EntryIndex {
     /// By name.
-    entries: FxHashMap<NamespacedName, Arc<Instance>>,
-    /// Names by main address.
-    by_address: Multimap<IpAddr, NamespacedName>,
-    /// Names by label of the workload.
-    by_label: LabelIndex<NamespacedName>,
+    entries: NamedTable<Arc<Instance>>,
+    /// By main address.
+    by_address: HashIndex,
+    /// By label of the workload.
+    by_label: LabelIndex,
 }
 
 impl Instance {
@@ -31,24 +30,30 @@ impl Instance {
     }
 }
 
+impl HasName for Arc<Instance> {
+    fn name(&self) -> &NamespacedName {
+        &self.name
+    }
+}
+
 impl EntryIndex {
     /// Puts a WorkloadEntry, or takes it away. Gives the former one.
     pub(super) fn put(&mut self, name: &NamespacedName, entry: Option<Arc<Instance>>) -> Option<Arc<Instance>> {
         let old = self.entries.remove(name);
-        if let Some(old) = &old {
+        if let Some((number, old)) = &old {
             if let Some(ip) = old.ip() {
-                self.by_address.remove(&ip, name);
+                self.by_address.remove(&ip, *number);
             }
-            self.by_label.remove(&name.namespace, &old.workload.labels, name);
+            self.by_label.remove(&name.namespace, &old.workload.labels, *number);
         }
         if let Some(entry) = entry {
+            let (number, _) = self.entries.put(entry.clone());
             if let Some(ip) = entry.ip() {
-                self.by_address.insert(ip, name.clone());
+                self.by_address.insert(&ip, number);
             }
-            self.by_label.insert(&name.namespace, &entry.workload.labels, name);
-            self.entries.insert(name.clone(), entry);
+            self.by_label.insert(&name.namespace, &entry.workload.labels, number);
         }
-        old
+        old.map(|(_, old)| old)
     }
 
     /// The WorkloadEntry of this name.
@@ -58,17 +63,14 @@ impl EntryIndex {
     }
 
     /// The WorkloadEntries at an address, by name.
-    pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &Arc<Instance>> {
-        self.by_address.get(&address).filter_map(|name| self.entries.get(name))
+    pub(super) fn at(&self, address: IpAddr) -> Vec<&Arc<Instance>> {
+        self.entries.by_name(self.by_address.get(&address), |entry| entry.ip() == Some(address))
     }
 
-    /// The WorkloadEntries of a namespace that have the labels that a selector asks for.
-    pub(super) fn selected<'a>(
-        &'a self,
-        namespace: &Namespace,
-        selector: &'a Labels,
-    ) -> impl Iterator<Item = &'a Arc<Instance>> {
-        let candidates = self.by_label.candidates(namespace, selector).filter_map(|name| self.entries.get(name));
-        candidates.filter(|entry| selects(selector, &entry.workload.labels))
+    /// The WorkloadEntries of a namespace that have the labels that a selector asks for, by name.
+    pub(super) fn selected(&self, namespace: &Namespace, selector: &Labels) -> Vec<&Arc<Instance>> {
+        let wanted =
+            |entry: &Arc<Instance>| entry.name.namespace == *namespace && selects(selector, &entry.workload.labels);
+        self.entries.by_name(self.by_label.candidates(namespace, selector), wanted)
     }
 }

@@ -38,9 +38,9 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         ServiceType::ClusterIp | ServiceType::NodePort | ServiceType::LoadBalancer => None,
     };
     Service {
-        key: ServiceKey { namespace: meta.namespace.clone(), hostname: world.host_of(&name) },
+        key: ServiceKey { namespace: meta.key.namespace.clone(), hostname: world.host_of(&name) },
         origin: ObjectRef { kind: Kind::Service, name },
-        name: meta.name.clone(),
+        name: meta.key.name.clone(),
         registry: Registry::Kubernetes,
         created: meta.created,
         labels: meta.labels.clone(),
@@ -63,8 +63,7 @@ pub(super) fn convert_service(object: &Object<Declared>, namespace: Option<&Obje
         passthrough_target_ports: SmallMap::default(),
         races_connections: false,
         kubernetes: KubernetesAttributes {
-            service_type: Arc::from(spec.service_type.as_str()),
-            external_name: external_name.map_or_else(|| Arc::from(""), |name| Arc::from(name.as_str())),
+            external_name: external_name.map(|name| Arc::from(name.as_str())).unwrap_or_default(),
             node_local: spec.internal_traffic_policy == TrafficPolicy::Local,
             traffic_distribution: traffic_distribution(spec.traffic_distribution, meta, namespace),
             publish_not_ready: spec.publish_not_ready_addresses,
@@ -121,7 +120,7 @@ fn node_ports(object: &Object<Declared>) -> Option<SmallMap<u16, u16>> {
 /// Who may see the service, by its annotation.
 fn export_to(meta: &ObjectMeta) -> ExportTo {
     match meta.annotations.get(EXPORT_TO_ANNOTATION) {
-        Some(list) if !list.is_empty() => ExportTo::parse(list.split(',').map(str::trim), &meta.namespace),
+        Some(list) if !list.is_empty() => ExportTo::parse(list.split(',').map(str::trim), &meta.key.namespace),
         Some(_) | None => ExportTo::Unset,
     }
 }
@@ -135,7 +134,7 @@ fn service_accounts(meta: &ObjectMeta, trust_domain: &str) -> Vec<Arc<str>> {
     let ids = items(CANONICAL_ACCOUNTS_ANNOTATION).map(Arc::from);
     let accounts = items(KUBERNETES_ACCOUNTS_ANNOTATION);
     let mut ids: Vec<Arc<str>> =
-        ids.chain(accounts.map(|account| spiffe_id(trust_domain, meta.namespace.as_str(), account))).collect();
+        ids.chain(accounts.map(|account| spiffe_id(trust_domain, meta.key.namespace.as_str(), account))).collect();
     ids.sort_unstable();
     ids.dedup();
     ids

@@ -18,7 +18,6 @@ mod work;
 mod workloads;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -27,17 +26,19 @@ use self::names::Names;
 use self::work::Work;
 use super::directory::{Directory, DirectoryChange, NetworkGateway};
 use super::entry_index::EntryIndex;
-use super::model::{Service, ServiceKey};
-use super::multimap::Multimap;
+use super::model::{Labels, Service, ServiceKey};
 use super::pod_index::PodIndex;
-use super::selector_index::SelectorIndex;
+use super::selector_index::{SelectorIndex, selects};
 use super::service_entry_endpoints::EntryEndpoints;
 use super::slice_endpoints::SliceRules;
 use super::slice_index::SliceIndex;
 use super::world::World;
+use crate::api::hash_index::HashIndex;
 use crate::api::istio::ServiceEntry;
 use crate::api::kubernetes::Service as Declared;
 use crate::api::mesh::{MeshConfig, MeshNetworks};
+use crate::api::named_table::{HasName, NamedTable};
+use crate::api::names::Namespace;
 use crate::api::object::{Kind, NamespacedName, Object, ObjectRef};
 use crate::api::settings::Settings;
 use crate::api::shared_texts::SharedTexts;
@@ -59,15 +60,15 @@ pub struct Registry {
     /// EndpointSlices.
     slices: SliceIndex,
     /// Kubernetes Services.
-    services: FxHashMap<NamespacedName, ServiceState>,
+    services: NamedTable<ServiceState>,
     /// Their selectors.
     service_selectors: SelectorIndex,
     /// ServiceEntries.
-    service_entries: FxHashMap<NamespacedName, ServiceEntryState>,
+    service_entries: NamedTable<ServiceEntryState>,
     /// Their selectors.
     entry_selectors: SelectorIndex,
     /// ServiceEntries by the addresses of their endpoints.
-    entry_addresses: Multimap<IpAddr, NamespacedName>,
+    entry_addresses: HashIndex,
     /// Who declares which host.
     names: Names,
     /// Gateways between networks, by the Kubernetes Service that they are.
@@ -92,6 +93,8 @@ struct ServiceState {
 struct ServiceEntryState {
     /// The object.
     object: Arc<Object<ServiceEntry>>,
+    /// What selects its workloads, if something does.
+    selector: Option<Labels>,
     /// One for each host and address.
     services: Vec<Arc<Service>>,
     /// Their endpoints.
@@ -114,11 +117,11 @@ impl Registry {
             pods: PodIndex::default(),
             entries: EntryIndex::default(),
             slices: SliceIndex::default(),
-            services: FxHashMap::default(),
+            services: NamedTable::default(),
             service_selectors: SelectorIndex::default(),
-            service_entries: FxHashMap::default(),
+            service_entries: NamedTable::default(),
             entry_selectors: SelectorIndex::default(),
-            entry_addresses: Multimap::default(),
+            entry_addresses: HashIndex::default(),
             names: Names::default(),
             gateways: FxHashMap::default(),
             texts: SharedTexts::default(),
@@ -178,9 +181,46 @@ impl Registry {
         change
     }
 
-    /// The key of a Kubernetes Service.
+    /// The key of a Kubernetes Service, be it there or not.
     fn key_of(&self, service: &NamespacedName) -> ServiceKey {
-        ServiceKey { namespace: service.namespace.clone(), hostname: self.world.host_of(service) }
+        let known = self.services.get(service).map(|state| state.service.key.clone());
+        let namespace = service.namespace.clone();
+        known.unwrap_or_else(|| ServiceKey { namespace, hostname: self.world.host_of(service) })
+    }
+
+    /// The Kubernetes Services of a namespace that select these labels, by name.
+    fn services_selecting(&self, namespace: &Namespace, labels: &Labels) -> Vec<&ServiceState> {
+        self.services.by_name(&self.service_selectors.candidates(namespace, labels), |state| {
+            let is_here = state.object.meta.key.namespace == *namespace;
+            is_here && state.selector().is_some_and(|selector| selects(selector, labels))
+        })
+    }
+
+    /// The ServiceEntries of a namespace that select these labels, by name.
+    fn entries_selecting(&self, namespace: &Namespace, labels: &Labels) -> Vec<&ServiceEntryState> {
+        self.service_entries.by_name(&self.entry_selectors.candidates(namespace, labels), |state| {
+            let is_here = state.object.meta.key.namespace == *namespace;
+            is_here && state.selector.as_ref().is_some_and(|selector| selects(selector, labels))
+        })
+    }
+}
+
+impl ServiceState {
+    /// What selects its pods. An empty selector selects nobody.
+    fn selector(&self) -> Option<&Labels> {
+        Some(&self.object.spec.selector).filter(|selector| !selector.is_empty())
+    }
+}
+
+impl HasName for ServiceState {
+    fn name(&self) -> &NamespacedName {
+        &self.object.meta.key
+    }
+}
+
+impl HasName for ServiceEntryState {
+    fn name(&self) -> &NamespacedName {
+        &self.object.meta.key
     }
 }
 

@@ -78,8 +78,6 @@ pub struct Service {
 /// What only a Kubernetes Service says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KubernetesAttributes {
-    /// `spec.type`.
-    pub service_type: Arc<str>,
     /// `spec.externalName`.
     pub external_name: Arc<str>,
     /// `spec.internalTrafficPolicy: Local`.

@@ -12,7 +12,8 @@ use super::workload_labels::Place;
 use super::workload_name::workload_name_of_pod;
 use super::world::World;
 use crate::api::kubernetes::{Node, Pod, PodPhase, Protocol};
-use crate::api::object::Object;
+use crate::api::named_table::HasName;
+use crate::api::object::{NamespacedName, Object};
 use crate::api::shared_texts::{HasTexts, SharedTexts};
 
 /// The label that says whether a workload takes Istio's mTLS.
@@ -59,6 +60,12 @@ impl PodState {
         self.object.spec.pod_ips.first().copied()
     }
 
+    /// The node that it runs on.
+    #[must_use]
+    pub(super) fn node(&self) -> Option<&Arc<str>> {
+        self.object.spec.node.as_ref()
+    }
+
     /// The pod's own labels.
     #[must_use]
     pub(super) fn labels(&self) -> &Labels {
@@ -97,6 +104,12 @@ impl PodState {
     }
 }
 
+impl HasName for PodState {
+    fn name(&self) -> &NamespacedName {
+        &self.object.meta.key
+    }
+}
+
 impl HasTexts for Workload {
     fn share(&mut self, texts: &mut SharedTexts) {
         self.labels.share(texts);
@@ -126,12 +139,12 @@ fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World
     let node = spec.node.clone().unwrap_or_default();
     let place = Place { cluster: &cluster, locality: &locality, node: &node, network: &network };
     // The host name counts only within a subdomain, and is then the pod's name unless another is given.
-    let hostname = spec.subdomain.as_ref().map(|_| spec.hostname.as_ref().unwrap_or(&meta.name).clone());
+    let hostname = spec.subdomain.as_ref().map(|_| spec.hostname.as_ref().unwrap_or(&meta.key.name).clone());
     Workload {
         labels: place.label(&meta.labels),
-        namespace: meta.namespace.clone(),
+        namespace: meta.key.namespace.clone(),
         name: workload_name_of_pod(pod),
-        identity: spiffe_id(&world.trust_domain, meta.namespace.as_str(), spec.service_account.as_str()),
+        identity: spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),
         service_account: spec.service_account.clone(),
         locality: Arc::from(locality.as_str()),
         tls_mode: TlsMode::of_labels(&meta.labels).unwrap_or_default(),

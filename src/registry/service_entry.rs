@@ -50,7 +50,7 @@ pub(super) fn convert_service_entry(
             let (auto_ipv4, auto_ipv6) = allocated(object, host, world);
             services.push(Service {
                 name: Arc::from(host.as_str()),
-                key: ServiceKey { namespace: object.meta.namespace.clone(), hostname },
+                key: ServiceKey { namespace: object.meta.key.namespace.clone(), hostname },
                 default_address: address,
                 auto_ipv4,
                 auto_ipv6,
@@ -69,14 +69,14 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
     let renamed = ports.iter().filter_map(|port| Some((port.port.port, port.target?)));
     let no_labels = Labels::new();
     let visibility = visibility_in(world.visibility.as_ref(), namespace.map_or(&no_labels, |meta| &meta.labels));
-    let export = |items: &[String]| ExportTo::parse(items.iter().map(String::as_str), &meta.namespace);
-    let export_to = export(&spec.export_to).capped(visibility, &meta.namespace, &export(&world.default_export));
+    let export = |items: &[String]| ExportTo::parse(items.iter().map(String::as_str), &meta.key.namespace);
+    let export_to = export(&spec.export_to).capped(visibility, &meta.key.namespace, &export(&world.default_export));
     let mut accounts: Vec<Arc<str>> = spec.subject_alt_names.iter().map(|name| Arc::from(name.as_str())).collect();
     accounts.sort_unstable();
     accounts.dedup();
     let selector = spec.workload_selector.iter().flat_map(|selector| &selector.labels);
     Service {
-        key: ServiceKey { namespace: meta.namespace.clone(), hostname: Hostname::default() },
+        key: ServiceKey { namespace: meta.key.namespace.clone(), hostname: Hostname::default() },
         origin: ObjectRef { kind: Kind::ServiceEntry, name: meta.key() },
         name: Arc::default(),
         registry: Registry::External,
@@ -123,7 +123,7 @@ fn labels(object: &Object<ServiceEntry>, world: &World) -> Labels {
     let mut labels = object.meta.labels.clone();
     let external = object.spec.location == Location::MeshExternal;
     if external && world.settings.label_external_canonical_services {
-        let name = canonical_name(&labels).unwrap_or(&object.meta.name).clone();
+        let name = canonical_name(&labels).unwrap_or(&object.meta.key.name).clone();
         let revision = canonical_revision(&labels).cloned().unwrap_or_else(|| Arc::from("latest"));
         labels.extend([(CANONICAL_NAME_LABEL.into(), name), (CANONICAL_REVISION_LABEL.into(), revision)]);
     }

@@ -9,7 +9,7 @@ use super::workload_entry::{UNIX_PREFIX, instance_of_endpoint};
 use super::world::World;
 use crate::api::istio::{Resolution as DeclaredResolution, ServiceEntry};
 use crate::api::names::{Hostname, PortName};
-use crate::api::object::{Object, ObjectMeta};
+use crate::api::object::{NamespacedName, Object, ObjectMeta};
 
 /// The endpoints of a ServiceEntry, in the order in which they are declared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +81,8 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
     if spec.endpoints.is_empty() && by_dns {
         let workload = Workload {
             labels: Labels::new(),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
+            namespace: meta.key.namespace.clone(),
+            name: meta.key.name.clone(),
             cluster: world.settings.cluster_id.clone(),
             tls_mode: TlsMode::Disabled,
             ..Workload::default()
@@ -96,8 +96,8 @@ pub(super) fn declared_endpoints(object: &Object<ServiceEntry>, world: &World) -
     }
     let instance = |(index, endpoint)| {
         // Endpoints have no name of their own: Istio numbers them.
-        let name = Arc::from(format!("{}-{index}", meta.name));
-        let meta = ObjectMeta { name, namespace: meta.namespace.clone(), ..ObjectMeta::default() };
+        let name = Arc::from(format!("{}-{index}", meta.key.name));
+        let meta = ObjectMeta { key: NamespacedName::of(meta.key.namespace.clone(), name), ..ObjectMeta::default() };
         instance_of_endpoint(endpoint, &meta, world)
     };
     let instances = spec.endpoints.iter().enumerate().map(instance);

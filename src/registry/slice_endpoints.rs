@@ -9,9 +9,9 @@ use super::pod_workload::PodState;
 use super::workload_labels::Place;
 use super::world::World;
 use crate::api::kubernetes::{
-    AddressType, Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice, Service as Declared, TargetRef,
+    AddressType, Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice, Service as Declared,
 };
-use crate::api::object::{NamespacedName, Object};
+use crate::api::object::Object;
 
 /// What of a Service decides how its slices are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,13 +46,6 @@ fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Healt
         Some(_) if terminating => Health::Terminating,
         Some(_) | None => Health::Unhealthy,
     }
-}
-
-/// The pod that an endpoint says it is.
-#[must_use]
-pub(super) fn pod_of_target(target: Option<&TargetRef>) -> Option<NamespacedName> {
-    let target = target.filter(|target| &*target.kind == "Pod")?;
-    Some(NamespacedName { namespace: target.namespace.clone(), name: target.name.clone() })
 }
 
 /// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is not known yet is left out:
@@ -102,15 +95,15 @@ fn resolve(
     world: &World,
 ) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
     let one = vec![Arc::from(address.to_string())];
-    let Some(name) = pod_of_target(endpoint.target.as_ref()) else {
+    let Some(name) = &endpoint.pod else {
         // Somebody else writes this slice. A pod at that address is the best guess.
-        let workload = match pods.ready_at(&slice.meta.namespace, address) {
+        let workload = match pods.ready_at(&slice.meta.key.namespace, address) {
             Some(pod) => located(pod, address, world),
             None => Arc::new(workload_at(address, world)),
         };
         return Some((one, workload));
     };
-    let pod = pods.named(&name)?;
+    let pod = pods.named(name)?;
     let ips = &pod.object.spec.pod_ips;
     if !dual_stack || ips.len() < 2 {
         return Some((one, located(pod, address, world)));

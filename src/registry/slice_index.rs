@@ -4,41 +4,35 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::model::Endpoint;
-use super::multimap::Multimap;
-use super::slice_endpoints::pod_of_target;
+use crate::api::hash_index::HashIndex;
 use crate::api::kubernetes::EndpointSlice;
+use crate::api::named_table::{HasName, NamedTable};
 use crate::api::object::{NamespacedName, Object};
 
 /// The label of slices that mirror another cluster's; they belong to no Service of ours.
 const MIRROR_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
-/// A slice and what was made of it.
+/// A slice of a Service and what was made of it.
 #[derive(Clone, Debug)]
 pub(super) struct SliceState {
-    /// The Service that it belongs to.
-    pub service: NamespacedName,
-    /// The pods that it names, known or not; in order, each once.
-    pub pods: Box<[NamespacedName]>,
-    /// All addresses in it; in order, each once.
-    pub addresses: Box<[IpAddr]>,
+    /// The slice.
+    object: Arc<Object<EndpointSlice>>,
     /// The endpoints made of it.
-    pub endpoints: Vec<Arc<Endpoint>>,
+    pub endpoints: Box<[Arc<Endpoint>]>,
 }
 
 /// All slices that belong to a Service.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SliceIndex {
     /// By name.
-    slices: FxHashMap<NamespacedName, SliceState>,
-    /// Names by service.
-    by_service: Multimap<NamespacedName, NamespacedName>,
-    /// Names by the pods in them.
-    by_pod: Multimap<NamespacedName, NamespacedName>,
-    /// Names by the addresses in them.
-    by_address: Multimap<IpAddr, NamespacedName>,
+    slices: NamedTable<SliceState>,
+    /// By service.
+    by_service: HashIndex,
+    /// By the pods in them.
+    by_pod: HashIndex,
+    /// By the addresses in them.
+    by_address: HashIndex,
 }
 
 /// The Service that a slice belongs to.
@@ -48,24 +42,44 @@ pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<Namespac
         return None;
     }
     let name = slice.spec.service.clone()?;
-    Some(NamespacedName { namespace: slice.meta.namespace.clone(), name })
-}
-
-/// Each of these once, in order, with no room for more.
-fn in_order<T: Ord>(items: impl Iterator<Item = T>) -> Box<[T]> {
-    items.collect::<BTreeSet<T>>().into_iter().collect()
+    Some(NamespacedName::of(slice.meta.key.namespace.clone(), name))
 }
 
 impl SliceState {
-    /// Of a slice of this Service.
+    /// Of a slice that belongs to a Service.
     #[must_use]
-    pub(super) fn new(service: NamespacedName, slice: &EndpointSlice, endpoints: Vec<Arc<Endpoint>>) -> Self {
-        Self {
-            service,
-            pods: in_order(slice.endpoints.iter().filter_map(|endpoint| pod_of_target(endpoint.target.as_ref()))),
-            addresses: in_order(slice.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied())),
-            endpoints,
-        }
+    pub(super) fn new(object: Arc<Object<EndpointSlice>>, endpoints: Vec<Arc<Endpoint>>) -> Self {
+        Self { object, endpoints: endpoints.into() }
+    }
+
+    /// The Service that it belongs to.
+    #[must_use]
+    pub(super) fn service(&self) -> NamespacedName {
+        let name = self.object.spec.service.clone().unwrap_or_default();
+        NamespacedName::of(self.object.meta.key.namespace.clone(), name)
+    }
+
+    /// Whether it belongs to this Service.
+    fn is_of(&self, service: &NamespacedName) -> bool {
+        let (namespace, name) = (&self.object.meta.key.namespace, &self.object.spec.service);
+        *namespace == service.namespace && name.as_ref() == Some(&service.name)
+    }
+
+    /// All addresses in it; in order, each once.
+    #[must_use]
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.object.spec.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
+    }
+
+    /// The pods that it names, known or not.
+    fn pods(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.object.spec.endpoints.iter().filter_map(|endpoint| endpoint.pod.as_ref())
+    }
+}
+
+impl HasName for SliceState {
+    fn name(&self) -> &NamespacedName {
+        &self.object.meta.key
     }
 }
 
@@ -73,31 +87,20 @@ impl SliceIndex {
     /// Puts a slice, or takes it away. Gives the former state.
     pub(super) fn put(&mut self, name: &NamespacedName, state: Option<SliceState>) -> Option<SliceState> {
         let old = self.slices.remove(name);
-        if let Some(old) = &old {
-            let kept = state.as_ref();
-            if kept.is_none_or(|state| state.service != old.service) {
-                self.by_service.remove(&old.service, name);
-            }
-            for pod in old.pods.iter().filter(|pod| kept.is_none_or(|state| state.pods.binary_search(pod).is_err())) {
-                self.by_pod.remove(pod, name);
-            }
-            for ip in
-                old.addresses.iter().filter(|ip| kept.is_none_or(|state| state.addresses.binary_search(ip).is_err()))
-            {
-                self.by_address.remove(ip, name);
-            }
+        if let Some((number, old)) = &old {
+            self.by_service.remove(&old.service(), *number);
+            old.pods().for_each(|pod| self.by_pod.remove(pod, *number));
+            old.addresses().iter().for_each(|address| self.by_address.remove(address, *number));
         }
         if let Some(state) = state {
-            self.by_service.insert(state.service.clone(), name.clone());
-            for pod in &state.pods {
-                self.by_pod.insert(pod.clone(), name.clone());
+            let (number, _) = self.slices.put(state);
+            if let Some(state) = self.slices.at(number) {
+                self.by_service.insert(&state.service(), number);
+                state.pods().for_each(|pod| self.by_pod.insert(pod, number));
+                state.addresses().iter().for_each(|address| self.by_address.insert(address, number));
             }
-            for ip in &state.addresses {
-                self.by_address.insert(*ip, name.clone());
-            }
-            self.slices.insert(name.clone(), state);
         }
-        old
+        old.map(|(_, old)| old)
     }
 
     /// The slice of this name.
@@ -107,26 +110,27 @@ impl SliceIndex {
     }
 
     /// The slices of a Service, by name.
-    pub(super) fn of_service(&self, service: &NamespacedName) -> impl Iterator<Item = (&NamespacedName, &SliceState)> {
-        self.by_service.get(service).filter_map(|name| Some((name, self.slices.get(name)?)))
+    pub(super) fn of_service(&self, service: &NamespacedName) -> Vec<&SliceState> {
+        self.slices.by_name(self.by_service.get(service), |slice| slice.is_of(service))
     }
 
-    /// The slices that name a pod or hold an address.
+    /// The slices that name a pod or hold an address; there may be more of them.
     pub(super) fn touching(
         &self,
         pod: &NamespacedName,
         addresses: impl IntoIterator<Item = IpAddr>,
     ) -> BTreeSet<NamespacedName> {
-        let mut found: BTreeSet<NamespacedName> = self.by_pod.get(pod).cloned().collect();
-        for address in addresses {
-            found.extend(self.by_address.get(&address).cloned());
-        }
-        found
+        let by_address = addresses.into_iter().flat_map(|address| self.by_address.get(&address));
+        let numbers = self.by_pod.get(pod).iter().chain(by_address);
+        numbers.filter_map(|number| self.slices.at(*number)).map(|slice| slice.name().clone()).collect()
     }
 
-    /// The slices that hold an address.
-    pub(super) fn at(&self, address: IpAddr) -> impl Iterator<Item = &SliceState> {
-        self.by_address.get(&address).filter_map(|name| self.slices.get(name))
+    /// The slices that hold an address, by name.
+    pub(super) fn at(&self, address: IpAddr) -> Vec<&SliceState> {
+        let holds = |slice: &SliceState| {
+            slice.object.spec.endpoints.iter().any(|endpoint| endpoint.addresses.contains(&address))
+        };
+        self.slices.by_name(self.by_address.get(&address), holds)
     }
 
     /// The endpoints of a Service over all of its slices. A pod that moves from one slice to another may be in both for
@@ -135,7 +139,7 @@ impl SliceIndex {
     pub(super) fn endpoints(&self, service: &NamespacedName) -> Vec<Arc<Endpoint>> {
         let mut seen = BTreeSet::new();
         let mut endpoints = Vec::new();
-        for (_, slice) in self.of_service(service) {
+        for slice in self.of_service(service) {
             for endpoint in &slice.endpoints {
                 if seen.insert((endpoint.addresses.first(), &endpoint.port_name)) {
                     endpoints.push(endpoint.clone());

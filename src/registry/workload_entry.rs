@@ -58,13 +58,13 @@ fn build(spec: &WorkloadEntry, meta: &ObjectMeta, labels: &Labels, world: &World
     let place = Place { cluster: &cluster, locality: &locality, node: "", network: &network };
     let identity = match &*spec.service_account {
         "" => Arc::from(""),
-        account => spiffe_id(&world.trust_domain, meta.namespace.as_str(), account),
+        account => spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), account),
     };
     // Whoever runs under an account is taken to have a sidecar, unless the label says otherwise.
     let assumed = if spec.service_account.is_empty() { TlsMode::Disabled } else { TlsMode::Istio };
     let workload = Workload {
         labels: place.label(labels),
-        namespace: meta.namespace.clone(),
+        namespace: meta.key.namespace.clone(),
         name: workload_name_of_entry(meta),
         identity,
         service_account: ServiceAccount::new(&spec.service_account),

@@ -20,7 +20,7 @@ pub(super) fn workload_name_of_pod(pod: &Object<Pod>) -> Arc<str> {
         Some((kind, name)) if pod.spec.name_is_generated && !name.is_empty() => {
             owner_of_controller(kind, name, &pod.meta).map_or_else(|| name.clone(), Arc::from)
         }
-        Some(_) | None => pod.meta.name.clone(),
+        Some(_) | None => pod.meta.key.name.clone(),
     }
 }
 
@@ -51,7 +51,7 @@ fn owner_of_job(name: &str) -> Option<&str> {
 #[must_use]
 pub(super) fn workload_name_of_entry(meta: &ObjectMeta) -> Arc<str> {
     let said = meta.annotations.get(GROUP_ANNOTATION).or_else(|| meta.labels.get(WORKLOAD_NAME_LABEL));
-    said.unwrap_or(&meta.name).clone()
+    said.unwrap_or(&meta.key.name).clone()
 }
 
 #[cfg(test)]

@@ -210,7 +210,7 @@ impl Follower {
     fn inputs(&self, texts: Texts) -> InjectorInputs {
         let context = self.push.context();
         let kubelets = context.objects.nodes.iter();
-        let kubelets = kubelets.map(|node| (node.meta.name.to_string(), node.spec.kubelet_version.to_string()));
+        let kubelets = kubelets.map(|node| (node.meta.key.name.to_string(), node.spec.kubelet_version.to_string()));
         InjectorInputs {
             values: texts.values,
             config: texts.config,

@@ -1,13 +1,27 @@
 //! The way to the Kubernetes API.
 
 use std::path::Path;
+use std::task::{self, Poll};
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::TryFutureExt;
+use futures_util::future::ErrInto;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::client::legacy::{Builder, Client, ResponseFuture};
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use tower_service::Service;
 
 /// How long it may take to connect.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// How much of an answer a connection reads at once: several records of TLS.
+const BUFFER: usize = 64 << 10;
 
 /// A client by a kubeconfig, or else of the cluster that this process runs in. Nothing is sent yet.
 ///
@@ -27,5 +41,50 @@ pub(super) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Cl
     config.connect_timeout = Some(CONNECT);
     // Who asks knows better how long to wait, and whether to ask again.
     config.default_retry = false;
-    kube::Client::try_from(config).context("the Kubernetes API cannot be used")
+    connect(config).context("the Kubernetes API cannot be used")
+}
+
+/// A client whose connections have small buffers. By themselves they grow to a megabyte each while everything is read, and there
+/// is one for each kind.
+fn connect(config: kube::Config) -> kube::Result<kube::Client> {
+    if config.proxy_url.is_some() {
+        // Proxies are known to the general client alone.
+        return kube::Client::try_from(config);
+    }
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(tcp)?);
+    connector.set_connect_timeout(config.connect_timeout);
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let mut http = Builder::new(TokioExecutor::new());
+    let http = http.http1_max_buf_size(BUFFER).build::<_, Body>(connector);
+    let client = ClientBuilder::new(Http(http), config.default_namespace.clone());
+    let client = client.with_layer(&config.extra_headers_layer()?);
+    let base = config.base_uri_layer();
+    Ok(match config.auth_layer()? {
+        Some(auth) => client.with_layer(&auth).with_layer(&base).build(),
+        None => client.with_layer(&base).build(),
+    })
+}
+
+/// The client of HTTP, with errors as what is around it has them.
+#[derive(Clone)]
+struct Http<C>(Client<C, Body>);
+
+/// An error of any kind.
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for Http<C> {
+    type Response = Response<Incoming>;
+    type Error = AnyError;
+    type Future = ErrInto<ResponseFuture, AnyError>;
+
+    fn poll_ready(&mut self, context: &mut task::Context<'_>) -> Poll<Result<(), AnyError>> {
+        self.0.poll_ready(context).map_err(AnyError::from)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        self.0.call(request).err_into()
+    }
 }

@@ -287,7 +287,7 @@ impl<S: SourceUnderTest> Listener<S> {
     pub(super) fn hosts(&self) -> BTreeMap<String, String> {
         let hosts = |object: &AnyObject| {
             let AnyObject::VirtualService(service) = object else { return None };
-            Some((service.meta.name.to_string(), service.spec.hosts.concat()))
+            Some((service.meta.key.name.to_string(), service.spec.hosts.concat()))
         };
         self.objects.values().filter_map(hosts).collect()
     }

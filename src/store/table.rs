@@ -41,7 +41,7 @@ impl<T> Table<T> {
 
     /// The objects of one namespace in order. Costs what it yields.
     pub fn in_namespace<'a>(&'a self, namespace: &Namespace) -> impl Iterator<Item = &'a Arc<Object<T>>> {
-        let from = NamespacedName { namespace: namespace.clone(), name: Arc::from("") };
+        let from = NamespacedName::of(namespace.clone(), Arc::default());
         let namespace = namespace.clone();
         self.objects
             .range((Bound::Included(from), Bound::Unbounded))

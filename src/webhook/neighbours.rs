@@ -69,7 +69,7 @@ fn is_for_mesh(service: &VirtualService) -> bool {
 /// Whether two objects are seen by the same sidecars, going by the plain cases.
 fn meet(a: (&ObjectMeta, &[String]), b: (&ObjectMeta, &[String])) -> bool {
     let public = |export: &[String]| export.is_empty() || export.iter().any(|to| to == "*");
-    a.0.namespace == b.0.namespace || (public(a.1) && public(b.1))
+    a.0.key.namespace == b.0.key.namespace || (public(a.1) && public(b.1))
 }
 
 /// Warns of hosts that another VirtualService claims for sidecars too: only one of them counts.
@@ -79,15 +79,16 @@ fn claimed_hosts(service: &Object<VirtualService>, objects: &Objects, found: &mu
     }
     let hosts = service.spec.hosts.iter().take(NAMES).enumerate();
     let mut mine: BTreeMap<String, usize> =
-        hosts.map(|(index, host)| (full(host, &service.meta.namespace), index)).collect();
+        hosts.map(|(index, host)| (full(host, &service.meta.key.namespace), index)).collect();
     for other in objects.virtual_services.iter().take(OBJECTS) {
-        let is_other = other.meta.name != service.meta.name || other.meta.namespace != service.meta.namespace;
+        let is_other =
+            other.meta.key.name != service.meta.key.name || other.meta.key.namespace != service.meta.key.namespace;
         let meets = meet((&service.meta, &service.spec.export_to), (&other.meta, &other.spec.export_to));
         if mine.is_empty() || !is_other || !meets || !is_for_mesh(&other.spec) {
             continue;
         }
         for host in &other.spec.hosts {
-            if let Some(index) = mine.remove(&full(host, &other.meta.namespace)) {
+            if let Some(index) = mine.remove(&full(host, &other.meta.key.namespace)) {
                 let message = format!(
                     "{host:?} is claimed by VirtualService {} too: sidecars obey one of them; join them or narrow exportTo",
                     other.meta.key()
@@ -105,7 +106,7 @@ fn missing_gateways(service: &Object<VirtualService>, objects: &Objects, found: 
         if gateway == MESH || gateway.contains(['.', '~']) {
             continue;
         }
-        let (namespace, name) = gateway.split_once('/').unwrap_or((service.meta.namespace.as_str(), gateway));
+        let (namespace, name) = gateway.split_once('/').unwrap_or((service.meta.key.namespace.as_str(), gateway));
         if objects.gateways.get(&NamespacedName::new(namespace, name)).is_none() {
             let message =
                 format!("there is no Gateway {namespace}/{name}: nothing is routed by this VirtualService there");
@@ -139,13 +140,13 @@ fn missing_subsets(service: &Object<VirtualService>, objects: &Objects, found: &
     }
     let mut wanted: BTreeMap<(String, &str), String> = BTreeMap::new();
     for (field, destination) in destinations(&service.spec).filter(|(_, to)| !to.subset.is_empty()).take(NAMES) {
-        wanted.entry((full(&destination.host, &service.meta.namespace), &destination.subset)).or_insert(field);
+        wanted.entry((full(&destination.host, &service.meta.key.namespace), &destination.subset)).or_insert(field);
     }
     if wanted.is_empty() {
         return;
     }
     for rule in objects.destination_rules.iter() {
-        let host = full(&rule.spec.host, &rule.meta.namespace);
+        let host = full(&rule.spec.host, &rule.meta.key.namespace);
         let names: BTreeSet<&str> = rule.spec.subsets.iter().map(|subset| subset.name.as_str()).collect();
         wanted.retain(|(of, subset), _| !(names.contains(subset) && hostname::is_subset_of(of, &host)));
     }
@@ -158,7 +159,7 @@ fn missing_subsets(service: &Object<VirtualService>, objects: &Objects, found: &
 
 /// Warns of subsets that no pod of the service has.
 fn empty_subsets(rule: &Object<DestinationRule>, objects: &Objects, found: &mut Vec<Problem>) {
-    let host = full(&rule.spec.host, &rule.meta.namespace);
+    let host = full(&rule.spec.host, &rule.meta.key.namespace);
     let Some(key) = service_key(&host) else { return };
     let Some(service) = objects.services.get(&key).filter(|service| !service.spec.selector.is_empty()) else { return };
     let pods: Vec<_> = objects.pods.in_namespace(&key.namespace).take(OBJECTS).collect();

@@ -2,15 +2,18 @@
 //! the work, on both sides. Only Kubernetes' own kinds have it, and only those of which there are many are read so.
 //!
 //! ```text
-//! frame ─▶ WatchEvent ─▶ "k8s\0" ─▶ Unknown ─▶ message ─▶ the form that JSON is read into
+//! frame ─▶ WatchEvent ─▶ "k8s\0" ─▶ Unknown ─┬▶ pods and slices as they should be ─▶ our own objects
+//!                                             └▶ message ─▶ the form that JSON is read into ─▶ our own objects
 //! ```
 //!
 //! Field numbers are those of `generated.proto` in k8s.io/api and k8s.io/apimachinery. Only fields that count here are
 //! listed; the decoder steps over the others.
 
 mod config_map;
+mod direct;
 mod endpoint_slice;
 mod envelope;
+mod fields;
 mod metadata;
 mod node;
 mod pod;
@@ -26,6 +29,7 @@ use crate::api::any_object::AnyObject;
 use crate::api::field_error::FieldError;
 use crate::api::kubernetes;
 use crate::api::object::{Kind, Object};
+use crate::api::shared_texts::{HasTexts, SharedTexts};
 
 /// Why a frame is no event.
 #[derive(Debug, thiserror::Error)]
@@ -44,11 +48,21 @@ pub fn has_binary_form(kind: Kind) -> bool {
     matches!(kind, Kind::Pod | Kind::Service | Kind::EndpointSlice | Kind::Node | Kind::Secret | Kind::ConfigMap)
 }
 
-/// Reads one frame of a watch over objects of a kind.
+/// Reads one frame of a watch over objects of a kind. What texts they repeat is shared.
 ///
 /// # Errors
 /// When the frame is no event of a watch.
-pub fn decode_binary_event(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
+pub fn decode_binary_event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, BinaryError> {
+    if let Some(event) = direct::event(kind, frame, texts) {
+        return Ok(event);
+    }
+    let mut event = decode_slowly(kind, frame)?;
+    event.share(texts);
+    Ok(event)
+}
+
+/// Reads one frame by way of the messages that it is made of.
+fn decode_slowly(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
     // Of a stream, the events themselves are not wrapped.
     let event = envelope::WatchEvent::decode(frame)?;
     let object = event.object.map(|object| object.raw).unwrap_or_default();

@@ -20,7 +20,7 @@ use crate::api::kubernetes::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Node, Pod, Secret, Service, ServiceAccount,
 };
 use crate::api::names::Namespace;
-use crate::api::object::{Kind, Object, ObjectMeta};
+use crate::api::object::{Kind, NamespacedName, Object, ObjectMeta};
 use crate::api::typed::Typed;
 
 /// The longest name of an object.
@@ -154,13 +154,14 @@ where
 
 /// Does to metadata what an API server does: names are checked, the namespace is what the kind demands.
 fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
-    check_name(&meta.name).map_err(|reason| FieldError::new("metadata.name", reason))?;
+    let (namespace, name) = (&meta.key.namespace, &meta.key.name);
+    check_name(name).map_err(|reason| FieldError::new("metadata.name", reason))?;
     if wire.kind.is_cluster_scoped() {
-        meta.namespace = Namespace::default();
-    } else if meta.namespace.is_empty() {
-        meta.namespace = Namespace::new(DEFAULT_NAMESPACE);
+        meta.key = NamespacedName::of(Namespace::default(), name.clone());
+    } else if namespace.is_empty() {
+        meta.key = NamespacedName::of(Namespace::new(DEFAULT_NAMESPACE), name.clone());
     } else {
-        check_label(meta.namespace.as_str()).map_err(|reason| FieldError::new("metadata.namespace", reason))?;
+        check_label(namespace.as_str()).map_err(|reason| FieldError::new("metadata.namespace", reason))?;
     }
     if wire.version == Version::Hash {
         meta.resource_version = Arc::from(content_hash(wire.value));

@@ -15,6 +15,7 @@ use crate::api::any_object::AnyObject;
 use crate::api::field_error::FieldError;
 use crate::api::kubernetes;
 use crate::api::object::{Kind, NamespacedName, Object};
+use crate::api::shared_texts::{HasTexts, SharedTexts};
 
 /// The annotation in which kubectl keeps a second copy of the whole object.
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -45,7 +46,6 @@ static POD: Keep = Keep::Only(&[
         Keep::Only(&[
             ("containers", CONTAINER),
             ("initContainers", CONTAINER),
-            ("hostNetwork", Keep::All),
             ("hostname", Keep::All),
             ("nodeName", Keep::All),
             ("serviceAccount", Keep::All),
@@ -57,8 +57,6 @@ static POD: Keep = Keep::Only(&[
         "status",
         Keep::Only(&[
             ("conditions", Keep::Only(&[("type", Keep::All), ("status", Keep::All)])),
-            ("hostIP", Keep::All),
-            ("hostIPs", Keep::All),
             ("phase", Keep::All),
             ("podIP", Keep::All),
             ("podIPs", Keep::All),
@@ -200,11 +198,18 @@ impl fmt::Display for ServerStatus {
     }
 }
 
-/// Reads one line of a watch over objects of a kind.
+/// Reads one line of a watch over objects of a kind. What texts they repeat is shared.
 ///
 /// # Errors
 /// When the line is no event of a watch.
-pub fn decode_watch_event(kind: Kind, line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
+pub fn decode_watch_event(kind: Kind, line: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, serde_json::Error> {
+    let mut event = decode_line(kind, line)?;
+    event.share(texts);
+    Ok(event)
+}
+
+/// Reads one line of a watch.
+fn decode_line(kind: Kind, line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_slice(line);
     match (EventSeed { kind }).deserialize(&mut deserializer) {
         Ok(event) => Ok(event),
@@ -223,6 +228,22 @@ fn read_slowly(line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
         Some("BOOKMARK") => Header::deserialize(object).map(Header::bookmark),
         Some("ERROR") => ServerStatus::deserialize(object).map(WatchEvent::Failed),
         Some(_) | None => Err(serde_json::Error::custom("is no event of a watch")),
+    }
+}
+
+impl HasTexts for WatchEvent {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        if let Self::Put(stored) = self {
+            stored.share(texts);
+        }
+    }
+}
+
+impl HasTexts for StoredObject {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        if let Outcome::Read { object, .. } = &mut self.outcome {
+            object.share(texts);
+        }
     }
 }
 
@@ -378,9 +399,9 @@ where
 }
 
 /// An object of one of Kubernetes' own kinds, of which nothing is unknown.
-pub(super) fn stored(object: AnyObject) -> StoredObject {
+pub(super) fn stored(mut object: AnyObject) -> StoredObject {
     StoredObject {
-        version: object.meta().resource_version.to_string(),
+        version: object.take_version(),
         subject: Subject::default(),
         outcome: Outcome::Read { object, unknown_fields: Vec::new() },
     }

@@ -192,10 +192,10 @@ fn words_that_are_booleans_to_some_are_text_where_text_is_meant() {
     let AnyObject::Service(service) = object(text) else { panic!() };
     assert_eq!(service.meta.labels["mesh"], "on".into());
     assert_eq!(service.spec.ports[0].name, "y");
-    assert_eq!(&*service.meta.name, "n");
-    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {hostNetwork: yes, containers: []}\n";
-    let AnyObject::Pod(pod) = object(pod) else { panic!() };
-    assert!(pod.spec.host_network);
+    assert_eq!(&*service.meta.key.name, "n");
+    let early = "apiVersion: v1\nkind: Service\nmetadata: {name: s}\nspec: {publishNotReadyAddresses: yes}\n";
+    let AnyObject::Service(early) = object(early) else { panic!() };
+    assert!(early.spec.publish_not_ready_addresses);
 }
 
 /// Reads a text and checks that whatever is told of it is on one of its lines.

@@ -19,7 +19,7 @@ pub struct DestinationRule {
     /// The host; a short name is completed with the object's namespace, and a wildcard is allowed.
     pub host: String,
     /// Policy for all of the host.
-    pub traffic_policy: Option<TrafficPolicy>,
+    pub traffic_policy: Option<Box<TrafficPolicy>>,
     /// Named parts of the host, each with its own policy.
     pub subsets: Vec<Subset>,
     /// Namespaces that see this object: `.` its own, `*` all, or names. Empty is the mesh default.
@@ -33,13 +33,13 @@ pub struct DestinationRule {
 #[serde(rename_all = "camelCase", default)]
 pub struct TrafficPolicy {
     /// How endpoints are picked.
-    pub load_balancer: Option<LoadBalancerSettings>,
+    pub load_balancer: Option<Box<LoadBalancerSettings>>,
     /// Limits on connections and requests.
-    pub connection_pool: Option<ConnectionPoolSettings>,
+    pub connection_pool: Option<Box<ConnectionPoolSettings>>,
     /// When failing endpoints are left out.
-    pub outlier_detection: Option<OutlierDetection>,
+    pub outlier_detection: Option<Box<OutlierDetection>>,
     /// TLS towards the host; `None` lets the mesh decide.
-    pub tls: Option<ClientTlsSettings>,
+    pub tls: Option<Box<ClientTlsSettings>>,
     /// Policies for single ports; each replaces the whole above it.
     pub port_level_settings: Vec<PortTrafficPolicy>,
     /// Sends TCP and TLS through a CONNECT or POST tunnel.
@@ -57,13 +57,13 @@ pub struct PortTrafficPolicy {
     /// The port of the service.
     pub port: Option<PortSelector>,
     /// How endpoints are picked.
-    pub load_balancer: Option<LoadBalancerSettings>,
+    pub load_balancer: Option<Box<LoadBalancerSettings>>,
     /// Limits on connections and requests.
-    pub connection_pool: Option<ConnectionPoolSettings>,
+    pub connection_pool: Option<Box<ConnectionPoolSettings>>,
     /// When failing endpoints are left out.
-    pub outlier_detection: Option<OutlierDetection>,
+    pub outlier_detection: Option<Box<OutlierDetection>>,
     /// TLS towards the port.
-    pub tls: Option<ClientTlsSettings>,
+    pub tls: Option<Box<ClientTlsSettings>>,
 }
 
 /// A tunnel through which the connection goes.
@@ -117,5 +117,5 @@ pub struct Subset {
     /// Labels that the endpoints carry.
     pub labels: BTreeMap<String, String>,
     /// Policy laid over that of the host.
-    pub traffic_policy: Option<TrafficPolicy>,
+    pub traffic_policy: Option<Box<TrafficPolicy>>,
 }

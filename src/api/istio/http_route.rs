@@ -23,19 +23,19 @@ pub struct HttpRoute {
     /// Where the request goes, by weight.
     pub route: Vec<HttpRouteDestination>,
     /// Answers with a redirect; excludes `route`, `direct_response` and `delegate`.
-    pub redirect: Option<HttpRedirect>,
+    pub redirect: Option<Box<HttpRedirect>>,
     /// Answers with a fixed response; excludes `route`, `redirect` and `delegate`.
-    pub direct_response: Option<HttpDirectResponse>,
+    pub direct_response: Option<Box<HttpDirectResponse>>,
     /// Another VirtualService that holds the routes below this match.
-    pub delegate: Option<Delegate>,
+    pub delegate: Option<Box<Delegate>>,
     /// Changes path or authority before forwarding.
-    pub rewrite: Option<HttpRewrite>,
+    pub rewrite: Option<Box<HttpRewrite>>,
     /// How long the whole request may take, retries included; `None` is no limit.
     pub timeout: Option<Duration>,
     /// When and how often to try again; `None` is the mesh default.
-    pub retries: Option<HttpRetry>,
+    pub retries: Option<Box<HttpRetry>>,
     /// Faults to inject.
-    pub fault: Option<HttpFaultInjection>,
+    pub fault: Option<Box<HttpFaultInjection>>,
     /// Where to send a copy of each request; superseded by `mirrors`.
     pub mirror: Option<Destination>,
     /// Where to send copies, each with its share.
@@ -45,9 +45,9 @@ pub struct HttpRoute {
     /// Share of requests for `mirror`; all when unset.
     pub mirror_percentage: Option<Percent>,
     /// The cross-origin policy.
-    pub cors_policy: Option<CorsPolicy>,
+    pub cors_policy: Option<Box<CorsPolicy>>,
     /// Headers to change on requests and responses.
-    pub headers: Option<Headers>,
+    pub headers: Option<Box<Headers>>,
 }
 
 /// Names a VirtualService that holds more routes.
@@ -91,7 +91,7 @@ pub struct HttpRouteDestination {
     /// Share of requests relative to the route's other destinations; 0 on the only one means all.
     pub weight: i32,
     /// Headers to change for this destination alone.
-    pub headers: Option<Headers>,
+    pub headers: Option<Box<Headers>>,
 }
 
 wire_enum! {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::api::field_error::FieldError;
+use crate::api::ip_list::IpList;
 
 /// Parses one address; the error names the field by `path`.
 pub(super) fn parse_ip(text: &str, path: &str) -> Result<IpAddr, FieldError> {
@@ -10,7 +11,7 @@ pub(super) fn parse_ip(text: &str, path: &str) -> Result<IpAddr, FieldError> {
 }
 
 /// Parses a list of addresses; the error names the item of the list at `path`.
-pub(super) fn parse_ips<'a>(texts: impl IntoIterator<Item = &'a str>, path: &str) -> Result<Vec<IpAddr>, FieldError> {
+pub(super) fn parse_ips<'a>(texts: impl IntoIterator<Item = &'a str>, path: &str) -> Result<IpList, FieldError> {
     let parse = |(index, text)| parse_ip(text, "").map_err(|error| error.under_item(path, index));
     texts.into_iter().enumerate().map(parse).collect()
 }

@@ -1,19 +1,21 @@
 //! `discovery.k8s.io/v1/EndpointSlice`.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1 as wire;
 
 use super::address::parse_ips;
-use super::metadata::{optional_text, text};
-use super::port::{Protocol, port_number};
+use super::metadata::text;
+use super::port::port_number;
 use crate::api::field_error::FieldError;
+use crate::api::ip_list::IpList;
 use crate::api::names::{Namespace, PortName};
-use crate::api::object::Object;
+use crate::api::object::{NamespacedName, Object};
 
 /// The label that names the Service whose endpoints a slice holds.
-const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+pub(in crate::api) const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// The kind of the objects that count as targets.
+const POD: &str = "Pod";
 
 /// A part of the endpoints of one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,9 +25,9 @@ pub struct EndpointSlice {
     /// The Service of the same namespace, from the label `kubernetes.io/service-name`.
     pub service: Option<Arc<str>>,
     /// `endpoints`. Empty for slices of type FQDN, whose addresses nothing can be routed to.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Box<[Endpoint]>,
     /// `ports`, which all endpoints of the slice share.
-    pub ports: Vec<EndpointPort>,
+    pub ports: Box<[EndpointPort]>,
 }
 
 /// What the addresses of a slice are.
@@ -39,25 +41,15 @@ pub enum AddressType {
     Fqdn,
 }
 
-/// One endpoint.
+/// One endpoint, less what is said of its place: the pod says that itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// `addresses`: all reach the same endpoint.
-    pub addresses: Vec<IpAddr>,
+    pub addresses: IpList,
     /// `conditions`, as written.
     pub conditions: EndpointConditions,
-    /// `hostname`, the label under the Service's name in DNS.
-    pub hostname: Option<Arc<str>>,
-    /// `nodeName`.
-    pub node: Option<Arc<str>>,
-    /// `zone`.
-    pub zone: Option<Arc<str>>,
-    /// `targetRef`, mostly a pod.
-    pub target: Option<TargetRef>,
-    /// `hints.forZones`.
-    pub zone_hints: Vec<Arc<str>>,
-    /// `hints.forNodes`.
-    pub node_hints: Vec<Arc<str>>,
+    /// `targetRef`, where it is a pod.
+    pub pod: Option<NamespacedName>,
 }
 
 /// The conditions of an endpoint. What an absent one means differs between readers, so absence is kept.
@@ -71,17 +63,6 @@ pub struct EndpointConditions {
     pub terminating: Option<bool>,
 }
 
-/// The object that stands behind an endpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TargetRef {
-    /// `kind`, such as `Pod`.
-    pub kind: Arc<str>,
-    /// `namespace`, empty when nothing is said.
-    pub namespace: Namespace,
-    /// `name`.
-    pub name: Arc<str>,
-}
-
 /// One port of a slice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointPort {
@@ -89,15 +70,11 @@ pub struct EndpointPort {
     pub name: PortName,
     /// `port`; absent means every port.
     pub port: Option<u16>,
-    /// `protocol`.
-    pub protocol: Protocol,
-    /// `appProtocol`.
-    pub app_protocol: Option<Arc<str>>,
 }
 
 impl AddressType {
     /// Reads `addressType`.
-    fn parse(text: &str) -> Result<Self, FieldError> {
+    pub(in crate::api) fn parse(text: &str) -> Result<Self, FieldError> {
         match text {
             "IPv4" => Ok(Self::Ipv4),
             "IPv6" => Ok(Self::Ipv6),
@@ -110,7 +87,6 @@ impl AddressType {
 impl Endpoint {
     /// Takes one endpoint apart; paths in errors start at the endpoint.
     fn from_wire(endpoint: wire::Endpoint) -> Result<Self, FieldError> {
-        let hints = endpoint.hints.unwrap_or_default();
         let conditions = endpoint.conditions.unwrap_or_default();
         Ok(Self {
             addresses: parse_ips(endpoint.addresses.iter().map(String::as_str), "addresses")?,
@@ -119,16 +95,9 @@ impl Endpoint {
                 serving: conditions.serving,
                 terminating: conditions.terminating,
             },
-            hostname: optional_text(endpoint.hostname),
-            node: optional_text(endpoint.node_name),
-            zone: optional_text(endpoint.zone),
-            target: endpoint.target_ref.map(|target| TargetRef {
-                kind: text(target.kind),
-                namespace: target.namespace.map(Namespace::new).unwrap_or_default(),
-                name: text(target.name),
+            pod: endpoint.target_ref.filter(|target| target.kind.as_deref() == Some(POD)).map(|target| {
+                NamespacedName::of(target.namespace.map(Namespace::new).unwrap_or_default(), text(target.name))
             }),
-            zone_hints: hints.for_zones.into_iter().flatten().map(|zone| Arc::from(zone.name)).collect(),
-            node_hints: hints.for_nodes.into_iter().flatten().map(|node| Arc::from(node.name)).collect(),
         })
     }
 }
@@ -139,8 +108,6 @@ impl EndpointPort {
         Ok(Self {
             name: port.name.map(PortName::new).unwrap_or_default(),
             port: port.port.map(|number| port_number(number, "port")).transpose()?,
-            protocol: Protocol::parse(port.protocol.as_deref())?,
-            app_protocol: optional_text(port.app_protocol),
         })
     }
 }

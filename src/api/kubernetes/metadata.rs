@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1 as wire;
 
 use crate::api::field_error::FieldError;
 use crate::api::names::Namespace;
-use crate::api::object::ObjectMeta;
+use crate::api::object::{NamespacedName, ObjectMeta};
 use crate::api::text_map::TextMap;
+use crate::api::uid::Uid;
 
 /// Text that is empty when absent. Empty text costs no allocation.
 pub(super) fn text(value: Option<String>) -> Arc<str> {
@@ -39,14 +40,16 @@ impl TryFrom<wire::ObjectMeta> for ObjectMeta {
         }
         let controller = meta.owner_references.into_iter().flatten().find(|owner| owner.controller == Some(true));
         Ok(Self {
-            name,
-            namespace: meta.namespace.filter(|name| !name.is_empty()).map(Namespace::new).unwrap_or_default(),
+            key: NamespacedName::of(
+                meta.namespace.filter(|name| !name.is_empty()).map(Namespace::new).unwrap_or_default(),
+                name,
+            ),
             labels: text_map(meta.labels),
             annotations: text_map(meta.annotations),
             created: meta.creation_timestamp.map(|time| time.0),
             resource_version: text(meta.resource_version),
             generation: meta.generation.unwrap_or_default(),
-            uid: text(meta.uid),
+            uid: meta.uid.map(|uid| Uid::new(&uid)).unwrap_or_default(),
             controller: controller.map(|owner| (Arc::from(owner.kind), Arc::from(owner.name))),
             deleting: meta.deletion_timestamp.is_some(),
         })

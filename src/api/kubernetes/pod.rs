@@ -1,6 +1,5 @@
 //! `v1/Pod`.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as wire;
@@ -9,11 +8,12 @@ use super::address::parse_ips;
 use super::metadata::{optional_text, text};
 use super::port::{Protocol, port_number};
 use crate::api::field_error::FieldError;
+use crate::api::ip_list::IpList;
 use crate::api::names::{PortName, ServiceAccount};
 use crate::api::object::Object;
 
 /// The ServiceAccount that admission gives to a pod that names none.
-const DEFAULT_SERVICE_ACCOUNT: &str = "default";
+pub(in crate::api) const DEFAULT_SERVICE_ACCOUNT: &str = "default";
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,6 @@ pub struct Pod {
     pub service_account: ServiceAccount,
     /// `spec.nodeName`, once the pod is scheduled.
     pub node: Option<Arc<str>>,
-    /// `spec.hostNetwork`: the pod's addresses are its node's.
-    pub host_network: bool,
     /// `spec.hostname`.
     pub hostname: Option<Arc<str>>,
     /// `spec.subdomain`.
@@ -31,15 +29,13 @@ pub struct Pod {
     /// Whether `metadata.generateName` is set: a controller made the pod from a template.
     pub name_is_generated: bool,
     /// The ports of `spec.containers`, then those of the init containers that run as sidecars, in their order.
-    pub ports: Vec<ContainerPort>,
+    pub ports: Box<[ContainerPort]>,
     /// `status.phase`.
     pub phase: PodPhase,
     /// Whether the condition `Ready` is true.
     pub ready: bool,
     /// `status.podIPs`, and `status.podIP` where that alone is written. The first is the pod's main address.
-    pub pod_ips: Vec<IpAddr>,
-    /// `status.hostIPs`, and `status.hostIP` where that alone is written.
-    pub host_ips: Vec<IpAddr>,
+    pub pod_ips: IpList,
 }
 
 /// One port of a container.
@@ -85,7 +81,7 @@ impl Pod {
 
 impl PodPhase {
     /// Reads `phase`.
-    fn parse(text: Option<&str>) -> Result<Self, FieldError> {
+    pub(in crate::api) fn parse(text: Option<&str>) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "Pending") => Ok(Self::Pending),
             Some("Running") => Ok(Self::Running),
@@ -130,7 +126,7 @@ fn pod_ports(
 }
 
 /// Addresses from the field that holds all of them, or from the older one that holds the first.
-fn addresses(all: Vec<String>, one: Option<String>, path: &str) -> Result<Vec<IpAddr>, FieldError> {
+fn addresses(all: Vec<String>, one: Option<String>, path: &str) -> Result<IpList, FieldError> {
     let texts = if all.is_empty() { one.into_iter().collect() } else { all };
     parse_ips(texts.iter().map(String::as_str).filter(|text| !text.is_empty()), path)
 }
@@ -149,19 +145,16 @@ impl TryFrom<wire::Pod> for Object<Pod> {
         let status = object.status.unwrap_or_default();
         let is_ready = |condition: &wire::PodCondition| condition.type_ == "Ready" && condition.status == "True";
         let pod_ips = status.pod_ips.into_iter().flatten().map(|address| address.ip).collect();
-        let host_ips = status.host_ips.into_iter().flatten().map(|address| address.ip).collect();
         let pod = Pod {
             service_account: service_account(spec.service_account_name, spec.service_account),
             node: optional_text(spec.node_name),
-            host_network: spec.host_network.unwrap_or_default(),
             hostname: optional_text(spec.hostname),
             subdomain: optional_text(spec.subdomain),
             name_is_generated: !text(object.metadata.generate_name.clone()).is_empty(),
-            ports: pod_ports(spec.containers, spec.init_containers)?,
+            ports: pod_ports(spec.containers, spec.init_containers)?.into(),
             phase: PodPhase::parse(status.phase.as_deref())?,
             ready: status.conditions.iter().flatten().any(is_ready),
             pod_ips: addresses(pod_ips, status.pod_ip, "status.podIPs")?,
-            host_ips: addresses(host_ips, status.host_ip, "status.hostIPs")?,
         };
         Ok(Self { meta: object.metadata.try_into()?, spec: pod })
     }

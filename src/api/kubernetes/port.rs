@@ -28,7 +28,7 @@ impl Protocol {
     }
 
     /// Reads `protocol`; absent and empty mean TCP.
-    pub(super) fn parse(text: Option<&str>) -> Result<Self, FieldError> {
+    pub(in crate::api) fn parse(text: Option<&str>) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "TCP") => Ok(Self::Tcp),
             Some("UDP") => Ok(Self::Udp),
@@ -45,7 +45,7 @@ impl fmt::Display for Protocol {
 }
 
 /// A port number of 1 to 65535; the error names the field by `path`.
-pub(super) fn port_number(number: i32, path: &str) -> Result<u16, FieldError> {
+pub(in crate::api) fn port_number(number: i32, path: &str) -> Result<u16, FieldError> {
     match u16::try_from(number) {
         Ok(port) if port != 0 => Ok(port),
         _ => Err(FieldError::new(path, format!("{number} is not a port number, it must be between 1 and 65535"))),

@@ -10,6 +10,7 @@ use super::metadata::{optional_text, text_map};
 use super::port::{Protocol, port_number};
 use super::service_port::ServicePort;
 use crate::api::field_error::FieldError;
+use crate::api::ip_list::IpList;
 use crate::api::names::Hostname;
 use crate::api::object::Object;
 use crate::api::text_map::TextMap;
@@ -24,15 +25,12 @@ pub struct Service {
     pub service_type: ServiceType,
     /// `spec.clusterIPs`, and `spec.clusterIP` where that alone is written.
     pub cluster_ips: ClusterIps,
-    /// `spec.ipFamilies`, the families of the cluster addresses where it is absent, else IPv4.
-    /// Empty for `ExternalName`.
-    pub ip_families: Vec<IpFamily>,
     /// `spec.ports`.
-    pub ports: Vec<ServicePort>,
+    pub ports: Box<[ServicePort]>,
     /// `spec.selector`. Empty selects nothing: somebody else writes the endpoints.
     pub selector: TextMap,
     /// `spec.externalIPs`.
-    pub external_ips: Vec<IpAddr>,
+    pub external_ips: IpList,
     /// `spec.publishNotReadyAddresses`.
     pub publish_not_ready_addresses: bool,
     /// `spec.internalTrafficPolicy`.
@@ -44,7 +42,7 @@ pub struct Service {
     /// `spec.sessionAffinity`.
     pub session_affinity: SessionAffinity,
     /// `status.loadBalancer.ingress`.
-    pub load_balancer: Vec<LoadBalancerIngress>,
+    pub load_balancer: Box<[LoadBalancerIngress]>,
 }
 
 /// `spec.type`.
@@ -68,16 +66,7 @@ pub enum ClusterIps {
     /// `None`: clients talk to the endpoints themselves.
     Headless,
     /// One address, or one of each family.
-    Assigned(Vec<IpAddr>),
-}
-
-/// A family of IP addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum IpFamily {
-    /// IPv4.
-    Ipv4,
-    /// IPv6.
-    Ipv6,
+    Assigned(IpList),
 }
 
 /// Whether traffic may leave the node on which it arrived.
@@ -145,7 +134,6 @@ impl Service {
         let port = |(index, port)| ServicePort::from_wire(port).map_err(|error| error.under_item("ports", index));
         let external_ips = spec.external_ips.unwrap_or_default();
         Ok(Self {
-            ip_families: ip_families(spec.ip_families, &service_type, &cluster_ips)?,
             service_type,
             cluster_ips,
             ports: spec.ports.into_iter().flatten().enumerate().map(port).collect::<Result<_, _>>()?,
@@ -162,7 +150,7 @@ impl Service {
             )?,
             traffic_distribution: spec.traffic_distribution.and_then(|text| TrafficDistribution::parse(&text)),
             session_affinity: SessionAffinity::parse(spec.session_affinity.as_deref())?,
-            load_balancer: Vec::new(),
+            load_balancer: Box::default(),
         })
     }
 }
@@ -223,39 +211,6 @@ impl ClusterIps {
             Self::Unassigned | Self::Headless => &[],
             Self::Assigned(addresses) => addresses,
         }
-    }
-}
-
-/// Reads `ipFamilies`, or derives it as an API server of a cluster with IPv4 first would.
-fn ip_families(
-    texts: Option<Vec<String>>,
-    service_type: &ServiceType,
-    cluster_ips: &ClusterIps,
-) -> Result<Vec<IpFamily>, FieldError> {
-    if matches!(service_type, ServiceType::ExternalName(_)) {
-        return Ok(Vec::new());
-    }
-    let texts = texts.unwrap_or_default();
-    if texts.is_empty() {
-        let mut families: Vec<_> = cluster_ips.addresses().iter().map(IpFamily::of).collect();
-        if families.is_empty() {
-            families.push(IpFamily::Ipv4);
-        }
-        return Ok(families);
-    }
-    let parse = |(index, text): (usize, &String)| match text.as_str() {
-        "IPv4" => Ok(IpFamily::Ipv4),
-        "IPv6" => Ok(IpFamily::Ipv6),
-        other => Err(FieldError::new(format!("ipFamilies[{index}]"), format!("{other:?} is not one of IPv4, IPv6"))),
-    };
-    texts.iter().enumerate().map(parse).collect()
-}
-
-impl IpFamily {
-    /// The family of an address.
-    #[must_use]
-    pub fn of(address: &IpAddr) -> Self {
-        if address.is_ipv4() { Self::Ipv4 } else { Self::Ipv6 }
     }
 }
 

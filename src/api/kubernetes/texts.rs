@@ -1,6 +1,6 @@
 //! Which texts of Kubernetes objects other objects repeat.
 
-use super::endpoint_slice::{Endpoint, EndpointPort, EndpointSlice, TargetRef};
+use super::endpoint_slice::{Endpoint, EndpointPort, EndpointSlice};
 use super::pod::{ContainerPort, Pod};
 use super::service::Service;
 use super::service_port::{ServicePort, TargetPort};
@@ -12,8 +12,6 @@ impl HasTexts for Pod {
         self.node.share(texts);
         self.subdomain.share(texts);
         self.ports.share(texts);
-        self.pod_ips.shrink_to_fit();
-        self.host_ips.shrink_to_fit();
     }
 }
 
@@ -50,25 +48,12 @@ impl HasTexts for EndpointSlice {
 
 impl HasTexts for Endpoint {
     fn share(&mut self, texts: &mut SharedTexts) {
-        self.addresses.shrink_to_fit();
-        self.node.share(texts);
-        self.zone.share(texts);
-        self.target.share(texts);
-        self.zone_hints.share(texts);
-        self.node_hints.share(texts);
-    }
-}
-
-impl HasTexts for TargetRef {
-    fn share(&mut self, texts: &mut SharedTexts) {
-        texts.share(&mut self.kind);
-        self.namespace.share(texts);
+        self.pod.share(texts);
     }
 }
 
 impl HasTexts for EndpointPort {
     fn share(&mut self, texts: &mut SharedTexts) {
         self.name.share(texts);
-        self.app_protocol.share(texts);
     }
 }

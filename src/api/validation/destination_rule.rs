@@ -17,10 +17,10 @@ impl Validate for DestinationRule {
     fn validate(&self, meta: &ObjectMeta) -> Verdict {
         let mut verdict = Verdict::default();
         let Self { host, traffic_policy: policy, subsets, export_to: entries, workload_selector } = self;
-        let namespace = meta.namespace.as_str();
+        let namespace = meta.key.namespace.as_str();
         let spec = Path::root("spec");
         verdict.check(&spec.field("host"), wildcard_domain(host));
-        traffic_policy(&mut verdict, &spec.field("trafficPolicy"), policy.as_ref(), namespace);
+        traffic_policy(&mut verdict, &spec.field("trafficPolicy"), policy.as_deref(), namespace);
         let mut names = BTreeSet::new();
         let list = spec.field("subsets");
         for (index, part) in subsets.iter().enumerate() {
@@ -43,7 +43,7 @@ fn subset(verdict: &mut Verdict, at: &Path<'_>, subset: &Subset, namespace: &str
     verdict.check(&at.field("name"), subset_name(name));
     labels(verdict, &at.field("labels"), own_labels);
     let mut inner = Verdict::default();
-    traffic_policy(&mut inner, &at.field("trafficPolicy"), policy.as_ref(), namespace);
+    traffic_policy(&mut inner, &at.field("trafficPolicy"), policy.as_deref(), namespace);
     verdict.extend_errors(inner);
 }
 
@@ -72,10 +72,10 @@ fn traffic_policy(verdict: &mut Verdict, at: &Path<'_>, policy: Option<&TrafficP
     if tunnel_settings.is_some() && proxy_protocol.is_some() {
         verdict.error(&at.field("proxyProtocol"), "is set together with tunnel; keep one of both");
     }
-    outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_ref());
-    connection_pool(verdict, &at.field("connectionPool"), pool.as_ref());
-    load_balancer(verdict, &at.field("loadBalancer"), balancer.as_ref(), outlier.as_ref());
-    client_tls(verdict, &at.field("tls"), tls.as_ref(), namespace);
+    outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_deref());
+    connection_pool(verdict, &at.field("connectionPool"), pool.as_deref());
+    load_balancer(verdict, &at.field("loadBalancer"), balancer.as_deref(), outlier.as_deref());
+    client_tls(verdict, &at.field("tls"), tls.as_deref(), namespace);
     let ports = at.field("portLevelSettings");
     for (index, port) in port_level_settings.iter().enumerate() {
         let mut inner = Verdict::default();
@@ -97,10 +97,10 @@ fn port_policy(verdict: &mut Verdict, at: &Path<'_>, policy: &PortTrafficPolicy,
     if balancer.is_none() && pool.is_none() && outlier.is_none() && tls.is_none() {
         verdict.error(at, "says nothing of its port; set loadBalancer, connectionPool, outlierDetection or tls");
     }
-    outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_ref());
-    connection_pool(verdict, &at.field("connectionPool"), pool.as_ref());
-    load_balancer(verdict, &at.field("loadBalancer"), balancer.as_ref(), outlier.as_ref());
-    client_tls(verdict, &at.field("tls"), tls.as_ref(), namespace);
+    outlier_detection(verdict, &at.field("outlierDetection"), outlier.as_deref());
+    connection_pool(verdict, &at.field("connectionPool"), pool.as_deref());
+    load_balancer(verdict, &at.field("loadBalancer"), balancer.as_deref(), outlier.as_deref());
+    client_tls(verdict, &at.field("tls"), tls.as_deref(), namespace);
 }
 
 /// Judges a tunnel.

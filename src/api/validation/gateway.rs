@@ -18,7 +18,7 @@ impl Validate for Gateway {
         let mut verdict = Verdict::default();
         let Self { servers, selector: _ } = self;
         let metadata = Path::root("metadata");
-        verdict.check(&metadata.field("name"), dns_label(&meta.name, "the name of a Gateway"));
+        verdict.check(&metadata.field("name"), dns_label(&meta.key.name, "the name of a Gateway"));
         let spec = Path::root("spec");
         let list = spec.field("servers");
         if servers.is_empty() {

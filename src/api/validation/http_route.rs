@@ -24,15 +24,15 @@ pub(super) fn http_route(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute
     for (index, request) in route.matches.iter().enumerate() {
         http_match(verdict, &list.item(index), request);
     }
-    headers(verdict, &at.field("headers"), route.headers.as_ref());
+    headers(verdict, &at.field("headers"), route.headers.as_deref());
     one_authority(verdict, at, route);
-    cors_policy(verdict, &at.field("corsPolicy"), route.cors_policy.as_ref());
-    fault(verdict, &at.field("fault"), route.fault.as_ref());
+    cors_policy(verdict, &at.field("corsPolicy"), route.cors_policy.as_deref());
+    fault(verdict, &at.field("fault"), route.fault.as_deref());
     mirrors(verdict, at, route);
-    redirect(verdict, at, route.redirect.as_ref(), &route.matches);
-    direct_response(verdict, &at.field("directResponse"), route.direct_response.as_ref());
-    retries(verdict, &at.field("retries"), route.retries.as_ref());
-    rewrite(verdict, &at.field("rewrite"), route.rewrite.as_ref());
+    redirect(verdict, at, route.redirect.as_deref(), &route.matches);
+    direct_response(verdict, &at.field("directResponse"), route.direct_response.as_deref());
+    retries(verdict, &at.field("retries"), route.retries.as_deref());
+    rewrite(verdict, &at.field("rewrite"), route.rewrite.as_deref());
     destinations(verdict, &at.field("route"), &route.route);
     optional_duration(verdict, &at.field("timeout"), route.timeout);
 }
@@ -79,7 +79,7 @@ fn one_authority(verdict: &mut Verdict, at: &Path<'_>, route: &HttpRoute) {
     let Some(request) = route.headers.as_ref().and_then(|headers| headers.request.as_ref()) else {
         return;
     };
-    let mut current = route.rewrite.as_ref().map_or("", |rewrite| rewrite.authority.as_str());
+    let mut current = route.rewrite.as_deref().map_or("", |rewrite| rewrite.authority.as_str());
     let headers_at = at.field("headers");
     let request_at = headers_at.field("request");
     for (field, changes) in [("set", &request.set), ("add", &request.add)] {
@@ -106,7 +106,7 @@ fn destinations(verdict: &mut Verdict, at: &Path<'_>, destinations: &[HttpRouteD
             Some(target) => destination(verdict, &at.field("destination"), target),
             None => verdict.error(&at.field("destination"), "is missing; write the service to go to"),
         }
-        headers(verdict, &at.field("headers"), changes.as_ref());
+        headers(verdict, &at.field("headers"), changes.as_deref());
         weight(verdict, at, *share);
     }
     total_weight(verdict, at, destinations.iter().map(|one| one.weight));

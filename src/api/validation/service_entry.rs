@@ -41,7 +41,13 @@ impl Validate for ServiceEntry {
                 "holds several hosts, which a port without HTTP or TLS cannot tell apart; write a ServiceEntry for each",
             );
         }
-        export_to(&mut verdict, &spec.field("exportTo"), &self.export_to, meta.namespace.as_str(), ExportRule::Service);
+        export_to(
+            &mut verdict,
+            &spec.field("exportTo"),
+            &self.export_to,
+            meta.key.namespace.as_str(),
+            ExportRule::Service,
+        );
         verdict
     }
 }

@@ -41,7 +41,7 @@ impl Validate for Sidecar {
         ingress(&mut verdict, &spec.field("ingress"), ingress_listeners);
         let pool = spec.field("inboundConnectionPool");
         connection_pool(&mut verdict, &pool, inbound_connection_pool.as_ref());
-        egress(&mut verdict, &spec.field("egress"), egress_listeners, meta.namespace.as_str());
+        egress(&mut verdict, &spec.field("egress"), egress_listeners, meta.key.namespace.as_str());
         let policy = spec.field("outboundTrafficPolicy");
         outbound_policy(&mut verdict, &policy, outbound_traffic_policy.as_ref());
         verdict

@@ -46,7 +46,7 @@ impl Validate for VirtualService {
         for (index, route) in tcp.iter().enumerate() {
             tcp_route(&mut verdict, &list.item(index), route);
         }
-        export_to(&mut verdict, &spec.field("exportTo"), entries, meta.namespace.as_str(), ExportRule::Config);
+        export_to(&mut verdict, &spec.field("exportTo"), entries, meta.key.namespace.as_str(), ExportRule::Config);
         unreachable_rules(&mut verdict, &spec, self);
         verdict
     }

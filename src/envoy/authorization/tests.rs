@@ -94,11 +94,7 @@ fn policy() -> impl Strategy<Value = Object<AuthorizationPolicy>> {
     let rule = (from, to).prop_map(|(from, to)| AuthorizationRule { from, to, when: Vec::new() });
     let action = prop_oneof![Just(AuthorizationAction::Allow), Just(AuthorizationAction::Deny)];
     (prop::collection::vec(rule, 0..3), action, "[a-z]{8}").prop_map(|(rules, action, name)| Object {
-        meta: ObjectMeta {
-            name: Arc::from(name),
-            namespace: crate::api::names::Namespace::new("shop"),
-            ..ObjectMeta::default()
-        },
+        meta: ObjectMeta { key: crate::api::object::NamespacedName::new("shop", &name), ..ObjectMeta::default() },
         spec: AuthorizationPolicy { rules, action, ..AuthorizationPolicy::default() },
     })
 }
@@ -280,7 +276,13 @@ fn of_yaml(yaml: &str) -> Object<AuthorizationPolicy> {
     let value = crate::api::yaml::parse(yaml, crate::api::yaml::Schema::V1_2).unwrap();
     let spec = crate::api::typed::Typed::from_proto_json(&value).unwrap().value;
     let namespace = crate::api::names::Namespace::new("shop");
-    Object { meta: ObjectMeta { name: Arc::from("p"), namespace, ..ObjectMeta::default() }, spec }
+    Object {
+        meta: ObjectMeta {
+            key: crate::api::object::NamespacedName::of(namespace, Arc::from("p")),
+            ..ObjectMeta::default()
+        },
+        spec,
+    }
 }
 
 /// A connection of a peer.

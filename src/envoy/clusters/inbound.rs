@@ -248,7 +248,7 @@ impl Inbound {
         });
         let mut policy = with_mesh_defaults(of_rule, &view.mesh().config);
         if let Some(pool) = sidecar_pool(view, self.port) {
-            policy.get_or_insert_default().connection_pool = Some(pool);
+            policy.get_or_insert_default().connection_pool = Some(Box::new(pool));
         }
         policy
     }
@@ -257,7 +257,7 @@ impl Inbound {
 /// The names of the Sidecar, which stands in for a service where none names the port.
 fn sidecar_names(view: &View<'_>) -> Option<ShortNames> {
     let meta = &scope::sidecar(view)?.meta;
-    let name = format!("{}.{}", meta.name, meta.namespace);
+    let name = format!("{}.{}", meta.key.name, meta.key.namespace);
     Some(ShortNames { qualified: name.clone(), name })
 }
 

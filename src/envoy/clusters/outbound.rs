@@ -109,7 +109,7 @@ impl Outbound<'_> {
     fn discovery(&self, view: &View<'_>) -> Discovery {
         let declared = self.declared_discovery(view);
         if let Some(subset) = self.subset {
-            let own = subset.traffic_policy.as_ref().is_some_and(is_passthrough);
+            let own = subset.traffic_policy.as_deref().is_some_and(is_passthrough);
             let redis = view.mesh().settings.redis_filter && self.port.protocol == Protocol::Redis;
             let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
             if own || (!redis && host.as_ref().is_some_and(is_passthrough)) {
@@ -159,7 +159,7 @@ impl Outbound<'_> {
             return None;
         }
         let policy = self.policy(view);
-        let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_ref());
+        let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
         if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, self.service) {
             let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
             // Istio knows the workloads behind the names of whole services alone.
@@ -175,7 +175,7 @@ impl Outbound<'_> {
         let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
         let host = with_mesh_defaults(host, &view.mesh().config);
         match self.subset {
-            Some(subset) => subset_policy(host.as_ref(), subset.traffic_policy.as_ref(), self.port.port),
+            Some(subset) => subset_policy(host.as_ref(), subset.traffic_policy.as_deref(), self.port.port),
             None => host,
         }
     }
@@ -196,7 +196,7 @@ impl Outbound<'_> {
         if let Some(rule) = self.rule {
             draft.metadata.rule = Some(rule.name.clone());
             draft.metadata.subset = self.subset.map(|subset| subset.name.clone());
-            let tls = policy.as_ref().and_then(|policy| policy.tls.as_ref());
+            let tls = policy.as_ref().and_then(|policy| policy.tls.as_deref());
             draft.metadata.set_tls_mode(tls.map(|tls| tls.mode));
         }
         draft
@@ -205,5 +205,5 @@ impl Outbound<'_> {
 
 /// Whether a policy sends connections where the client wanted them to go.
 pub(super) fn is_passthrough(policy: &TrafficPolicy) -> bool {
-    policy.load_balancer.as_ref().is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
+    policy.load_balancer.as_deref().is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
 }

@@ -29,15 +29,15 @@ pub(super) fn apply_outbound(
     policy: Option<&TrafficPolicy>,
 ) {
     let mesh = view.mesh();
-    let pool = policy.and_then(|policy| policy.connection_pool.as_ref());
-    let balancer = policy.and_then(|policy| policy.load_balancer.as_ref());
+    let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
+    let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
     let protocol = outbound.port.protocol;
     if connection_pool::upgrades(mesh, pool, protocol) {
         draft.http.upgrade();
     }
     connection_pool::apply(draft, mesh, pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
     let needs_unhealthy = load_balancer::forbids_panic(mesh, outbound.service);
-    outlier::apply(draft, policy.and_then(|policy| policy.outlier_detection.as_ref()), needs_unhealthy);
+    outlier::apply(draft, policy.and_then(|policy| policy.outlier_detection.as_deref()), needs_unhealthy);
     let locality = LocalitySetting::effective(&mesh.config, balancer, outbound.service);
     let hash = balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
     if let Some(fault) = hash.and_then(load_balancer::refused) {
@@ -46,7 +46,7 @@ pub(super) fn apply_outbound(
     }
     load_balancer::apply(draft, mesh, outbound.service, protocol, balancer, locality.as_ref());
     if outbound.purpose == Purpose::Client {
-        apply_tls(view, draft, outbound, policy.and_then(|policy| policy.tls.as_ref()));
+        apply_tls(view, draft, outbound, policy.and_then(|policy| policy.tls.as_deref()));
         transport::apply_proxy_protocol(draft, policy.and_then(|policy| policy.proxy_protocol.as_ref()));
     }
     finish(draft);
@@ -54,7 +54,7 @@ pub(super) fn apply_outbound(
 
 /// Lays a policy over an inbound cluster, of which only limits count.
 pub(super) fn apply_inbound(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
-    let pool = policy.and_then(|policy| policy.connection_pool.as_ref());
+    let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
     connection_pool::apply(draft, view.mesh(), pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
     finish(draft);
 }
@@ -71,7 +71,7 @@ fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: 
     let Outbound { name, service, port, subset, .. } = *outbound;
     let sni = if draft.is_dynamic() { String::new() } else { name.sni() };
     let whole = match subset {
-        Some(subset) => subset.traffic_policy.as_ref(),
+        Some(subset) => subset.traffic_policy.as_deref(),
         None => outbound.rule.and_then(|rule| rule.policy.as_deref()),
     };
     let upstream = Upstream {

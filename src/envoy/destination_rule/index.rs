@@ -73,7 +73,7 @@ pub(super) fn export_to(rule: &DestinationRule) -> BTreeSet<String> {
 impl Placement {
     /// Where a rule is found. `private_default` says that the mesh keeps rules private that do not say.
     fn of(object: &Object<DestinationRule>, domain: &str, private_default: bool) -> Self {
-        let own = &object.meta.namespace;
+        let own = &object.meta.key.namespace;
         let shown = export_to(&object.spec);
         let named = |name: &str| shown.contains(name);
         let local = shown.is_empty() || named("*") || named(".") || named(own.as_str());
@@ -91,7 +91,7 @@ impl Placement {
 fn sort(objects: &mut [&Arc<Object<DestinationRule>>]) {
     objects.sort_by(|a, b| {
         let key = |object: &Object<DestinationRule>| (object.spec.workload_selector.is_none(), object.meta.created);
-        key(a).cmp(&key(b)).then_with(|| a.meta.name.cmp(&b.meta.name))
+        key(a).cmp(&key(b)).then_with(|| a.meta.key.name.cmp(&b.meta.key.name))
     });
 }
 
@@ -138,7 +138,7 @@ impl Query for HomesOfHosts {
         let mut homes = Self::Value::new();
         for object in view.list_all::<DestinationRule>() {
             let placement = Placement::of(object, &mesh.settings.domain_suffix, private_default);
-            let namespace = &object.meta.namespace;
+            let namespace = &object.meta.key.namespace;
             // In the root namespace, rules for everybody must not come before those of the service's namespace.
             let at_home =
                 if *namespace == mesh.config.root_namespace.as_str() { placement.private } else { placement.local };
@@ -207,7 +207,7 @@ mod tests {
     /// A rule of namespace `shop` that is exported so.
     fn rule(export_to: &[&str]) -> Object<DestinationRule> {
         Object {
-            meta: ObjectMeta { namespace: Namespace::new("shop"), ..ObjectMeta::default() },
+            meta: ObjectMeta { key: NamespacedName::new("shop", ""), ..ObjectMeta::default() },
             spec: DestinationRule {
                 host: "reviews".to_owned(),
                 export_to: export_to.iter().map(|&name| name.to_owned()).collect(),

@@ -54,7 +54,7 @@ impl MergedRule {
         Self {
             name: rule.meta.key(),
             from: vec![rule.meta.key()],
-            policy: rule.spec.traffic_policy.clone().map(Arc::new),
+            policy: rule.spec.traffic_policy.as_deref().cloned().map(Arc::new),
             subsets: unique_subsets(&rule.spec.subsets),
             selector: rule.spec.workload_selector.as_ref().map(|selector| selector_labels(&selector.match_labels)),
             export_to: export_to(&rule.spec),
@@ -81,7 +81,7 @@ impl MergedRule {
                 self.subsets.push(Arc::new(subset.clone()));
             }
         }
-        let theirs = rule.spec.traffic_policy.as_ref();
+        let theirs = rule.spec.traffic_policy.as_deref();
         let merged = match (self.author, Author::of(rule)) {
             (Author::User, Author::BackendPolicy) => with_backend_policy(self.policy.as_deref(), theirs),
             (Author::BackendPolicy, Author::User) => with_backend_policy(theirs, self.policy.as_deref()),
@@ -148,7 +148,7 @@ mod tests {
     /// A rule with one subset.
     fn rule(name: &str, subset: &str, export_to: &[&str], selects: Option<&str>) -> Object<DestinationRule> {
         Object {
-            meta: ObjectMeta { name: Arc::from(name), ..ObjectMeta::default() },
+            meta: ObjectMeta { key: NamespacedName::new("", name), ..ObjectMeta::default() },
             spec: DestinationRule {
                 host: "reviews.shop.svc.cluster.local".to_owned(),
                 subsets: vec![Subset { name: subset.to_owned(), ..Subset::default() }],

@@ -41,10 +41,10 @@ pub fn with_mesh_defaults(policy: Option<TrafficPolicy>, mesh: &MeshConfig) -> O
     }
     let mut policy = policy.unwrap_or_default();
     if policy.connection_pool.is_none() {
-        policy.connection_pool.clone_from(&defaults.connection_pool);
+        policy.connection_pool = defaults.connection_pool.clone().map(Box::new);
     }
     if policy.outlier_detection.is_none() {
-        policy.outlier_detection.clone_from(&defaults.outlier_detection);
+        policy.outlier_detection = defaults.outlier_detection.clone().map(Box::new);
     }
     Some(policy)
 }
@@ -132,17 +132,17 @@ fn fill_if_unset<T: Clone>(target: &mut Option<T>, source: &Option<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::istio::{ClientTlsSettings, ConnectionPoolSettings, OutlierDetection, PortSelector, ProxyProtocol};
+    use crate::api::istio::{ConnectionPoolSettings, OutlierDetection, PortSelector, ProxyProtocol};
     use crate::api::mesh::DefaultTrafficPolicy;
 
     /// A policy with outlier detection for the host and TLS for port 80.
     fn policy() -> TrafficPolicy {
         TrafficPolicy {
-            outlier_detection: Some(OutlierDetection::default()),
+            outlier_detection: Some(Box::default()),
             proxy_protocol: Some(ProxyProtocol::default()),
             port_level_settings: vec![PortTrafficPolicy {
                 port: Some(PortSelector { number: 80 }),
-                tls: Some(ClientTlsSettings::default()),
+                tls: Some(Box::default()),
                 ..PortTrafficPolicy::default()
             }],
             ..TrafficPolicy::default()
@@ -159,8 +159,7 @@ mod tests {
 
     #[test]
     fn a_subset_replaces_block_by_block_but_its_ports_replace_all() {
-        let host =
-            TrafficPolicy { connection_pool: Some(ConnectionPoolSettings::default()), ..TrafficPolicy::default() };
+        let host = TrafficPolicy { connection_pool: Some(Box::default()), ..TrafficPolicy::default() };
         let merged = subset_policy(Some(&host), Some(&policy()), 81).unwrap();
         assert!(merged.connection_pool.is_some() && merged.outlier_detection.is_some());
         let merged = subset_policy(Some(&host), Some(&policy()), 80).unwrap();
@@ -171,11 +170,14 @@ mod tests {
     fn a_backend_policy_fills_the_gaps_of_a_users() {
         let user = policy();
         let backend = TrafficPolicy {
-            tls: Some(ClientTlsSettings::default()),
-            outlier_detection: Some(OutlierDetection { consecutive_errors: 3, ..OutlierDetection::default() }),
+            tls: Some(Box::default()),
+            outlier_detection: Some(Box::new(OutlierDetection {
+                consecutive_errors: 3,
+                ..OutlierDetection::default()
+            })),
             port_level_settings: vec![PortTrafficPolicy {
                 port: Some(PortSelector { number: 80 }),
-                connection_pool: Some(ConnectionPoolSettings::default()),
+                connection_pool: Some(Box::default()),
                 ..PortTrafficPolicy::default()
             }],
             ..TrafficPolicy::default()
@@ -196,7 +198,7 @@ mod tests {
             ..MeshConfig::default()
         };
         let filled = with_mesh_defaults(Some(policy()), &mesh).unwrap();
-        assert_eq!(filled.outlier_detection, Some(OutlierDetection::default()));
+        assert_eq!(filled.outlier_detection, Some(Box::default()));
         assert!(filled.connection_pool.is_some());
         assert!(with_mesh_defaults(None, &mesh).is_some());
         assert!(with_mesh_defaults(None, &MeshConfig::default()).is_none());

@@ -105,7 +105,7 @@ impl<'a, 'v> Builder<'a, 'v> {
     /// Reads what holds for all endpoints.
     fn new(view: &'a View<'v>, target: &'a Target<'a>) -> Self {
         let settings = &view.mesh().settings;
-        let outlier = target.policy.and_then(|policy| policy.outlier_detection.as_ref());
+        let outlier = target.policy.and_then(|policy| policy.outlier_detection.as_deref());
         Self {
             view,
             target,
@@ -225,7 +225,7 @@ impl<'a, 'v> Builder<'a, 'v> {
 
 /// What the rule says about TLS, a subset's word counting more than the host's, a port's more than that of all ports.
 fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
-    let in_subset = target.subset.and_then(|subset| subset.traffic_policy.as_ref());
+    let in_subset = target.subset.and_then(|subset| subset.traffic_policy.as_deref());
     let in_rule = target.rule.and_then(|rule| rule.policy.as_deref());
     in_subset
         .and_then(|policy| tls_on_port(policy, target.port))
@@ -238,7 +238,7 @@ fn tls_on_port(policy: &TrafficPolicy, port: u16) -> Option<ClientTlsMode> {
         .port_level_settings
         .iter()
         .find(|own| own.tls.is_some() && own.port.as_ref().is_some_and(|selector| selector.number == u32::from(port)));
-    for_port.and_then(|own| own.tls.as_ref()).or(policy.tls.as_ref()).map(|tls| tls.mode)
+    for_port.and_then(|own| own.tls.as_deref()).or(policy.tls.as_deref()).map(|tls| tls.mode)
 }
 
 /// Health as Envoy has it.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::api::names::{Namespace, PortName};
+use crate::api::names::PortName;
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::small_map::SmallMap;
 use crate::api::text_map::TextMap;
@@ -11,7 +11,7 @@ use crate::registry::protocol::Protocol;
 
 /// The service `reviews` of namespace `shop` with an HTTP port 80.
 pub(in crate::envoy) fn a_service() -> Service {
-    let name = NamespacedName { namespace: Namespace::new("shop"), name: Arc::from("reviews") };
+    let name = NamespacedName::new("shop", "reviews");
     Service {
         key: ServiceKey::new("shop", "reviews.shop.svc.cluster.local"),
         origin: ObjectRef { kind: Kind::Service, name },

@@ -50,7 +50,7 @@ fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Names
     let annotation =
         |name: &str| gateway.meta.annotations.get(name).map(|value| &**value).filter(|text| !text.is_empty());
     let own = view.proxy().verified_namespace()?;
-    let expected = annotation(PARENT_NAMESPACE).unwrap_or(gateway.meta.namespace.as_str());
+    let expected = annotation(PARENT_NAMESPACE).unwrap_or(gateway.meta.key.namespace.as_str());
     if own.as_str() != expected {
         return None;
     }
@@ -61,7 +61,7 @@ fn trusted_namespace(gateway: &Object<Gateway>, view: &View<'_>) -> Option<Names
     }
     // What a ListenerSet declares may live elsewhere: its Gateway has agreed to it.
     let by_listener_set = annotation(PARENTS).is_some_and(|parents| parents.starts_with(LISTENER_SET));
-    (by_listener_set || gateway.meta.namespace == own).then(|| gateway.meta.namespace.clone())
+    (by_listener_set || gateway.meta.key.namespace == own).then(|| gateway.meta.key.namespace.clone())
 }
 
 /// Adds what a server refers to in a namespace.

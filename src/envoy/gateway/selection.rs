@@ -125,7 +125,7 @@ fn indexed(gateway: &Object<Gateway>) -> IndexedGateway {
     let audience = match annotation(GATEWAY_SERVICE) {
         Some(services) => {
             let parent = annotation(PARENT_NAMESPACE).filter(|namespace| !namespace.is_empty());
-            let namespace = parent.map_or_else(|| gateway.meta.namespace.clone(), Namespace::new);
+            let namespace = parent.map_or_else(|| gateway.meta.key.namespace.clone(), Namespace::new);
             Audience::Services(namespace, services.split(',').map(Hostname::new).collect())
         }
         None => {

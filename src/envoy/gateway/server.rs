@@ -108,7 +108,7 @@ impl PlannedServer {
         match self.handling() {
             Handling::Http => format!("http.{listens_on}{bind}"),
             Handling::Https(_) => {
-                let NamespacedName { namespace, name } = &self.gateway;
+                let (namespace, name) = (&self.gateway.namespace, &self.gateway.name);
                 format!("https.{}.{port_name}.{name}.{namespace}{bind}", self.port)
             }
             Handling::EndTls(_) | Handling::Passthrough | Handling::AutoPassthrough | Handling::Opaque => String::new(),

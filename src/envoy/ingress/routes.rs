@@ -34,8 +34,8 @@ impl<'a> HostRules<'a> {
     pub(super) fn in_order(mut self) -> Vec<HostRule<'a>> {
         self.0.sort_by(|a, b| {
             let (one, other) = (&a.ingress.meta, &b.ingress.meta);
-            let by_age = one.created.cmp(&other.created).then_with(|| one.name.cmp(&other.name));
-            by_age.then_with(|| one.namespace.cmp(&other.namespace)).then_with(|| a.index.cmp(&b.index))
+            let by_age = one.created.cmp(&other.created).then_with(|| one.key.name.cmp(&other.key.name));
+            by_age.then_with(|| one.key.namespace.cmp(&other.key.namespace)).then_with(|| a.index.cmp(&b.index))
         });
         self.0
     }
@@ -58,7 +58,7 @@ pub(super) fn of_rules(rules: &[HostRule<'_>], domain: &str, view: &View<'_>) ->
 
 /// The route of a path; `None`, with a remark, where it leads nowhere.
 fn route(rule: &HostRule<'_>, index: usize, path: &IngressPath, domain: &str, view: &View<'_>) -> Option<HttpRoute> {
-    let namespace = &rule.ingress.meta.namespace;
+    let namespace = &rule.ingress.meta.key.namespace;
     let destination = match destination(&path.backend, namespace, domain, view) {
         Ok(destination) => destination,
         Err(fault) => {
@@ -110,7 +110,7 @@ fn destination(
     let number = match port {
         IngressPort::Number(number) => *number,
         IngressPort::Name(port) => {
-            let key = NamespacedName { namespace: namespace.clone(), name: name.clone() };
+            let key = NamespacedName::of(namespace.clone(), name.clone());
             let service = view.object::<Service>(&key);
             let found = service.and_then(|service| service.spec.ports.iter().find(|known| known.name == *port));
             found.ok_or_else(|| format!("Service {key} has no port {:?}", port.as_str()))?.port

@@ -140,12 +140,12 @@ fn weighted_proxy(
 /// What the rule says of connections.
 fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&MergedRule>, subset: &str) {
     let policy = rule.and_then(|rule| rule.policy.as_deref());
-    let tcp = policy.and_then(|policy| policy.connection_pool.as_ref()).and_then(|pool| pool.tcp.as_ref());
+    let tcp = policy.and_then(|policy| policy.connection_pool.as_deref()).and_then(|pool| pool.tcp.as_ref());
     let idle = tcp.and_then(|tcp| tcp.idle_timeout).map(Duration::to_proto);
     proxy.idle_timeout = idle.or_else(|| idle_timeout(view));
     proxy.max_downstream_connection_duration = tcp.and_then(|tcp| tcp.max_connection_duration).map(Duration::to_proto);
     let Some(rule) = rule else { return };
-    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_ref());
+    let own = rule.subset(subset).and_then(|subset| subset.traffic_policy.as_deref());
     if hashes_source(policy, own) {
         let source = hash_policy::PolicySpecifier::SourceIp(hash_policy::SourceIp {});
         proxy.hash_policy = vec![HashPolicy { policy_specifier: Some(source) }];
@@ -165,7 +165,7 @@ fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&MergedRule>, 
 /// Whether endpoints are picked by the client's address: the subset's word counts where it speaks of load balancing.
 fn hashes_source(policy: Option<&TrafficPolicy>, subset: Option<&TrafficPolicy>) -> bool {
     let of = |policy: &TrafficPolicy| {
-        let balancer = policy.load_balancer.as_ref()?;
+        let balancer = policy.load_balancer.as_deref()?;
         Some(balancer.consistent_hash.as_ref().is_some_and(|hash| hash.use_source_ip == Some(true)))
     };
     subset.and_then(of).or_else(|| policy.and_then(of)).unwrap_or(false)

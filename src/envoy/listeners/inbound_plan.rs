@@ -67,7 +67,7 @@ impl Query for InboundPlan {
         }
         // One of the root namespace stands for one of the proxy's own.
         let own = |name: &str| NamespacedName::new(view.proxy().namespace().as_str(), name);
-        let sidecar = scope::sidecar(view).map(|sidecar| own(&sidecar.meta.name));
+        let sidecar = scope::sidecar(view).map(|sidecar| own(&sidecar.meta.key.name));
         for listener in ingress {
             if let (Some(sidecar), Some(port)) = (&sidecar, declared_port(view, listener)) {
                 let host = format!("{}.{}", sidecar.name, sidecar.namespace);

@@ -109,7 +109,7 @@ impl Query for PatchingNamespaces {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let patching = view.list_all::<EnvoyFilter>().filter(|filter| has_class(&filter.spec, self.0));
-        patching.map(|filter| filter.meta.namespace.clone()).collect()
+        patching.map(|filter| filter.meta.key.namespace.clone()).collect()
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn forward(
         several => weighted(&mut action, context, several),
     };
     let settings = context.view.get(&RouteSettings);
-    action.retry_policy = retry::outbound(declared.retries.as_ref().or(settings.retry.as_ref()), choice);
+    action.retry_policy = retry::outbound(declared.retries.as_deref().or(settings.retry.as_ref()), choice);
     out.action = Some(route::Action::Route(action));
     reached(declared).map(|target| (context.service)(&host_of(target))).collect()
 }

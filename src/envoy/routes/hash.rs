@@ -16,7 +16,7 @@ pub(super) fn of_destination(view: &View<'_>, destination: &Destination) -> Opti
     let rule = destination_rule::for_key(view, &service)?;
     let policy = rule.policy.as_deref();
     let subset = rule.subsets.iter().find(|subset| subset.name == destination.subset);
-    let subset = subset.and_then(|subset| subset.traffic_policy.as_ref());
+    let subset = subset.and_then(|subset| subset.traffic_policy.as_deref());
     let port = destination.port.as_ref().map(|port| port.number);
     port_hash(subset, port)
         .or_else(|| of_policy(subset))
@@ -35,7 +35,7 @@ pub(super) fn of_service(view: &View<'_>, host: &Hostname, port: u16) -> Option<
 
 /// The hash key of a policy as a whole.
 fn of_policy(policy: Option<&TrafficPolicy>) -> Option<&ConsistentHashLb> {
-    of_balancer(policy?.load_balancer.as_ref())
+    of_balancer(policy?.load_balancer.as_deref())
 }
 
 /// The hash key of one port of a policy.
@@ -43,7 +43,7 @@ fn port_hash(policy: Option<&TrafficPolicy>, port: Option<u32>) -> Option<&Consi
     let port = port?;
     let is_meant = |setting: &&PortTrafficPolicy| setting.port.as_ref().is_some_and(|own| own.number == port);
     let setting = policy?.port_level_settings.iter().find(is_meant)?;
-    of_balancer(setting.load_balancer.as_ref())
+    of_balancer(setting.load_balancer.as_deref())
 }
 
 /// The hash key of load balancer settings.

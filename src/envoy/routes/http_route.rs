@@ -118,7 +118,7 @@ fn translate(
         stat_prefix: matched.map(|matched| matched.stat_prefix.clone()).unwrap_or_default(),
         ..Route::default()
     };
-    let changes = declared.headers.as_ref().map(headers::changes).unwrap_or_default();
+    let changes = declared.headers.as_deref().map(headers::changes).unwrap_or_default();
     out.request_headers_to_add = changes.request_add;
     out.request_headers_to_remove = changes.request_remove;
     out.response_headers_to_add = changes.response_add;
@@ -155,8 +155,8 @@ fn route_name(declared: &HttpRoute, matched: Option<&HttpMatchRequest>) -> Strin
 
 /// What filters are told for the route.
 fn filter_config(declared: &HttpRoute, session: Option<Any>) -> BTreeMap<String, Any> {
-    let fault = declared.fault.as_ref().map(|fault| ("envoy.filters.http.fault", pack(&fault::injection(fault))));
-    let cors = declared.cors_policy.as_ref().map(|cors| ("envoy.filters.http.cors", pack(&cors::policy(cors))));
+    let fault = declared.fault.as_deref().map(|fault| ("envoy.filters.http.fault", pack(&fault::injection(fault))));
+    let cors = declared.cors_policy.as_deref().map(|cors| ("envoy.filters.http.cors", pack(&cors::policy(cors))));
     let session = session.map(|session| (stateful_session::FILTER, session));
     let all = [fault, cors, session].into_iter().flatten();
     all.map(|(filter, config)| (filter.to_owned(), config)).collect()

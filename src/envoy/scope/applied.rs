@@ -94,7 +94,7 @@ impl Query for SidecarIndex {
             rank(&a.spec)
                 .cmp(&rank(&b.spec))
                 .then_with(|| a.meta.created.cmp(&b.meta.created))
-                .then_with(|| a.meta.name.cmp(&b.meta.name))
+                .then_with(|| a.meta.key.name.cmp(&b.meta.key.name))
         });
         let mut by_namespace: BTreeMap<Namespace, Vec<Candidate>> = BTreeMap::new();
         for sidecar in &sidecars {
@@ -102,7 +102,7 @@ impl Query for SidecarIndex {
                 selector.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
             });
             let candidate = Candidate { name: sidecar.meta.key(), selector };
-            by_namespace.entry(sidecar.meta.namespace.clone()).or_default().push(candidate);
+            by_namespace.entry(sidecar.meta.key.namespace.clone()).or_default().push(candidate);
         }
         let root = by_namespace
             .get(&*root_namespace)

@@ -83,7 +83,7 @@ fn shown(text: &str) -> String {
 /// The object's name without the suffix that asks for its roots.
 pub(super) fn without_suffix(name: &NamespacedName) -> NamespacedName {
     let plain = name.name.strip_suffix(CA_SUFFIX).unwrap_or(&name.name);
-    NamespacedName { namespace: name.namespace.clone(), name: Arc::from(plain) }
+    NamespacedName::of(name.namespace.clone(), Arc::from(plain))
 }
 
 #[cfg(test)]

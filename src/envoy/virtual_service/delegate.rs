@@ -82,7 +82,7 @@ impl Query for Merged {
 /// The spec with full names.
 fn completed(view: &View<'_>, object: &Object<VirtualService>) -> VirtualService {
     let mut spec = object.spec.clone();
-    NameContext { namespace: &object.meta.namespace, domain: &view.get(&Domain) }.complete(&mut spec);
+    NameContext { namespace: &object.meta.key.namespace, domain: &view.get(&Domain) }.complete(&mut spec);
     spec
 }
 

@@ -90,7 +90,7 @@ impl Query for VirtualServiceIndex {
 
 /// Takes from a VirtualService what selection asks.
 fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) -> IndexedVirtualService {
-    let own = &object.meta.namespace;
+    let own = &object.meta.key.namespace;
     let is_gateway_route = semantics_of(object) == RouteSemantics::Gateway;
     let mut names = VirtualService {
         hosts: object.spec.hosts.clone(),

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Registry;
-use super::names::Declarer;
 use super::work::Work;
-use crate::api::object::NamespacedName;
+use super::{Registry, ServiceState};
+use crate::api::named_table::HasName;
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::{Endpoint, Resolution, Service, ServiceEndpoints, ServiceKey};
 use crate::registry::service_entry_endpoints::{EntryEndpoints, merge_endpoints};
@@ -32,19 +31,13 @@ impl Registry {
     fn gather(&self, key: &ServiceKey) -> Option<ServiceEndpoints> {
         let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
         let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
-        for declarer in self.names.declared(key) {
-            match declarer {
-                Declarer::Service(name) => {
-                    endpoints.extend(self.slices.endpoints(name));
-                    endpoints.extend(self.selected_entries(name));
-                }
-                Declarer::ServiceEntry(name) => {
-                    let state = self.service_entries.get(name).into_iter();
-                    let services =
-                        state.flat_map(|state| state.services.iter().map(|service| (&**service, &state.endpoints)));
-                    entries.extend(services.filter(|(service, _)| service.key == *key));
-                }
-            }
+        for state in self.services_of(key) {
+            endpoints.extend(self.slices.endpoints(state.name()));
+            endpoints.extend(self.selected_entries(state));
+        }
+        for state in self.entries_of(key) {
+            let services = state.services.iter().map(|service| (&**service, &state.endpoints));
+            entries.extend(services.filter(|(service, _)| service.key == *key));
         }
         entries.sort_by_key(|(service, _)| service.created);
         endpoints.extend(merge_endpoints(entries));
@@ -60,16 +53,15 @@ impl Registry {
     }
 
     /// The WorkloadEntries that a Kubernetes Service selects, as its endpoints.
-    fn selected_entries(&self, name: &NamespacedName) -> Vec<Arc<Endpoint>> {
-        let Some(state) = self.services.get(name) else { return Vec::new() };
+    fn selected_entries(&self, state: &ServiceState) -> Vec<Arc<Endpoint>> {
         let service = &state.service;
         let allowed = self.world.settings.services_select_workload_entries;
         if !allowed || service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
             return Vec::new();
         }
-        let selected = self.entries.selected(&name.namespace, &service.selector).filter(|entry| !entry.only_by_dns);
+        let selected = self.entries.selected(&service.key.namespace, &service.selector).into_iter();
         let mut endpoints = Vec::new();
-        for entry in selected {
+        for entry in selected.filter(|entry| !entry.only_by_dns) {
             for port in &service.ports {
                 if let Some(number) = port_on_entry(port, &state.object.spec, entry) {
                     endpoints.push(Arc::new(entry.endpoint(&port.name, 0, number)));

@@ -3,53 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::Registry;
 use super::work::Work;
+use super::{Registry, ServiceEntryState, ServiceState};
+use crate::api::hash_index::HashIndex;
 use crate::api::names::{Hostname, Namespace};
-use crate::api::object::NamespacedName;
 use crate::registry::aliases::resolve_aliases;
 use crate::registry::auto_allocation::{AllocatedIps, allocate};
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::{Resolution, Service, ServiceKey};
-use crate::registry::multimap::Multimap;
-
-/// An object that declares services.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Declarer {
-    /// A Kubernetes Service.
-    Service(NamespacedName),
-    /// A ServiceEntry.
-    ServiceEntry(NamespacedName),
-}
 
 /// Who declares which host, and what is known of hosts beyond their own declarations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// The objects that declare a service of each key, Kubernetes Services first.
-    declared: Multimap<ServiceKey, Declarer>,
+    /// The Kubernetes Services that declare a service of each key.
+    pub(super) services: HashIndex,
+    /// The ServiceEntries that do.
+    pub(super) entries: HashIndex,
     /// Services that are other names for a host, by that host.
     aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
     /// Addresses allocated here, where no controller does it.
     allocated: BTreeMap<ServiceKey, AllocatedIps>,
 }
 
-impl Names {
-    /// Notes whether an object declares a service of this key.
-    pub(super) fn declare(&mut self, key: &ServiceKey, by: Declarer, declares: bool) {
-        if declares {
-            self.declared.insert(key.clone(), by);
-        } else {
-            self.declared.remove(key, &by);
-        }
-    }
-
-    /// The objects that declare a service of this key, Kubernetes Services first, then by name.
-    pub(super) fn declared(&self, key: &ServiceKey) -> impl Iterator<Item = &Declarer> {
-        self.declared.get(key)
-    }
-}
-
 impl Registry {
+    /// The Kubernetes Services that declare a service of this key, by name.
+    pub(super) fn services_of(&self, key: &ServiceKey) -> Vec<&ServiceState> {
+        self.services.by_name(self.names.services.get(key), |state| state.service.key == *key)
+    }
+
+    /// The ServiceEntries that declare a service of this key, by name.
+    pub(super) fn entries_of(&self, key: &ServiceKey) -> Vec<&ServiceEntryState> {
+        let declares = |state: &ServiceEntryState| state.services.iter().any(|service| service.key == *key);
+        self.service_entries.by_name(self.names.entries.get(key), declares)
+    }
+
     /// Fills the slots of the directory.
     pub(super) fn update_slots(&mut self, work: &mut Work, change: &mut DirectoryChange) {
         if work.aliases {
@@ -78,16 +65,9 @@ impl Registry {
 
     /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
     fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
-        let mut services: Vec<&Arc<Service>> = Vec::new();
-        for declarer in self.names.declared(key) {
-            match declarer {
-                Declarer::Service(name) => services.extend(self.services.get(name).map(|state| &state.service)),
-                Declarer::ServiceEntry(name) => {
-                    let declared = self.service_entries.get(name).into_iter().flat_map(|state| &state.services);
-                    services.extend(declared.filter(|service| service.key == *key));
-                }
-            }
-        }
+        let mut services: Vec<&Arc<Service>> = self.services_of(key).into_iter().map(|state| &state.service).collect();
+        let declared = self.entries_of(key).into_iter().flat_map(|state| &state.services);
+        services.extend(declared.filter(|service| service.key == *key));
         services.sort_by_key(|service| (service.registry, service.created));
         services.into_iter().map(|service| self.dress(service)).collect()
     }
@@ -126,7 +106,7 @@ impl Registry {
 
     /// Finds again which services are other names for which hosts; hosts with other names than before are work.
     fn update_aliases(&mut self, work: &mut Work) {
-        let services = self.services.values().map(|state| &state.service);
+        let services = self.services.iter().map(|state| &state.service);
         let aliases = services.filter(|service| service.resolution == Resolution::Alias);
         let new = resolve_aliases(
             aliases.map(|service| (service.key.clone(), Hostname::new(&service.kubernetes.external_name))),
@@ -144,7 +124,7 @@ impl Registry {
 
     /// Allocates addresses again; services with other ones than before are work.
     fn update_allocation(&mut self, work: &mut Work) {
-        let services = self.service_entries.values().flat_map(|state| &state.services);
+        let services = self.service_entries.iter().flat_map(|state| &state.services);
         let keys: BTreeSet<&ServiceKey> =
             services.filter(|service| service.wants_address()).map(|service| &service.key).collect();
         let new = allocate(keys);

@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::names::Declarer;
 use super::work::Work;
 use super::{Registry, ServiceEntryState, ServiceState};
 use crate::api::istio::ServiceEntry;
 use crate::api::kubernetes::Service as Declared;
+use crate::api::named_table::HasName;
 use crate::api::names::Namespace;
 use crate::api::object::{NamespacedName, Object, ObjectMeta};
 use crate::registry::kubernetes_service::convert_service;
-use crate::registry::model::{Labels, Resolution, ServiceKey};
+use crate::registry::model::{Resolution, ServiceKey};
 use crate::registry::service_entry::convert_service_entry;
 use crate::registry::service_entry_endpoints::EntryEndpoints;
 use crate::registry::slice_endpoints::SliceRules;
+use crate::registry::slice_index::SliceState;
 use crate::store::Objects;
 
 /// The metadata of a namespace.
@@ -39,21 +40,29 @@ impl Registry {
                 (old, new) => old.is_none() && new.is_none(),
             };
             if old.map(|state| state.rules) != new.as_ref().map(|state| state.rules) {
-                work.slices.extend(self.slices.of_service(&name).map(|(slice, _)| slice.clone()));
+                work.slices.extend(self.slices.of_service(&name).into_iter().map(|slice| slice.name().clone()));
             }
+            let Some(key) = new.as_ref().or(old).map(|state| state.service.key.clone()) else { continue };
             if same_service && same_object {
+                if let (Some(state), Some(new)) = (self.services.get_mut(&name), new) {
+                    state.object = new.object;
+                }
                 continue;
             }
-            let key = self.key_of(&name);
-            let old = match new {
-                Some(new) => self.services.insert(name.clone(), new),
-                None => self.services.remove(&name),
+            let (number, old) = match new {
+                Some(new) => self.services.put(new),
+                None => match self.services.remove(&name) {
+                    Some((number, old)) => (number, Some(old)),
+                    None => continue,
+                },
             };
-            self.reselect_service(&name, work);
-            let states = || old.iter().chain(self.services.get(&name));
-            work.aliases |= states().any(|state| state.service.resolution == Resolution::Alias);
-            let declared = self.services.contains_key(&name);
-            self.names.declare(&key, Declarer::Service(name.clone()), declared);
+            self.reselect_service(&name, number, old.as_ref(), work);
+            let new = self.services.at(number);
+            work.aliases |= old.iter().chain(new).any(|state| state.service.resolution == Resolution::Alias);
+            match new {
+                Some(_) => self.names.services.insert(&key, number),
+                None => self.names.services.remove(&key, number),
+            }
             work.endpoints.insert(key.clone());
             work.keys.insert(key);
             work.gateways.insert(name);
@@ -62,28 +71,35 @@ impl Registry {
 
     /// Makes a Kubernetes Service's state.
     fn service_state(&self, object: &Arc<Object<Declared>>, objects: &Objects) -> ServiceState {
-        let namespace = namespace_meta(objects, &object.meta.namespace);
+        let namespace = namespace_meta(objects, &object.meta.key.namespace);
         let service = convert_service(object, namespace, &self.world);
         let rules = SliceRules::new(&service, &object.spec, &self.world);
         ServiceState { object: object.clone(), service: Arc::new(service), rules }
     }
 
     /// Takes a Kubernetes Service's selector in. Whoever it selected or selects now gets new targets.
-    fn reselect_service(&mut self, name: &NamespacedName, work: &mut Work) {
-        // An empty selector selects nobody.
-        let selector = self.services.get(name).map(|state| state.object.spec.selector.clone());
-        let selector = selector.filter(|selector| !selector.is_empty());
-        let old = self.service_selectors.put(name, selector.clone());
-        let selectors: BTreeSet<Labels> = old.into_iter().chain(selector).collect();
-        for selector in &selectors {
-            work.pod_targets.extend(self.pods.selected(&name.namespace, selector).cloned());
-            work.addresses.extend(self.entries.selected(&name.namespace, selector).filter_map(|entry| entry.ip()));
+    fn reselect_service(&mut self, name: &NamespacedName, number: u32, old: Option<&ServiceState>, work: &mut Work) {
+        let (was, is) =
+            (old.and_then(ServiceState::selector), self.services.at(number).and_then(ServiceState::selector));
+        if was != is {
+            if let Some(was) = was {
+                self.service_selectors.remove(&name.namespace, was, number);
+            }
+            if let Some(is) = is {
+                self.service_selectors.insert(&name.namespace, is, number);
+            }
+        }
+        for selector in was.into_iter().chain(is.filter(|is| was != Some(is))) {
+            let pods = self.pods.selected(&name.namespace, selector);
+            work.pod_targets.extend(pods.into_iter().map(|pod| pod.name().clone()));
+            let entries = self.entries.selected(&name.namespace, selector);
+            work.addresses.extend(entries.into_iter().filter_map(|entry| entry.ip()));
         }
         // Pods that no service selects serve those that list their address.
-        let addresses: BTreeSet<IpAddr> =
-            self.slices.of_service(name).flat_map(|(_, slice)| slice.addresses.iter().copied()).collect();
+        let slices = self.slices.of_service(name);
+        let addresses: BTreeSet<IpAddr> = slices.into_iter().flat_map(SliceState::addresses).collect();
         for address in addresses {
-            work.pod_targets.extend(self.pods.at(address).cloned());
+            work.pod_targets.extend(self.pods.at(address).into_iter().map(|pod| pod.name().clone()));
         }
     }
 
@@ -97,40 +113,50 @@ impl Registry {
                 (old, new) => old.is_none() && new.is_none(),
             };
             if same {
+                if let (Some(state), Some(new)) = (self.service_entries.get_mut(&name), new) {
+                    state.object = new.object;
+                }
                 continue;
             }
-            let selector = new.as_ref().and_then(|state| state.object.spec.workload_selector.as_ref());
-            let selector = selector.map(|selector| {
-                let labels = selector.labels.iter();
-                labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
-            });
-            self.entry_selectors.put(&name, selector);
             let keys = |state: &ServiceEntryState| -> BTreeSet<ServiceKey> {
                 state.services.iter().map(|service| service.key.clone()).collect()
             };
             let old_keys = old.map(keys).unwrap_or_default();
             let new_keys = new.as_ref().map(keys).unwrap_or_default();
-            work.addresses.extend(old.iter().flat_map(|state| state.endpoints.addresses()));
-            let old_endpoints = old.map(|state| state.endpoints.clone());
-            match new {
+            let number = match new {
                 Some(mut new) => {
-                    if let Some(endpoints) = old_endpoints {
+                    if let Some(old) = old {
                         // Made anew in a later step.
-                        new.endpoints = endpoints;
+                        new.endpoints = old.endpoints.clone();
                     }
                     work.addresses.extend(new.endpoints.addresses());
-                    self.service_entries.insert(name.clone(), new);
+                    let selector = new.selector.clone();
+                    let (number, old) = self.service_entries.put(new);
+                    if let Some(was) = old.and_then(|old| old.selector) {
+                        self.entry_selectors.remove(&name.namespace, &was, number);
+                    }
+                    if let Some(is) = selector {
+                        self.entry_selectors.insert(&name.namespace, &is, number);
+                    }
+                    number
                 }
                 None => {
-                    self.service_entries.remove(&name);
-                    for address in old_endpoints.iter().flat_map(EntryEndpoints::addresses) {
-                        self.entry_addresses.remove(&address, &name);
+                    let Some((number, old)) = self.service_entries.remove(&name) else { continue };
+                    if let Some(was) = &old.selector {
+                        self.entry_selectors.remove(&name.namespace, was, number);
                     }
+                    for address in old.endpoints.addresses() {
+                        self.entry_addresses.remove(&address, number);
+                        work.addresses.insert(address);
+                    }
+                    number
                 }
-            }
-            let origin = Declarer::ServiceEntry(name.clone());
+            };
             for key in old_keys.union(&new_keys) {
-                self.names.declare(key, origin.clone(), new_keys.contains(key));
+                match new_keys.contains(key) {
+                    true => self.names.entries.insert(key, number),
+                    false => self.names.entries.remove(key, number),
+                }
                 work.keys.insert(key.clone());
                 work.endpoints.insert(key.clone());
             }
@@ -141,10 +167,15 @@ impl Registry {
 
     /// Makes a ServiceEntry's state, endpoints aside.
     fn service_entry_state(&self, object: &Arc<Object<ServiceEntry>>, objects: &Objects) -> ServiceEntryState {
-        let namespace = namespace_meta(objects, &object.meta.namespace);
+        let namespace = namespace_meta(objects, &object.meta.key.namespace);
         let services = convert_service_entry(object, namespace, &self.world);
+        let selector = object.spec.workload_selector.as_ref().map(|selector| {
+            let labels = selector.labels.iter();
+            labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+        });
         ServiceEntryState {
             object: object.clone(),
+            selector,
             services: services.into_iter().map(Arc::new).collect(),
             endpoints: EntryEndpoints::Listed(Vec::new()),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::work::Work;
 use super::{Registry, ServiceEntryState};
+use crate::api::named_table::HasName;
 use crate::registry::instance::Instance;
 use crate::registry::service_entry_endpoints::{EntryEndpoints, declared_endpoints, selected_endpoints};
 use crate::registry::slice_endpoints::endpoints_of_slice;
@@ -26,21 +27,20 @@ impl Registry {
         for name in std::mem::take(&mut work.slices) {
             let slice = objects.endpoint_slices.get(&name);
             let new = slice.and_then(|slice| {
-                let service = service_of_slice(slice)?;
-                let rules = self.services.get(&service).map(|state| state.rules);
+                let rules = self.services.get(&service_of_slice(slice)?).map(|state| state.rules);
                 let endpoints = endpoints_of_slice(slice, rules, &self.pods, &self.world);
-                Some(SliceState::new(service, &slice.spec, endpoints))
+                Some(SliceState::new(slice.clone(), endpoints))
             });
             let old = self.slices.put(&name, new);
             let new = self.slices.get(&name);
-            let same_service = old.as_ref().map(|state| &state.service) == new.map(|state| &state.service);
+            let same_service = old.as_ref().map(SliceState::service) == new.map(SliceState::service);
             if same_service && old.as_ref().map(|state| &state.endpoints) == new.map(|state| &state.endpoints) {
                 continue;
             }
             for state in old.iter().chain(new) {
-                work.endpoints.insert(self.key_of(&state.service));
-                for address in &state.addresses {
-                    work.pod_targets.extend(self.pods.at(*address).cloned());
+                work.endpoints.insert(self.key_of(&state.service()));
+                for address in state.addresses() {
+                    work.pod_targets.extend(self.pods.at(address).into_iter().map(|pod| pod.name().clone()));
                 }
             }
         }
@@ -49,17 +49,18 @@ impl Registry {
     /// Makes the endpoints of ServiceEntries.
     pub(super) fn update_entry_endpoints(&mut self, work: &mut Work) {
         for name in std::mem::take(&mut work.entry_endpoints) {
-            let Some(state) = self.service_entries.get(&name) else { continue };
+            let Some(number) = self.service_entries.number(&name) else { continue };
+            let Some(state) = self.service_entries.at(number) else { continue };
             let new = self.endpoints_of_entry(state);
             if state.endpoints == new {
                 continue;
             }
             let (before, after) = (state.endpoints.addresses(), new.addresses());
             for address in before.difference(&after) {
-                self.entry_addresses.remove(address, &name);
+                self.entry_addresses.remove(address, number);
             }
             for address in after.difference(&before) {
-                self.entry_addresses.insert(*address, name.clone());
+                self.entry_addresses.insert(address, number);
             }
             work.addresses.extend(before.into_iter().chain(after));
             work.endpoints.extend(state.services.iter().map(|service| service.key.clone()));
@@ -72,18 +73,16 @@ impl Registry {
     /// The endpoints that a ServiceEntry lists or selects.
     fn endpoints_of_entry(&self, state: &ServiceEntryState) -> EntryEndpoints {
         let object = &state.object;
-        let Some(selector) = &object.spec.workload_selector else {
+        let Some(selector) = &state.selector else {
             return declared_endpoints(object, &self.world);
         };
-        let selector =
-            selector.labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect();
-        let namespace = &object.meta.namespace;
+        let namespace = &object.meta.key.namespace;
         let pods = match self.world.settings.service_entries_select_pods {
-            true => self.pods.selected_by_workload(namespace, &selector),
+            true => self.pods.selected_by_workload(namespace, selector),
             false => Vec::new(),
         };
         let pods = pods.into_iter().filter_map(|pod| pod.instance(&self.world)).map(Arc::new);
-        let entries = self.entries.selected(namespace, &selector).cloned();
+        let entries = self.entries.selected(namespace, selector).into_iter().cloned();
         let instances: Vec<Arc<Instance>> = pods.chain(entries).collect();
         selected_endpoints(&object.spec, instances)
     }

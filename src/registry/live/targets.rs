@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::Registry;
 use super::work::Work;
+use crate::api::named_table::HasName;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::registry::directory::{DirectoryChange, EntryTargets, TargetsAt};
@@ -46,11 +47,11 @@ impl Registry {
 
     /// What a pod serves by Kubernetes Services: those that select it, else those whose slices list its address.
     fn pod_targets(&self, name: &NamespacedName, pod: &PodState) -> Vec<ServiceTarget> {
-        let selecting = self.service_selectors.selecting(&name.namespace, pod.labels());
+        let selecting = self.services_selecting(&name.namespace, pod.labels());
         let mut targets: Vec<ServiceTarget> = if selecting.is_empty() {
             pod.ip().map(|ip| self.listed_targets(name, ip)).unwrap_or_default()
         } else {
-            let states = selecting.iter().filter_map(|service| self.services.get(service));
+            let states = selecting.into_iter();
             states.flat_map(|state| targets_of_pod(&state.service, &state.object.spec, pod)).collect()
         };
         targets.sort_by(target_order);
@@ -61,8 +62,9 @@ impl Registry {
     fn listed_targets(&self, pod: &NamespacedName, ip: IpAddr) -> Vec<ServiceTarget> {
         let text = ip.to_string();
         let mut targets: Vec<ServiceTarget> = Vec::new();
-        for slice in self.slices.at(ip).filter(|slice| slice.service.namespace == pod.namespace) {
-            let Some(state) = self.services.get(&slice.service) else { continue };
+        let slices = self.slices.at(ip).into_iter();
+        for slice in slices.filter(|slice| slice.name().namespace == pod.namespace) {
+            let Some(state) = self.services.get(&slice.service()) else { continue };
             let endpoints =
                 slice.endpoints.iter().filter(|endpoint| endpoint.addresses.first().is_some_and(|a| **a == *text));
             for endpoint in endpoints {
@@ -81,9 +83,8 @@ impl Registry {
     fn targets_at(&self, address: IpAddr) -> TargetsAt {
         let mut entries = Vec::new();
         let allowed = self.world.settings.services_select_workload_entries;
-        for entry in self.entries.at(address).filter(|_| allowed) {
-            let selecting = self.service_selectors.selecting(&entry.name.namespace, &entry.workload.labels);
-            let states = selecting.iter().filter_map(|service| self.services.get(service));
+        for entry in self.entries.at(address).into_iter().filter(|_| allowed) {
+            let states = self.services_selecting(&entry.name.namespace, &entry.workload.labels).into_iter();
             let mut targets: Vec<ServiceTarget> =
                 states.flat_map(|state| targets_of_entry(&state.service, &state.object.spec, entry)).collect();
             targets.sort_by(target_order);
@@ -91,8 +92,8 @@ impl Registry {
         }
         let (by_service_entry, workloads) = self.targets_by_service_entry(address);
         let finds = self.world.settings.find_pods_by_address;
-        let ready = |name: &&NamespacedName| self.pods.named(name).is_some_and(PodState::is_ready);
-        let pods = self.pods.at(address).filter(|_| finds).filter(ready).cloned().collect();
+        let ready = self.pods.at(address).into_iter().filter(|pod| finds && pod.is_ready());
+        let pods = ready.map(|pod| pod.name().clone()).collect();
         TargetsAt { entries, by_service_entry, workloads, pods }
     }
 
@@ -101,8 +102,7 @@ impl Registry {
         let text = address.to_string();
         let mut targets = Vec::new();
         let mut workloads = BTreeMap::new();
-        for name in self.entry_addresses.get(&address) {
-            let Some(state) = self.service_entries.get(name) else { continue };
+        for state in self.service_entries.by_name(self.entry_addresses.get(&address), |_| true) {
             let here = |addresses: &[Arc<str>]| addresses.first().is_some_and(|first| **first == *text);
             let endpoints = state.endpoints.listed().iter().filter(|endpoint| here(&endpoint.addresses));
             for endpoint in endpoints {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Registry;
 use super::work::Work;
+use crate::api::named_table::HasName;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 use crate::registry::directory::DirectoryChange;
@@ -22,7 +23,7 @@ impl Registry {
                 .extend(objects.service_entries.in_namespace(&namespace).map(|object| object.meta.key()));
         }
         for node in &work.nodes {
-            work.pods.extend(self.pods.on_node(&node.name).cloned());
+            work.pods.extend(self.pods.on_node(&node.name).into_iter().map(|pod| pod.name().clone()));
         }
         if !work.nodes.is_empty() {
             work.gateways.extend(self.gateways.keys().cloned());
@@ -43,6 +44,7 @@ impl Registry {
                 (Some(_), None) | (None, Some(_)) => false,
             };
             if same {
+                new.into_iter().for_each(|new| self.pods.refresh(new.object));
                 continue;
             }
             let old = self.pods.put(&name, new);
@@ -54,7 +56,8 @@ impl Registry {
             work.slices.extend(self.slices.touching(&name, addresses));
             for state in states.into_iter().filter(|state| state.is_ready()) {
                 let labels = &state.workload.labels;
-                work.entry_endpoints.extend(self.entry_selectors.selecting(&name.namespace, labels));
+                let entries = self.entries_selecting(&name.namespace, labels);
+                work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
             }
             work.pod_targets.insert(name.clone());
             work.workloads.insert(name);
@@ -72,10 +75,10 @@ impl Registry {
             let old = self.entries.put(&name, new.clone());
             for entry in old.iter().chain(&new) {
                 let labels = &entry.workload.labels;
-                work.entry_endpoints.extend(self.entry_selectors.selecting(&name.namespace, labels));
-                for service in self.service_selectors.selecting(&name.namespace, labels) {
-                    work.endpoints.insert(self.key_of(&service));
-                }
+                let entries = self.entries_selecting(&name.namespace, labels);
+                work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
+                let services = self.services_selecting(&name.namespace, labels);
+                work.endpoints.extend(services.into_iter().map(|state| state.service.key.clone()));
                 work.addresses.extend(entry.ip());
             }
         }

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use crate::api::identity::{Identity, PodOfCaller};
 use crate::api::kubernetes::PodPhase;
 use crate::api::object::NamespacedName;
+use crate::api::uid::Uid;
 use crate::store::Objects;
 
 /// Why a caller may not ask for another's certificate.
@@ -50,9 +51,10 @@ pub(super) fn check(
         return Err(Denied::Untrusted(account));
     }
     let pod = pod.ok_or(Denied::NoPod)?;
-    let key = NamespacedName { namespace: caller.namespace.clone(), name: pod.name.clone() };
+    let key = NamespacedName::of(caller.namespace.clone(), pod.name.clone());
+    let uid = Uid::new(&pod.uid);
     let known = objects.pods.get(&key).filter(|known| {
-        known.meta.uid == pod.uid && known.spec.service_account.as_str() == caller.service_account.as_str()
+        known.meta.uid == uid && known.spec.service_account.as_str() == caller.service_account.as_str()
     });
     let node = known.and_then(|known| known.spec.node.clone());
     let node = node.ok_or(Denied::OtherPod(key))?;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use super::scope::{KubernetesScope, Tags};
 use crate::api::any_object::AnyObject;
 use crate::api::decode::{Outcome, StoredObject, Subject};
+use crate::api::named_table::{HasName, NamedTable};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
-use crate::api::shared_texts::{HasTexts, SharedTexts};
 use crate::api::validation::validate_any;
 use crate::source::problem::{Fault, Place, Problem};
 use crate::source::{Batch, SourceEvent};
@@ -19,11 +17,9 @@ pub(super) struct Held {
     /// The kind.
     kind: Kind,
     /// By name.
-    objects: FxHashMap<NamespacedName, Entry>,
+    objects: NamedTable<Entry>,
     /// The number of the present look over all objects.
     round: u32,
-    /// Texts that they repeat.
-    texts: SharedTexts,
     /// The tags of this revision.
     tags: Tags,
 }
@@ -31,24 +27,41 @@ pub(super) struct Held {
 /// What is held of one name.
 #[derive(Debug)]
 struct Entry {
-    /// What was told; `None` where nothing good ever came.
-    object: Option<AnyObject>,
+    /// What was told.
+    told: Told,
     /// Whether problems of it were told.
     ailing: bool,
     /// The last round in which it was seen.
     seen: u32,
 }
 
+/// What was told of a name.
+#[derive(Debug)]
+enum Told {
+    /// This object.
+    Object(AnyObject),
+    /// Nothing, for nothing good ever came.
+    Nothing(NamespacedName),
+}
+
+impl HasName for Entry {
+    fn name(&self) -> &NamespacedName {
+        match &self.told {
+            Told::Object(object) => &object.meta().key,
+            Told::Nothing(name) => name,
+        }
+    }
+}
+
 impl Held {
     /// Nothing yet.
     pub(super) fn new(kind: Kind) -> Self {
-        let (texts, tags) = (SharedTexts::default(), Tags::default());
-        Self { kind, objects: FxHashMap::default(), round: 0, texts, tags }
+        Self { kind, objects: NamedTable::default(), round: 0, tags: Tags::default() }
     }
 
     /// How many objects are in force.
     pub(super) fn len(&self) -> usize {
-        self.objects.values().filter(|entry| entry.object.is_some()).count()
+        self.objects.iter().filter(|entry| matches!(entry.told, Told::Object(_))).count()
     }
 
     /// From now on these are the tags of this revision. What was told before is not looked at again.
@@ -63,7 +76,7 @@ impl Held {
 
     /// All objects have been seen: those that were not are gone.
     pub(super) fn end_round(&mut self, batch: &mut Batch) {
-        let unseen = self.objects.iter().filter(|(_, entry)| entry.seen != self.round).map(|(name, _)| name.clone());
+        let unseen = self.objects.iter().filter(|entry| entry.seen != self.round).map(|entry| entry.name().clone());
         let mut unseen: Vec<_> = unseen.collect();
         unseen.sort();
         for name in unseen {
@@ -96,41 +109,45 @@ impl Held {
     }
 
     /// A good object is there, with what is odd about it.
-    fn put_object(&mut self, mut object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
-        object.share(&mut self.texts);
-        let name = object.meta().key();
-        let entry = self.objects.entry(name.clone());
-        let entry = entry.or_insert(Entry { object: None, ailing: false, seen: self.round });
-        entry.seen = self.round;
-        if entry.ailing || !faults.is_empty() {
-            let subject = subject(self.kind, &name);
-            entry.ailing = !faults.is_empty();
-            batch.push(problems(&subject, faults));
+    fn put_object(&mut self, object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
+        let ailing = !faults.is_empty();
+        let known = self.objects.get_mut(&object.meta().key);
+        if ailing || known.as_ref().is_some_and(|entry| entry.ailing) {
+            batch.push(problems(&subject(self.kind, &object.meta().key), faults));
         }
-        match &entry.object {
-            None => batch.push(SourceEvent::Added(object.clone())),
+        let Some(entry) = known else {
+            batch.push(SourceEvent::Added(object.clone()));
+            self.objects.put(Entry { told: Told::Object(object), ailing, seen: self.round });
+            return;
+        };
+        (entry.seen, entry.ailing) = (self.round, ailing);
+        match &entry.told {
+            Told::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
             // What was told stays, or everything would be held twice after all was listed again.
-            Some(before) if before.same_content(&object) && before.meta().generation == object.meta().generation => {
+            Told::Object(before)
+                if before.same_content(&object) && before.meta().generation == object.meta().generation =>
+            {
                 return;
             }
-            Some(_) => batch.push(SourceEvent::Updated(object.clone())),
+            Told::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
         }
-        entry.object = Some(object);
+        entry.told = Told::Object(object);
     }
 
     /// An object is there that cannot be read or accepted: what was told of it before stays in force.
     fn put_broken(&mut self, subject: &Subject, faults: Vec<Fault>, batch: &mut Batch) {
         let name = NamespacedName::new(&subject.namespace, &subject.name);
-        let entry = self.objects.entry(name).or_insert(Entry { object: None, ailing: false, seen: self.round });
-        entry.seen = self.round;
-        entry.ailing = true;
+        match self.objects.get_mut(&name) {
+            Some(entry) => (entry.seen, entry.ailing) = (self.round, true),
+            None => _ = self.objects.put(Entry { told: Told::Nothing(name), ailing: true, seen: self.round }),
+        }
         batch.push(problems(subject, faults));
     }
 
     /// An object is gone.
     pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
-        let Some(entry) = self.objects.remove(name) else { return };
-        if entry.object.is_some() {
+        let Some((_, entry)) = self.objects.remove(name) else { return };
+        if matches!(entry.told, Told::Object(_)) {
             batch.push(SourceEvent::Deleted(ObjectRef { kind: self.kind, name: name.clone() }));
         }
         if entry.ailing {

@@ -156,7 +156,7 @@ impl Maps {
     fn take_in(&mut self, event: SourceEvent, batch: &mut Batch) {
         match event {
             SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
-                self.put(&map.meta.name, &map.spec, batch);
+                self.put(&map.meta.key.name, &map.spec, batch);
             }
             SourceEvent::Deleted(map) => self.put(&map.name.name, &ConfigMap::default(), batch),
             problems @ SourceEvent::Problems { .. } => batch.push(problems),

@@ -15,6 +15,7 @@ use super::standing::{Ask, Outcome, Pause, Standing};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
 use crate::api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
 use crate::api::object::Kind;
+use crate::api::shared_texts::{HasTexts, SharedTexts};
 use crate::source::Batch;
 
 /// How long the server is asked to keep a watch open, varied by chance; as client-go does.
@@ -64,6 +65,8 @@ pub(super) struct Reflector {
     tags: watch::Receiver<Option<Tags>>,
     /// What was told.
     held: Held,
+    /// Texts that objects repeat.
+    texts: SharedTexts,
     /// Where the reading stands.
     standing: Standing,
     /// The waits between failures.
@@ -89,6 +92,7 @@ impl Reflector {
     ) -> Self {
         Self {
             held: Held::new(target.kind),
+            texts: SharedTexts::default(),
             target,
             scope,
             tags,
@@ -258,7 +262,8 @@ impl Reflector {
         for frame in chunk.frames() {
             let kind = self.target.kind;
             // A fault of ours in one object must not take the others with it.
-            let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame))) else {
+            let texts = &mut self.texts;
+            let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame, texts))) else {
                 tracing::error!(%kind, "reading an object failed, which is a bug; it is passed over");
                 continue;
             };
@@ -313,7 +318,9 @@ impl Reflector {
                     let list_version = page.get("apiVersion").cloned().unwrap_or_default();
                     members.insert("apiVersion".to_owned(), list_version);
                 }
-                self.held.put(decode_stored(&item), &self.scope, &mut batch);
+                let mut stored = decode_stored(&item);
+                stored.share(&mut self.texts);
+                self.held.put(stored, &self.scope, &mut batch);
             }
             more = text("/metadata/continue");
             let version = text("/metadata/resourceVersion");
@@ -415,10 +422,10 @@ fn accepted(kind: Kind) -> &'static str {
 }
 
 /// Reads one event.
-fn decode(kind: Kind, framing: Framing, frame: &[u8]) -> Result<WatchEvent, String> {
+fn decode(kind: Kind, framing: Framing, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, String> {
     match framing {
-        Framing::Lines => decode_watch_event(kind, frame).map_err(|error| error.to_string()),
-        Framing::Lengths => decode_binary_event(kind, frame).map_err(|error| error.to_string()),
+        Framing::Lines => decode_watch_event(kind, frame, texts).map_err(|error| error.to_string()),
+        Framing::Lengths => decode_binary_event(kind, frame, texts).map_err(|error| error.to_string()),
     }
 }
 

@@ -159,7 +159,7 @@ impl Frames {
             }
             let whole = self.framing.whole(&self.rest);
             if whole > 0 {
-                return Ok(Some(Chunk { bytes: self.rest.split_to(whole).freeze(), framing: self.framing }));
+                return Ok(Some(Chunk { bytes: self.take(whole), framing: self.framing }));
             }
             if self.rest.len() > LONGEST {
                 return Err(StreamError::Broken(format!("an event of more than {LONGEST} bytes")));
@@ -169,6 +169,13 @@ impl Frames {
                 return Ok(None);
             }
         }
+    }
+
+    /// The first bytes of what came. What is left moves elsewhere, so that no idle watch holds on to the room of a busy hour.
+    fn take(&mut self, length: usize) -> Bytes {
+        let left = self.rest.split_off(length);
+        let left = if left.is_empty() { BytesMut::new() } else { BytesMut::from(&left[..]) };
+        std::mem::replace(&mut self.rest, left).freeze()
     }
 
     /// All that comes.

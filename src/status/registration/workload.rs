@@ -183,7 +183,7 @@ mod tests {
         let six = Workload { address: "fd00::9".parse().unwrap(), network: "lan".to_owned(), ..workload() };
         assert_eq!(name(&six), "shop/vms-fd00--9-lan");
         let long = Workload { claim: Claim::Group("g".repeat(300)), ..workload() };
-        let long = long.entry().name;
+        let long = long.entry().name.clone();
         assert!(long.len() == MAX_NAME && long.ends_with("g-10.0.0.9"), "{long}");
         let own = Workload { claim: Claim::Entry("mine".to_owned()), ..workload() };
         assert_eq!(name(&own), "shop/mine");

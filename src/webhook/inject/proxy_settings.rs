@@ -52,10 +52,10 @@ impl ProxySettings {
     pub(super) fn read(mesh: &MeshConfig, objects: &[Resource]) -> Result<Self, TextError> {
         let mut resources: BTreeMap<String, Vec<Resource>> = BTreeMap::new();
         for object in objects {
-            resources.entry(object.meta.namespace.to_string()).or_default().push(Arc::clone(object));
+            resources.entry(object.meta.key.namespace.to_string()).or_default().push(Arc::clone(object));
         }
         for list in resources.values_mut() {
-            list.sort_by(|a, b| (a.meta.created, &a.meta.name).cmp(&(b.meta.created, &b.meta.name)));
+            list.sort_by(|a, b| (a.meta.created, &a.meta.key.name).cmp(&(b.meta.created, &b.meta.key.name)));
         }
         let mut config = lay(&ProxyConfig::istio_defaults(), &mesh.default_config)?;
         if !mesh.root_namespace.is_empty()

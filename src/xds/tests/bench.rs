@@ -51,7 +51,7 @@ impl Translator for Toy {
     fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
         let namespace = Namespace::new(kind.short_name());
         let maps = view.list::<ConfigMap>(&namespace);
-        maps.map(|map| ResourceName::new(&*map.meta.name)).collect()
+        maps.map(|map| ResourceName::new(&*map.meta.key.name)).collect()
     }
 
     fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
@@ -162,7 +162,7 @@ impl Mesh {
 
 fn change(kind: ResourceType, name: &str, body: Option<Bytes>) -> Change {
     let namespace = Namespace::new(kind.short_name());
-    let meta = ObjectMeta { name: Arc::from(name), namespace, ..ObjectMeta::default() };
+    let meta = ObjectMeta { key: NamespacedName::of(namespace, Arc::from(name)), ..ObjectMeta::default() };
     let data: BTreeMap<Arc<str>, Bytes> = body.iter().map(|body| (Arc::from("body"), body.clone())).collect();
     let map = AnyObject::from(Object { meta, spec: ConfigMap { data } });
     match body {

@@ -15,106 +15,69 @@ use crate::api::object::Object;
 pub(super) struct EndpointSlice {
     /// `metadata`.
     #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
+    pub(super) metadata: Option<ObjectMeta>,
     /// `endpoints`.
     #[prost(message, repeated, tag = "2")]
-    endpoints: Vec<Endpoint>,
+    pub(super) endpoints: Vec<Endpoint>,
     /// `ports`.
     #[prost(message, repeated, tag = "3")]
-    ports: Vec<Port>,
+    pub(super) ports: Vec<Port>,
     /// `addressType`.
     #[prost(string, tag = "4")]
-    address_type: String,
+    pub(super) address_type: String,
 }
 
 /// `discovery.v1.Endpoint`.
 #[derive(Clone, PartialEq, Message)]
-struct Endpoint {
+pub(super) struct Endpoint {
     /// `addresses`.
     #[prost(string, repeated, tag = "1")]
-    addresses: Vec<String>,
+    pub(super) addresses: Vec<String>,
     /// `conditions`.
     #[prost(message, optional, tag = "2")]
-    conditions: Option<Conditions>,
-    /// `hostname`.
-    #[prost(string, tag = "3")]
-    hostname: String,
+    pub(super) conditions: Option<Conditions>,
     /// `targetRef`.
     #[prost(message, optional, tag = "4")]
-    target: Option<Target>,
-    /// `nodeName`.
-    #[prost(string, tag = "6")]
-    node: String,
-    /// `zone`.
-    #[prost(string, tag = "7")]
-    zone: String,
-    /// `hints`.
-    #[prost(message, optional, tag = "8")]
-    hints: Option<Hints>,
+    pub(super) target: Option<Target>,
 }
 
 /// `discovery.v1.EndpointConditions`.
 #[derive(Clone, PartialEq, Message)]
-struct Conditions {
+pub(super) struct Conditions {
     /// `ready`.
     #[prost(bool, optional, tag = "1")]
-    ready: Option<bool>,
+    pub(super) ready: Option<bool>,
     /// `serving`.
     #[prost(bool, optional, tag = "2")]
-    serving: Option<bool>,
+    pub(super) serving: Option<bool>,
     /// `terminating`.
     #[prost(bool, optional, tag = "3")]
-    terminating: Option<bool>,
+    pub(super) terminating: Option<bool>,
 }
 
 /// `v1.ObjectReference`.
 #[derive(Clone, PartialEq, Message)]
-struct Target {
+pub(super) struct Target {
     /// `kind`.
     #[prost(string, tag = "1")]
-    kind: String,
+    pub(super) kind: String,
     /// `namespace`.
     #[prost(string, tag = "2")]
-    namespace: String,
+    pub(super) namespace: String,
     /// `name`.
     #[prost(string, tag = "3")]
-    name: String,
-}
-
-/// `discovery.v1.EndpointHints`.
-#[derive(Clone, PartialEq, Message)]
-struct Hints {
-    /// `forZones`.
-    #[prost(message, repeated, tag = "1")]
-    zones: Vec<Named>,
-    /// `forNodes`.
-    #[prost(message, repeated, tag = "2")]
-    nodes: Vec<Named>,
-}
-
-/// `discovery.v1.ForZone` and `discovery.v1.ForNode`.
-#[derive(Clone, PartialEq, Message)]
-struct Named {
-    /// `name`.
-    #[prost(string, tag = "1")]
-    name: String,
+    pub(super) name: String,
 }
 
 /// `discovery.v1.EndpointPort`.
 #[derive(Clone, PartialEq, Message)]
-struct Port {
+pub(super) struct Port {
     /// `name`.
     #[prost(string, optional, tag = "1")]
-    name: Option<String>,
-    /// `protocol`.
-    #[prost(string, tag = "2")]
-    protocol: String,
+    pub(super) name: Option<String>,
     /// `port`.
     #[prost(int32, optional, tag = "3")]
-    port: Option<i32>,
-    /// `appProtocol`.
-    #[prost(string, tag = "4")]
-    app_protocol: String,
+    pub(super) port: Option<i32>,
 }
 
 impl From<Endpoint> for wire::Endpoint {
@@ -130,20 +93,7 @@ impl From<Endpoint> for wire::Endpoint {
             name: there(target.name),
             ..Default::default()
         });
-        let hints = endpoint.hints.map(|hints| wire::EndpointHints {
-            for_zones: listed(hints.zones.into_iter().map(|zone| wire::ForZone { name: zone.name }).collect()),
-            for_nodes: listed(hints.nodes.into_iter().map(|node| wire::ForNode { name: node.name }).collect()),
-        });
-        Self {
-            addresses: endpoint.addresses,
-            conditions,
-            hostname: there(endpoint.hostname),
-            target_ref: target,
-            node_name: there(endpoint.node),
-            zone: there(endpoint.zone),
-            hints,
-            ..Self::default()
-        }
+        Self { addresses: endpoint.addresses, conditions, target_ref: target, ..Self::default() }
     }
 }
 
@@ -151,12 +101,7 @@ impl TryFrom<EndpointSlice> for Object<kubernetes::EndpointSlice> {
     type Error = FieldError;
 
     fn try_from(slice: EndpointSlice) -> Result<Self, FieldError> {
-        let port = |port: Port| wire::EndpointPort {
-            name: port.name,
-            protocol: there(port.protocol),
-            port: port.port,
-            app_protocol: there(port.app_protocol),
-        };
+        let port = |port: Port| wire::EndpointPort { name: port.name, port: port.port, ..Default::default() };
         wire::EndpointSlice {
             metadata: metadata(slice.metadata),
             address_type: slice.address_type,

@@ -38,9 +38,6 @@ pub(super) struct Spec {
     /// `nodeName`.
     #[prost(string, tag = "10")]
     pub(super) node_name: String,
-    /// `hostNetwork`.
-    #[prost(bool, tag = "11")]
-    pub(super) host_network: bool,
     /// `hostname`.
     #[prost(string, tag = "16")]
     pub(super) hostname: String,
@@ -89,18 +86,12 @@ pub(super) struct Status {
     /// `conditions`.
     #[prost(message, repeated, tag = "2")]
     pub(super) conditions: Vec<Condition>,
-    /// `hostIP`.
-    #[prost(string, tag = "5")]
-    pub(super) host_ip: String,
     /// `podIP`.
     #[prost(string, tag = "6")]
     pub(super) pod_ip: String,
     /// `podIPs`.
     #[prost(message, repeated, tag = "12")]
     pub(super) pod_ips: Vec<Address>,
-    /// `hostIPs`.
-    #[prost(message, repeated, tag = "16")]
-    pub(super) host_ips: Vec<Address>,
 }
 
 /// `v1.PodCondition`.
@@ -144,7 +135,6 @@ impl From<Spec> for wire::PodSpec {
         Self {
             containers: spec.containers.into_iter().map(Into::into).collect(),
             init_containers: listed(spec.init_containers.into_iter().map(Into::into).collect()),
-            host_network: Some(spec.host_network),
             hostname: there(spec.hostname),
             node_name: there(spec.node_name),
             service_account: there(spec.service_account),
@@ -164,8 +154,6 @@ impl From<Status> for wire::PodStatus {
         };
         Self {
             conditions: listed(status.conditions.into_iter().map(condition).collect()),
-            host_ip: there(status.host_ip),
-            host_ips: listed(status.host_ips.into_iter().map(|address| wire::HostIP { ip: address.ip }).collect()),
             phase: there(status.phase),
             pod_ip: there(status.pod_ip),
             pod_ips: listed(status.pod_ips.into_iter().map(|address| wire::PodIP { ip: address.ip }).collect()),

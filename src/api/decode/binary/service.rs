@@ -59,9 +59,6 @@ struct Spec {
     /// `clusterIPs`.
     #[prost(string, repeated, tag = "18")]
     cluster_ips: Vec<String>,
-    /// `ipFamilies`.
-    #[prost(string, repeated, tag = "19")]
-    ip_families: Vec<String>,
     /// `internalTrafficPolicy`.
     #[prost(string, tag = "22")]
     internal_traffic_policy: String,
@@ -181,7 +178,6 @@ impl From<Spec> for wire::ServiceSpec {
             external_name: there(spec.external_name),
             external_traffic_policy: there(spec.external_traffic_policy),
             publish_not_ready_addresses: Some(spec.publish_not_ready_addresses),
-            ip_families: listed(spec.ip_families),
             internal_traffic_policy: there(spec.internal_traffic_policy),
             traffic_distribution: there(spec.traffic_distribution),
             ..Self::default()

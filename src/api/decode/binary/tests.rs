@@ -8,6 +8,21 @@ use super::envelope::{RawExtension, wrapped};
 use super::*;
 use crate::api::decode::decode_watch_event;
 
+/// Reads an event. Where it is read directly, that must be the same; there, nothing is known of what is wrong with fields that
+/// do not count.
+fn decode(kind: Kind, frame: &[u8]) -> Result<WatchEvent, BinaryError> {
+    let slowly = decode_slowly(kind, frame);
+    if let (Some(direct), Ok(slowly)) = (direct::event(kind, frame, &mut SharedTexts::default()), &slowly) {
+        assert_eq!(direct, *slowly);
+    }
+    slowly
+}
+
+/// Whether an event is read directly.
+fn is_direct(kind: Kind, frame: &[u8]) -> bool {
+    direct::event(kind, frame, &mut SharedTexts::default()).is_some()
+}
+
 /// An event of a watch as a server sends it.
 fn event(kind: &str, object: &impl Message) -> Vec<u8> {
     let object = Some(RawExtension { raw: Bytes::from(wrapped(object)) });
@@ -64,9 +79,10 @@ fn a_pod_reads_as_its_text_does() {
         },
     });
     let text = format!(r#"{{"type": "ADDED", "object": {text}}}"#);
-    let by_text = decode_watch_event(Kind::Pod, text.as_bytes()).unwrap();
-    assert_eq!(decode_binary_event(Kind::Pod, &event("ADDED", &pod)).unwrap(), by_text);
-    let gone = decode_binary_event(Kind::Pod, &event("DELETED", &pod)).unwrap();
+    let by_text = decode_watch_event(Kind::Pod, text.as_bytes(), &mut SharedTexts::default()).unwrap();
+    assert_eq!(decode(Kind::Pod, &event("ADDED", &pod)).unwrap(), by_text);
+    assert!(is_direct(Kind::Pod, &event("ADDED", &pod)));
+    let gone = decode(Kind::Pod, &event("DELETED", &pod)).unwrap();
     let WatchEvent::Gone { name, version } = gone else { panic!("it is gone: {gone:?}") };
     assert_eq!((name.to_string(), version), ("shop/a".to_owned(), "7".to_owned()));
 }
@@ -79,12 +95,77 @@ fn what_is_no_event_is_refused() {
         envelope::WatchEvent { kind: "ADDED".to_owned(), object }.encode_to_vec()
     });
     for frame in frames.iter().map(Vec::as_slice).chain(contents) {
-        assert!(decode_binary_event(Kind::Pod, frame).is_err(), "{frame:?}");
+        assert!(decode(Kind::Pod, frame).is_err(), "{frame:?}");
     }
     let phase = Some(pod::Status { phase: "Lost".to_owned(), ..Default::default() });
     let odd = event("ADDED", &pod::Pod { metadata: meta(), spec: None, status: phase });
-    let Ok(WatchEvent::Put(odd)) = decode_binary_event(Kind::Pod, &odd) else { panic!("the watch goes on") };
+    let Ok(WatchEvent::Put(odd)) = decode(Kind::Pod, &odd) else { panic!("the watch goes on") };
     assert_eq!((odd.subject.name.as_str(), odd.version.as_str()), ("a", "7"));
     assert!(matches!(odd.outcome, Outcome::Rejected(error) if error.path == "status.phase"));
-    assert!(matches!(decode_binary_event(Kind::Pod, &event("MOVED", &pod::Pod::default())), Err(BinaryError::Foreign)));
+    assert!(matches!(decode(Kind::Pod, &event("MOVED", &pod::Pod::default())), Err(BinaryError::Foreign)));
+}
+
+#[test]
+fn slices_are_read_directly_as_they_are_slowly() {
+    let target = |kind: &str| {
+        let (namespace, name) = ("shop".to_owned(), "a-1".to_owned());
+        Some(endpoint_slice::Target { kind: kind.to_owned(), namespace, name })
+    };
+    let conditions = endpoint_slice::Conditions { ready: Some(true), serving: None, terminating: Some(false) };
+    let endpoint = |address: &str, target| endpoint_slice::Endpoint {
+        addresses: vec![address.to_owned()],
+        conditions: Some(conditions.clone()),
+        target,
+    };
+    let port = |name: &str, port| endpoint_slice::Port { name: Some(name.to_owned()), port };
+    let mut slice = endpoint_slice::EndpointSlice {
+        metadata: meta(),
+        endpoints: vec![
+            endpoint("10.0.0.1", target("Pod")),
+            endpoint("fd00::1", target("Node")),
+            endpoint("10.0.0.2", None),
+        ],
+        ports: vec![port("http", Some(8080)), port("", None)],
+        address_type: "IPv4".to_owned(),
+    };
+    slice.metadata.iter_mut().for_each(|meta| {
+        meta.labels.insert("kubernetes.io/service-name".to_owned(), "a".to_owned());
+    });
+    let frame = event("MODIFIED", &slice);
+    let Ok(WatchEvent::Put(read)) = decode(Kind::EndpointSlice, &frame) else { panic!("it is there") };
+    let Outcome::Read { object: AnyObject::EndpointSlice(read), .. } = read.outcome else { panic!("it is read") };
+    assert_eq!(read.spec.endpoints[0].pod.as_ref().map(ToString::to_string).as_deref(), Some("shop/a-1"));
+    assert_eq!((read.spec.endpoints[1].pod.clone(), read.spec.service.as_deref()), (None, Some("a")));
+    assert!(is_direct(Kind::EndpointSlice, &frame));
+    slice.endpoints.push(endpoint("nowhere", None));
+    let odd = event("MODIFIED", &slice);
+    assert!(!is_direct(Kind::EndpointSlice, &odd) && decode(Kind::EndpointSlice, &odd).is_ok());
+}
+
+#[test]
+fn no_cut_or_changed_byte_makes_a_difference() {
+    let port = pod::Port { name: "http".to_owned(), container_port: 8080, protocol: "TCP".to_owned() };
+    let container = pod::Container { ports: vec![port], restart_policy: "Always".to_owned(), ..Default::default() };
+    let pod = pod::Pod {
+        metadata: meta(),
+        spec: Some(pod::Spec {
+            containers: vec![container.clone()],
+            init_containers: vec![container],
+            subdomain: "sub".to_owned(),
+            hostname: "host".to_owned(),
+            service_account: "old".to_owned(),
+            ..Default::default()
+        }),
+        status: Some(pod::Status { pod_ip: "10.0.0.1".to_owned(), phase: "Running".to_owned(), ..Default::default() }),
+    };
+    let frame = event("ADDED", &pod);
+    assert!(is_direct(Kind::Pod, &frame));
+    for at in 0..frame.len() {
+        _ = decode(Kind::Pod, &frame[..at]);
+        for change in [0x01, 0x02, 0x08, 0x80] {
+            let mut changed = frame.clone();
+            changed[at] ^= change;
+            _ = decode(Kind::Pod, &changed);
+        }
+    }
 }

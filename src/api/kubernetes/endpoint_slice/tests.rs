@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -17,21 +19,16 @@ fn what_is_not_written_gets_the_api_servers_defaults() {
         "ports": [{ "port": 80 }, {}],
     }))
     .unwrap();
-    let port = |port| EndpointPort { name: PortName::default(), port, protocol: Protocol::Tcp, app_protocol: None };
+    let port = |port| EndpointPort { name: PortName::default(), port };
     let expected = EndpointSlice {
         address_type: AddressType::Ipv4,
         service: Some("web".into()),
-        endpoints: vec![Endpoint {
-            addresses: vec!["10.0.0.1".parse().unwrap()],
+        endpoints: Box::new([Endpoint {
+            addresses: [IpAddr::from([10, 0, 0, 1])].into_iter().collect(),
             conditions: EndpointConditions { ready: Some(false), serving: None, terminating: None },
-            hostname: None,
-            node: None,
-            zone: None,
-            target: None,
-            zone_hints: Vec::new(),
-            node_hints: Vec::new(),
-        }],
-        ports: vec![port(Some(80)), port(None)],
+            pod: None,
+        }]),
+        ports: Box::new([port(Some(80)), port(None)]),
     };
     assert_eq!(slice, expected);
 }

@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -17,14 +19,9 @@ fn an_empty_pod_is_pending_under_the_default_account() {
 
 #[test]
 fn the_former_names_of_fields_are_read() {
-    let pod = pod(
-        json!({ "serviceAccount": "old", "containers": [] }),
-        json!({ "podIP": "10.0.0.9", "hostIP": "192.168.0.1" }),
-    )
-    .unwrap();
+    let pod = pod(json!({ "serviceAccount": "old", "containers": [] }), json!({ "podIP": "10.0.0.9" })).unwrap();
     assert_eq!(pod.service_account, ServiceAccount::new("old"));
-    assert_eq!(pod.pod_ips, ["10.0.0.9".parse::<IpAddr>().unwrap()]);
-    assert_eq!(pod.host_ips, ["192.168.0.1".parse::<IpAddr>().unwrap()]);
+    assert_eq!(*pod.pod_ips, ["10.0.0.9".parse::<IpAddr>().unwrap()]);
 }
 
 #[test]

@@ -31,8 +31,8 @@ impl Told {
     /// Says what is told.
     fn settle(&mut self) -> Vec<String> {
         let brief = |event| match event {
-            SourceEvent::Added(object) => format!("+{} {}", object.meta().name, object.meta().labels["l"]),
-            SourceEvent::Updated(object) => format!("~{} {}", object.meta().name, object.meta().labels["l"]),
+            SourceEvent::Added(object) => format!("+{} {}", object.meta().key.name, object.meta().labels["l"]),
+            SourceEvent::Updated(object) => format!("~{} {}", object.meta().key.name, object.meta().labels["l"]),
             SourceEvent::Deleted(reference) => format!("-{}", reference.name.name),
             SourceEvent::Problems { place, problems } if problems.is_empty() => format!("{place} well"),
             SourceEvent::Problems { problems, .. } => {

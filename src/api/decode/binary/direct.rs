@@ -1,0 +1,58 @@
+//! Straight from the bytes to our own objects, for the kinds of which there are most: texts that other objects have already
+//! are not even copied.
+//!
+//! Only what is as it should be is read so; the rest is left to the decoder of all messages, which can say what is wrong.
+
+mod endpoint_slice;
+mod meta;
+mod pod;
+
+use super::envelope;
+use super::fields::{Fields, Odd, once};
+use crate::api::any_object::AnyObject;
+use crate::api::decode::stored::{StoredObject, WatchEvent};
+use crate::api::decode::{Outcome, Subject};
+use crate::api::object::{Kind, Object};
+use crate::api::shared_texts::SharedTexts;
+
+/// Reads an event in which an object is there; `None` where it is another event, or is not read so.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of others there are few")]
+pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option<WatchEvent> {
+    let stored = match kind {
+        Kind::Pod => put(frame, texts, pod::read),
+        Kind::EndpointSlice => put(frame, texts, endpoint_slice::read),
+        _ => return None,
+    };
+    stored.ok().map(WatchEvent::Put)
+}
+
+/// Reads an object and its version.
+type Read<T> = fn(&[u8], &mut SharedTexts) -> Result<(Object<T>, String), Odd>;
+
+/// Reads an event in which an object is there.
+fn put<T>(frame: &[u8], texts: &mut SharedTexts, read: Read<T>) -> Result<StoredObject, Odd>
+where
+    AnyObject: From<Object<T>>,
+{
+    let (mut happened, mut object) = (None, None);
+    for field in Fields(frame) {
+        match field? {
+            (1, content) => once(&mut happened, content.bytes()?)?,
+            (2, content) => once(&mut object, content.bytes()?)?,
+            _ => {}
+        }
+    }
+    if !matches!(happened, Some(b"ADDED" | b"MODIFIED")) {
+        return Err(Odd);
+    }
+    let mut raw = None;
+    for field in Fields(object.ok_or(Odd)?) {
+        if let (1, content) = field? {
+            once(&mut raw, content.bytes()?)?;
+        }
+    }
+    let content = envelope::content(raw.ok_or(Odd)?).map_err(|_| Odd)?;
+    let (object, version) = read(content, texts)?;
+    let outcome = Outcome::Read { object: object.into(), unknown_fields: Vec::new() };
+    Ok(StoredObject { version, subject: Subject::default(), outcome })
+}

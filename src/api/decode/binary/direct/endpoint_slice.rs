@@ -1,0 +1,97 @@
+//! `discovery.v1.EndpointSlice`, with the field numbers of `binary/endpoint_slice.rs`.
+
+use super::super::fields::{Fields, Odd, once};
+use super::meta;
+use crate::api::kubernetes::{
+    AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SERVICE_NAME_LABEL, port_number,
+};
+use crate::api::names::{Namespace, PortName};
+use crate::api::object::{NamespacedName, Object};
+use crate::api::shared_texts::SharedTexts;
+
+/// Reads a slice; gives its version, too.
+pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<EndpointSlice>, String), Odd> {
+    let (mut metadata, mut address_type) = (None, "");
+    let (mut endpoints, mut ports) = (Vec::new(), Vec::new());
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => once(&mut metadata, content.bytes()?)?,
+            (2, content) => endpoints.push(content.bytes()?),
+            (3, content) => ports.push(read_port(content.bytes()?, texts)?),
+            (4, content) => address_type = content.text()?,
+            _ => {}
+        }
+    }
+    let metadata = meta::read(metadata.ok_or(Odd)?, texts)?;
+    let address_type = AddressType::parse(address_type).map_err(|_| Odd)?;
+    if address_type == AddressType::Fqdn {
+        endpoints.clear();
+    }
+    let service = metadata.kept.labels.get(SERVICE_NAME_LABEL).filter(|name| !name.is_empty()).cloned();
+    let endpoints = endpoints.into_iter().map(|endpoint| read_endpoint(endpoint, texts));
+    let spec =
+        EndpointSlice { address_type, service, endpoints: endpoints.collect::<Result<_, _>>()?, ports: ports.into() };
+    Ok((Object { meta: metadata.kept, spec }, metadata.version))
+}
+
+/// Reads a `discovery.v1.Endpoint`.
+fn read_endpoint(bytes: &[u8], texts: &mut SharedTexts) -> Result<Endpoint, Odd> {
+    let mut addresses = Vec::new();
+    let (mut conditions, mut target) = (None, None);
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => addresses.push(content.text()?),
+            (2, content) => once(&mut conditions, content.bytes()?)?,
+            (4, content) => once(&mut target, content.bytes()?)?,
+            _ => {}
+        }
+    }
+    let addresses = addresses.into_iter().map(|address| address.parse().map_err(|_| Odd));
+    Ok(Endpoint {
+        addresses: addresses.collect::<Result<_, Odd>>()?,
+        conditions: conditions.map(read_conditions).transpose()?.unwrap_or_default(),
+        pod: target.map(|target| read_target(target, texts)).transpose()?.flatten(),
+    })
+}
+
+/// Reads `discovery.v1.EndpointConditions`.
+fn read_conditions(bytes: &[u8]) -> Result<EndpointConditions, Odd> {
+    let mut conditions = EndpointConditions::default();
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => conditions.ready = Some(content.truth()?),
+            (2, content) => conditions.serving = Some(content.truth()?),
+            (3, content) => conditions.terminating = Some(content.truth()?),
+            _ => {}
+        }
+    }
+    Ok(conditions)
+}
+
+/// Reads a `v1.ObjectReference`, where it is to a pod.
+fn read_target(bytes: &[u8], texts: &mut SharedTexts) -> Result<Option<NamespacedName>, Odd> {
+    let (mut kind, mut namespace, mut name) = ("", "", "");
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => kind = content.text()?,
+            (2, content) => namespace = content.text()?,
+            (3, content) => name = content.text()?,
+            _ => {}
+        }
+    }
+    let pod = || NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
+    Ok((kind == "Pod").then(pod))
+}
+
+/// Reads a `discovery.v1.EndpointPort`.
+fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<EndpointPort, Odd> {
+    let (mut name, mut port) = ("", None);
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => name = content.text()?,
+            (3, content) => port = Some(port_number(content.short()?, "").map_err(|_| Odd)?),
+            _ => {}
+        }
+    }
+    Ok(EndpointPort { name: PortName::from(texts.text(name)), port })
+}

@@ -1,0 +1,98 @@
+//! The fields of a message, one after the other, without copies.
+
+use prost::encoding::decode_varint;
+
+/// A message is not as Kubernetes writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Odd;
+
+/// The fields of a message: their numbers and what they hold.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content<'a> {
+    /// A number or a truth value.
+    Number(u64),
+    /// Text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// What nothing here reads.
+    Other,
+}
+
+impl<'a> Fields<'a> {
+    /// The next field.
+    fn field(&mut self) -> Result<(u64, Content<'a>), Odd> {
+        let number = |rest: &mut &[u8]| decode_varint(rest).map_err(|_| Odd);
+        let key = number(&mut self.0)?;
+        let content = match key & 7 {
+            0 => Content::Number(number(&mut self.0)?),
+            1 => self.take(8).map(|_| Content::Other)?,
+            2 => {
+                let length = number(&mut self.0)?;
+                Content::Bytes(self.take(usize::try_from(length).map_err(|_| Odd)?)?)
+            }
+            5 => self.take(4).map(|_| Content::Other)?,
+            _ => return Err(Odd),
+        };
+        Ok((key >> 3, content))
+    }
+
+    /// The next bytes.
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Odd> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Odd)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u64, Content<'a>), Odd>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.0.is_empty()).then(|| self.field())
+    }
+}
+
+impl<'a> Content<'a> {
+    /// The bytes.
+    pub(super) fn bytes(self) -> Result<&'a [u8], Odd> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Number(_) | Self::Other => Err(Odd),
+        }
+    }
+
+    /// The text.
+    pub(super) fn text(self) -> Result<&'a str, Odd> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Odd)
+    }
+
+    /// The number.
+    pub(super) fn number(self) -> Result<u64, Odd> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Bytes(_) | Self::Other => Err(Odd),
+        }
+    }
+
+    /// The number as one of 64 bits with its sign.
+    pub(super) fn signed(self) -> Result<i64, Odd> {
+        self.number().map(u64::cast_signed)
+    }
+
+    /// The number as one of 32 bits with its sign.
+    pub(super) fn short(self) -> Result<i32, Odd> {
+        i32::try_from(self.signed()?).map_err(|_| Odd)
+    }
+
+    /// Whether the number is not 0.
+    pub(super) fn truth(self) -> Result<bool, Odd> {
+        self.number().map(|number| number != 0)
+    }
+}
+
+/// Sets what a message holds once; of two, the decoder would make one.
+pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
+    if place.replace(value).is_some() { Err(Odd) } else { Ok(()) }
+}

@@ -1,0 +1,75 @@
+//! The identifiers that an API server gives to objects.
+
+use std::sync::Arc;
+
+/// `metadata.uid`: opaque, and empty where unknown. A UUID as Kubernetes writes it takes no allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uid(Form);
+
+/// How an identifier is kept; equal texts are kept alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Form {
+    /// The empty text.
+    #[default]
+    Empty,
+    /// A UUID in lower case.
+    Uuid([u8; 16]),
+    /// Any other text.
+    Other(Arc<str>),
+}
+
+impl Uid {
+    /// From its text.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(match uuid(text) {
+            Some(bytes) => Form::Uuid(bytes),
+            None if text.is_empty() => Form::Empty,
+            None => Form::Other(Arc::from(text)),
+        })
+    }
+}
+
+/// The bytes of a UUID in lower case.
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    let mut digits = 0;
+    for (at, byte) in text.bytes().enumerate() {
+        match (at, byte) {
+            (8 | 13 | 18 | 23, b'-') => continue,
+            (8 | 13 | 18 | 23, _) => return None,
+            (_, b'0'..=b'9' | b'a'..=b'f') => {}
+            _ => return None,
+        }
+        let digit = if byte.is_ascii_digit() { byte - b'0' } else { byte - b'a' + 10 };
+        let half: &mut u8 = bytes.get_mut(digits / 2)?;
+        *half = *half << 4 | digit;
+        digits += 1;
+    }
+    (text.len() == 36).then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_texts_alone_are_equal() {
+        let texts = [
+            "6f1b3c1e-0d1c-4c7b-9b5e-3f7f6a2d9e10",
+            "6F1B3C1E-0d1c-4c7b-9b5e-3f7f6a2d9e10",
+            "6f1b3c1e-0d1c-4c7b-9b5e-3f7f6a2d9e11",
+            "6f1b3c1e-0d1c-4c7b-9b5e-3f7f6a2d9e1",
+            "6f1b3c1e-0d1c-4c7b-9b5e-3f7f6a2d9e100",
+            "6f1b3c1e00d1c-4c7b-9b5e-3f7f6a2d9e10",
+            "1",
+            "",
+        ];
+        for (index, one) in texts.iter().enumerate() {
+            for (other_index, other) in texts.iter().enumerate() {
+                assert_eq!(Uid::new(one) == Uid::new(other), index == other_index, "{one} {other}");
+            }
+        }
+        assert!(matches!(Uid::new(texts[0]).0, Form::Uuid(_)));
+    }
+}
