@@ -1,6 +1,5 @@
 //! One copy of texts that many objects repeat: namespaces, labels, nodes, names of ports.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::sync::Arc;
@@ -118,7 +117,14 @@ impl SharedTexts {
             return TextMap::new();
         }
         if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
-            entries = entries.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
+            entries.sort_by_key(|(key, _)| *key);
+            entries.dedup_by(|later, kept| {
+                let is_again = later.0 == kept.0;
+                if is_again {
+                    *kept = *later;
+                }
+                is_again
+            });
         }
         // Text and map have the hashes of what they are made of.
         let texts_of = |map: &TextMap| map.iter().map(|(key, value)| (&**key, &**value)).eq(entries.iter().copied());

@@ -40,7 +40,7 @@ impl PodState {
         if object.spec.phase == PodPhase::Failed {
             return None;
         }
-        let mut workload = workload_of_pod(object, node, world);
+        let mut workload = workload_of_pod(object, node, world, texts);
         workload.share(texts);
         Some(Self { object: object.clone(), workload: Arc::new(workload) })
     }
@@ -112,7 +112,6 @@ impl HasName for PodState {
 
 impl HasTexts for Workload {
     fn share(&mut self, texts: &mut SharedTexts) {
-        self.labels.share(texts);
         texts.share(&mut self.name);
         texts.share(&mut self.identity);
         texts.share(&mut self.locality);
@@ -128,7 +127,7 @@ impl TlsMode {
 }
 
 /// The workload of a pod.
-fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World) -> Workload {
+fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World, texts: &mut SharedTexts) -> Workload {
     let (meta, spec) = (&pod.meta, &pod.spec);
     let locality = match locality_of_labels(&meta.labels) {
         Some(locality) => locality.into_owned(),
@@ -141,7 +140,7 @@ fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World
     // The host name counts only within a subdomain, and is then the pod's name unless another is given.
     let hostname = spec.subdomain.as_ref().map(|_| spec.hostname.as_ref().unwrap_or(&meta.key.name).clone());
     Workload {
-        labels: place.label(&meta.labels),
+        labels: place.label_among(&meta.labels, texts),
         namespace: meta.key.namespace.clone(),
         name: workload_name_of_pod(pod),
         identity: spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),

@@ -4,6 +4,7 @@ use super::locality::{REGION_LABELS, SUBZONE_LABEL, ZONE_LABELS, split_locality}
 use super::model::Labels;
 use super::networks::NETWORK_LABEL;
 use crate::api::names::{ClusterId, NetworkId};
+use crate::api::shared_texts::SharedTexts;
 
 /// The label that names the cluster.
 const CLUSTER_LABEL: &str = "topology.istio.io/cluster";
@@ -35,6 +36,19 @@ impl Place<'_> {
     #[must_use]
     pub fn label(&self, own: &Labels) -> Labels {
         let mut labels = own.clone();
+        labels.extend(self.entries(own).map(|(label, value)| (label.into(), value.into())));
+        labels
+    }
+
+    /// The same as [`Place::label`], with texts that others have.
+    #[must_use]
+    pub(super) fn label_among(&self, own: &Labels, texts: &mut SharedTexts) -> Labels {
+        let own_entries = own.iter().map(|(label, value)| (&**label, &**value));
+        texts.map(own_entries.chain(self.entries(own)).collect())
+    }
+
+    /// The labels that the place adds to these.
+    fn entries<'a>(&'a self, own: &Labels) -> impl Iterator<Item = (&'a str, &'a str)> {
         let [region, zone, subzone] = split_locality(self.locality);
         let [region_label, _] = REGION_LABELS;
         let [zone_label, _] = ZONE_LABELS;
@@ -49,8 +63,7 @@ impl Place<'_> {
         let has_network = own.get(NETWORK_LABEL).is_some_and(|network| !network.is_empty());
         let network = (NETWORK_LABEL, self.network.as_str());
         let network = Some(network).filter(|(_, name)| !name.is_empty() && !has_network);
-        labels.extend(here.chain(network).map(|(label, value)| (label.into(), value.into())));
-        labels
+        here.chain(network)
     }
 }
 
@@ -63,6 +76,7 @@ mod tests {
         let (cluster, network) = (ClusterId::new("c"), NetworkId::new("n"));
         let place = Place { cluster: &cluster, locality: "r/z", node: "node-1", network: &network };
         let own = Labels::from([("app".into(), "web".into()), (NETWORK_LABEL.into(), "own".into())]);
+        assert_eq!(place.label(&own), place.label_among(&own, &mut SharedTexts::default()));
         let labels: Vec<_> = place.label(&own).into_iter().map(|(key, value)| format!("{key}={value}")).collect();
         assert_eq!(
             labels,

@@ -2,7 +2,7 @@
 //! the work, on both sides. Only Kubernetes' own kinds have it, and only those of which there are many are read so.
 //!
 //! ```text
-//! frame ─▶ WatchEvent ─▶ "k8s\0" ─▶ Unknown ─┬▶ pods and slices as they should be ─▶ our own objects
+//! frame ─▶ WatchEvent ─▶ "k8s\0" ─▶ Unknown ─┬▶ what is as it should be ─▶ our own objects
 //!                                             └▶ message ─▶ the form that JSON is read into ─▶ our own objects
 //! ```
 //!

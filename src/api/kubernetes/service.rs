@@ -157,7 +157,7 @@ impl Service {
 
 impl ServiceType {
     /// Reads `type` and, where it counts, `externalName`.
-    fn from_wire(text: Option<&str>, external_name: Option<String>) -> Result<Self, FieldError> {
+    pub(in crate::api) fn from_wire(text: Option<&str>, external_name: Option<String>) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "ClusterIP") => Ok(Self::ClusterIp),
             Some("NodePort") => Ok(Self::NodePort),
@@ -187,7 +187,7 @@ impl ServiceType {
 
 impl ClusterIps {
     /// Reads `clusterIP` and `clusterIPs`, of which either may be absent.
-    fn from_wire(one: Option<String>, all: Option<Vec<String>>) -> Result<Self, FieldError> {
+    pub(in crate::api) fn from_wire(one: Option<String>, all: Option<Vec<String>>) -> Result<Self, FieldError> {
         let one = one.filter(|text| !text.is_empty());
         let all = all.filter(|texts| !texts.is_empty());
         let texts: Vec<String> = match (all, one) {
@@ -216,7 +216,7 @@ impl ClusterIps {
 
 impl TrafficPolicy {
     /// Reads one of the two traffic policies; the error names the field by `path`.
-    fn parse(text: Option<&str>, path: &str) -> Result<Self, FieldError> {
+    pub(in crate::api) fn parse(text: Option<&str>, path: &str) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "Cluster") => Ok(Self::Cluster),
             Some("Local") => Ok(Self::Local),
@@ -227,7 +227,7 @@ impl TrafficPolicy {
 
 impl TrafficDistribution {
     /// Reads `trafficDistribution`. It is a preference: one that is not known here is none.
-    fn parse(text: &str) -> Option<Self> {
+    pub(in crate::api) fn parse(text: &str) -> Option<Self> {
         match text {
             "PreferSameZone" | "PreferClose" => Some(Self::PreferSameZone),
             "PreferSameNode" => Some(Self::PreferSameNode),
@@ -238,7 +238,7 @@ impl TrafficDistribution {
 
 impl SessionAffinity {
     /// Reads `sessionAffinity`.
-    fn parse(text: Option<&str>) -> Result<Self, FieldError> {
+    pub(in crate::api) fn parse(text: Option<&str>) -> Result<Self, FieldError> {
         match text {
             None | Some("" | "None") => Ok(Self::None),
             Some("ClientIP") => Ok(Self::ClientIp),

@@ -17,6 +17,8 @@ use crate::registry::targets::{target_order, targets_of_entry, targets_of_pod};
 impl Registry {
     /// Finds the targets of pods and at addresses.
     pub(super) fn update_targets(&mut self, work: &Work, change: &mut DirectoryChange) {
+        // Pods of one Service follow each other, and mostly serve the same.
+        let mut last: Arc<[ServiceTarget]> = Arc::default();
         for name in &work.pod_targets {
             let new = self.pods.named(name).map(|pod| self.pod_targets(name, pod)).unwrap_or_default();
             let old = self.directory.pod_targets.get(name);
@@ -26,7 +28,10 @@ impl Registry {
             if new.is_empty() {
                 self.directory.pod_targets.remove(name);
             } else {
-                self.directory.pod_targets.insert(name.clone(), Arc::from(new));
+                if *last != *new {
+                    last = Arc::from(new);
+                }
+                self.directory.pod_targets.insert(name.clone(), last.clone());
             }
             change.pod_targets.insert(name.clone());
         }

@@ -6,6 +6,7 @@
 mod endpoint_slice;
 mod meta;
 mod pod;
+mod service;
 
 use super::envelope;
 use super::fields::{Fields, Odd, once};
@@ -21,6 +22,7 @@ pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option
     let stored = match kind {
         Kind::Pod => put(frame, texts, pod::read),
         Kind::EndpointSlice => put(frame, texts, endpoint_slice::read),
+        Kind::Service => put(frame, texts, service::read),
         _ => return None,
     };
     stored.ok().map(WatchEvent::Put)

@@ -17,135 +17,135 @@ use crate::api::object::Object;
 pub(super) struct Service {
     /// `metadata`.
     #[prost(message, optional, tag = "1")]
-    metadata: Option<ObjectMeta>,
+    pub(super) metadata: Option<ObjectMeta>,
     /// `spec`.
     #[prost(message, optional, tag = "2")]
-    spec: Option<Spec>,
+    pub(super) spec: Option<Spec>,
     /// `status`.
     #[prost(message, optional, tag = "3")]
-    status: Option<Status>,
+    pub(super) status: Option<Status>,
 }
 
 /// `v1.ServiceSpec`.
 #[derive(Clone, PartialEq, Message)]
-struct Spec {
+pub(super) struct Spec {
     /// `ports`.
     #[prost(message, repeated, tag = "1")]
-    ports: Vec<Port>,
+    pub(super) ports: Vec<Port>,
     /// `selector`.
     #[prost(btree_map = "string, string", tag = "2")]
-    selector: BTreeMap<String, String>,
+    pub(super) selector: BTreeMap<String, String>,
     /// `clusterIP`.
     #[prost(string, tag = "3")]
-    cluster_ip: String,
+    pub(super) cluster_ip: String,
     /// `type`.
     #[prost(string, tag = "4")]
-    kind: String,
+    pub(super) kind: String,
     /// `externalIPs`.
     #[prost(string, repeated, tag = "5")]
-    external_ips: Vec<String>,
+    pub(super) external_ips: Vec<String>,
     /// `sessionAffinity`.
     #[prost(string, tag = "7")]
-    session_affinity: String,
+    pub(super) session_affinity: String,
     /// `externalName`.
     #[prost(string, tag = "10")]
-    external_name: String,
+    pub(super) external_name: String,
     /// `externalTrafficPolicy`.
     #[prost(string, tag = "11")]
-    external_traffic_policy: String,
+    pub(super) external_traffic_policy: String,
     /// `publishNotReadyAddresses`.
     #[prost(bool, tag = "13")]
-    publish_not_ready_addresses: bool,
+    pub(super) publish_not_ready_addresses: bool,
     /// `clusterIPs`.
     #[prost(string, repeated, tag = "18")]
-    cluster_ips: Vec<String>,
+    pub(super) cluster_ips: Vec<String>,
     /// `internalTrafficPolicy`.
     #[prost(string, tag = "22")]
-    internal_traffic_policy: String,
+    pub(super) internal_traffic_policy: String,
     /// `trafficDistribution`.
     #[prost(string, tag = "23")]
-    traffic_distribution: String,
+    pub(super) traffic_distribution: String,
 }
 
 /// `v1.ServicePort`.
 #[derive(Clone, PartialEq, Message)]
-struct Port {
+pub(super) struct Port {
     /// `name`.
     #[prost(string, tag = "1")]
-    name: String,
+    pub(super) name: String,
     /// `protocol`.
     #[prost(string, tag = "2")]
-    protocol: String,
+    pub(super) protocol: String,
     /// `port`.
     #[prost(int32, tag = "3")]
-    port: i32,
+    pub(super) port: i32,
     /// `targetPort`.
     #[prost(message, optional, tag = "4")]
-    target: Option<NumberOrName>,
+    pub(super) target: Option<NumberOrName>,
     /// `nodePort`.
     #[prost(int32, tag = "5")]
-    node_port: i32,
+    pub(super) node_port: i32,
     /// `appProtocol`.
     #[prost(string, tag = "6")]
-    app_protocol: String,
+    pub(super) app_protocol: String,
 }
 
 /// `intstr.IntOrString`.
 #[derive(Clone, PartialEq, Message)]
-struct NumberOrName {
+pub(super) struct NumberOrName {
     /// `type`: 0 for a number.
     #[prost(int64, tag = "1")]
-    kind: i64,
+    pub(super) kind: i64,
     /// `intVal`.
     #[prost(int32, tag = "2")]
-    number: i32,
+    pub(super) number: i32,
     /// `strVal`.
     #[prost(string, tag = "3")]
-    name: String,
+    pub(super) name: String,
 }
 
 /// `v1.ServiceStatus`.
 #[derive(Clone, PartialEq, Message)]
-struct Status {
+pub(super) struct Status {
     /// `loadBalancer`.
     #[prost(message, optional, tag = "1")]
-    load_balancer: Option<Balancer>,
+    pub(super) load_balancer: Option<Balancer>,
 }
 
 /// `v1.LoadBalancerStatus`.
 #[derive(Clone, PartialEq, Message)]
-struct Balancer {
+pub(super) struct Balancer {
     /// `ingress`.
     #[prost(message, repeated, tag = "1")]
-    ingress: Vec<Ingress>,
+    pub(super) ingress: Vec<Ingress>,
 }
 
 /// `v1.LoadBalancerIngress`.
 #[derive(Clone, PartialEq, Message)]
-struct Ingress {
+pub(super) struct Ingress {
     /// `ip`.
     #[prost(string, tag = "1")]
-    ip: String,
+    pub(super) ip: String,
     /// `hostname`.
     #[prost(string, tag = "2")]
-    hostname: String,
+    pub(super) hostname: String,
     /// `ports`.
     #[prost(message, repeated, tag = "4")]
-    ports: Vec<PortStatus>,
+    pub(super) ports: Vec<PortStatus>,
 }
 
 /// `v1.PortStatus`.
 #[derive(Clone, PartialEq, Message)]
-struct PortStatus {
+pub(super) struct PortStatus {
     /// `port`.
     #[prost(int32, tag = "1")]
-    port: i32,
+    pub(super) port: i32,
     /// `protocol`.
     #[prost(string, tag = "2")]
-    protocol: String,
+    pub(super) protocol: String,
     /// `error`.
     #[prost(string, tag = "3")]
-    error: String,
+    pub(super) error: String,
 }
 
 impl From<Port> for wire::ServicePort {

@@ -143,6 +143,53 @@ fn slices_are_read_directly_as_they_are_slowly() {
 }
 
 #[test]
+fn services_are_read_directly_as_they_are_slowly() {
+    let target = |kind, number, name: &str| Some(service::NumberOrName { kind, number, name: name.to_owned() });
+    let port = |name: &str, target| service::Port {
+        name: name.to_owned(),
+        port: 80,
+        protocol: "TCP".to_owned(),
+        target,
+        app_protocol: "http2".to_owned(),
+        ..Default::default()
+    };
+    let spec = service::Spec {
+        ports: vec![
+            port("a", target(0, 8080, "")),
+            port("b", target(1, 0, "http")),
+            port("c", target(0, 0, "")),
+            service::Port { node_port: 30_000, app_protocol: String::new(), ..port("", None) },
+        ],
+        selector: [("b".to_owned(), "2".to_owned()), ("app".to_owned(), "a".to_owned())].into(),
+        kind: "NodePort".to_owned(),
+        cluster_ip: "10.0.0.1".to_owned(),
+        cluster_ips: vec!["10.0.0.1".to_owned(), "fd00::1".to_owned()],
+        external_ips: vec!["192.0.2.1".to_owned()],
+        internal_traffic_policy: "Local".to_owned(),
+        traffic_distribution: "PreferClose".to_owned(),
+        publish_not_ready_addresses: true,
+        ..Default::default()
+    };
+    let frame = |spec: &service::Spec, status| {
+        event("ADDED", &service::Service { metadata: meta(), spec: Some(spec.clone()), status })
+    };
+    let of_name =
+        service::Spec { kind: "ExternalName".to_owned(), external_name: "b".to_owned(), ..Default::default() };
+    let unbalanced = || Some(service::Status { load_balancer: Some(service::Balancer { ingress: Vec::new() }) });
+    for good in [frame(&spec, None), frame(&spec, unbalanced()), frame(&of_name, None)] {
+        let Ok(WatchEvent::Put(read)) = decode(Kind::Service, &good) else { panic!("it is there") };
+        assert!(matches!(read.outcome, Outcome::Read { .. }), "{read:?}");
+        assert!(is_direct(Kind::Service, &good));
+    }
+    let ingress = service::Ingress { ip: "203.0.113.1".to_owned(), ..Default::default() };
+    let balanced = Some(service::Status { load_balancer: Some(service::Balancer { ingress: vec![ingress] }) });
+    let odd = service::Spec { kind: "Odd".to_owned(), ..spec.clone() };
+    for slow in [frame(&spec, balanced), frame(&odd, None)] {
+        assert!(!is_direct(Kind::Service, &slow) && decode(Kind::Service, &slow).is_ok());
+    }
+}
+
+#[test]
 fn no_cut_or_changed_byte_makes_a_difference() {
     let port = pod::Port { name: "http".to_owned(), container_port: 8080, protocol: "TCP".to_owned() };
     let container = pod::Container { ports: vec![port], restart_policy: "Always".to_owned(), ..Default::default() };

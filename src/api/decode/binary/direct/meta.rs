@@ -55,7 +55,7 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Odd> {
 }
 
 /// An entry of a map of texts.
-fn entry(bytes: &[u8]) -> Result<(&str, &str), Odd> {
+pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str), Odd> {
     let (mut key, mut value) = ("", "");
     for field in Fields(bytes) {
         match field? {
