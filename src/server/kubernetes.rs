@@ -21,7 +21,7 @@ use tower_service::Service;
 const CONNECT: Duration = Duration::from_secs(10);
 
 /// How much of an answer a connection reads at once: several records of TLS.
-const BUFFER: usize = 64 << 10;
+const BUFFER: usize = 32 << 10;
 
 /// A client by a kubeconfig, or else of the cluster that this process runs in. Nothing is sent yet.
 ///

@@ -49,6 +49,9 @@ impl Registry {
         let mut service_accounts: Vec<Arc<str>> = accounts.filter(|account| !account.is_empty()).cloned().collect();
         service_accounts.sort_unstable();
         service_accounts.dedup();
+        // They stay for long, and grew by doubling.
+        endpoints.shrink_to_fit();
+        service_accounts.shrink_to_fit();
         Some(ServiceEndpoints { endpoints, service_accounts })
     }
 
