@@ -59,10 +59,9 @@ impl SliceState {
         NamespacedName::of(self.object.meta.key.namespace.clone(), name)
     }
 
-    /// Whether it belongs to this Service.
-    fn is_of(&self, service: &NamespacedName) -> bool {
-        let (namespace, name) = (&self.object.meta.key.namespace, &self.object.spec.service);
-        *namespace == service.namespace && name.as_ref() == Some(&service.name)
+    /// Namespace and name of that Service.
+    fn service_parts(&self) -> (&str, &str) {
+        (self.object.meta.key.namespace.as_str(), self.object.spec.service.as_deref().unwrap_or_default())
     }
 
     /// All addresses in it; in order, each once.
@@ -88,14 +87,14 @@ impl SliceIndex {
     pub(super) fn put(&mut self, name: &NamespacedName, state: Option<SliceState>) -> Option<SliceState> {
         let old = self.slices.remove(name);
         if let Some((number, old)) = &old {
-            self.by_service.remove(&old.service(), *number);
+            self.by_service.remove(&old.service_parts(), *number);
             old.pods().for_each(|pod| self.by_pod.remove(pod, *number));
             old.addresses().iter().for_each(|address| self.by_address.remove(address, *number));
         }
         if let Some(state) = state {
             let (number, _) = self.slices.put(state);
             if let Some(state) = self.slices.at(number) {
-                self.by_service.insert(&state.service(), number);
+                self.by_service.insert(&state.service_parts(), number);
                 state.pods().for_each(|pod| self.by_pod.insert(pod, number));
                 state.addresses().iter().for_each(|address| self.by_address.insert(address, number));
             }
@@ -111,7 +110,8 @@ impl SliceIndex {
 
     /// The slices of a Service, by name.
     pub(super) fn of_service(&self, service: &NamespacedName) -> Vec<&SliceState> {
-        self.slices.by_name(self.by_service.get(service), |slice| slice.is_of(service))
+        let parts = (service.namespace.as_str(), &*service.name);
+        self.slices.by_name(self.by_service.get(&parts), |slice| slice.service_parts() == parts)
     }
 
     /// The slices that name a pod or hold an address; there may be more of them.

@@ -118,10 +118,11 @@ impl Discovery {
 
     /// Whether a namespace is discovered. Under selectors, one that is not there is not.
     fn discovers(&self, namespace: &Namespace) -> bool {
-        let name = NamespacedName::new("", namespace.as_str());
-        let labels = || self.seen.namespaces.get(&name).map(|object| &object.meta.labels);
-        self.selectors.is_empty()
-            || labels().is_some_and(|labels| self.selectors.iter().any(|selector| selector.selects(labels)))
+        if self.selectors.is_empty() {
+            return true;
+        }
+        let known = self.seen.namespaces.get(&NamespacedName::new("", namespace.as_str()));
+        known.is_some_and(|known| self.selectors.iter().any(|selector| selector.selects(&known.meta.labels)))
     }
 }
 
