@@ -345,13 +345,13 @@ fn serve_plain(
 ) {
     let stop = stop.clone();
     spawn("xds", tasks, async move {
-        let router = match door {
+        let server = match door {
             None => ads.server().add_service(ads.clone()),
             Some((gatekeeper, policy)) => {
                 ads.server().add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
             }
         };
-        router.serve_with_incoming_shutdown(patient::incoming(listener), stop.cancelled()).await?;
+        server.serve(patient::incoming(listener), stop.cancelled()).await;
         ads.ended().await;
         Ok(())
     });
@@ -405,7 +405,10 @@ impl TlsPorts {
                 certificates: security.certificates,
                 stop: stop.clone(),
             };
-            spawn("secure xds", tasks, async move { port.serve().await.map_err(anyhow::Error::from) });
+            spawn("secure xds", tasks, async move {
+                port.serve().await;
+                Ok(())
+            });
         }
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
         Ok(Some((Published { roots, revocations }, security.orders)))

@@ -9,7 +9,8 @@
 //! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the same
 //! step (`frames`); a stream adds only a small head with its nonce.
 //!
-//! A stream's task owns its `session` and moves bytes; everything it decides is decided there, without I/O or clock. Knows
+//! A stream owns its `session` and moves bytes; everything it decides is decided there, without I/O or clock. All that runs on
+//! a connection is one task (`serving`, `together`). Knows
 //! collections, names and proxies; never what is in a resource, but for which endpoints a cluster waits for.
 
 mod admission;
@@ -28,9 +29,11 @@ mod request;
 mod requests;
 mod secret_access;
 pub mod server;
+pub mod serving;
 mod session;
 mod stream;
 mod subscription;
+mod together;
 mod watch;
 mod workloads;
 

@@ -119,10 +119,7 @@ impl DoorPolicy {
 
 impl SecurePort {
     /// Serves until told to end.
-    ///
-    /// # Errors
-    /// When the port fails.
-    pub(super) async fn serve(self) -> Result<(), tonic::transport::Error> {
+    pub(super) async fn serve(self) {
         let (ready, incoming) = mpsc::channel(READY);
         let refused = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
@@ -130,17 +127,16 @@ impl SecurePort {
             Door { inner: self.ads.clone(), gatekeeper: self.gatekeeper.clone(), policy: self.policy, refused: None };
         let certificates =
             Door { inner: certificates, gatekeeper: self.gatekeeper, policy: DoorPolicy::Known, refused };
-        let router = self.ads.server().add_service(ads).add_service(certificates);
+        let server = self.ads.server().add_service(ads).add_service(certificates);
         let accepting = accept(self.listener, self.tls, ready);
-        let serving = router.serve_with_incoming_shutdown(ReceiverStream::new(incoming), self.stop.cancelled());
+        let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());
         tokio::pin!(serving);
         tokio::select! {
-            outcome = &mut serving => outcome?,
+            () = &mut serving => {}
             () = accepting => {}
-            () = self.stop.cancelled() => serving.await?,
+            () = self.stop.cancelled() => serving.await,
         }
         self.ads.ended().await;
-        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`, `pkg/xds/monitoring.go`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -46,6 +46,19 @@ pub struct Metrics {
     errors: Count,
     /// `pilot_xds_recv_max`.
     largest_request: Gauge,
+    /// What is counted of each type's responses, found once: it is counted for each of thousands of proxies.
+    responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
+}
+
+/// What is counted of the responses of one type.
+#[derive(Clone, Debug)]
+struct Responses {
+    /// Of `pilot_xds_pushes`.
+    pushes: Count,
+    /// Of `pilot_xds_push_time`.
+    push_time: Histogram,
+    /// Of `pilot_xds_config_size_bytes`.
+    size: Histogram,
 }
 
 /// The proxy's `ISTIO_VERSION`.
@@ -93,6 +106,7 @@ impl Metrics {
             expired_nonces: Family::default(),
             errors: Count::default(),
             largest_request: Gauge::default(),
+            responses: Arc::default(),
         };
         let m = metrics.clone();
         registry.register("pilot_xds", "Proxies connected over xDS, by their version", m.connected);
@@ -137,11 +151,19 @@ impl Metrics {
 
     /// A response was handed to the wire.
     pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
-        let label = TypeLabel { r#type: kind.short_name() };
-        self.pushes.get_or_create(&label).inc();
-        self.push_time.get_or_create(&label).observe(took.as_secs_f64());
-        let bytes = u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from);
-        self.size.get_or_create(&TypeLabel { r#type: kind.type_url() }).observe(bytes);
+        let place = ResourceType::ALL.iter().position(|other| *other == kind);
+        let Some(slot) = place.and_then(|place| self.responses.get(place)) else { return };
+        let responses = slot.get_or_init(|| {
+            let label = TypeLabel { r#type: kind.short_name() };
+            Responses {
+                pushes: self.pushes.get_or_create(&label).clone(),
+                push_time: self.push_time.get_or_create(&label).clone(),
+                size: self.size.get_or_create(&TypeLabel { r#type: kind.type_url() }).clone(),
+            }
+        });
+        responses.pushes.inc();
+        responses.push_time.observe(took.as_secs_f64());
+        responses.size.observe(u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from));
     }
 
     /// A response waited this long until the wire had room.

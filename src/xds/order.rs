@@ -8,7 +8,6 @@ use std::time::Duration;
 use super::changes::Names;
 use super::compose::Removals;
 use super::session::Session;
-use super::watch::Watch;
 use crate::push::resource::ResourceType;
 
 /// The longest that one type waits for another.
@@ -81,7 +80,7 @@ impl Session {
     /// Whether what is gone of a type may be taken from the client now.
     pub(super) fn removals(&self, kind: ResourceType, now: Duration) -> Removals {
         let waited = || {
-            let since = self.watches.get(&kind).and_then(Watch::leaving_since);
+            let since = self.watches.get(&kind).and_then(|watch| watch.leaving_since());
             since.is_some_and(|since| since + ORDER_WAIT <= now)
         };
         let are_quiet = match kind {

@@ -28,7 +28,9 @@ use super::metrics::Metrics;
 use super::request::Wire;
 use super::requests::Requests;
 use super::secret_access::AccessQuestion;
+use super::serving::Server;
 use super::stream::{self, Origin};
+use super::together::Companions;
 use super::workloads::Workloads;
 use crate::api::identity::Caller;
 use crate::push::worker::PushHandle;
@@ -92,12 +94,6 @@ pub(super) struct Core {
     tasks: TaskTracker,
 }
 
-/// Bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some.
-const HEADER_BYTES: u32 = 64 << 10;
-/// Streams that a client may open and reset before they are taken up; then its connection ends (rapid reset).
-const PENDING_RESETS: usize = 20;
-/// Streams of one connection that may end for a client's mistakes before it does.
-const ERROR_RESETS: usize = 256;
 /// The service's name on the wire.
 const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
 /// The path of its state-of-the-world method.
@@ -183,33 +179,17 @@ impl Ads {
     }
 
     /// Serves in plain text until the drain is signalled and all streams have ended.
-    ///
-    /// # Errors
-    /// When the listener fails.
-    pub async fn serve(self, listener: TcpListener) -> Result<(), tonic::transport::Error> {
+    pub async fn serve(self, listener: TcpListener) {
         let drain = self.core.drain.clone();
-        let server = self.server().add_service(self.clone());
         let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        server.serve_with_incoming_shutdown(incoming, drain.cancelled()).await?;
+        self.server().add_service(self.clone()).serve(incoming, drain.cancelled()).await;
         self.ended().await;
-        Ok(())
     }
 
     /// A gRPC server with the limits of this service, for a port that serves it beside others.
     #[must_use]
-    pub fn server(&self) -> tonic::transport::Server {
-        let limits = &self.core.limits;
-        let server = tonic::transport::Server::builder()
-            .http2_keepalive_interval(Some(limits.keepalive_interval))
-            .http2_keepalive_timeout(Some(limits.keepalive_timeout))
-            .max_concurrent_streams(limits.streams_per_connection)
-            .http2_max_header_list_size(HEADER_BYTES)
-            .http2_max_pending_accept_reset_streams(Some(PENDING_RESETS))
-            .http2_max_local_error_reset_streams(Some(ERROR_RESETS));
-        match limits.max_age {
-            Some(age) => server.max_connection_age(age).max_connection_age_grace(limits.max_age_grace),
-            None => server,
-        }
+    pub fn server(&self) -> Server {
+        Server::new(self.core.limits.clone())
     }
 
     /// Waits until all streams have ended after the drain was signalled.
@@ -232,7 +212,11 @@ impl Ads {
         };
         let requests = Requests::new(body, core.limits.request_bytes);
         let (outbox, responses) = body::channel();
-        self.core.tasks.spawn(wait_and_run::<M>(core, begin, requests, outbox, origin));
+        let stream = wait_and_run::<M>(core, begin, requests, outbox, origin);
+        match parts.extensions.get::<Companions>() {
+            Some(companions) => companions.join(self.core.tasks.track_future(stream)),
+            None => drop(self.core.tasks.spawn(stream)),
+        }
         let mut response = Response::new(Body::new(responses));
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         Ok(response)

@@ -82,8 +82,8 @@ pub(super) struct Session {
     protocol: Protocol,
     /// What the next response is marked with.
     marks: Marks,
-    /// By type; no entry for types that were never asked for.
-    pub(super) watches: BTreeMap<ResourceType, Watch>,
+    /// By type; no entry for types that were never asked for. Boxed: the map has room for eleven from the first on.
+    pub(super) watches: BTreeMap<ResourceType, Box<Watch>>,
     /// Subscriptions that the push thread has yet to answer. What it sends before is for what the client wanted earlier.
     unanswered: BTreeMap<ResourceType, u32>,
     /// What types wait for.
@@ -220,7 +220,7 @@ impl Session {
             return Turn::Idle;
         }
         let removals = self.removals(kind, now);
-        let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(what);
+        let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
         let takes_away = removals == Removals::Allowed && has(|watch| watch.leaving_since().is_some());
         if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
             return Turn::Idle;
@@ -262,6 +262,13 @@ impl Session {
     /// Whether there is nothing left to send but what a rejection bars.
     pub(super) fn is_all_sent(&self) -> bool {
         self.watches.keys().all(|kind| !self.is_unsent(*kind))
+    }
+
+    /// Whether there is nothing to send, now or later, until something happens.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let mut watches = self.watches.iter();
+        let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.leaving_since().is_some());
+        self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
     }
 
     /// Whether what is known of a type is for what the client wanted earlier.

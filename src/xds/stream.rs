@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,13 +164,14 @@ impl Stream {
     async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &Outbox) -> Result<(), Status> {
         let connection = self.connection.clone();
         let mailbox = self.mailbox.clone();
+        let mut kicked = pin!(connection.kick.cancelled());
         let mut may_send = true;
         let mut waiting = Instant::now();
         let mut wake: Option<Instant> = None;
         loop {
             tokio::select! {
                 biased;
-                () = connection.kick.cancelled() => return Err(going_away()),
+                () = &mut kicked => return Err(going_away()),
                 request = requests.message() => match request? {
                     Some(request) => {
                         self.core.metrics.received(request.encoded_len());
@@ -181,7 +183,10 @@ impl Stream {
                     let Some(room) = room else { return Ok(()) };
                     self.core.metrics.waited(waiting.elapsed());
                     match self.next()? {
-                        Some(message) => room.send(message),
+                        Some(message) => {
+                            room.send(message);
+                            may_send = !self.is_at_rest();
+                        }
                         None => may_send = false,
                     }
                     waiting = Instant::now();
@@ -269,10 +274,9 @@ impl Stream {
         let now = begin.saturating_duration_since(self.begun);
         let mut session = self.connection.session.lock();
         let Some(response) = session.next(now, &self.core.frames) else {
-            if session.is_all_sent()
-                && let Some(changed) = self.changed.take()
-            {
-                self.core.metrics.converged(changed.elapsed());
+            if session.is_all_sent() {
+                drop(session);
+                self.converged();
             }
             return Ok(None);
         };
@@ -286,6 +290,22 @@ impl Stream {
             debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
         }
         Ok(Some(message))
+    }
+
+    /// Whether there is nothing to send until something happens.
+    fn is_at_rest(&mut self) -> bool {
+        let is_at_rest = self.connection.session.lock().is_at_rest();
+        if is_at_rest {
+            self.converged();
+        }
+        is_at_rest
+    }
+
+    /// Notes that all is sent.
+    fn converged(&mut self) {
+        if let Some(changed) = self.changed.take() {
+            self.core.metrics.converged(changed.elapsed());
+        }
     }
 
     /// When to look for something to send though nothing happens before.

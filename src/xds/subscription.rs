@@ -23,7 +23,7 @@ impl Session {
         effects.extend(error.clone().map(|error| Effect::Rejected(kind, error)));
         let Some(watch) = self.watches.get_mut(&kind) else {
             if !wants_nothing {
-                self.watches.insert(kind, Watch::new(kind, interest, Base::Nothing));
+                self.watches.insert(kind, Box::new(Watch::new(kind, interest, Base::Nothing)));
                 self.refresh(kind, frames, effects);
             }
             return;
@@ -123,7 +123,7 @@ impl Session {
             false => Base::Brought(frames.brought.intern(Arc::new(brought))),
         };
         let interest = Interest { wildcard, names: Arc::new(names) };
-        self.watches.insert(kind, Watch::new(kind, interest, base));
+        self.watches.insert(kind, Box::new(Watch::new(kind, interest, base)));
         self.refresh(kind, frames, effects);
     }
 }

@@ -212,10 +212,13 @@ impl Watch {
 
     /// Takes out what is answered by this nonce, and all before it.
     fn take_answered(&mut self, nonce: &str) -> Vec<InFlight> {
-        match self.in_flight.iter().position(|sent| &*sent.told.nonce == nonce) {
-            Some(at) => self.in_flight.drain(..=at).collect(),
-            None => Vec::new(),
+        let Some(at) = self.in_flight.iter().position(|sent| &*sent.told.nonce == nonce) else { return Vec::new() };
+        let answered = self.in_flight.drain(..=at).collect();
+        if self.in_flight.is_empty() {
+            // Most proxies have answered everything most of the time.
+            self.in_flight = VecDeque::new();
         }
+        answered
     }
 
     /// Whether a response may go out now, as far as the client's answers count.
@@ -273,6 +276,7 @@ impl Watch {
             if self.in_flight.len() >= MAX_IN_FLIGHT {
                 self.in_flight.pop_front();
             }
+            self.in_flight.reserve_exact(1);
             self.in_flight.push_back(InFlight { told, before, owed });
         }
     }

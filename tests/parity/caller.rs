@@ -44,7 +44,7 @@ impl Service<Request<Body>> for As {
 }
 
 /// A running server.
-type Server = JoinHandle<Result<(), tonic::transport::Error>>;
+type Server = JoinHandle<()>;
 
 /// Serves for one proxy until told to end.
 pub(crate) async fn serve(
@@ -56,10 +56,7 @@ pub(crate) async fn serve(
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let service = As { caller: Caller { identities: vec![identity], pod: None }, ads: ads.clone() };
-    let router = ads.server().add_service(service);
+    let server = ads.server().add_service(service);
     let incoming = TcpIncoming::from(listener);
-    Ok((
-        address,
-        tokio::spawn(async move { router.serve_with_incoming_shutdown(incoming, end.cancelled_owned()).await }),
-    ))
+    Ok((address, tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await })))
 }

@@ -50,7 +50,7 @@ pub(crate) async fn answers(
     }
     drain.cancel();
     for server in servers {
-        server.await.map_err(text)?.map_err(text)?;
+        server.await.map_err(text)?;
     }
     ads.ended().await;
     no_faults(push).await?;
