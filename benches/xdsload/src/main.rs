@@ -9,6 +9,7 @@
 
 mod change;
 mod churn;
+mod connection;
 mod delta;
 mod follow;
 mod kind;

@@ -11,17 +11,15 @@ use navarch_proto::envoy::config::core::v3::Node;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
-use tonic::transport::Endpoint;
 use tonic::{Request, Streaming};
 
+use crate::connection::Beside;
 use crate::follow::Follower;
 use crate::names::Names;
 use crate::talk::{Protocol, Talk};
 use crate::tally::Tally;
 use crate::wire::BytesCodec;
 
-/// Bytes that a server may send ahead, as Envoy allows.
-const WINDOW: u32 = 16 << 20;
 /// A response may be as large as Envoy takes it.
 const MAX_RESPONSE: usize = 512 << 20;
 /// How long to wait before a stream that ended is opened anew.
@@ -90,14 +88,26 @@ impl Proxy {
         }
     }
 
-    /// One stream.
+    /// One stream, on a connection of its own.
     async fn stream(
         &self,
         talk: &mut Talk,
         follower: &mut Follower,
         phase: &mut watch::Receiver<Phase>,
     ) -> Result<End> {
-        let (requests, mut responses) = self.connect().await?;
+        let beside = Beside::default();
+        beside.run(self.speak(&beside, talk, follower, phase)).await
+    }
+
+    /// What is said and heard on a stream.
+    async fn speak(
+        &self,
+        beside: &Beside,
+        talk: &mut Talk,
+        follower: &mut Follower,
+        phase: &mut watch::Receiver<Phase>,
+    ) -> Result<End> {
+        let (requests, mut responses) = self.connect(beside).await?;
         for request in talk.open(&self.node, follower, &self.shared.names) {
             requests.send(request).await.context("the stream ended at once")?;
         }
@@ -125,14 +135,9 @@ impl Proxy {
     }
 
     /// Opens a connection and a stream on it.
-    async fn connect(&self) -> Result<(mpsc::Sender<Bytes>, Streaming<Bytes>)> {
-        let channel = Endpoint::from_shared(format!("http://{}", self.shared.server))?
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
-            .tcp_nodelay(true)
-            .connect()
-            .await?;
-        let mut client = Grpc::new(channel).max_decoding_message_size(MAX_RESPONSE);
+    async fn connect(&self, beside: &Beside) -> Result<(mpsc::Sender<Bytes>, Streaming<Bytes>)> {
+        let calls = beside.connect(self.shared.server).await?;
+        let mut client = Grpc::new(calls).max_decoding_message_size(MAX_RESPONSE);
         client.ready().await?;
         let (requests, outgoing) = mpsc::channel(16);
         let path = PathAndQuery::from_static(Talk::method(self.shared.protocol));
