@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo cluster crds image bench bench-agent bench-engine bench-kubernetes tools
+.PHONY: test fmt lint unit doc demo release program layout cluster crds image bench bench-agent bench-engine bench-kubernetes tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -34,14 +34,32 @@ doc:
 tools:
 	scripts/tools
 
+# Optimised programs are linked with the functions that run side by side (scripts/layout), which halves what they hold; their
+# symbols must say more than usual for it.
+HOST := $(shell rustc -vV | sed -n 's/^host: //p')
+LAID_OUT = --config 'build.rustflags=["-Csymbol-mangling-version=v0"]' \
+	--config "target.$(or $(TARGET),$(HOST)).linker='$(CURDIR)/scripts/layout-cc'"
+
 # Optimised for people; the tests run it once as it is built anyway (PROFILE=dev DEMO=once).
 PROFILE ?= release
 OUT = $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
 # With the tests' dependencies where the tests were built, or everything would be built a second time with other features.
 demo: tools
-	$(CARGO) build $(LOCKED) --profile $(PROFILE) --workspace --bins $(if $(filter dev,$(PROFILE)),--tests)
+	$(CARGO) build $(LOCKED) --profile $(PROFILE) --workspace --bins $(if $(filter dev,$(PROFILE)),--tests,$(LAID_OUT))
 	DEMO=$(DEMO) $(OUT)/demo $(OUT)/navarch .
+
+# All programs, optimised.
+release:
+	$(CARGO) build $(LOCKED) --release --workspace --bins $(LAID_OUT)
+
+# What images hold: navarch alone, for TARGET if that is another.
+program:
+	$(CARGO) build $(LOCKED) --profile dist --bin navarch $(if $(TARGET),--target $(TARGET)) $(LAID_OUT)
+
+# Finds out anew which functions run; needs valgrind.
+layout: tools release
+	scripts/layout-record $(or $(CARGO_TARGET_DIR),target)/release
 
 # A Kubernetes API server with the sample mesh, to try things on; it says what to export.
 cluster: tools
@@ -62,16 +80,13 @@ bench-engine:
 	$(CARGO) bench $(LOCKED) --workspace
 
 # What the server costs, seen by simulated Envoys; writes benches/results.
-bench: tools
-	$(CARGO) build $(LOCKED) --release --workspace --bins
+bench: tools release
 	scripts/bench $(or $(CARGO_TARGET_DIR),target)/release
 
 # The memory of the agent, idle and with 1,000 clusters passing through.
-bench-agent: tools
-	$(CARGO) build $(LOCKED) --release --workspace --bins
+bench-agent: tools release
 	scripts/bench-agent $(or $(CARGO_TARGET_DIR),target)/release
 
 # What reading a large cluster costs: a real API server with 5,000 services, and with ten times as many.
-bench-kubernetes: tools
-	$(CARGO) build $(LOCKED) --release --workspace --bins
+bench-kubernetes: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/kubeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
