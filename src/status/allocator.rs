@@ -95,6 +95,7 @@ impl AddressAllocation {
             complete: false,
         };
         let mut failed = false;
+        let mut last = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -111,11 +112,16 @@ impl AddressAllocation {
                     Some(Err(error)) => tracing::debug!(%error, "cannot watch service entries"),
                     None => return,
                 },
-                Ok(()) = self.scope.changed() => world.due_in(|_| true),
+                Ok(()) = self.scope.changed() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
             if world.complete && world.namespaces.complete {
                 let scope = self.scope.borrow_and_update().clone();
+                // It may also have changed together with what the turn was for.
+                if last.as_ref() != Some(&scope) {
+                    world.due_in(|_| true);
+                    last = Some(scope.clone());
+                }
                 failed = tokio::select! {
                     () = stop.cancelled() => return,
                     failed = self.settle(&mut world, &scope) => failed,

@@ -125,6 +125,7 @@ impl RootCertificates {
         let mut maps = std::pin::pin!(watcher(all, mine).default_backoff());
         let mut world = World { key: self.key, ..World::default() };
         let mut failed = false;
+        let mut last = None;
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -140,12 +141,18 @@ impl RootCertificates {
                     Some(Err(error)) => tracing::warn!(%error, name = %self.name, "cannot watch config maps"),
                     None => return,
                 },
-                Ok(()) = self.roots.changed() => world.all_due(),
-                Ok(()) = self.scope.changed() => world.all_due(),
+                Ok(()) = self.roots.changed() => {}
+                Ok(()) = self.scope.changed() => {}
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
             let roots = self.roots.borrow_and_update().clone();
             let scope = self.scope.borrow_and_update().clone();
+            // They may also have changed together with what the turn was for.
+            let now = Some((roots.clone(), scope.clone()));
+            if last != now {
+                world.all_due();
+                last = now;
+            }
             let due = world.take_due(&roots, &scope);
             let again = tokio::select! {
                 () = stop.cancelled() => return,
