@@ -50,10 +50,7 @@ fn hash(key: &(impl Hash + ?Sized)) -> u32 {
 impl HashIndex {
     /// From now on the thing of this number, which is less than 2³¹, is found by this key.
     pub fn insert(&mut self, key: &(impl Hash + ?Sized), number: u32) {
-        let Some(entry) = self.entries.get_mut(&hash(key)) else {
-            self.entries.insert(hash(key), Entry(number));
-            return;
-        };
+        let entry = self.entries.entry(hash(key)).or_insert(Entry(number));
         let Some(list) = entry.list() else {
             if entry.0 != number {
                 let both = vec![entry.0.min(number), entry.0.max(number)];

@@ -7,8 +7,10 @@
 //! Gates are settled by height, the lowest first: then nothing that a gate has read waits for another gate. What a
 //! computation comes to read for the first time may stand higher than waiting gates: those are settled first
 //! ([`Core::next_gate`] is asked before any result is read), and as they may rest on the one under way, that one opens
-//! before. So whatever is read is right, and no result is computed from what is not. A gate is computed for a proxy to which it is shown, whose answers fit it; while answers of proxies
-//! may be out of date themselves there is none, and all gates open: what rests on them is marked as if there were no gates.
+//! before. So whatever is read is right, and no result is computed from what is not.
+//!
+//! A gate is computed for a proxy to which it is shown, whose answers fit it; while answers of proxies may be out of date
+//! themselves there is none, and all gates open: what rests on them is marked as if there were no gates.
 
 use rustc_hash::FxHashSet;
 

@@ -9,7 +9,7 @@ mod pod;
 mod service;
 
 use super::envelope;
-use super::fields::{Fields, Odd, once};
+use super::fields::{Odd, messages};
 use crate::api::any_object::AnyObject;
 use crate::api::decode::stored::{StoredObject, WatchEvent};
 use crate::api::decode::{Outcome, Subject};
@@ -36,23 +36,11 @@ fn put<T>(frame: &[u8], texts: &mut SharedTexts, read: Read<T>) -> Result<Stored
 where
     AnyObject: From<Object<T>>,
 {
-    let (mut happened, mut object) = (None, None);
-    for field in Fields(frame) {
-        match field? {
-            (1, content) => once(&mut happened, content.bytes()?)?,
-            (2, content) => once(&mut object, content.bytes()?)?,
-            _ => {}
-        }
-    }
+    let [happened, object] = messages(frame, [1, 2])?;
     if !matches!(happened, Some(b"ADDED" | b"MODIFIED")) {
         return Err(Odd);
     }
-    let mut raw = None;
-    for field in Fields(object.ok_or(Odd)?) {
-        if let (1, content) = field? {
-            once(&mut raw, content.bytes()?)?;
-        }
-    }
+    let [raw] = messages(object.ok_or(Odd)?, [1])?;
     let content = envelope::content(raw.ok_or(Odd)?).map_err(|_| Odd)?;
     let (object, version) = read(content, texts)?;
     let outcome = Outcome::Read { object: object.into(), unknown_fields: Vec::new() };

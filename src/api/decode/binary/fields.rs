@@ -96,3 +96,27 @@ impl<'a> Content<'a> {
 pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), Odd> {
     if place.replace(value).is_some() { Err(Odd) } else { Ok(()) }
 }
+
+/// The messages in the fields of these numbers, each at most once.
+pub(super) fn messages<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[Option<&[u8]>; N], Odd> {
+    let mut found = [None; N];
+    for field in Fields(bytes) {
+        let (number, content) = field?;
+        if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
+            once(place, content.bytes()?)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The texts in the fields of these numbers, empty where there is none.
+pub(super) fn texts<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[&str; N], Odd> {
+    let mut found = [""; N];
+    for field in Fields(bytes) {
+        let (number, content) = field?;
+        if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
+            *place = content.text()?;
+        }
+    }
+    Ok(found)
+}

@@ -1,6 +1,6 @@
 //! `discovery.v1.EndpointSlice`, with the field numbers of `binary/endpoint_slice.rs`.
 
-use super::super::fields::{Fields, Odd, once};
+use super::super::fields::{Fields, Odd, once, texts as texts_of};
 use super::meta;
 use crate::api::kubernetes::{
     AddressType, Endpoint, EndpointConditions, EndpointPort, EndpointSlice, SERVICE_NAME_LABEL, port_number,
@@ -70,15 +70,7 @@ fn read_conditions(bytes: &[u8]) -> Result<EndpointConditions, Odd> {
 
 /// Reads a `v1.ObjectReference`, where it is to a pod.
 fn read_target(bytes: &[u8], texts: &mut SharedTexts) -> Result<Option<NamespacedName>, Odd> {
-    let (mut kind, mut namespace, mut name) = ("", "", "");
-    for field in Fields(bytes) {
-        match field? {
-            (1, content) => kind = content.text()?,
-            (2, content) => namespace = content.text()?,
-            (3, content) => name = content.text()?,
-            _ => {}
-        }
-    }
+    let [kind, namespace, name] = texts_of(bytes, [1, 2, 3])?;
     let pod = || NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
     Ok((kind == "Pod").then(pod))
 }

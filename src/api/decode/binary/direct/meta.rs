@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::super::fields::{Fields, Odd, once};
+use super::super::fields::{Fields, Odd, once, texts as texts_of};
 use crate::api::decode::stored::LAST_APPLIED;
 use crate::api::names::Namespace;
 use crate::api::object::{NamespacedName, ObjectMeta};
@@ -56,15 +56,7 @@ pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, Odd> {
 
 /// An entry of a map of texts.
 pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str), Odd> {
-    let (mut key, mut value) = ("", "");
-    for field in Fields(bytes) {
-        match field? {
-            (1, content) => key = content.text()?,
-            (2, content) => value = content.text()?,
-            _ => {}
-        }
-    }
-    Ok((key, value))
+    texts_of(bytes, [1, 2]).map(|[key, value]| (key, value))
 }
 
 /// `metav1.Time`.

@@ -1,6 +1,6 @@
 //! `v1.Pod`, with the field numbers of `binary/pod.rs`.
 
-use super::super::fields::{Content, Fields, Odd, once};
+use super::super::fields::{Content, Fields, Odd, messages, texts as texts_of};
 use super::meta;
 use crate::api::ip_list::IpList;
 use crate::api::kubernetes::{ContainerPort, DEFAULT_SERVICE_ACCOUNT, Pod, PodPhase, Protocol, port_number};
@@ -10,15 +10,7 @@ use crate::api::shared_texts::SharedTexts;
 
 /// Reads a pod; gives its version, too.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Pod>, String), Odd> {
-    let (mut metadata, mut spec, mut status) = (None, None, None);
-    for field in Fields(bytes) {
-        match field? {
-            (1, content) => once(&mut metadata, content.bytes()?)?,
-            (2, content) => once(&mut spec, content.bytes()?)?,
-            (3, content) => once(&mut status, content.bytes()?)?,
-            _ => {}
-        }
-    }
+    let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
     let metadata = meta::read(metadata.ok_or(Odd)?, texts)?;
     let mut pod = Pod {
         service_account: ServiceAccount::default(),
@@ -107,7 +99,7 @@ fn read_status(pod: &mut Pod, bytes: &[u8]) -> Result<(), Odd> {
             (1, content) => pod.phase = PodPhase::parse(Some(content.text()?)).map_err(|_| Odd)?,
             (2, content) => pod.ready |= is_ready(content.bytes()?)?,
             (6, content) => ip = content.text()?,
-            (12, content) => ips.push(read_ip(content.bytes()?)?),
+            (12, content) => ips.extend(texts_of(content.bytes()?, [1])?),
             _ => {}
         }
     }
@@ -121,24 +113,5 @@ fn read_status(pod: &mut Pod, bytes: &[u8]) -> Result<(), Odd> {
 
 /// Whether a `v1.PodCondition` says that the pod is ready.
 fn is_ready(bytes: &[u8]) -> Result<bool, Odd> {
-    let (mut kind, mut status) = ("", "");
-    for field in Fields(bytes) {
-        match field? {
-            (1, content) => kind = content.text()?,
-            (2, content) => status = content.text()?,
-            _ => {}
-        }
-    }
-    Ok(kind == "Ready" && status == "True")
-}
-
-/// Reads a `v1.PodIP`.
-fn read_ip(bytes: &[u8]) -> Result<&str, Odd> {
-    let mut ip = "";
-    for field in Fields(bytes) {
-        if let (1, content) = field? {
-            ip = content.text()?;
-        }
-    }
-    Ok(ip)
+    Ok(texts_of(bytes, [1, 2])? == ["Ready", "True"])
 }

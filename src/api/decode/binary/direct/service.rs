@@ -1,6 +1,6 @@
 //! `v1.Service`, with the field numbers of `binary/service.rs`. Those that load balancers serve are left to it.
 
-use super::super::fields::{Content, Fields, Odd, once};
+use super::super::fields::{Content, Fields, Odd, messages, once};
 use super::meta::{self, entry};
 use crate::api::field_error::FieldError;
 use crate::api::kubernetes::{
@@ -13,15 +13,7 @@ use crate::api::shared_texts::SharedTexts;
 
 /// Reads a Service; gives its version, too.
 pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Service>, String), Odd> {
-    let (mut metadata, mut spec, mut status) = (None, None, None);
-    for field in Fields(bytes) {
-        match field? {
-            (1, content) => once(&mut metadata, content.bytes()?)?,
-            (2, content) => once(&mut spec, content.bytes()?)?,
-            (3, content) => once(&mut status, content)?,
-            _ => {}
-        }
-    }
+    let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
     status.map_or(Ok(()), refuse_balancers)?;
     let metadata = meta::read(metadata.ok_or(Odd)?, texts)?;
     let spec = read_spec(spec.ok_or(Odd)?, texts)?;
@@ -39,8 +31,8 @@ fn there(content: Content<'_>) -> Result<Option<&str>, Odd> {
 }
 
 /// Refuses a `v1.ServiceStatus` with ways in through load balancers.
-fn refuse_balancers(status: Content<'_>) -> Result<(), Odd> {
-    for field in Fields(status.bytes()?) {
+fn refuse_balancers(status: &[u8]) -> Result<(), Odd> {
+    for field in Fields(status) {
         if let (1, content) = field? {
             for field in Fields(content.bytes()?) {
                 if let (1, _) = field? {
