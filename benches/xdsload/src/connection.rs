@@ -1,115 +1,130 @@
-//! A connection to the server that runs in the task of its proxy: of a thousand proxies, each wake-up of one task by
-//! another is paid by the server as well, which shares the machine.
+//! A connection to the server, read and written in the task of its proxy: of a thousand proxies, each wake-up of one task
+//! by another is paid by the server as well, which shares the machine.
 
-use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
-use anyhow::Result;
-use futures_util::Stream;
-use futures_util::stream::FuturesUnordered;
-use http::{Request, Response, Uri};
-use hyper::body::Incoming;
-use hyper::client::conn::http2;
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
+use anyhow::{Context as _, Result, ensure};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
-use tonic::body::Body;
-use tower_service::Service;
 
-/// Bytes that a server may send ahead, as Envoy allows.
-const WINDOW: u32 = 16 << 20;
-/// How long a connection may take to say good-bye.
-const FAREWELL: Duration = Duration::from_secs(1);
+use crate::grpc::Outbox;
+use crate::http2::{Heard, Session, frame};
 
-/// What runs beside a proxy.
-type Part = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Bytes read at once, into the stack: what lies there is warm, whereas a buffer of each proxy's own would not be.
+const READ: usize = 32 << 10;
 
-/// Takes in what HTTP/2 has to run. Clones are of one connection.
-#[derive(Clone, Default)]
-pub(crate) struct Beside(Arc<Mutex<Vec<Part>>>);
+/// Why a connection stops reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Whoever took the last message wants no more for now.
+    Enough,
+    /// The stream has ended.
+    Ended,
+}
 
-/// Calls on a connection.
+/// A connection with its stream.
 #[derive(Debug)]
-pub(crate) struct Calls {
-    /// The connection.
-    sender: http2::SendRequest<Body>,
-    /// The server.
-    server: SocketAddr,
+pub(crate) struct Connection {
+    /// The socket.
+    socket: TcpStream,
+    /// What is said on it.
+    session: Session,
+    /// Bytes to be written. Nothing is allocated while there are none.
+    out: Vec<u8>,
+    /// How many of them are.
+    written: usize,
+    /// Bytes read, but not taken in.
+    rest: Vec<u8>,
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Beside {
-    fn execute(&self, part: F) {
-        self.0.lock().push(Box::pin(part));
-    }
-}
-
-impl Beside {
-    /// Runs what connects and speaks, and beside it whatever is handed in meanwhile, all in the caller's task.
-    pub(crate) async fn run<T>(&self, speaker: impl Future<Output = T>) -> T {
-        let mut parts = FuturesUnordered::new();
-        let outcome = {
-            let mut speaker = pin!(speaker);
-            poll_fn(|context| {
-                // What came wakes the speaker; what it says goes out at once.
-                self.turn(&mut parts, context);
-                let outcome = speaker.as_mut().poll(context);
-                self.turn(&mut parts, context);
-                outcome
-            })
-            .await
-        };
-        let farewell = poll_fn(|context| if self.turn(&mut parts, context) { Poll::Ready(()) } else { Poll::Pending });
-        // A server that does not answer is left without a word.
-        let _ = tokio::time::timeout(FAREWELL, farewell).await;
-        outcome
+impl Connection {
+    /// Connects, and makes ready to call a method with the first messages.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    pub(crate) async fn open(server: SocketAddr, method: &str, first: &Outbox) -> Result<Self> {
+        let socket = TcpStream::connect(server).await.with_context(|| format!("cannot connect to {server}"))?;
+        socket.set_nodelay(true)?;
+        let mut out = Vec::with_capacity(1024);
+        let mut session = Session::open(server, method, &mut out);
+        session.send(first.bytes(), &mut out);
+        Ok(Self { socket, session, out, written: 0, rest: Vec::new() })
     }
 
-    /// Turns to all parts that have something to do; true if there is none left.
-    fn turn(&self, parts: &mut FuturesUnordered<Part>, context: &mut Context<'_>) -> bool {
+    /// Writes what is to be written and reads what is there; gives each message to `take`, which may answer.
+    ///
+    /// # Errors
+    /// When the connection breaks, the server does not speak gRPC, or `take` fails.
+    pub(crate) fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+        take: &mut impl FnMut(&[u8], &mut Outbox) -> Result<ControlFlow<()>>,
+    ) -> Poll<Result<Stop>> {
+        let rest = std::mem::take(&mut self.rest);
+        let mut stop = if rest.is_empty() { None } else { self.hear(&rest, take)? };
         loop {
-            parts.extend(std::mem::take(&mut *self.0.lock()));
-            match Pin::new(&mut *parts).poll_next(context) {
-                Poll::Ready(Some(())) => {}
-                Poll::Ready(None) | Poll::Pending if !self.0.lock().is_empty() => {}
-                Poll::Ready(None) => return true,
-                Poll::Pending => return false,
+            self.write(context)?;
+            if let Some(stop) = stop {
+                return Poll::Ready(Ok(stop));
+            }
+            let mut bytes = [const { MaybeUninit::uninit() }; READ];
+            let mut buffer = ReadBuf::uninit(&mut bytes);
+            // A read that does not fill the buffer says that there is no more: the next asks nobody.
+            ready!(Pin::new(&mut self.socket).poll_read(context, &mut buffer))?;
+            if buffer.filled().is_empty() {
+                return Poll::Ready(Ok(Stop::Ended));
+            }
+            stop = self.hear(buffer.filled(), take)?;
+        }
+    }
+
+    /// Takes bytes in.
+    fn hear(
+        &mut self,
+        mut bytes: &[u8],
+        take: &mut impl FnMut(&[u8], &mut Outbox) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<Stop>> {
+        let mut outbox = Outbox::default();
+        let stop = loop {
+            match self.session.next(&mut bytes, &mut self.out)? {
+                Heard::Message(message) if take(&message, &mut outbox)?.is_continue() => {}
+                Heard::Message(_) => break Some(Stop::Enough),
+                Heard::Nothing => break None,
+                Heard::Ended => break Some(Stop::Ended),
+            }
+        };
+        self.rest = bytes.to_vec();
+        self.session.send(outbox.bytes(), &mut self.out);
+        Ok(stop)
+    }
+
+    /// Writes as much as the socket takes.
+    fn write(&mut self, context: &mut Context<'_>) -> Result<()> {
+        while let Some(rest) = self.out.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match Pin::new(&mut self.socket).poll_write(context, rest)? {
+                Poll::Ready(written) => {
+                    ensure!(written > 0, "the connection takes no more");
+                    self.written += written;
+                }
+                Poll::Pending => return Ok(()),
             }
         }
+        (self.out, self.written) = (Vec::new(), 0);
+        Ok(())
     }
 
-    /// Connects.
-    pub(crate) async fn connect(&self, server: SocketAddr) -> Result<Calls> {
-        let stream = TcpStream::connect(server).await?;
-        stream.set_nodelay(true)?;
-        let mut builder = http2::Builder::new(self.clone());
-        builder.initial_stream_window_size(WINDOW).initial_connection_window_size(WINDOW);
-        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        hyper::rt::Executor::execute(self, async move {
-            // The stream on it says that it broke.
-            let _ = connection.await;
-        });
-        Ok(Calls { sender, server })
-    }
-}
-
-impl Service<Request<Body>> for Calls {
-    type Response = Response<Incoming>;
-    type Error = hyper::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, hyper::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), hyper::Error>> {
-        self.sender.poll_ready(context)
-    }
-
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let uri = Uri::builder().scheme("http").authority(self.server.to_string());
-        if let Ok(uri) = uri.path_and_query(request.uri().path()).build() {
-            *request.uri_mut() = uri;
+    /// Takes leave of the server, as far as that can be said at once.
+    pub(crate) fn close(self) {
+        // Behind half a frame, it would not be understood.
+        if self.written == 0 && self.out.is_empty() {
+            let mut farewell = Vec::new();
+            frame::put_farewell(&mut farewell);
+            // A server that is gone needs no farewell.
+            let _ = self.socket.try_write(&farewell);
         }
-        Box::pin(self.sender.send_request(request))
     }
 }

@@ -2,130 +2,106 @@
 //!
 //! Pure state: responses go in, requests come out. [`crate::delta`] and [`crate::state`] put it on the wire.
 
-use bytes::Bytes;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
+use crate::asking::{Asking, Asks, Difference, place};
 use crate::kind::Kind;
-use crate::names::{Id, Names};
+use crate::names::{Id, NOTHING, Names};
 use crate::peek;
-
-/// One resource that came.
-#[derive(Debug)]
-pub(crate) struct Came<'a> {
-    /// Its name.
-    pub(crate) name: &'a Bytes,
-    /// Its version.
-    pub(crate) version: &'a Bytes,
-    /// Its encoded content.
-    pub(crate) content: &'a Bytes,
-}
+use crate::wire::Came;
 
 /// What a proxy holds.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
-    /// Name and version of all it holds, by kind.
-    held: [FxHashMap<Id, Id>; 5],
-    /// What each cluster and each listener asks for.
-    asks: FxHashMap<(bool, Id), Vec<Id>>,
-    /// How often each name of EDS (`false`) and RDS (`true`) is asked for.
-    wanted: FxHashMap<(bool, Id), usize>,
-    /// Names asked for that have not come yet.
-    missing: FxHashSet<(bool, Id)>,
     /// The kinds that have been answered.
     answered: [bool; 5],
     /// Whether a route configuration says that its virtual hosts come one by one.
     has_vhds: bool,
+    /// What clusters ask of EDS.
+    endpoints: Asking,
+    /// What listeners ask of RDS.
+    routes: Asking,
+    /// The versions of all it holds by kind, each in the place of its name's number.
+    held: [Vec<Id>; 5],
 }
 
-/// What a response changes in what a proxy asks for.
+/// What a response takes away.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Gone<'a> {
+    /// Resources of these names.
+    These(&'a [&'a [u8]]),
+    /// All that it does not hold.
+    Others,
+}
+
+/// What a response changes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Turn {
-    /// The kind whose names change.
+    /// The kind of which a proxy asks for other names now; `None` if it does not.
     pub(crate) kind: Option<Kind>,
-    /// Names it asks for now.
-    pub(crate) more: Vec<Id>,
-    /// Names it no longer asks for.
-    pub(crate) less: Vec<Id>,
-}
-
-/// What a kind names: its resources' kind, and which of the two it is.
-fn named_by(kind: Kind) -> Option<(Kind, bool)> {
-    match kind {
-        Kind::Clusters => Some((Kind::Endpoints, false)),
-        Kind::Listeners => Some((Kind::Routes, true)),
-        Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => None,
-    }
+    /// Those names.
+    pub(crate) names: Difference,
+    /// How many resources it took away.
+    pub(crate) removed: usize,
 }
 
 impl Follower {
-    /// Takes in resources that came and names of those that are gone.
-    pub(crate) fn take(&mut self, names: &Names, kind: Kind, came: &[Came<'_>], gone: &[Bytes]) -> Turn {
-        let ids = names.ids(came.iter().map(|came| came.name));
-        let versions = names.ids(came.iter().map(|came| came.version));
-        let gone = names.ids(gone.iter());
+    /// Takes in resources that came, and what is gone.
+    pub(crate) fn take(&mut self, names: &Names, kind: Kind, came: &[Came<'_>], gone: Gone<'_>) -> Turn {
+        let ids = names.numbers(kind, came);
+        let gone = match gone {
+            Gone::These(gone) => names.ids(kind, gone),
+            Gone::Others => self.others(kind, &ids),
+        };
         if let Some(answered) = self.answered.get_mut(kind.index()) {
             *answered = true;
         }
         if let Some(held) = self.held.get_mut(kind.index()) {
-            held.extend(ids.iter().copied().zip(versions));
+            for (id, version) in &ids {
+                *place(held, *id) = *version;
+            }
             for id in &gone {
-                held.remove(id);
+                held.get_mut(*id as usize).into_iter().for_each(|version| *version = NOTHING);
             }
         }
-        self.has_vhds |= kind == Kind::Routes && came.iter().any(|came| peek::has_vhds(came.content));
-        for id in ids.iter().chain(&gone) {
-            match kind {
-                Kind::Endpoints => self.missing.remove(&(false, *id)),
-                Kind::Routes => self.missing.remove(&(true, *id)),
-                Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => false,
-            };
+        let all = ids.iter().map(|(id, _)| *id).chain(gone.iter().copied());
+        let mut difference = Difference::default();
+        match kind {
+            Kind::Endpoints => self.endpoints.came(all),
+            Kind::Routes => {
+                self.has_vhds = self.has_vhds || came.iter().any(|came| peek::has_vhds(came.content));
+                self.routes.came(all);
+            }
+            Kind::Clusters => {
+                let asked = asked(names, Kind::Endpoints, came);
+                all.zip(asked).for_each(|(id, asked)| self.endpoints.replace(id, asked, &mut difference));
+            }
+            Kind::Listeners => {
+                let asked = asked(names, Kind::Routes, came);
+                all.zip(asked).for_each(|(id, asked)| self.routes.replace(id, asked, &mut difference));
+            }
+            Kind::VirtualHosts => {}
         }
-        let Some((target, side)) = named_by(kind) else { return Turn::default() };
-        let mut turn = Turn { kind: Some(target), ..Turn::default() };
-        for (came, id) in came.iter().zip(ids) {
-            let asked: Vec<Bytes> = match side {
-                false => peek::endpoints_of(came.content).into_iter().collect(),
-                true => peek::routes_of(came.content),
-            };
-            let asked = names.ids(asked.iter());
-            self.replace(side, id, asked, &mut turn);
-        }
-        for id in gone {
-            self.replace(side, id, Vec::new(), &mut turn);
-        }
-        turn
+        let target = match kind {
+            Kind::Clusters => Some(Kind::Endpoints),
+            Kind::Listeners => Some(Kind::Routes),
+            Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => None,
+        };
+        let changes = !difference.more.is_empty() || !difference.less.is_empty();
+        Turn { kind: target.filter(|_| changes), names: difference, removed: gone.len() }
     }
 
-    /// A resource asks for other names now.
-    fn replace(&mut self, side: bool, id: Id, asked: Vec<Id>, turn: &mut Turn) {
-        for name in &asked {
-            let count = self.wanted.entry((side, *name)).or_default();
-            *count += 1;
-            if *count == 1 {
-                self.missing.insert((side, *name));
-                turn.more.push(*name);
-            }
-        }
-        let before = match asked.is_empty() {
-            true => self.asks.remove(&(side, id)),
-            false => self.asks.insert((side, id), asked),
-        };
-        for name in before.unwrap_or_default() {
-            let Some(count) = self.wanted.get_mut(&(side, name)) else { continue };
-            *count -= 1;
-            if *count == 0 {
-                self.wanted.remove(&(side, name));
-                self.missing.remove(&(side, name));
-                turn.less.push(name);
-            }
-        }
+    /// What it holds of a kind besides some.
+    fn others(&self, kind: Kind, these: &[(Id, Id)]) -> Vec<Id> {
+        let these: FxHashSet<Id> = these.iter().map(|(id, _)| *id).collect();
+        self.held(kind).map(|(id, _)| id).filter(|id| !these.contains(id)).collect()
     }
 
     /// Whether all it knows to ask for has been answered.
     pub(crate) fn is_synced(&self) -> bool {
-        let answered = |kind: Kind| self.answered.get(kind.index()).copied().unwrap_or(false);
-        let hosts = !self.has_vhds || answered(Kind::VirtualHosts);
-        self.missing.is_empty() && answered(Kind::Clusters) && answered(Kind::Listeners) && hosts
+        let hosts = !self.has_vhds || self.is_answered(Kind::VirtualHosts);
+        let complete = self.endpoints.is_complete() && self.routes.is_complete();
+        complete && self.is_answered(Kind::Clusters) && self.is_answered(Kind::Listeners) && hosts
     }
 
     /// Whether it is time to ask for virtual hosts: Envoy does once, at the first route configuration that says so.
@@ -135,15 +111,12 @@ impl Follower {
 
     /// Whether it is time to ask for listeners: Envoy does when its clusters have their endpoints.
     pub(crate) fn wants_listeners(&self) -> bool {
-        let clusters = self.answered.get(Kind::Clusters.index()).copied().unwrap_or(false);
-        clusters && !self.missing.iter().any(|(side, _)| !side)
+        self.is_answered(Kind::Clusters) && self.endpoints.is_complete()
     }
 
-    /// Names held of a kind that are not among these.
-    pub(crate) fn others(&self, kind: Kind, names: &Names, these: &[Bytes]) -> Vec<Bytes> {
-        let these: FxHashSet<Id> = names.ids(these.iter()).into_iter().collect();
-        let others = self.held(kind).filter(|(name, _)| !these.contains(name));
-        others.map(|(name, _)| names.text(name).into()).collect()
+    /// Whether a response of a kind has come on this stream.
+    fn is_answered(&self, kind: Kind) -> bool {
+        self.answered.get(kind.index()).copied().unwrap_or(false)
     }
 
     /// The stream ended: all must be answered again.
@@ -153,14 +126,41 @@ impl Follower {
 
     /// Names and versions that it holds of a kind.
     pub(crate) fn held(&self, kind: Kind) -> impl Iterator<Item = (Id, Id)> {
-        self.held.get(kind.index()).into_iter().flatten().map(|(name, version)| (*name, *version))
+        let versions = self.held.get(kind.index()).into_iter().flatten().copied();
+        (0..).zip(versions).filter(|(_, version)| *version != NOTHING)
     }
 
-    /// Names that it asks for of a kind.
-    pub(crate) fn wanted(&self, kind: Kind) -> Vec<Id> {
-        let side = kind == Kind::Routes;
-        self.wanted.keys().filter(|(of, _)| *of == side).map(|(_, id)| *id).collect()
+    /// Names that it asks for of a kind; none where it asks for all there are.
+    pub(crate) fn wanted(&self, kind: Kind) -> impl Iterator<Item = Id> {
+        let asking = match kind {
+            Kind::Endpoints => Some(&self.endpoints),
+            Kind::Routes => Some(&self.routes),
+            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => None,
+        };
+        asking.into_iter().flat_map(Asking::names)
     }
+}
+
+/// What each of the resources that came asks for of a kind, and behind them nothing for what is gone.
+fn asked(names: &Names, target: Kind, came: &[Came<'_>]) -> impl Iterator<Item = Asks> + use<> {
+    let mut texts = Vec::new();
+    let mut ends = Vec::with_capacity(came.len());
+    for came in came {
+        match target {
+            Kind::Endpoints => texts.extend(peek::endpoints_of(came.content)),
+            Kind::Routes => peek::routes_of(came.content, &mut texts),
+            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => {}
+        }
+        ends.push(texts.len());
+    }
+    let ids = names.ids(target, &texts);
+    let mut start = 0;
+    let asks = ends.into_iter().map(move |end| {
+        let asked = Asks::of(ids.get(start..end).unwrap_or_default());
+        start = end;
+        asked
+    });
+    asks.chain(std::iter::repeat(Asks::Nothing))
 }
 
 #[cfg(test)]
@@ -171,39 +171,55 @@ mod tests {
     use super::*;
 
     /// A cluster that asks for the endpoints of `service`.
-    fn cluster(service: &str) -> Bytes {
+    fn cluster(service: &str) -> Vec<u8> {
         let config = cluster::EdsClusterConfig { service_name: service.to_owned(), eds_config: None };
         let kind = cluster::ClusterDiscoveryType::Type(cluster::DiscoveryType::Eds.into());
         let cluster =
             Cluster { eds_cluster_config: Some(config), cluster_discovery_type: Some(kind), ..Default::default() };
-        cluster.encode_to_vec().into()
+        cluster.encode_to_vec()
     }
 
     #[test]
     fn it_asks_for_what_its_clusters_name_and_lets_go_with_them() {
         let (names, mut proxy) = (Names::default(), Follower::default());
-        let (a, b, v1, v2) = (Bytes::from("a"), Bytes::from("b"), Bytes::from("1"), Bytes::from("2"));
         let (x, y) = (cluster("x"), cluster("y"));
-        let texts = |ids: &[Id]| ids.iter().map(|id| names.text(*id)).collect::<Vec<_>>();
+        let came = |name, version, content| Came { name, version, content };
+        let texts = |ids: &[Id]| {
+            let texts = names.texts();
+            ids.iter().map(|id| texts.name(Kind::Endpoints, *id).to_vec()).collect::<Vec<_>>()
+        };
+        let none: Vec<Vec<u8>> = Vec::new();
 
-        let came = [Came { name: &a, version: &v1, content: &x }, Came { name: &b, version: &v1, content: &x }];
-        let turn = proxy.take(&names, Kind::Clusters, &came, &[]);
-        assert_eq!((turn.kind, texts(&turn.more), turn.less), (Some(Kind::Endpoints), vec!["x".to_owned()], vec![]));
+        let all = [came(b"a", b"1", &x), came(b"b", b"1", &x)];
+        let Turn { kind, names: difference, removed } = proxy.take(&names, Kind::Clusters, &all, Gone::These(&[]));
+        assert_eq!((kind, removed), (Some(Kind::Endpoints), 0));
+        assert_eq!((texts(&difference.more), texts(&difference.less)), (vec![b"x".to_vec()], none.clone()));
 
         // One of two moves on: what both asked for is still wanted.
-        let turn = proxy.take(&names, Kind::Clusters, &[Came { name: &a, version: &v2, content: &y }], &[]);
-        assert_eq!((texts(&turn.more), turn.less), (vec!["y".to_owned()], vec![]));
-        let turn = proxy.take(&names, Kind::Clusters, &[], &[b]);
-        assert_eq!((turn.more, texts(&turn.less)), (vec![], vec!["x".to_owned()]));
-        assert_eq!(proxy.held(Kind::Clusters).count(), 1);
+        let turn = proxy.take(&names, Kind::Clusters, &[came(b"a", b"2", &y)], Gone::These(&[]));
+        assert_eq!((texts(&turn.names.more), texts(&turn.names.less)), (vec![b"y".to_vec()], none.clone()));
+        let turn = proxy.take(&names, Kind::Clusters, &[], Gone::These(&[b"b"]));
+        assert_eq!((texts(&turn.names.more), texts(&turn.names.less)), (none, vec![b"x".to_vec()]));
+        assert_eq!((proxy.held(Kind::Clusters).count(), turn.removed), (1, 1));
 
-        proxy.take(&names, Kind::Listeners, &[], &[]);
+        proxy.take(&names, Kind::Listeners, &[], Gone::Others);
         assert!(!proxy.is_synced(), "y has not come");
-        let content = Bytes::new();
-        let came = Came { name: &Bytes::from("y"), version: &v1, content: &content };
-        assert_eq!(proxy.take(&names, Kind::Endpoints, &[came], &[]), Turn::default());
+        assert_eq!(proxy.take(&names, Kind::Endpoints, &[came(b"y", b"1", b"")], Gone::These(&[])), Turn::default());
         assert!(proxy.is_synced());
         proxy.restart();
         assert!(!proxy.is_synced());
+    }
+
+    #[test]
+    fn what_is_not_in_the_whole_is_gone() {
+        let (names, mut proxy) = (Names::default(), Follower::default());
+        let x = cluster("x");
+        let came = |name| Came { name, version: b"1", content: &x };
+        proxy.take(&names, Kind::Clusters, &[came(b"a"), came(b"b"), came(b"c")], Gone::Others);
+        let turn = proxy.take(&names, Kind::Clusters, &[came(b"b")], Gone::Others);
+        assert_eq!(turn, Turn { removed: 2, ..Turn::default() }, "b still asks for x");
+        let turn = proxy.take(&names, Kind::Clusters, &[], Gone::Others);
+        assert_eq!((turn.kind, turn.names.less.len(), turn.removed), (Some(Kind::Endpoints), 1, 1));
+        assert_eq!((proxy.held(Kind::Clusters).count(), proxy.wanted(Kind::Endpoints).count()), (0, 0));
     }
 }

@@ -37,8 +37,8 @@ impl Kind {
     }
 
     /// The type by its name on the wire; `None` for those that nobody here asked for.
-    pub(crate) fn of(type_url: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.type_url() == type_url)
+    pub(crate) fn of(type_url: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.type_url().as_bytes() == type_url)
     }
 
     /// How people call it.

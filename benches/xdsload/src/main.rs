@@ -2,16 +2,19 @@
 //!
 //! ```text
 //! world ─▶ files or objects that it watches        run ─▶ proxies ─▶ one connection each ─▶ server
-//!   change ─▶ one file, a text left in it           tally ◀─ follow ◀─ wire, decoded to names
+//!   change ─▶ one file, a text left in it           tally ◀─ follow ◀─ wire, decoded to names ◀─ grpc ◀─ http2
 //! ```
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the report is the output, progress goes to stderr")]
 
+mod asking;
 mod change;
 mod churn;
 mod connection;
 mod delta;
 mod follow;
+mod grpc;
+mod http2;
 mod kind;
 mod names;
 mod peek;

@@ -1,62 +1,126 @@
 //! Names and versions as numbers: thousands of proxies hold the same ones.
 
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
 
-/// A name or version by number.
+use crate::kind::Kind;
+use crate::wire::Came;
+
+/// A name of a kind, or a version, by number: a small one, by which proxies keep what they know of it in a row.
 pub(crate) type Id = u32;
+
+/// The number that nothing has.
+pub(crate) const NOTHING: Id = 0;
 
 /// All names met so far. Shared by all proxies.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    /// Both ways.
-    table: RwLock<Table>,
+pub(crate) struct Names(RwLock<Texts>);
+
+/// The texts of all numbers.
+#[derive(Debug, Default)]
+pub(crate) struct Texts {
+    /// Names by kind.
+    names: [Table; 5],
+    /// Versions.
+    versions: Table,
 }
 
-/// Names by number and numbers by name.
+/// Texts by number and numbers by text.
 #[derive(Debug, Default)]
 struct Table {
     /// The number of each.
     ids: FxHashMap<Bytes, Id>,
-    /// Each, by its number.
-    names: Vec<Bytes>,
+    /// Each; the first has number 1.
+    texts: Vec<Bytes>,
 }
 
 impl Names {
-    /// The numbers of some names, in their order.
-    pub(crate) fn ids<'a>(&self, names: impl Iterator<Item = &'a Bytes> + Clone) -> Vec<Id> {
+    /// The numbers of some names of a kind, in their order.
+    pub(crate) fn ids(&self, kind: Kind, names: &[&[u8]]) -> Vec<Id> {
+        if names.is_empty() {
+            return Vec::new();
+        }
+        if let Some(ids) = self.0.read().of(kind).and_then(|table| names.iter().map(|name| table.known(name)).collect())
         {
-            let table = self.table.read();
-            let known: Option<Vec<Id>> = names.clone().map(|name| table.ids.get(name).copied()).collect();
-            if let Some(known) = known {
+            return ids;
+        }
+        let mut texts = self.0.write();
+        let table = texts.of_mut(kind);
+        names.iter().map(|name| table.id(name)).collect()
+    }
+
+    /// The numbers of the names and versions of resources, in their order.
+    pub(crate) fn numbers(&self, kind: Kind, came: &[Came<'_>]) -> Vec<(Id, Id)> {
+        {
+            let texts = self.0.read();
+            let names = texts.of(kind);
+            let known = |came: &Came<'_>| Some((names?.known(came.name)?, texts.versions.known(came.version)?));
+            if let Some(known) = came.iter().map(known).collect() {
                 return known;
             }
         }
-        let mut table = self.table.write();
-        names.map(|name| table.id(name)).collect()
+        let mut texts = self.0.write();
+        came.iter().map(|came| (texts.of_mut(kind).id(came.name), texts.versions.id(came.version))).collect()
     }
 
-    /// The text of a name.
-    pub(crate) fn text(&self, id: Id) -> String {
-        let table = self.table.read();
-        let name = table.names.get(usize::try_from(id).unwrap_or(usize::MAX));
-        name.map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default()
+    /// The texts, for as long as the guard is held.
+    pub(crate) fn texts(&self) -> RwLockReadGuard<'_, Texts> {
+        self.0.read()
+    }
+}
+
+impl Texts {
+    /// The name of a number.
+    pub(crate) fn name(&self, kind: Kind, id: Id) -> &[u8] {
+        self.of(kind).map(|table| table.text(id)).unwrap_or_default()
+    }
+
+    /// The version of a number.
+    pub(crate) fn version(&self, id: Id) -> &[u8] {
+        self.versions.text(id)
+    }
+
+    /// The names of a kind.
+    fn of(&self, kind: Kind) -> Option<&Table> {
+        self.names.get(kind.index())
+    }
+
+    /// The names of a kind, to add some.
+    fn of_mut(&mut self, kind: Kind) -> &mut Table {
+        let [clusters, endpoints, listeners, routes, hosts] = &mut self.names;
+        match kind {
+            Kind::Clusters => clusters,
+            Kind::Endpoints => endpoints,
+            Kind::Listeners => listeners,
+            Kind::Routes => routes,
+            Kind::VirtualHosts => hosts,
+        }
     }
 }
 
 impl Table {
-    /// The number of a name, a new one where it has none.
-    fn id(&mut self, name: &Bytes) -> Id {
-        if let Some(id) = self.ids.get(name) {
-            return *id;
+    /// The number of a text that has one.
+    fn known(&self, text: &[u8]) -> Option<Id> {
+        self.ids.get(text).copied()
+    }
+
+    /// The number of a text, a new one where it has none.
+    fn id(&mut self, text: &[u8]) -> Id {
+        if let Some(id) = self.known(text) {
+            return id;
         }
-        // A copy: the name as it came keeps the whole response in memory.
-        let name = Bytes::copy_from_slice(name);
-        let id = Id::try_from(self.names.len()).unwrap_or(Id::MAX);
-        self.names.push(name.clone());
-        self.ids.insert(name, id);
+        let text = Bytes::copy_from_slice(text);
+        self.texts.push(text.clone());
+        let id = Id::try_from(self.texts.len()).unwrap_or(Id::MAX);
+        self.ids.insert(text, id);
         id
+    }
+
+    /// The text of a number.
+    fn text(&self, id: Id) -> &[u8] {
+        let place = (id as usize).checked_sub(1);
+        place.and_then(|place| self.texts.get(place)).map(|text| text.as_ref()).unwrap_or_default()
     }
 }
 
@@ -65,12 +129,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_keeps_its_number() {
+    fn a_name_keeps_its_number_among_those_of_its_kind() {
         let names = Names::default();
-        let (a, b) = (Bytes::from_static(b"a"), Bytes::from_static(b"b"));
-        assert_eq!(names.ids([&a, &b, &a].into_iter()), [0, 1, 0]);
-        assert_eq!(names.ids([&b].into_iter()), [1]);
-        assert_eq!(names.text(1), "b");
-        assert_eq!(names.text(7), "");
+        assert_eq!(names.ids(Kind::Clusters, &[b"a", b"b", b"a"]), [1, 2, 1]);
+        assert_eq!(names.ids(Kind::Clusters, &[b"b"]), [2]);
+        assert_eq!(names.ids(Kind::Routes, &[b"b"]), [1]);
+        let came = |name, version| Came { name, version, content: &[] };
+        assert_eq!(names.numbers(Kind::Clusters, &[came(b"c", b"v"), came(b"a", b"v")]), [(3, 1), (1, 1)]);
+        let texts = names.texts();
+        assert_eq!((texts.name(Kind::Clusters, 2), texts.name(Kind::Routes, 1)), (&b"b"[..], &b"b"[..]));
+        assert_eq!((texts.version(1), texts.version(NOTHING), texts.version(7)), (&b"v"[..], &b""[..], &b""[..]));
     }
 }

@@ -1,131 +1,84 @@
 //! The few fields of Envoy's resources that tell a client what to ask for next, read without decoding the rest.
-//!
-//! Each message here is Envoy's with all other fields left out; they are skipped, not kept.
 
-use bytes::Bytes;
-use prost::Message;
+use anyhow::Result;
 
-use crate::wire::Content;
-
-/// A resource with its name in field 1: clusters, listeners, route configurations, endpoint sets, secrets.
-#[derive(Clone, PartialEq, Message)]
-struct Named {
-    /// The name.
-    #[prost(bytes = "bytes", tag = "1")]
-    name: Bytes,
-}
-
-/// `envoy.config.cluster.v3.Cluster`.
-#[derive(Clone, PartialEq, Message)]
-struct Cluster {
-    /// The name.
-    #[prost(bytes = "bytes", tag = "1")]
-    name: Bytes,
-    /// How it is discovered; 3 is EDS.
-    #[prost(int32, tag = "2")]
-    discovery: i32,
-    /// The settings of EDS.
-    #[prost(message, optional, tag = "3")]
-    eds: Option<EdsConfig>,
-}
-
-/// `Cluster.EdsClusterConfig`.
-#[derive(Clone, PartialEq, Message)]
-struct EdsConfig {
-    /// What to ask for instead of the cluster's name.
-    #[prost(bytes = "bytes", tag = "2")]
-    service_name: Bytes,
-}
-
-/// `envoy.config.listener.v3.Listener`.
-#[derive(Clone, PartialEq, Message)]
-struct Listener {
-    /// Its chains.
-    #[prost(message, repeated, tag = "3")]
-    chains: Vec<Chain>,
-    /// The chain for what fits none.
-    #[prost(message, optional, tag = "25")]
-    default_chain: Option<Chain>,
-}
-
-/// `FilterChain`.
-#[derive(Clone, PartialEq, Message)]
-struct Chain {
-    /// Its network filters.
-    #[prost(message, repeated, tag = "3")]
-    filters: Vec<Filter>,
-}
-
-/// `Filter`.
-#[derive(Clone, PartialEq, Message)]
-struct Filter {
-    /// Its settings.
-    #[prost(message, optional, tag = "4")]
-    config: Option<Content>,
-}
-
-/// `HttpConnectionManager`.
-#[derive(Clone, PartialEq, Message)]
-struct ConnectionManager {
-    /// The route configuration that comes over RDS.
-    #[prost(message, optional, tag = "3")]
-    rds: Option<Rds>,
-}
-
-/// `Rds`.
-#[derive(Clone, PartialEq, Message)]
-struct Rds {
-    /// What to ask for.
-    #[prost(bytes = "bytes", tag = "2")]
-    name: Bytes,
-}
-
-/// `envoy.config.route.v3.RouteConfiguration`.
-#[derive(Clone, PartialEq, Message)]
-struct RouteConfiguration {
-    /// Where further virtual hosts come from.
-    #[prost(message, optional, tag = "9")]
-    vhds: Option<Vhds>,
-}
-
-/// `Vhds`.
-#[derive(Clone, PartialEq, Message)]
-struct Vhds {}
+use crate::wire::{Fields, Value};
 
 /// The end of the type of an HTTP connection manager.
 const CONNECTION_MANAGER: &[u8] = b"http_connection_manager.v3.HttpConnectionManager";
 
-/// The name of a resource of the state-of-the-world protocol, which only its content tells.
-pub(crate) fn name_of(content: &Content) -> Bytes {
-    Named::decode(content.value.clone()).map(|named| named.name).unwrap_or_default()
+/// Gives `take` each text or message of a field.
+fn each<'a>(message: &'a [u8], field: u64, mut take: impl FnMut(&'a [u8])) -> Result<()> {
+    let mut fields = Fields(message);
+    while let Some(read) = fields.read()? {
+        match read {
+            (number, Value::Bytes(value)) if number == field => take(value),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
-/// What a cluster asks EDS for; `None` where its endpoints come another way.
-pub(crate) fn endpoints_of(cluster: &Bytes) -> Option<Bytes> {
+/// The text or message of a field; `None` where it is not there, or the bytes are no message.
+fn one(message: &[u8], field: u64) -> Option<&[u8]> {
+    let mut found = None;
+    each(message, field, |value| found = Some(value)).ok()?;
+    found
+}
+
+/// The name of a resource of the state-of-the-world protocol, which only its content tells: field 1 of clusters,
+/// listeners, route configurations, and endpoint sets, where it comes first.
+pub(crate) fn name_of(content: &[u8]) -> &[u8] {
+    match Fields(content).read() {
+        Ok(Some((1, Value::Bytes(name)))) => name,
+        _ => one(content, 1).unwrap_or_default(),
+    }
+}
+
+/// What an `envoy.config.cluster.v3.Cluster` asks EDS for; `None` where its endpoints come another way.
+pub(crate) fn endpoints_of(cluster: &[u8]) -> Option<&[u8]> {
     /// `Cluster.DiscoveryType.EDS`.
-    const EDS: i32 = 3;
-    let cluster = Cluster::decode(cluster.clone()).ok()?;
-    (cluster.discovery == EDS).then(|| match cluster.eds {
-        Some(eds) if !eds.service_name.is_empty() => eds.service_name,
-        _ => cluster.name,
-    })
+    const EDS: u64 = 3;
+    let (mut name, mut discovery, mut service_name): (&[u8], _, &[u8]) = (&[], 0, &[]);
+    let mut fields = Fields(cluster);
+    while let Some(read) = fields.read().ok()? {
+        match read {
+            (1, Value::Bytes(value)) => name = value,
+            (2, Value::Number(value)) => discovery = value,
+            // `EdsClusterConfig.service_name`.
+            (3, Value::Bytes(eds)) => service_name = one(eds, 2).unwrap_or_default(),
+            _ => {}
+        }
+    }
+    (discovery == EDS).then_some(if service_name.is_empty() { name } else { service_name })
 }
 
-/// Whether a route configuration says that its virtual hosts come one by one.
-pub(crate) fn has_vhds(routes: &Bytes) -> bool {
-    RouteConfiguration::decode(routes.clone()).is_ok_and(|routes| routes.vhds.is_some())
+/// Whether an `envoy.config.route.v3.RouteConfiguration` says that its virtual hosts come one by one (`vhds`).
+pub(crate) fn has_vhds(routes: &[u8]) -> bool {
+    one(routes, 9).is_some()
 }
 
-/// The route configurations that a listener asks RDS for.
-pub(crate) fn routes_of(listener: &Bytes) -> Vec<Bytes> {
-    let Ok(listener) = Listener::decode(listener.clone()) else { return Vec::new() };
-    let chains = listener.chains.into_iter().chain(listener.default_chain);
-    let configs = chains.flat_map(|chain| chain.filters).filter_map(|filter| filter.config);
-    configs
-        .filter(|config| config.type_url.ends_with(CONNECTION_MANAGER))
-        .filter_map(|config| ConnectionManager::decode(config.value).ok()?.rds)
-        .map(|rds| rds.name)
-        .collect()
+/// Appends the route configurations that an `envoy.config.listener.v3.Listener` asks RDS for: those of the connection
+/// managers among the filters of its chains, the default one included.
+pub(crate) fn routes_of<'a>(listener: &'a [u8], found: &mut Vec<&'a [u8]>) {
+    let mut chains = Vec::new();
+    let mut filters = Vec::new();
+    // What is no listener asks for nothing.
+    let _ = each(listener, 3, |chain| chains.push(chain));
+    chains.extend(one(listener, 25));
+    for chain in chains {
+        let _ = each(chain, 3, |filter| filters.push(filter));
+    }
+    for filter in filters {
+        let Some(config) = one(filter, 4) else { continue };
+        if !one(config, 1).is_some_and(|type_url| type_url.ends_with(CONNECTION_MANAGER)) {
+            continue;
+        }
+        // `HttpConnectionManager.rds` and `Rds.route_config_name`.
+        if let Some(rds) = one(config, 2).and_then(|manager| one(manager, 3)) {
+            found.push(one(rds, 2).unwrap_or_default());
+        }
+    }
 }
 
 #[cfg(test)]
@@ -133,10 +86,11 @@ mod tests {
     use navarch_proto::any::pack;
     use navarch_proto::envoy::config::{cluster::v3 as cluster, listener::v3 as listener};
     use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3 as manager;
+    use prost::Message;
 
     use super::*;
 
-    fn eds(service_name: &str) -> Bytes {
+    fn eds(service_name: &str) -> Vec<u8> {
         let config = cluster::cluster::EdsClusterConfig { service_name: service_name.to_owned(), eds_config: None };
         let cluster = cluster::Cluster {
             name: "a".to_owned(),
@@ -147,16 +101,16 @@ mod tests {
             )),
             ..Default::default()
         };
-        cluster.encode_to_vec().into()
+        cluster.encode_to_vec()
     }
 
     #[test]
     fn clusters_ask_by_their_service_name_or_their_own() {
-        assert_eq!(endpoints_of(&eds("b")).unwrap(), "b");
-        assert_eq!(endpoints_of(&eds("")).unwrap(), "a");
+        assert_eq!(endpoints_of(&eds("b")).unwrap(), b"b");
+        assert_eq!(endpoints_of(&eds("")).unwrap(), b"a");
         let fixed = cluster::Cluster { name: "a".to_owned(), ..Default::default() };
-        assert_eq!(endpoints_of(&fixed.encode_to_vec().into()), None);
-        assert_eq!(endpoints_of(&Bytes::from_static(b"\xff")), None);
+        assert_eq!(endpoints_of(&fixed.encode_to_vec()), None);
+        assert_eq!(endpoints_of(b"\xff"), None);
     }
 
     #[test]
@@ -175,8 +129,10 @@ mod tests {
             default_filter_chain: Some(Box::new(chain("81"))).map(|chain| *chain),
             ..Default::default()
         };
-        assert_eq!(routes_of(&listener.encode_to_vec().into()), ["80", "81"]);
-        let content = Content { type_url: Bytes::new(), value: listener.encode_to_vec().into() };
-        assert_eq!(name_of(&content), "l");
+        let (listener, mut found) = (listener.encode_to_vec(), Vec::new());
+        routes_of(&listener, &mut found);
+        assert_eq!(found, [b"80", b"81"]);
+        assert_eq!(name_of(&listener), b"l");
+        routes_of(&listener[..listener.len() - 1], &mut Vec::new());
     }
 }

@@ -1,27 +1,25 @@
 //! One simulated proxy: a connection of its own, a stream, and what it holds over the streams that it has.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use bytes::Bytes;
-use http::uri::PathAndQuery;
+use anyhow::{Result, bail};
 use navarch_proto::envoy::config::core::v3::Node;
-use tokio::sync::{mpsc, watch};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::client::Grpc;
-use tonic::{Request, Streaming};
+use tokio::sync::watch;
+use tokio::task::unconstrained;
 
-use crate::connection::Beside;
+use crate::connection::{Connection, Stop};
 use crate::follow::Follower;
+use crate::grpc::Outbox;
 use crate::names::Names;
 use crate::talk::{Protocol, Talk};
 use crate::tally::Tally;
-use crate::wire::BytesCodec;
 
-/// A response may be as large as Envoy takes it.
-const MAX_RESPONSE: usize = 512 << 20;
 /// How long to wait before a stream that ended is opened anew.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -62,86 +60,96 @@ pub(crate) struct Proxy {
     pub(crate) pause: Duration,
 }
 
-/// How a stream ended.
-enum End {
-    /// As told: there is something new to do.
-    Told,
-    /// By itself.
-    Broken,
+/// What one proxy has said and heard.
+#[derive(Debug)]
+struct Memory {
+    /// What it holds.
+    follower: Follower,
+    /// What it says.
+    talk: Talk,
+    /// Whether it has come into sync on this stream.
+    is_synced: bool,
 }
 
 impl Proxy {
     /// Connects, follows, and connects anew, until it shall end.
     pub(crate) async fn run(self) {
-        let mut follower = Follower::default();
-        let mut talk = Talk::new(self.shared.protocol);
+        let talk = Talk::new(self.shared.protocol);
+        let mut memory = Memory { follower: Follower::default(), talk, is_synced: false };
         let mut phase = self.shared.phase.clone();
         while *phase.borrow_and_update() != Phase::Ended {
-            follower.restart();
-            match self.stream(&mut talk, &mut follower, &mut phase).await {
-                Ok(End::Told) => {}
-                Ok(End::Broken) | Err(_) => {
-                    self.shared.tally.broken();
-                    tokio::time::sleep(RETRY).await;
+            memory.follower.restart();
+            memory.is_synced = false;
+            if let Err(error) = self.stream(&mut memory, &mut phase).await {
+                if self.shared.tally.broken() {
+                    eprintln!("the first stream broke: {error:#}");
                 }
+                tokio::time::sleep(RETRY).await;
             }
         }
     }
 
-    /// One stream, on a connection of its own.
-    async fn stream(
-        &self,
-        talk: &mut Talk,
-        follower: &mut Follower,
-        phase: &mut watch::Receiver<Phase>,
-    ) -> Result<End> {
-        let beside = Beside::default();
-        beside.run(self.speak(&beside, talk, follower, phase)).await
-    }
-
-    /// What is said and heard on a stream.
-    async fn speak(
-        &self,
-        beside: &Beside,
-        talk: &mut Talk,
-        follower: &mut Follower,
-        phase: &mut watch::Receiver<Phase>,
-    ) -> Result<End> {
-        let (requests, mut responses) = self.connect(beside).await?;
-        for request in talk.open(&self.node, follower, &self.shared.names) {
-            requests.send(request).await.context("the stream ended at once")?;
-        }
+    /// One stream, on a connection of its own, until there is something new to do.
+    ///
+    /// # Errors
+    /// When it ends by itself.
+    async fn stream(&self, memory: &mut Memory, phase: &mut watch::Receiver<Phase>) -> Result<()> {
+        let mut outbox = Outbox::default();
+        memory.talk.open(&self.node, &memory.follower, &self.shared.names, &mut outbox);
+        let method = Talk::method(self.shared.protocol);
+        let mut connection = Connection::open(self.shared.server, method, &outbox).await?;
+        drop(outbox);
+        let now = phase.clone();
+        // Whoever was asked to wake this task does so; to ask each time that something comes would cost more than what comes.
+        let mut told = pin!(unconstrained(phase.changed()));
+        let mut asked: Option<Waker> = None;
         loop {
-            let message = tokio::select! {
-                _ = phase.changed() => return Ok(End::Told),
-                message = responses.message() => message,
-            };
-            let Some(body) = message.context("the stream broke")? else { return Ok(End::Broken) };
-            let answer = talk.answer(body.clone(), follower, &self.shared.names)?;
-            match answer.seen {
-                Some(seen) => self.shared.tally.response(self.number, seen.kind, &body, seen.resources, seen.removed),
-                None => self.shared.tally.strange(),
-            }
-            for request in answer.requests {
-                requests.send(request).await.context("the stream ended")?;
-            }
-            if follower.is_synced() {
-                self.shared.tally.synced(self.number);
-            }
-            if !self.pause.is_zero() {
-                tokio::time::sleep(self.pause).await;
+            let step = poll_fn(|context| {
+                if now.has_changed().unwrap_or(true) {
+                    return Poll::Ready(Ok(None));
+                }
+                let step = connection.poll(context, &mut |body, outbox| self.hear(body, memory, outbox));
+                if step.is_pending() && !asked.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    asked = Some(context.waker().clone());
+                    if told.as_mut().poll(context).is_ready() {
+                        return Poll::Ready(Ok(None));
+                    }
+                }
+                step.map_ok(Some)
+            });
+            match step.await? {
+                None => {
+                    connection.close();
+                    return Ok(());
+                }
+                Some(Stop::Enough) => tokio::time::sleep(self.pause).await,
+                Some(Stop::Ended) => bail!("the server ended the stream"),
             }
         }
     }
 
-    /// Opens a connection and a stream on it.
-    async fn connect(&self, beside: &Beside) -> Result<(mpsc::Sender<Bytes>, Streaming<Bytes>)> {
-        let calls = beside.connect(self.shared.server).await?;
-        let mut client = Grpc::new(calls).max_decoding_message_size(MAX_RESPONSE);
-        client.ready().await?;
-        let (requests, outgoing) = mpsc::channel(16);
-        let path = PathAndQuery::from_static(Talk::method(self.shared.protocol));
-        let responses = client.streaming(Request::new(ReceiverStream::new(outgoing)), path, BytesCodec).await?;
-        Ok((requests, responses.into_inner()))
+    /// Takes a response in, and answers.
+    ///
+    /// # Errors
+    /// When it is none.
+    fn hear(&self, body: &[u8], memory: &mut Memory, outbox: &mut Outbox) -> Result<ControlFlow<()>> {
+        let Memory { follower, talk, is_synced } = memory;
+        let Shared { names, tally, .. } = &*self.shared;
+        let response = talk.read(body)?;
+        if let Some(kind) = response.kind {
+            tally.arrived(self.number, kind, body);
+            let removed = talk.answer(kind, &response, follower, names, outbox);
+            tally.response(kind, body.len(), response.resources.len(), removed);
+        } else {
+            tally.strange();
+        }
+        if !*is_synced && follower.is_synced() {
+            *is_synced = true;
+            tally.synced(self.number);
+        }
+        Ok(if self.pause.is_zero() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 }
+
+#[cfg(test)]
+mod tests;

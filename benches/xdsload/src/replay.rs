@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bytes::Bytes;
 use clap::Args;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
@@ -22,6 +21,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
 
 use crate::follow::Follower;
+use crate::grpc::{Inbox, Outbox};
 use crate::names::Names;
 use crate::run::sample_node;
 use crate::talk::{Protocol, Talk};
@@ -69,21 +69,28 @@ async fn record(from: SocketAddr) -> Result<Tape> {
         .max_decoding_message_size(512 << 20);
     let (requests, outgoing) = mpsc::channel(64);
     let (names, mut follower, mut talk) = (Names::default(), Follower::default(), Talk::new(Protocol::Delta));
-    let send = async |bytes: Vec<Bytes>| -> Result<()> {
-        for bytes in bytes {
-            requests.send(DeltaDiscoveryRequest::decode(bytes)?).await?;
+    let send = async |outbox: Outbox| -> Result<()> {
+        let (mut inbox, mut bytes) = (Inbox::default(), outbox.bytes());
+        while let Some(message) = inbox.next(&mut bytes)? {
+            requests.send(DeltaDiscoveryRequest::decode(&*message)?).await?;
         }
         Ok(())
     };
-    send(talk.open(&sample_node(), &follower, &names)).await?;
+    let mut first = Outbox::default();
+    talk.open(&sample_node(), &follower, &names, &mut first);
+    send(first).await?;
     let mut responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
     let mut tape = Tape::default();
     while !follower.is_synced() {
         let message = tokio::time::timeout(Duration::from_secs(60), responses.message()).await;
         let response =
             message.context("the server says no more, and is not done")??.context("the server ended the stream")?;
-        let answer = talk.answer(response.encode_to_vec().into(), &mut follower, &names)?;
-        send(answer.requests).await?;
+        let (body, mut answers) = (response.encode_to_vec(), Outbox::default());
+        let read = talk.read(&body)?;
+        if let Some(kind) = read.kind {
+            talk.answer(kind, &read, &mut follower, &names, &mut answers);
+        }
+        send(answers).await?;
         let first = tape.entry(response.type_url.clone()).or_default();
         let resources = [std::mem::take(&mut first.resources), response.resources].concat();
         *first = DeltaDiscoveryResponse { resources, removed_resources: Vec::new(), ..response };

@@ -1,24 +1,35 @@
 //! The state-of-the-world protocol, as Envoy speaks it.
 
-use bytes::Bytes;
 use navarch_proto::envoy::config::core::v3::Node;
-use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
-use prost::{DecodeError, Message};
+use prost::Message;
 
-use crate::follow::{Came, Follower};
+use crate::follow::{Follower, Gone};
+use crate::grpc::Outbox;
 use crate::kind::Kind;
 use crate::names::Names;
-use crate::peek;
-use crate::talk::{Answer, Seen};
-use crate::wire::StateResponse;
+use crate::wire::{self, Response};
+
+/// Fields of a `DiscoveryRequest`.
+mod field {
+    /// The version that is held.
+    pub(super) const VERSION: u8 = 1;
+    /// Who asks.
+    pub(super) const NODE: u8 = 2;
+    /// All names asked for.
+    pub(super) const NAMES: u8 = 3;
+    /// What is asked for.
+    pub(super) const TYPE_URL: u8 = 4;
+    /// The response that is answered.
+    pub(super) const NONCE: u8 = 5;
+}
 
 /// Version and nonce of the last response of a kind.
 #[derive(Clone, Debug, Default)]
 struct Last {
     /// The version.
-    version: String,
+    version: Vec<u8>,
     /// The nonce.
-    nonce: String,
+    nonce: Vec<u8>,
 }
 
 /// One stream. Versions outlive it, nonces do not.
@@ -32,84 +43,69 @@ pub(crate) struct State {
 
 impl State {
     /// The first requests of a stream.
-    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names) -> Vec<Bytes> {
+    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names, outbox: &mut Outbox) {
         for last in &mut self.last {
             last.nonce.clear();
         }
-        let is_back = follower.held(Kind::Clusters).next().is_some();
-        self.listens = is_back;
-        let first = DiscoveryRequest { node: Some(node.clone()), ..self.request(Kind::Clusters, follower, names) };
-        let mut requests = vec![first];
-        if is_back {
-            let later = [Kind::Endpoints, Kind::Listeners, Kind::Routes];
-            requests.extend(later.into_iter().map(|kind| self.request(kind, follower, names)));
-            requests.retain(is_meant);
+        self.listens = follower.held(Kind::Clusters).next().is_some();
+        self.ask(Kind::Clusters, &node.encode_to_vec(), follower, names, outbox);
+        if self.listens {
+            for kind in [Kind::Endpoints, Kind::Listeners, Kind::Routes] {
+                self.ask(kind, &[], follower, names, outbox);
+            }
         }
-        requests.iter().map(encoded).collect()
     }
 
-    /// Takes a response in; says what to send.
+    /// Takes a response in and answers; how many resources it took away.
     pub(crate) fn answer(
         &mut self,
-        body: Bytes,
+        kind: Kind,
+        response: &Response<'_>,
         follower: &mut Follower,
         names: &Names,
-    ) -> Result<Answer, DecodeError> {
-        let response = StateResponse::decode(body)?;
-        let Some(kind) = Kind::of(&response.type_url) else { return Ok(Answer::default()) };
-        let version = Bytes::from(response.version.clone());
-        let resource_names: Vec<Bytes> = response.resources.iter().map(peek::name_of).collect();
-        let came: Vec<Came<'_>> = resource_names
-            .iter()
-            .zip(&response.resources)
-            .map(|(name, content)| Came { name, version: &version, content: &content.value })
-            .collect();
-        // Of clusters and listeners, what is not there is gone.
+        outbox: &mut Outbox,
+    ) -> usize {
         let gone = match kind {
-            Kind::Clusters | Kind::Listeners => follower.others(kind, names, &resource_names),
-            Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => Vec::new(),
+            Kind::Clusters | Kind::Listeners => Gone::Others,
+            Kind::Endpoints | Kind::Routes | Kind::VirtualHosts => Gone::These(&[]),
         };
-        let turn = follower.take(names, kind, &came, &gone);
+        let turn = follower.take(names, kind, &response.resources, gone);
         if let Some(last) = self.last.get_mut(kind.index()) {
-            *last = Last { version: response.version, nonce: response.nonce };
+            for (last, now) in [(&mut last.version, response.version), (&mut last.nonce, response.nonce)] {
+                last.clear();
+                last.extend_from_slice(now);
+            }
         }
-        let seen = Seen { kind, resources: response.resources.len(), removed: gone.len() };
-        let mut requests = vec![self.request(kind, follower, names)];
-        if let Some(kind) = turn.kind.filter(|_| !turn.more.is_empty() || !turn.less.is_empty()) {
-            requests.push(self.request(kind, follower, names));
+        self.ask(kind, &[], follower, names, outbox);
+        if let Some(kind) = turn.kind {
+            self.ask(kind, &[], follower, names, outbox);
         }
         if !self.listens && follower.wants_listeners() {
             self.listens = true;
-            requests.push(self.request(Kind::Listeners, follower, names));
+            self.ask(Kind::Listeners, &[], follower, names, outbox);
         }
-        requests.retain(is_meant);
-        Ok(Answer { seen: Some(seen), requests: requests.iter().map(encoded).collect() })
+        turn.removed
     }
 
-    /// A request that says what is wanted of a kind and takes the last response.
-    fn request(&self, kind: Kind, follower: &Follower, names: &Names) -> DiscoveryRequest {
-        let last = self.last.get(kind.index()).cloned().unwrap_or_default();
-        let wanted = match kind {
-            Kind::Endpoints | Kind::Routes => follower.wanted(kind),
-            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => Vec::new(),
+    /// Says what is wanted of a kind, and takes the last response; nothing where without names, all would be asked for.
+    fn ask(&self, kind: Kind, node: &[u8], follower: &Follower, names: &Names, outbox: &mut Outbox) {
+        let Some(last) = self.last.get(kind.index()) else { return };
+        let is_by_name = match kind {
+            Kind::Endpoints | Kind::Routes => true,
+            Kind::Clusters | Kind::Listeners | Kind::VirtualHosts => false,
         };
-        DiscoveryRequest {
-            type_url: kind.type_url().to_owned(),
-            version_info: last.version,
-            response_nonce: last.nonce,
-            resource_names: wanted.iter().map(|id| names.text(*id)).collect(),
-            ..DiscoveryRequest::default()
+        if is_by_name && last.nonce.is_empty() && follower.wanted(kind).next().is_none() {
+            return;
         }
+        let texts = names.texts();
+        outbox.message(|out| {
+            wire::put(out, field::VERSION, &last.version);
+            wire::put(out, field::NODE, node);
+            for name in follower.wanted(kind) {
+                wire::put_always(out, field::NAMES, texts.name(kind, name));
+            }
+            wire::put(out, field::TYPE_URL, kind.type_url().as_bytes());
+            wire::put(out, field::NONCE, &last.nonce);
+        });
     }
-}
-
-/// Whether a request may be sent: without names, those of EDS and RDS would ask for everything.
-fn is_meant(request: &DiscoveryRequest) -> bool {
-    let by_name = [Kind::Endpoints, Kind::Routes].iter().any(|kind| kind.type_url() == request.type_url);
-    !by_name || !request.resource_names.is_empty() || !request.response_nonce.is_empty()
-}
-
-/// A request as bytes.
-fn encoded(request: &DiscoveryRequest) -> Bytes {
-    request.encode_to_vec().into()
 }

@@ -1,16 +1,17 @@
 //! Either protocol behind one face.
 
-use bytes::Bytes;
+use anyhow::Result;
 use clap::ValueEnum;
 use navarch_proto::envoy::config::core::v3::Node;
-use prost::DecodeError;
 use serde::Serialize;
 
 use crate::delta::Delta;
 use crate::follow::Follower;
+use crate::grpc::Outbox;
 use crate::kind::Kind;
 use crate::names::Names;
 use crate::state::State;
+use crate::wire::Response;
 
 /// A protocol of ADS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
@@ -20,26 +21,6 @@ pub(crate) enum Protocol {
     Delta,
     /// State of the world.
     Sotw,
-}
-
-/// What a response held.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen {
-    /// Its kind.
-    pub(crate) kind: Kind,
-    /// Its resources.
-    pub(crate) resources: usize,
-    /// Names taken away.
-    pub(crate) removed: usize,
-}
-
-/// What is to be done about a response.
-#[derive(Debug, Default)]
-pub(crate) struct Answer {
-    /// What it held; `None` if it was of a kind that nobody asked for.
-    pub(crate) seen: Option<Seen>,
-    /// What to send, encoded.
-    pub(crate) requests: Vec<Bytes>,
 }
 
 /// One proxy's side of the streams that it has one after the other.
@@ -69,23 +50,36 @@ impl Talk {
     }
 
     /// The first requests of a stream.
-    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names) -> Vec<Bytes> {
+    pub(crate) fn open(&mut self, node: &Node, follower: &Follower, names: &Names, outbox: &mut Outbox) {
         match self {
-            Self::Delta(delta) => delta.open(node, follower, names),
-            Self::State(state) => state.open(node, follower, names),
+            Self::Delta(delta) => delta.open(node, follower, names, outbox),
+            Self::State(state) => state.open(node, follower, names, outbox),
         }
     }
 
-    /// Takes a response in; says what to send.
+    /// Reads a response.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn read<'a>(&self, body: &'a [u8]) -> Result<Response<'a>> {
+        match self {
+            Self::Delta(_) => Response::delta(body),
+            Self::State(_) => Response::state(body),
+        }
+    }
+
+    /// Takes a response of a kind in and answers; how many resources it took away.
     pub(crate) fn answer(
         &mut self,
-        body: Bytes,
+        kind: Kind,
+        response: &Response<'_>,
         follower: &mut Follower,
         names: &Names,
-    ) -> Result<Answer, DecodeError> {
+        outbox: &mut Outbox,
+    ) -> usize {
         match self {
-            Self::Delta(delta) => delta.answer(body, follower, names),
-            Self::State(state) => state.answer(body, follower, names),
+            Self::Delta(delta) => delta.answer(kind, response, follower, names, outbox),
+            Self::State(state) => state.answer(kind, response, follower, names, outbox),
         }
     }
 }

@@ -1,103 +1,286 @@
-//! ADS on the wire, decoded no further than names: what the server's bytes cost this side must be next to nothing.
+//! ADS on the wire, decoded no further than names and without a copy: what the server's bytes cost this side must be next
+//! to nothing.
 
-use bytes::{Buf, BufMut, Bytes};
-use prost::Message;
-use tonic::Status;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use anyhow::{Context, Result, bail};
 
-/// A resource of a response, with its content left encoded.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Resource {
-    /// Its version.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(crate) version: Bytes,
-    /// Its content.
-    #[prost(message, optional, tag = "2")]
-    pub(crate) content: Option<Content>,
+use crate::kind::Kind;
+use crate::peek;
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value<'a> {
+    /// A number.
+    Number(u64),
+    /// A text or a message.
+    Bytes(&'a [u8]),
+    /// A number of fixed length, which nobody here needs.
+    Fixed,
+}
+
+/// The fields of a message that are not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    /// The next field, with its number.
+    ///
+    /// # Errors
+    /// When the bytes are no message.
+    pub(crate) fn read(&mut self) -> Result<Option<(u64, Value<'a>)>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = self.number()?;
+        let value = match tag & 7 {
+            0 => Value::Number(self.number()?),
+            1 => self.bytes(8).map(|_| Value::Fixed)?,
+            2 => {
+                let length = self.number()?;
+                Value::Bytes(self.bytes(usize::try_from(length)?)?)
+            }
+            5 => self.bytes(4).map(|_| Value::Fixed)?,
+            other => bail!("a field of the unknown type {other}"),
+        };
+        Ok(Some((tag >> 3, value)))
+    }
+
+    /// A number in as few bytes as it needs.
+    fn number(&mut self) -> Result<u64> {
+        let mut number = 0;
+        for place in 0..10 {
+            let (byte, rest) = self.0.split_first().context("a number that ends early")?;
+            self.0 = rest;
+            number |= u64::from(byte & 127) << (7 * place);
+            if byte & 128 == 0 {
+                return Ok(number);
+            }
+        }
+        bail!("a number of more than 10 bytes")
+    }
+
+    /// So many bytes.
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(count).context("a field that is longer than its message")?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+}
+
+/// One resource that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Came<'a> {
     /// Its name.
-    #[prost(bytes = "bytes", tag = "3")]
-    pub(crate) name: Bytes,
+    pub(crate) name: &'a [u8],
+    /// Its version.
+    pub(crate) version: &'a [u8],
+    /// Its encoded content.
+    pub(crate) content: &'a [u8],
 }
 
-/// `google.protobuf.Any`, undecoded.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct Content {
-    /// The type; not read.
-    #[prost(bytes = "bytes", tag = "1")]
-    pub(crate) type_url: Bytes,
-    /// The message.
-    #[prost(bytes = "bytes", tag = "2")]
-    pub(crate) value: Bytes,
-}
-
-/// `DeltaDiscoveryResponse`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct DeltaResponse {
-    /// What is there now.
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) resources: Vec<Resource>,
-    /// The type.
-    #[prost(string, tag = "4")]
-    pub(crate) type_url: String,
-    /// What an answer must name.
-    #[prost(string, tag = "5")]
-    pub(crate) nonce: String,
-    /// What is gone.
-    #[prost(bytes = "bytes", repeated, tag = "6")]
-    pub(crate) removed: Vec<Bytes>,
-}
-
-/// `DiscoveryResponse`.
-#[derive(Clone, PartialEq, Message)]
-pub(crate) struct StateResponse {
+/// A response of either protocol.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Response<'a> {
+    /// The kind of its resources; `None` for one that nobody here asks for.
+    pub(crate) kind: Option<Kind>,
     /// The version of the whole.
-    #[prost(string, tag = "1")]
-    pub(crate) version: String,
-    /// All that is there.
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) resources: Vec<Content>,
-    /// The type.
-    #[prost(string, tag = "4")]
-    pub(crate) type_url: String,
+    pub(crate) version: &'a [u8],
     /// What an answer must name.
-    #[prost(string, tag = "5")]
-    pub(crate) nonce: String,
+    pub(crate) nonce: &'a [u8],
+    /// What is there now.
+    pub(crate) resources: Vec<Came<'a>>,
+    /// What is gone.
+    pub(crate) removed: Vec<&'a [u8]>,
 }
 
-/// Sends requests encoded beforehand, and gives responses as the bytes that came.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct BytesCodec;
-
-impl Codec for BytesCodec {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
+impl<'a> Response<'a> {
+    /// A `DeltaDiscoveryResponse`.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn delta(body: &'a [u8]) -> Result<Self> {
+        let (mut response, mut fields) = (Self::default(), Fields(body));
+        while let Some(field) = fields.read()? {
+            match field {
+                (2, Value::Bytes(resource)) => response.resources.push(resource_of(resource)?),
+                (6, Value::Bytes(name)) => response.removed.push(name),
+                field => response.common(field),
+            }
+        }
+        Ok(response)
     }
 
-    fn decoder(&mut self) -> Self {
-        Self
+    /// A `DiscoveryResponse`, where the names of resources are in their content alone.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(crate) fn state(body: &'a [u8]) -> Result<Self> {
+        let (mut response, mut fields) = (Self::default(), Fields(body));
+        while let Some(field) = fields.read()? {
+            match field {
+                (2, Value::Bytes(any)) => {
+                    let content = content_of(any)?;
+                    response.resources.push(Came { name: peek::name_of(content), version: &[], content });
+                }
+                field => response.common(field),
+            }
+        }
+        let version = response.version;
+        response.resources.iter_mut().for_each(|came| came.version = version);
+        Ok(response)
+    }
+
+    /// Takes a field that both protocols have.
+    fn common(&mut self, field: (u64, Value<'a>)) {
+        match field {
+            (1, Value::Bytes(version)) => self.version = version,
+            (4, Value::Bytes(type_url)) => self.kind = Kind::of(type_url),
+            (5, Value::Bytes(nonce)) => self.nonce = nonce,
+            _ => {}
+        }
     }
 }
 
-impl Encoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
+/// A `Resource` of the delta protocol.
+fn resource_of(resource: &[u8]) -> Result<Came<'_>> {
+    let (mut came, mut fields) = (Came::default(), Fields(resource));
+    while let Some(field) = fields.read()? {
+        match field {
+            (1, Value::Bytes(version)) => came.version = version,
+            (2, Value::Bytes(any)) => came.content = content_of(any)?,
+            (3, Value::Bytes(name)) => came.name = name,
+            _ => {}
+        }
+    }
+    Ok(came)
+}
 
-    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        out.put(item);
-        Ok(())
+/// The message in a `google.protobuf.Any`.
+fn content_of(any: &[u8]) -> Result<&[u8]> {
+    let (mut content, mut fields): (&[u8], _) = (&[], Fields(any));
+    while let Some(field) = fields.read()? {
+        if let (2, Value::Bytes(value)) = field {
+            content = value;
+        }
+    }
+    Ok(content)
+}
+
+/// Appends a text or message as a field, unless it is empty.
+pub(crate) fn put(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    if !bytes.is_empty() {
+        put_always(out, field, bytes);
     }
 }
 
-impl Decoder for BytesCodec {
-    type Item = Bytes;
-    type Error = Status;
+/// Appends a text or message as a field.
+pub(crate) fn put_always(out: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    put_head(out, field, bytes.len());
+    out.extend_from_slice(bytes);
+}
 
-    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(from.copy_to_bytes(from.remaining())))
+/// Appends an entry of a map of texts.
+pub(crate) fn put_entry(out: &mut Vec<u8>, field: u8, key: &[u8], value: &[u8]) {
+    let length = |text: &[u8]| 1 + length_of(text.len()) + text.len();
+    put_head(out, field, length(key) + length(value));
+    put_always(out, 1, key);
+    put_always(out, 2, value);
+}
+
+/// Appends what goes ahead of a text or message. Fields above 15, which nobody here writes, would need more bytes.
+fn put_head(out: &mut Vec<u8>, field: u8, mut length: usize) {
+    out.push(field << 3 | 2);
+    while length >= 128 {
+        out.push(u8::try_from(length & 127).unwrap_or(0) | 128);
+        length >>= 7;
+    }
+    out.push(u8::try_from(length).unwrap_or(0));
+}
+
+/// How many bytes a length takes.
+fn length_of(length: usize) -> usize {
+    std::iter::successors(Some(length), |rest| (*rest >= 128).then_some(rest >> 7)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+    use navarch_proto::envoy::service::discovery::v3::{
+        DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryResponse, Resource,
+    };
+    use prost::Message;
+    use prost_types::Any;
+
+    use super::*;
+
+    /// Endpoints of a name, as content.
+    fn any(name: &str) -> Any {
+        let content = ClusterLoadAssignment { cluster_name: name.to_owned(), ..Default::default() };
+        Any { type_url: Kind::Endpoints.type_url().to_owned(), value: content.encode_to_vec() }
+    }
+
+    #[test]
+    fn responses_are_read_as_they_were_written() {
+        let long = "n".repeat(300);
+        let names = ["a", &long];
+        let resource = |name: &&str| Resource {
+            name: (*name).to_owned(),
+            version: "v".to_owned(),
+            resource: Some(any(name)),
+            ..Resource::default()
+        };
+        let delta = DeltaDiscoveryResponse {
+            system_version_info: "s".to_owned(),
+            resources: names.iter().map(resource).collect(),
+            type_url: Kind::Endpoints.type_url().to_owned(),
+            removed_resources: vec!["x".to_owned(), "y".to_owned()],
+            nonce: "n1".to_owned(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        let contents = names.map(|name| any(name).value);
+        let came = |version: &'static [u8]| {
+            let pairs = names.iter().zip(&contents);
+            pairs.map(|(name, content)| Came { name: name.as_bytes(), version, content }).collect::<Vec<_>>()
+        };
+        let body = delta.encode_to_vec();
+        let read = Response::delta(&body).unwrap();
+        let (version, nonce, kind) = (&b"s"[..], &b"n1"[..], Some(Kind::Endpoints));
+        assert_eq!(read, Response { kind, version, nonce, resources: came(b"v"), removed: vec![b"x", b"y"] });
+        let state = DiscoveryResponse {
+            version_info: "s".to_owned(),
+            resources: names.iter().map(|name| any(name)).collect(),
+            type_url: Kind::Endpoints.type_url().to_owned(),
+            nonce: "n1".to_owned(),
+            ..DiscoveryResponse::default()
+        };
+        let body = state.encode_to_vec();
+        let read = Response::state(&body).unwrap();
+        assert_eq!(read, Response { kind, version, nonce, resources: came(b"s"), removed: vec![] });
+        for end in 0..body.len() {
+            // Half a message is an error or a shorter one, never more.
+            let _ = Response::state(&body[..end]);
+            let _ = Response::delta(&body[..end]);
+        }
+        assert!(Response::delta(&[0xff; 20]).is_err() && Response::delta(&[0x0b]).is_err());
+        assert_eq!(Response::delta(b"\x22\x01x").unwrap().kind, None, "of a type that nobody asks for");
+    }
+
+    #[test]
+    fn requests_are_written_as_others_read_them() {
+        let long = "v".repeat(20_000);
+        let mut out = Vec::new();
+        put(&mut out, 2, b"type");
+        put(&mut out, 6, b"");
+        put_always(&mut out, 3, b"");
+        put_always(&mut out, 3, b"name");
+        put_entry(&mut out, 5, b"key", long.as_bytes());
+        put_entry(&mut out, 5, b"other", b"");
+        let read = DeltaDiscoveryRequest::decode(out.as_slice()).unwrap();
+        let expected = DeltaDiscoveryRequest {
+            type_url: "type".to_owned(),
+            resource_names_subscribe: vec![String::new(), "name".to_owned()],
+            initial_resource_versions: [("key".to_owned(), long), ("other".to_owned(), String::new())].into(),
+            ..DeltaDiscoveryRequest::default()
+        };
+        assert_eq!(read, expected);
     }
 }

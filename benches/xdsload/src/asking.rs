@@ -1,0 +1,155 @@
+//! What resources of one kind make a proxy ask for of another: clusters for endpoints, listeners for routes.
+
+use crate::names::Id;
+
+/// What one resource asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Asks {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// One name, as nearly all do.
+    One(Id),
+    /// Several.
+    Several(Box<[Id]>),
+}
+
+impl Asks {
+    /// For some names.
+    pub(crate) fn of(names: &[Id]) -> Self {
+        match names {
+            [] => Self::Nothing,
+            [one] => Self::One(*one),
+            several => Self::Several(several.into()),
+        }
+    }
+
+    /// The names.
+    fn names(&self) -> &[Id] {
+        match self {
+            Self::Nothing => &[],
+            Self::One(name) => std::slice::from_ref(name),
+            Self::Several(names) => names,
+        }
+    }
+}
+
+/// How much a name is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Want {
+    /// How many resources name it.
+    times: u32,
+    /// Whether it has not come since the first did.
+    is_missing: bool,
+}
+
+/// What the resources of one kind ask for. All is kept in rows by number: what a thousand proxies keep is not in the
+/// processor's memory, and a row costs one way to the machine's.
+#[derive(Debug, Default)]
+pub(crate) struct Asking {
+    /// What each resource asks for.
+    asks: Vec<Asks>,
+    /// How much each name is asked for.
+    wants: Vec<Want>,
+    /// How many names have not come.
+    missing: usize,
+}
+
+/// What changes in what is asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Difference {
+    /// Names asked for now.
+    pub(crate) more: Vec<Id>,
+    /// Names no longer asked for.
+    pub(crate) less: Vec<Id>,
+}
+
+impl Asking {
+    /// A resource asks for other names now.
+    pub(crate) fn replace(&mut self, resource: Id, asks: Asks, difference: &mut Difference) {
+        let place = place(&mut self.asks, resource);
+        if *place == asks {
+            return;
+        }
+        for name in asks.names() {
+            let want = self::place(&mut self.wants, *name);
+            want.times += 1;
+            if want.times == 1 {
+                want.is_missing = true;
+                self.missing += 1;
+                difference.more.push(*name);
+            }
+        }
+        for name in std::mem::replace(place, asks).names() {
+            let want = self::place(&mut self.wants, *name);
+            want.times = want.times.saturating_sub(1);
+            if want.times == 0 {
+                self.missing -= usize::from(std::mem::take(want).is_missing);
+                difference.less.push(*name);
+            }
+        }
+    }
+
+    /// Something was said about names asked for.
+    pub(crate) fn came(&mut self, names: impl Iterator<Item = Id>) {
+        if self.missing == 0 {
+            return;
+        }
+        for name in names {
+            if let Some(want) = self.wants.get_mut(name as usize).filter(|want| want.is_missing) {
+                want.is_missing = false;
+                self.missing -= 1;
+            }
+        }
+    }
+
+    /// Whether nothing asked for is missing.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// All names asked for.
+    pub(crate) fn names(&self) -> impl Iterator<Item = Id> {
+        (0..).zip(&self.wants).filter(|(_, want)| want.times > 0).map(|(name, _)| name)
+    }
+}
+
+/// A number's place in a row, which grows where it is too short.
+pub(crate) fn place<T: Clone + Default>(row: &mut Vec<T>, number: Id) -> &mut T {
+    let place = number as usize;
+    if row.len() <= place {
+        row.resize(place + 1, T::default());
+    }
+    #[expect(clippy::indexing_slicing, reason = "the row has just been made longer than that")]
+    &mut row[place]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_asked_for_as_long_as_one_resource_does() {
+        let mut asking = Asking::default();
+        let mut replace = |resource, names: &[Id]| {
+            let mut difference = Difference::default();
+            asking.replace(resource, Asks::of(names), &mut difference);
+            let Difference { more, less } = difference;
+            (more, less, asking.missing, asking.names().collect::<Vec<_>>())
+        };
+        assert_eq!(replace(1, &[5, 9]), (vec![5, 9], vec![], 2, vec![5, 9]));
+        assert_eq!(replace(1, &[5, 9]), (vec![], vec![], 2, vec![5, 9]));
+        assert_eq!(replace(2, &[5]), (vec![], vec![], 2, vec![5, 9]));
+        assert_eq!(replace(1, &[9]), (vec![], vec![], 2, vec![5, 9]));
+        assert_eq!(replace(2, &[9, 7]), (vec![7], vec![5], 2, vec![7, 9]));
+        asking.came([5, 7, 7, 100].into_iter());
+        assert_eq!((asking.missing, asking.is_complete()), (1, false));
+        asking.came([9].into_iter());
+        assert!(asking.is_complete());
+        let mut difference = Difference::default();
+        asking.replace(2, Asks::Nothing, &mut difference);
+        assert_eq!(difference, Difference { more: vec![], less: vec![7] });
+        asking.replace(3, Asks::One(7), &mut difference);
+        assert!(!asking.is_complete(), "what was let go of must come again");
+    }
+}

@@ -1,0 +1,197 @@
+//! Frames of HTTP/2 as bytes (RFC 9113), and the few fields of HPACK (RFC 7541) that open a call.
+
+use std::net::SocketAddr;
+
+/// The longest frame that either side may send: nobody here asks for more.
+pub(crate) const MAX_FRAME: usize = 16_384;
+/// Bytes of a frame's head.
+pub(crate) const HEAD: usize = 9;
+/// The one stream.
+pub(crate) const STREAM: u32 = 1;
+/// Bytes that either side may send ahead before anything was said about it.
+pub(crate) const DEFAULT_WINDOW: u32 = 65_535;
+/// Bytes that a server may send ahead, as Envoy allows.
+pub(crate) const WINDOW: u32 = 16 << 20;
+/// How much a server may send ahead of each stream, among settings.
+pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
+
+/// The flag of an answer, on settings and pings.
+pub(crate) const ACK: u8 = 1;
+/// The flag of a stream's last frame.
+pub(crate) const END_STREAM: u8 = 1;
+/// The flag of headers that are complete.
+const END_HEADERS: u8 = 4;
+/// The flag of content with padding behind it.
+pub(crate) const PADDED: u8 = 8;
+
+/// What a client says first.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The code of a stream that is no longer wanted.
+const CANCEL: u32 = 8;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Type {
+    /// Content.
+    Data,
+    /// Headers or trailers.
+    Headers,
+    /// The end of a stream.
+    Reset,
+    /// Settings of the other side.
+    Settings,
+    /// A question whether one is there.
+    Ping,
+    /// The end of a connection.
+    GoAway,
+    /// Leave to send more.
+    WindowUpdate,
+    /// Anything else, by its number.
+    Other(u8),
+}
+
+impl Type {
+    /// By its number.
+    fn of(number: u8) -> Self {
+        match number {
+            0 => Self::Data,
+            1 => Self::Headers,
+            3 => Self::Reset,
+            4 => Self::Settings,
+            6 => Self::Ping,
+            7 => Self::GoAway,
+            8 => Self::WindowUpdate,
+            other => Self::Other(other),
+        }
+    }
+
+    /// Its number.
+    fn number(self) -> u8 {
+        match self {
+            Self::Data => 0,
+            Self::Headers => 1,
+            Self::Reset => 3,
+            Self::Settings => 4,
+            Self::Ping => 6,
+            Self::GoAway => 7,
+            Self::WindowUpdate => 8,
+            Self::Other(number) => number,
+        }
+    }
+}
+
+/// What a frame says ahead of its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    /// Bytes of the payload.
+    pub(crate) length: usize,
+    /// What it is.
+    pub(crate) kind: Type,
+    /// Its flags.
+    pub(crate) flags: u8,
+    /// The stream; 0 is the connection.
+    pub(crate) stream: u32,
+}
+
+impl Head {
+    /// From the wire.
+    pub(crate) fn parse(bytes: [u8; HEAD]) -> Self {
+        let [a, b, c, kind, flags, stream @ ..] = bytes;
+        let length = usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c);
+        Self { length, kind: Type::of(kind), flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff }
+    }
+}
+
+/// Appends a frame. Its payload is at most [`MAX_FRAME`] long.
+pub(crate) fn put(out: &mut Vec<u8>, kind: Type, flags: u8, stream: u32, payload: &[u8]) {
+    let [_, length @ ..] = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_be_bytes();
+    out.reserve(HEAD + payload.len());
+    out.extend_from_slice(&length);
+    out.extend_from_slice(&[kind.number(), flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Appends leave to send so much more, of a stream or (0) the connection.
+pub(crate) fn put_leave(out: &mut Vec<u8>, stream: u32, bytes: u32) {
+    put(out, Type::WindowUpdate, 0, stream, &bytes.to_be_bytes());
+}
+
+/// Appends what opens a connection and the one stream on it, a call of a gRPC method.
+pub(crate) fn put_opening(out: &mut Vec<u8>, server: SocketAddr, method: &str) {
+    out.extend_from_slice(PREFACE);
+    let mut settings = Vec::with_capacity(18);
+    // Headers are not read, so no table of them may be needed; pushes are not wanted.
+    for (setting, value) in [(1_u16, 0_u32), (2, 0), (INITIAL_WINDOW_SIZE, WINDOW)] {
+        settings.extend_from_slice(&setting.to_be_bytes());
+        settings.extend_from_slice(&value.to_be_bytes());
+    }
+    put(out, Type::Settings, 0, 0, &settings);
+    put_leave(out, 0, WINDOW - DEFAULT_WINDOW);
+    // The first two are whole entries of HPACK's static table: `:method: POST` and `:scheme: http`. Of the others it
+    // knows the names, up to the last; none is to be kept by the server.
+    let mut fields = vec![0x83, 0x86, 0x04];
+    put_text(&mut fields, method);
+    fields.push(0x01);
+    put_text(&mut fields, &server.to_string());
+    fields.extend_from_slice(&[0x0f, 0x10]);
+    put_text(&mut fields, "application/grpc");
+    fields.push(0x00);
+    put_text(&mut fields, "te");
+    put_text(&mut fields, "trailers");
+    put(out, Type::Headers, END_HEADERS, STREAM, &fields);
+}
+
+/// Appends what ends a stream and its connection.
+pub(crate) fn put_farewell(out: &mut Vec<u8>) {
+    put(out, Type::Reset, 0, STREAM, &CANCEL.to_be_bytes());
+    put(out, Type::GoAway, 0, 0, &[0; 8]);
+}
+
+/// Appends a text as HPACK has it, in plain letters.
+fn put_text(out: &mut Vec<u8>, text: &str) {
+    /// What the first seven bits hold at most; a longer length goes on behind them.
+    const FIRST: usize = 127;
+    let mut length = text.len();
+    out.push(u8::try_from(length.min(FIRST)).unwrap_or(0x7f));
+    if length >= FIRST {
+        length -= FIRST;
+        while length >= 128 {
+            out.push(u8::try_from(length & 127).unwrap_or(0) | 128);
+            length >>= 7;
+        }
+        out.push(u8::try_from(length).unwrap_or(0));
+    }
+    out.extend_from_slice(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_is_read_as_it_was_written() {
+        let mut out = Vec::new();
+        put(&mut out, Type::Data, END_STREAM, STREAM, b"hello");
+        let head = Head::parse(out[..HEAD].try_into().unwrap());
+        assert_eq!(head, Head { length: 5, kind: Type::Data, flags: END_STREAM, stream: STREAM });
+        assert_eq!(&out[HEAD..], b"hello");
+        for number in 0..=255 {
+            assert_eq!(Type::of(number).number(), number);
+        }
+    }
+
+    #[test]
+    fn long_texts_have_their_length_in_parts() {
+        let mut out = Vec::new();
+        put_text(&mut out, &"x".repeat(126));
+        assert_eq!((out[0], out.len()), (126, 127));
+        out.clear();
+        put_text(&mut out, &"x".repeat(127));
+        assert_eq!((out[0], out[1], out.len()), (127, 0, 129));
+        out.clear();
+        // The RFC's own example of an integer, with 7 bits instead of 5.
+        put_text(&mut out, &"x".repeat(1337));
+        assert_eq!((&out[..3], out.len()), (&[127, 0xba, 9][..], 1340));
+    }
+}
