@@ -10,27 +10,30 @@
 //! step (`frames`); a stream adds only a small head with its nonce.
 //!
 //! A stream owns its `session` and moves bytes; everything it decides is decided there, without I/O or clock. All that runs on
-//! a connection is one task (`serving`, `together`). Knows
-//! collections, names and proxies; never what is in a resource, but for which endpoints a cluster waits for.
+//! a connection is one task (`serving`, `together`). Knows collections, names and proxies; never what is in a resource, but
+//! for which endpoints a cluster waits for.
 
 mod admission;
-mod body;
+mod calls;
 mod changes;
 mod compose;
 pub mod connections;
 mod frames;
 mod hosts;
 mod interner;
+mod keepalive;
 mod mailbox;
 pub mod metrics;
 mod node;
 mod order;
+mod outbox;
 mod request;
 mod requests;
 mod secret_access;
 pub mod server;
 pub mod serving;
 mod session;
+mod small_frames;
 mod stream;
 mod subscription;
 mod together;

@@ -70,7 +70,7 @@ type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 /// What the thread is told.
 enum Command {
     /// A stream began.
-    Connect(Box<Proxy>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
+    Connect(Arc<Proxy>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
     /// A stream ended.
     Disconnect(ProxyId),
     /// What a stream wants of a type.
@@ -209,9 +209,9 @@ impl PushHandle {
     ///
     /// # Errors
     /// When the thread has ended.
-    pub async fn connect(&self, proxy: Proxy, sink: Arc<dyn Sink>) -> Result<ProxyId, Ended> {
+    pub async fn connect(&self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> Result<ProxyId, Ended> {
         let (answer, id) = oneshot::channel();
-        self.send(Command::Connect(Box::new(proxy), sink, answer)).await?;
+        self.send(Command::Connect(proxy, sink, answer)).await?;
         id.await.map_err(|_| Ended)
     }
 
@@ -364,7 +364,7 @@ impl Worker {
     fn take(&mut self, command: Command) {
         match command {
             Command::Connect(proxy, sink, answer) => {
-                let id = self.engine.connect(Arc::new(*proxy), sink);
+                let id = self.engine.connect(proxy, sink);
                 if let Err(id) = answer.send(id) {
                     self.engine.disconnect(id);
                 }

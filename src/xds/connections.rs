@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
-use tokio_util::sync::CancellationToken;
 
+use super::mailbox::Mailbox;
 use super::request::{Protocol, Rejection};
 use super::session::Session;
 use super::watch::Told;
@@ -43,8 +43,8 @@ pub(super) struct Connection {
     pub(super) proxy_id: ProxyId,
     /// The state. Its task takes the lock for one step at a time; others only to read.
     pub(super) session: Mutex<Session>,
-    /// Ends the stream.
-    pub(super) kick: CancellationToken,
+    /// What the push thread has for it; closed, it ends the stream.
+    pub(super) mailbox: Arc<Mailbox>,
 }
 
 /// A look at one stream.
@@ -115,7 +115,14 @@ impl Connections {
     /// Ends the stream of this id. False if there is none.
     pub fn disconnect(&self, id: &str) -> bool {
         let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
-        found.inspect(|connection| connection.kick.cancel()).is_some()
+        found.inspect(|connection| connection.mailbox.close()).is_some()
+    }
+
+    /// Ends all streams that there are.
+    pub(super) fn end(&self) {
+        for connection in self.open.lock().values() {
+            connection.mailbox.close();
+        }
     }
 
     /// A stream has begun.

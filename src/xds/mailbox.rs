@@ -1,10 +1,11 @@
 //! A stream's letter box: the newest collection of each type waits in it, however slow the reader is.
 
-use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
+use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::push::engine::{PushCause, Sink};
@@ -28,39 +29,70 @@ pub(super) struct Mail {
 pub(super) struct Mailbox {
     /// The mail.
     slots: Mutex<Slots>,
-    /// Wakes the stream's task.
-    wake: Notify,
+    /// Wakes the stream's task, the only one that waits.
+    wake: AtomicWaker,
 }
 
-/// Mail by type.
+/// Mail by type, of each at most one.
+pub(super) type Letters = Vec<(ResourceType, Mail)>;
+
+/// What is in the box.
 #[derive(Debug, Default)]
 struct Slots {
     /// To be taken.
-    ready: BTreeMap<ResourceType, Mail>,
+    ready: Letters,
     /// Of a change that is not published in full yet: taken with the rest of it, so that the order across types holds.
-    staged: BTreeMap<ResourceType, Mail>,
+    staged: Letters,
+    /// The stream shall end.
+    is_closed: bool,
 }
 
 impl Mailbox {
-    /// Takes all mail that is ready.
-    pub(super) fn take(&self) -> BTreeMap<ResourceType, Mail> {
-        std::mem::take(&mut self.slots.lock().ready)
+    /// Takes all mail that is ready into an empty list, whose room the next mail gets: the push thread, which serves all
+    /// streams, seldom needs new memory then.
+    pub(super) fn take(&self, into: &mut Letters) {
+        std::mem::swap(&mut self.slots.lock().ready, into);
     }
 
-    /// Waits for mail. A wake-up may find the box empty.
-    pub(super) async fn wait(&self) {
-        self.wake.notified().await;
+    /// Waits for mail. False when the stream shall end.
+    pub(super) async fn wait(&self) -> bool {
+        poll_fn(|context| {
+            self.wake.register(context.waker());
+            let slots = self.slots.lock();
+            if slots.is_closed || !slots.ready.is_empty() { Poll::Ready(!slots.is_closed) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Has the stream end.
+    pub(super) fn close(&self) {
+        self.slots.lock().is_closed = true;
+        self.wake.wake();
+    }
+
+    /// Waits until the stream shall end. For whoever is not waiting for mail.
+    pub(super) async fn closed(&self) {
+        poll_fn(|context| {
+            self.wake.register(context.waker());
+            if self.slots.lock().is_closed { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 }
 
 impl Slots {
     /// Puts mail in the place of what is ready of its type.
-    fn deliver(&mut self, kind: ResourceType, mut mail: Mail) {
-        if let Some(older) = self.ready.remove(&kind) {
-            mail.answers += older.answers;
-            mail.since = mail.since.min(older.since);
+    fn deliver(ready: &mut Letters, kind: ResourceType, mail: Mail) {
+        match ready.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, older)) => {
+                let (answers, since) = (older.answers + mail.answers, older.since.min(mail.since));
+                *older = Mail { answers, since, ..mail };
+            }
+            None => {
+                ready.reserve_exact(1);
+                ready.push((kind, mail));
+            }
         }
-        self.ready.insert(kind, mail);
     }
 }
 
@@ -70,27 +102,31 @@ impl Sink for Mailbox {
         let mail = Mail { collection, revision: cause.revision, answers, since: Instant::now() };
         let mut slots = self.slots.lock();
         if answers == 0 {
-            slots.staged.insert(kind, mail);
+            slots.staged.retain(|(staged, _)| *staged != kind);
+            slots.staged.reserve_exact(1);
+            slots.staged.push((kind, mail));
         } else {
-            slots.deliver(kind, mail);
+            Slots::deliver(&mut slots.ready, kind, mail);
             drop(slots);
-            self.wake.notify_one();
+            self.wake.wake();
         }
     }
 
     fn settled(&self) {
         let mut slots = self.slots.lock();
-        for (kind, mail) in std::mem::take(&mut slots.staged) {
-            slots.deliver(kind, mail);
+        let Slots { ready, staged, is_closed: _ } = &mut *slots;
+        for (kind, mail) in staged.drain(..) {
+            Slots::deliver(ready, kind, mail);
         }
         drop(slots);
-        self.wake.notify_one();
+        self.wake.wake();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::push::resources::Resources;
 
     fn cause(revision: u64, answer: bool) -> Arc<PushCause> {
         let changed = if answer { Vec::new() } else { vec![crate::push::fact::FactKey::Mesh] };
@@ -98,7 +134,13 @@ mod tests {
     }
 
     fn empty(kind: ResourceType) -> Arc<Collection> {
-        Arc::new(Collection { kind, resources: crate::push::resources::Resources::default() })
+        Arc::new(Collection { kind, resources: Resources::default() })
+    }
+
+    fn taken(mailbox: &Mailbox) -> Letters {
+        let mut letters = Letters::new();
+        mailbox.take(&mut letters);
+        letters
     }
 
     #[test]
@@ -111,20 +153,20 @@ mod tests {
             mailbox.publish(kind, empty(kind), &cause(revision, false));
             mailbox.settled();
         }
-        let mail = mailbox.take();
+        let mail = taken(&mailbox);
         assert_eq!(mail.len(), 1);
-        assert_eq!((mail[&kind].revision, mail[&kind].answers), (1999, 2));
-        assert!(mailbox.take().is_empty());
+        assert_eq!((mail[0].0, mail[0].1.revision, mail[0].1.answers), (kind, 1999, 2));
+        assert!(taken(&mailbox).is_empty());
     }
 
     #[test]
     fn half_a_change_is_not_taken() {
         let mailbox = Mailbox::default();
         mailbox.publish(ResourceType::Route, empty(ResourceType::Route), &cause(2, false));
-        assert!(mailbox.take().is_empty());
+        assert!(taken(&mailbox).is_empty());
         mailbox.publish(ResourceType::Cluster, empty(ResourceType::Cluster), &cause(2, false));
         mailbox.settled();
-        let taken: Vec<ResourceType> = mailbox.take().into_keys().collect();
-        assert_eq!(taken, [ResourceType::Cluster, ResourceType::Route]);
+        let taken: Vec<ResourceType> = taken(&mailbox).iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(taken, [ResourceType::Route, ResourceType::Cluster]);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,10 +21,11 @@ use tonic::server::NamedService;
 use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
 
 use super::admission::Admission;
-use super::body::{self, Outbox};
+use super::calls::Reply;
 use super::connections::Connections;
 use super::frames::Frames;
 use super::metrics::Metrics;
+use super::outbox::Outbox;
 use super::request::Wire;
 use super::requests::Requests;
 use super::secret_access::AccessQuestion;
@@ -92,6 +93,8 @@ pub(super) struct Core {
     numbers: AtomicU64,
     /// The streams' tasks.
     tasks: TaskTracker,
+    /// Set once it is waited for the drain.
+    is_waiting: Once,
 }
 
 /// The service's name on the wire.
@@ -148,6 +151,7 @@ impl Ads {
             limits,
             numbers: AtomicU64::new(0),
             tasks: TaskTracker::new(),
+            is_waiting: Once::new(),
         };
         Self { core: Arc::new(core) }
     }
@@ -198,28 +202,44 @@ impl Ads {
         self.core.tasks.wait().await;
     }
 
-    /// Begins a stream.
-    fn begin<M: Wire>(&self, request: http::Request<Body>) -> Result<Response<Body>, Status> {
+    /// Begins a stream, which answers by itself.
+    fn begin<M: Wire>(&self, request: http::Request<Body>) -> Result<(), Status> {
         let core = self.core.clone();
         if !core.push.is_synced() {
             return Err(Status::unavailable("the server has not read its configuration yet"));
         }
         let begin = core.admission.admit(Instant::now()).map_err(|_| Status::resource_exhausted("too many streams"))?;
         let (parts, body) = request.into_parts();
-        let origin = Origin {
-            peer: parts.extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr),
-            caller: parts.extensions.get::<Caller>().cloned(),
+        let extensions = &parts.extensions;
+        let (Some(companions), Some(mut reply)) =
+            (extensions.get::<Companions>(), extensions.get::<Reply>().and_then(Reply::take))
+        else {
+            return Err(Status::internal("the stream is on no connection"));
         };
+        let origin = Origin {
+            peer: extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr),
+            caller: extensions.get::<Caller>().cloned(),
+        };
+        let mut head = Response::new(());
+        head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        // A client that is gone already needs no answer.
+        let Ok(responses) = reply.send_response(head, false) else { return Ok(()) };
         let requests = Requests::new(body, core.limits.request_bytes);
-        let (outbox, responses) = body::channel();
-        let stream = wait_and_run::<M>(core, begin, requests, outbox, origin);
-        match parts.extensions.get::<Companions>() {
-            Some(companions) => companions.join(self.core.tasks.track_future(stream)),
-            None => drop(self.core.tasks.spawn(stream)),
-        }
-        let mut response = Response::new(Body::new(responses));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        Ok(response)
+        self.wait_for_drain();
+        let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
+        companions.join(self.core.tasks.track_future(stream));
+        Ok(())
+    }
+
+    /// Has all streams end when the server does.
+    fn wait_for_drain(&self) {
+        self.core.is_waiting.call_once(|| {
+            let (drain, connections) = (self.core.drain.clone(), self.core.connections.clone());
+            drop(self.core.tasks.spawn(async move {
+                drain.cancelled().await;
+                connections.end();
+            }));
+        });
     }
 }
 
@@ -248,6 +268,6 @@ impl tower_service::Service<http::Request<Body>> for Ads {
             DELTA_PATH => self.begin::<DeltaDiscoveryRequest>(request),
             _ => Err(Status::unimplemented("no such method")),
         };
-        ready(Ok(answer.unwrap_or_else(Status::into_http)))
+        ready(Ok(answer.map_or_else(Status::into_http, |()| Response::new(Body::empty()))))
     }
 }

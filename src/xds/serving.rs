@@ -9,24 +9,28 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::task::AtomicWaker;
+use h2::server::{Builder, Connection};
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::server::Connected;
 use tower_service::Service;
 use tracing::debug;
 
+use super::calls::{Calls, Handler, Services};
+use super::keepalive::{LastHeard, Listening, until_silent};
 use super::server::Limits;
 use super::together::{Companions, Together};
 
@@ -37,41 +41,52 @@ const PENDING_RESETS: usize = 20;
 /// Streams of one connection that may end for a client's mistakes before it does.
 const ERROR_RESETS: usize = 256;
 /// Bytes of requests that may be under way on a stream, and on all streams of a connection: as HTTP/2 has it where
-/// nothing else is said. More would be held for clients that send faster than they are heard. Below 8 KiB frames
-/// would be smaller than the buffer that h2 begins with and keeps as large as the largest frame, but the names of a
-/// thousand clusters would take ten round trips.
+/// nothing else is said. More would be held for clients that send faster than they are heard.
 const WINDOW: u32 = 65_535;
 /// How long to wait after the system gives no connection, as when files run out.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The answer to a call.
-type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-/// Answers calls.
-type Handler = Arc<dyn Fn(Request<Body>) -> Answer + Send + Sync>;
 
 /// A server of gRPC services with the limits of the aggregated discovery service.
 #[derive(Clone)]
 pub struct Server {
     /// The limits.
-    limits: Limits,
-    /// The services by name.
-    services: Arc<[(&'static str, Handler)]>,
+    limits: Arc<Limits>,
+    /// The services.
+    services: Services,
 }
 
-/// What answers the calls of one connection.
-struct Calls<I> {
-    /// The services by name.
-    services: Arc<[(&'static str, Handler)]>,
-    /// What is known of the client.
-    info: I,
-    /// Where streams run.
-    companions: Companions,
+/// What a connection is told by what looks after it.
+#[derive(Debug, Default)]
+struct Orders {
+    /// The last order: [`GO_ON`], [`SAY_GOODBYE`] or [`END`].
+    order: AtomicU8,
+    /// Wakes the connection.
+    wake: AtomicWaker,
+}
+
+/// Nothing is to be done.
+const GO_ON: u8 = 0;
+/// The client is to open no more streams here; the connection ends with those that there are.
+const SAY_GOODBYE: u8 = 1;
+/// The connection ends.
+const END: u8 = 2;
+
+/// A connection that has shaken hands. Ends with it.
+struct Open<C, I> {
+    /// The connection.
+    connection: Connection<Listening<C>, Bytes>,
+    /// What answers its calls.
+    calls: Calls<I>,
+    /// What it is told.
+    orders: Arc<Orders>,
+    /// Dropped with it, which ends what looks after it.
+    _alive: oneshot::Sender<()>,
 }
 
 impl Server {
     /// One without services.
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, services: Arc::from([]) }
+        Self { limits: Arc::new(limits), services: Arc::from([]) }
     }
 
     /// The same with one service more.
@@ -139,52 +154,115 @@ impl Server {
         C: Connected + AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let companions = Companions::default();
-        let calls =
-            Calls { services: self.services.clone(), info: connection.connect_info(), companions: companions.clone() };
-        let limits = &self.limits;
-        let mut builder = http2::Builder::new(companions.clone());
-        builder
-            .timer(TokioTimer::new())
-            .keep_alive_interval(Some(limits.keepalive_interval))
-            .keep_alive_timeout(limits.keepalive_timeout)
-            .max_concurrent_streams(limits.streams_per_connection)
-            .max_header_list_size(HEADER_BYTES)
-            .max_pending_accept_reset_streams(PENDING_RESETS)
-            .max_local_error_reset_streams(ERROR_RESETS)
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW);
-        let connection = builder.serve_connection(TokioIo::new(connection), calls);
-        let age = limits.max_age.map(|age| (age, limits.max_age_grace));
-        companions.run(async move {
-            let mut connection = pin!(connection);
-            let came_of_age = async {
-                match age {
-                    Some((age, _)) => sleep(age).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let outcome = tokio::select! {
-                outcome = connection.as_mut() => Some(outcome),
-                () = stopping.cancelled() => None,
-                () = came_of_age => None,
-            };
-            let outcome = match (outcome, age) {
-                (Some(outcome), _) => outcome,
-                // Streams end by themselves when the server does.
-                (None, _) if stopping.is_cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await
-                }
-                (None, age) => {
-                    connection.as_mut().graceful_shutdown();
-                    let grace = age.map_or(Duration::ZERO, |(_, grace)| grace);
-                    tokio::time::timeout(grace, connection).await.unwrap_or(Ok(()))
-                }
-            };
-            if let Err(error) = outcome {
-                debug!(%error, "connection ended");
+        let info = connection.connect_info();
+        let calls = Calls { services: self.services.clone(), info, companions: companions.clone() };
+        companions.run(open(connection, calls, self.limits.clone(), stopping))
+    }
+}
+
+/// Shakes hands; the connection then runs beside what looks after it.
+async fn open<C, I>(connection: C, calls: Calls<I>, limits: Arc<Limits>, stopping: CancellationToken)
+where
+    C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    I: Clone + Send + Sync + 'static,
+{
+    let heard = Arc::new(LastHeard::now());
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(limits.streams_per_connection)
+        .max_header_list_size(HEADER_BYTES)
+        .max_pending_accept_reset_streams(PENDING_RESETS)
+        .max_local_error_reset_streams(Some(ERROR_RESETS))
+        .initial_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW);
+    let shaken = tokio::select! {
+        biased;
+        () = stopping.cancelled() => return,
+        shaken = builder.handshake(Listening::new(connection, heard.clone())) => shaken,
+    };
+    let mut connection = match shaken {
+        Ok(connection) => connection,
+        Err(error) => {
+            debug!(%error, "no HTTP/2");
+            return;
+        }
+    };
+    let orders = Arc::new(Orders::default());
+    let (alive, gone) = oneshot::channel();
+    let companions = calls.companions.clone();
+    if let Some(pings) = connection.ping_pong() {
+        let (orders, limits) = (orders.clone(), limits.clone());
+        companions.join(async move {
+            let (interval, patience) = (limits.keepalive_interval, limits.keepalive_timeout);
+            tokio::select! {
+                _ = gone => return,
+                () = until_silent(pings, &heard, interval, patience) => debug!("a client gives no sign of life"),
+                () = life(&limits, &stopping, &orders) => {}
             }
-        })
+            orders.give(END);
+        });
+    }
+    companions.join(Open { connection, calls, orders, _alive: alive });
+}
+
+/// Ends when a connection has come of age and its grace is over. It is told to say good-bye before, as it is when the
+/// server stops; streams then end by themselves.
+async fn life(limits: &Limits, stopping: &CancellationToken, orders: &Orders) {
+    let is_stopping = match limits.max_age {
+        Some(age) => tokio::time::timeout(age, stopping.cancelled()).await.is_ok(),
+        None => {
+            stopping.cancelled().await;
+            true
+        }
+    };
+    orders.give(SAY_GOODBYE);
+    if is_stopping {
+        std::future::pending::<()>().await;
+    }
+    sleep(limits.max_age_grace).await;
+}
+
+impl Orders {
+    /// Gives an order.
+    fn give(&self, order: u8) {
+        self.order.store(order, Ordering::Release);
+        self.wake.wake();
+    }
+}
+
+/// Nothing in it is pinned in its place.
+impl<C, I> Unpin for Open<C, I> {}
+
+impl<C, I> Future for Open<C, I>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    I: Clone + Send + Sync + 'static,
+{
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        this.orders.wake.register(context.waker());
+        match this.orders.order.load(Ordering::Acquire) {
+            GO_ON => {}
+            SAY_GOODBYE => {
+                // Once is enough, and the end may come meanwhile.
+                let (before, after) = (Ordering::AcqRel, Ordering::Acquire);
+                let _ = this.orders.order.compare_exchange(SAY_GOODBYE, GO_ON, before, after);
+                this.connection.graceful_shutdown();
+            }
+            _ => return Poll::Ready(()),
+        }
+        loop {
+            match ready!(this.connection.poll_accept(context)) {
+                Some(Ok((request, reply))) => this.calls.take(request, reply),
+                Some(Err(error)) => {
+                    debug!(%error, "connection ended");
+                    return Poll::Ready(());
+                }
+                None => return Poll::Ready(()),
+            }
+        }
     }
 }
 
@@ -192,22 +270,5 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let services: Vec<&str> = self.services.iter().map(|(name, _)| *name).collect();
         f.debug_struct("Server").field("limits", &self.limits).field("services", &services).finish()
-    }
-}
-
-impl<I: Clone + Send + Sync + 'static> hyper::service::Service<Request<Incoming>> for Calls<I> {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Answer;
-
-    fn call(&self, request: Request<Incoming>) -> Answer {
-        let mut request = request.map(Body::new);
-        let service = request.uri().path().trim_start_matches('/').split('/').next().unwrap_or_default();
-        let Some((_, handler)) = self.services.iter().find(|(name, _)| *name == service) else {
-            return Box::pin(async { Ok(Status::unimplemented("no such service").into_http()) });
-        };
-        request.extensions_mut().insert(self.info.clone());
-        request.extensions_mut().insert(self.companions.clone());
-        handler(request)
     }
 }

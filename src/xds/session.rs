@@ -136,8 +136,16 @@ impl Session {
     pub(super) fn step(&mut self, event: Event, frames: &Frames) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Request(Request::State(request)) => self.on_state(request, frames, &mut effects),
-            Event::Request(Request::Delta(request)) => self.on_delta(request, frames, &mut effects),
+            Event::Request(Request::State(request)) => {
+                let kind = request.kind;
+                self.on_state(request, frames, &mut effects);
+                self.bound(kind, &mut effects);
+            }
+            Event::Request(Request::Delta(request)) => {
+                let kind = request.kind;
+                self.on_delta(request, frames, &mut effects);
+                self.bound(kind, &mut effects);
+            }
             Event::Request(Request::Unserved { url }) => {
                 if self.unserved.len() >= MAX_UNSERVED {
                     effects.push(Effect::Refuse("too many types that are not served"));
@@ -149,10 +157,14 @@ impl Session {
             Event::Request(Request::Health(_)) => {}
             Event::Mail(kind, mail) => self.on_mail(kind, mail),
         }
-        if self.watches.values().any(|watch| watch.interest.names.len() > MAX_WATCHED) {
+        effects
+    }
+
+    /// Refuses a client that has come to watch too much of a type.
+    fn bound(&self, kind: ResourceType, effects: &mut Vec<Effect>) {
+        if self.watches.get(&kind).is_some_and(|watch| watch.interest.names.len() > MAX_WATCHED) {
             effects.push(Effect::Refuse("too many resource names on one stream"));
         }
-        effects
     }
 
     /// The push thread said what the client shall have.

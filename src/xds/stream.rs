@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +10,11 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
-use super::body::{Message, Outbox};
 use super::connections::{Connection, after};
-use super::mailbox::Mailbox;
+use super::mailbox::{Letters, Mailbox};
 use super::metrics::RejectLabel;
 use super::node;
+use super::outbox::{Message, Outbox};
 use super::request::{Protocol, Request, Wire, sender};
 use super::requests::Requests;
 use super::secret_access;
@@ -46,6 +45,8 @@ struct Stream {
     connection: Arc<Connection>,
     /// Where the push thread puts what the proxy shall have.
     mailbox: Arc<Mailbox>,
+    /// What was taken out of it; empty but for its room.
+    letters: Letters,
     /// The session's time zero.
     begun: Instant,
     /// The proxy's `ISTIO_VERSION`.
@@ -61,8 +62,8 @@ struct Stream {
 }
 
 /// Runs a stream to its end.
-pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, outbox: Outbox, origin: Origin) {
-    let status = match serve(&core, requests, &outbox, origin).await {
+pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, mut outbox: Outbox, origin: Origin) {
+    let status = match serve(&core, requests, &mut outbox, origin).await {
         Ok(()) => Status::ok(""),
         Err(status) => {
             // Clients go without a word all the time; that is no fault of anybody.
@@ -73,14 +74,14 @@ pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, outbox:
             status
         }
     };
-    outbox.end(status);
+    outbox.end(&status);
 }
 
 /// Lets the client say who it is, and talks with it.
 async fn serve<M: Wire>(
     core: &Arc<Core>,
     mut requests: Requests<M>,
-    outbox: &Outbox,
+    outbox: &mut Outbox,
     origin: Origin,
 ) -> Result<(), Status> {
     let first = tokio::select! {
@@ -89,8 +90,9 @@ async fn serve<M: Wire>(
         first = first_request(core, &mut requests) => first?,
     };
     let Some(mut first) = first else { return Ok(()) };
-    let mut proxy = node::proxy(sender(&mut first)?, origin.caller.as_ref())?;
+    let mut proxy = node::proxy(sender(&mut *first)?, origin.caller.as_ref())?;
     proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
+    let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
     let proxy_id = core.push.connect(proxy.clone(), mailbox.clone()).await.map_err(push_ended)?;
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);
@@ -100,10 +102,10 @@ async fn serve<M: Wire>(
 }
 
 /// The first request that is more than a health report.
-async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Result<Option<M>, Status> {
+async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Result<Option<Box<M>>, Status> {
     loop {
         let Some(request) = requests.message().await? else { return Ok(None) };
-        core.metrics.received(request.encoded_len());
+        core.metrics.received(requests.length());
         if !request.is_health() {
             return Ok(Some(request));
         }
@@ -115,7 +117,7 @@ impl Stream {
     fn new(
         core: &Arc<Core>,
         protocol: Protocol,
-        proxy: Proxy,
+        proxy: Arc<Proxy>,
         proxy_id: ProxyId,
         mailbox: Arc<Mailbox>,
         peer: Option<SocketAddr>,
@@ -131,16 +133,30 @@ impl Stream {
             peer,
             since: after(core.started, begun.saturating_duration_since(core.begun)),
             protocol,
-            proxy: Arc::new(proxy),
+            proxy,
             proxy_id,
             session: Mutex::new(Session::new(protocol, marks)),
-            kick: core.drain.child_token(),
+            mailbox: mailbox.clone(),
         });
         core.metrics.connected(&version);
         core.connections.add(connection.clone());
+        if core.drain.is_cancelled() {
+            connection.mailbox.close();
+        }
         info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
-        let (core, rejections) = (core.clone(), BTreeSet::new());
-        Self { core, connection, mailbox, begun, version, rejections, access: None, presence: None, changed: None }
+        let (core, letters, rejections) = (core.clone(), Letters::new(), BTreeSet::new());
+        Self {
+            core,
+            connection,
+            mailbox,
+            letters,
+            begun,
+            version,
+            rejections,
+            access: None,
+            presence: None,
+            changed: None,
+        }
     }
 
     /// Tells of the proxy who wants to know.
@@ -150,7 +166,7 @@ impl Stream {
         let admittance = workloads.connect(&connection.proxy, connection.since);
         self.presence = tokio::select! {
             biased;
-            () = connection.kick.cancelled() => return Err(going_away()),
+            () = connection.mailbox.closed() => return Err(going_away()),
             presence = admittance => presence?,
         };
         Ok(())
@@ -158,53 +174,59 @@ impl Stream {
 
     /// Moves requests, mail and responses until either side ends.
     ///
-    /// Requests go first: a client may be waiting for one, and they are cheap. Responses are made up when the wire has room,
-    /// never before.
+    /// Mail and requests go first: a client may be waiting for an answer, and they are cheap. Responses are made up when the
+    /// wire has room, never before.
     #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
-    async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &Outbox) -> Result<(), Status> {
-        let connection = self.connection.clone();
+    async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &mut Outbox) -> Result<(), Status> {
         let mailbox = self.mailbox.clone();
-        let mut kicked = pin!(connection.kick.cancelled());
         let mut may_send = true;
         let mut waiting = Instant::now();
         let mut wake: Option<Instant> = None;
         loop {
-            tokio::select! {
+            let is_busy = tokio::select! {
                 biased;
-                () = &mut kicked => return Err(going_away()),
-                request = requests.message() => match request? {
-                    Some(request) => {
-                        self.core.metrics.received(request.encoded_len());
-                        self.on_request(request).await?;
+                is_open = mailbox.wait() => {
+                    if !is_open {
+                        return Err(going_away());
                     }
-                    None => return Ok(()),
-                },
-                room = outbox.room(), if may_send => {
-                    let Some(room) = room else { return Ok(()) };
+                    self.on_mail();
+                    true
+                }
+                request = requests.message() => {
+                    let Some(request) = request? else { return Ok(()) };
+                    self.core.metrics.received(requests.length());
+                    self.on_request(request).await?;
+                    !self.is_at_rest()
+                }
+                has_room = outbox.room(), if may_send => {
+                    if !has_room {
+                        return Ok(());
+                    }
                     self.core.metrics.waited(waiting.elapsed());
-                    match self.next()? {
+                    (may_send, wake) = match self.next()? {
                         Some(message) => {
-                            room.send(message);
-                            may_send = !self.is_at_rest();
+                            outbox.send(message);
+                            (!self.is_at_rest(), None)
                         }
-                        None => may_send = false,
-                    }
+                        None => (false, self.wake_at()),
+                    };
                     waiting = Instant::now();
-                    wake = self.wake_at();
                     continue;
                 }
-                () = mailbox.wait() => self.on_mail(),
-                () = tokio::time::sleep_until(wake.unwrap_or(waiting)), if wake.is_some() => wake = None,
-            }
-            if !may_send {
-                may_send = true;
+                () = tokio::time::sleep_until(wake.unwrap_or(waiting)), if wake.is_some() => {
+                    wake = None;
+                    true
+                }
+            };
+            if is_busy && !may_send {
                 waiting = Instant::now();
             }
+            may_send = is_busy;
         }
     }
 
     /// Takes a request in.
-    async fn on_request<M: Wire>(&mut self, request: M) -> Result<(), Status> {
+    async fn on_request<M: Wire>(&mut self, request: Box<M>) -> Result<(), Status> {
         let request = request.parse()?;
         debug!(?request, "request");
         if let Request::Health(wrong) = &request
@@ -256,8 +278,9 @@ impl Stream {
 
     /// Takes all mail in.
     fn on_mail(&mut self) {
+        self.mailbox.take(&mut self.letters);
         let mut session = self.connection.session.lock();
-        for (kind, mail) in self.mailbox.take() {
+        for (kind, mail) in self.letters.drain(..) {
             if mail.answers == 0 {
                 self.core.metrics.taken_up(mail.since.elapsed());
                 self.changed = Some(self.changed.map_or(mail.since, |earlier| earlier.min(mail.since)));

@@ -3,5 +3,6 @@
 mod bench;
 mod both;
 mod delta;
+mod life;
 mod pressure;
 mod state;

@@ -43,12 +43,6 @@ impl Companions {
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Companions {
-    fn execute(&self, call: F) {
-        self.join(call);
-    }
-}
-
 impl fmt::Debug for Companions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Companions").field("joining", &self.0.lock().len()).finish()

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,7 @@ pub(super) struct Mesh {
     pub(super) push: PushHandle,
     pub(super) drain: CancellationToken,
     pub(super) registry: Registry,
+    pub(super) address: SocketAddr,
     channel: Channel,
 }
 
@@ -110,10 +112,11 @@ impl Mesh {
         let drain = CancellationToken::new();
         let ads = Ads::new(push.clone(), metrics, limits, Timestamp::UNIX_EPOCH, drain.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}");
         tokio::task::spawn_local(ads.clone().serve(listener));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
-        let mesh = Self { ads, push, drain, registry, channel };
+        let mesh = Self { ads, push, drain, registry, address, channel };
         mesh.edit(edits).await;
         mesh.push.full_sync().await.unwrap();
         mesh.push.wait_synced().await.unwrap();
@@ -126,8 +129,12 @@ impl Mesh {
         self.push.change(changes).await.unwrap();
     }
 
+    pub(super) fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
     pub(super) fn client(&self) -> AggregatedDiscoveryServiceClient<Channel> {
-        AggregatedDiscoveryServiceClient::new(self.channel.clone())
+        AggregatedDiscoveryServiceClient::new(self.channel())
     }
 
     pub(super) async fn delta(&self) -> DeltaClient {

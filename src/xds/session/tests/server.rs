@@ -90,7 +90,9 @@ impl Server {
     }
 
     pub(super) fn take_mail(&mut self) {
-        for (kind, mail) in self.mailbox.take() {
+        let mut letters = Vec::new();
+        self.mailbox.take(&mut letters);
+        for (kind, mail) in letters {
             self.rig.session.step(Event::Mail(kind, mail), &self.rig.frames);
         }
     }

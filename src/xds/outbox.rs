@@ -1,0 +1,121 @@
+//! The response side of a stream on the wire: gRPC messages whose payload is shared.
+//!
+//! tonic's codecs copy every message into a buffer of its stream. Here a large message is two chunks: a head of the stream's
+//! own, and the payload that all streams share; a thousand slow readers hold one copy of it.
+
+use std::future::poll_fn;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::SendStream;
+use http::HeaderMap;
+use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
+use prost::Message as _;
+use tonic::Status;
+
+use super::changes::Payload;
+use super::request::Protocol;
+use super::session::Response;
+
+/// Before every gRPC message: a byte that tells it is not compressed, and its length.
+const PREFIX: usize = 5;
+/// Bytes of a payload that is copied behind its head: a second frame would cost more.
+const SMALL: usize = 4 << 10;
+
+/// One gRPC message.
+#[derive(Clone, Debug)]
+pub(super) struct Message {
+    /// Prefix, nonce, version…, and the resources where they are few.
+    head: Bytes,
+    /// The resources that are not in the head.
+    payload: Payload,
+}
+
+/// A stream's responses.
+#[derive(Debug)]
+pub(super) struct Outbox(SendStream<Bytes>);
+
+impl Message {
+    /// The message of a response. Costs its head; a large payload is shared.
+    ///
+    /// # Errors
+    /// When it is larger than gRPC can say (4 GiB).
+    pub(super) fn new(protocol: Protocol, response: Response) -> Result<Self, Status> {
+        let Response { kind: _, type_url, version, nonce, removed, payload, count: _ } = response;
+        let head = match protocol {
+            Protocol::Delta => RawDeltaDiscoveryResponse {
+                system_version_info: version.to_string(),
+                type_url,
+                nonce: nonce.to_string(),
+                removed_resources: removed.iter().map(|name| name.as_str().to_owned()).collect(),
+                ..RawDeltaDiscoveryResponse::default()
+            }
+            .encode_to_vec(),
+            Protocol::StateOfTheWorld => RawDiscoveryResponse {
+                version_info: version.to_string(),
+                type_url,
+                nonce: nonce.to_string(),
+                ..RawDiscoveryResponse::default()
+            }
+            .encode_to_vec(),
+        };
+        let length = u32::try_from(head.len() + payload.0.len())
+            .map_err(|_| Status::resource_exhausted("a response of more than 4 GiB"))?;
+        let (near, far) = match payload.0.len() {
+            ..=SMALL => (payload, Payload::default()),
+            _ => (Payload::default(), payload),
+        };
+        let mut framed = BytesMut::with_capacity(PREFIX + head.len() + near.0.len());
+        framed.put_u8(0);
+        framed.put_u32(length);
+        framed.put_slice(&head);
+        framed.put_slice(&near.0);
+        Ok(Self { head: framed.freeze(), payload: far })
+    }
+
+    /// Bytes on the wire.
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.payload.0.len()
+    }
+}
+
+impl Outbox {
+    /// The responses that go out on this stream, whose headers are sent.
+    pub(super) fn new(stream: SendStream<Bytes>) -> Self {
+        Self(stream)
+    }
+
+    /// Waits until what was sent is under way and there is room for more, so that what is sent is decided as late as can be.
+    /// False when the client is gone.
+    pub(super) async fn room(&mut self) -> bool {
+        room(&mut self.0).await
+    }
+
+    /// Sends a message. What has no room waits, which is why one asks for [`Outbox::room`] first.
+    pub(super) fn send(&mut self, message: Message) {
+        // Who is gone is found out when there is no room any more.
+        let sent = self.0.send_data(message.head, false);
+        if sent.is_ok() && !message.payload.0.is_empty() {
+            let _ = self.0.send_data(message.payload.0, false);
+        }
+    }
+
+    /// Ends the stream, after what was sent.
+    pub(super) fn end(mut self, status: &Status) {
+        let mut trailers = HeaderMap::new();
+        // Nobody listens when the client is gone.
+        if status.add_header(&mut trailers).is_ok() {
+            let _ = self.0.send_trailers(trailers);
+        }
+    }
+}
+
+/// Waits until what was sent on a stream has left it and there is room for more. False when the client is gone.
+pub(super) async fn room(stream: &mut SendStream<Bytes>) -> bool {
+    stream.reserve_capacity(1);
+    while stream.capacity() == 0 {
+        if !matches!(poll_fn(|context| stream.poll_capacity(context)).await, Some(Ok(_))) {
+            return false;
+        }
+    }
+    true
+}
