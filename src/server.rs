@@ -55,6 +55,7 @@ use crate::status::{Cluster, Registrar, RegistrationMetrics};
 use crate::webhook::{self, Webhooks};
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
+use crate::xds::serving::plain_connections;
 use crate::xds::{Ads, Limits, Workloads};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
@@ -351,7 +352,7 @@ fn serve_plain(
                 ads.server().add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
             }
         };
-        server.serve(patient::incoming(listener), stop.cancelled()).await;
+        server.serve(plain_connections(listener), stop.cancelled()).await;
         ads.ended().await;
         Ok(())
     });

@@ -8,10 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
-use tokio_stream::{Stream, StreamExt};
-use tonic::transport::server::{Connected, TcpIncoming};
 
 /// How long a client has for its first words.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,20 +28,6 @@ impl<S> Patient<S> {
     /// Waits for the client's first words for so long.
     pub(super) fn new(inner: S, patience: Duration) -> Self {
         Self { inner, waiting: Some((Box::pin(tokio::time::sleep(patience)), PREFACE)) }
-    }
-}
-
-/// The connections of a plaintext port.
-pub(super) fn incoming(listener: TcpListener) -> impl Stream<Item = io::Result<Patient<TcpStream>>> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    incoming.map(|stream| stream.map(|stream| Patient::new(stream, PATIENCE)))
-}
-
-impl Connected for Patient<TcpStream> {
-    type ConnectInfo = <TcpStream as Connected>::ConnectInfo;
-
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.inner.connect_info()
     }
 }
 

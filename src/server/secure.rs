@@ -23,10 +23,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::transport::server::{Connected, TcpConnectInfo};
+use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
-use super::patient::{PATIENCE, Patient};
 use super::security::StreamRules;
 use crate::api::identity::Caller;
 use crate::security::authenticate::{Credentials, Gatekeeper};
@@ -63,14 +62,6 @@ pub(super) struct SecurePort {
     pub(super) certificates: CertificateService,
     /// Told to end.
     pub(super) stop: CancellationToken,
-}
-
-/// A connection and what its client has shown.
-struct Secure {
-    /// The connection.
-    stream: Patient<TlsStream<TcpStream>>,
-    /// What services may know of it.
-    shown: Shown,
 }
 
 /// What a connection's client has shown.
@@ -141,7 +132,11 @@ impl SecurePort {
 }
 
 /// Accepts connections and shakes hands, many at once. Ends never.
-async fn accept(listener: TcpListener, tls: ServingTls, ready: mpsc::Sender<io::Result<Secure>>) {
+async fn accept(
+    listener: TcpListener,
+    tls: ServingTls,
+    ready: mpsc::Sender<io::Result<(TlsStream<TcpStream>, Shown)>>,
+) {
     let room = Arc::new(Semaphore::new(HANDSHAKES));
     let mut handshakes = JoinSet::new();
     loop {
@@ -161,7 +156,10 @@ async fn accept(listener: TcpListener, tls: ServingTls, ready: mpsc::Sender<io::
             // Only a delay if it fails.
             let _ = stream.set_nodelay(true);
             match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => drop(ready.send(Ok(Secure::new(stream, peer))).await),
+                Ok(Ok(stream)) => {
+                    let shown = Shown::of(&stream, peer);
+                    drop(ready.send(Ok((stream, shown))).await);
+                }
                 Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
                 Err(_) => tracing::debug!(%peer, "TLS took too long"),
             }
@@ -169,58 +167,13 @@ async fn accept(listener: TcpListener, tls: ServingTls, ready: mpsc::Sender<io::
     }
 }
 
-impl Secure {
-    /// A connection that has shaken hands.
-    fn new(stream: TlsStream<TcpStream>, peer: SocketAddr) -> Self {
+impl Shown {
+    /// What the client has shown that a connection to this address has shaken hands with.
+    fn of(stream: &TlsStream<TcpStream>, peer: SocketAddr) -> Self {
         let (_, session) = stream.get_ref();
         let certificates = session.peer_certificates().unwrap_or_default();
         let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();
-        let shown = Shown { peer: Some(peer), certificates };
-        Self { stream: Patient::new(stream, PATIENCE), shown }
-    }
-}
-
-impl Connected for Secure {
-    type ConnectInfo = Shown;
-
-    fn connect_info(&self) -> Shown {
-        self.shown.clone()
-    }
-}
-
-impl tokio::io::AsyncRead for Secure {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut tokio::io::ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl tokio::io::AsyncWrite for Secure {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        Self { peer: Some(peer), certificates }
     }
 }
 

@@ -14,10 +14,9 @@ use tonic::Status;
 
 use super::changes::Payload;
 use super::request::Protocol;
+use super::requests::PREFIX;
 use super::session::Response;
 
-/// Before every gRPC message: a byte that tells it is not compressed, and its length.
-const PREFIX: usize = 5;
 /// Bytes of a payload that is copied behind its head: a second frame would cost more.
 const SMALL: usize = 4 << 10;
 

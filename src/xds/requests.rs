@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 /// Before every gRPC message: a byte that tells whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// The requests of a stream.
 pub(super) struct Requests<M> {

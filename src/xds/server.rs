@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::transport::server::{TcpConnectInfo, TcpIncoming};
+use tonic::transport::server::TcpConnectInfo;
 
 use super::admission::Admission;
 use super::calls::Reply;
@@ -29,7 +29,7 @@ use super::outbox::Outbox;
 use super::request::Wire;
 use super::requests::Requests;
 use super::secret_access::AccessQuestion;
-use super::serving::Server;
+use super::serving::{Server, plain_connections};
 use super::stream::{self, Origin};
 use super::together::Companions;
 use super::workloads::Workloads;
@@ -185,8 +185,7 @@ impl Ads {
     /// Serves in plain text until the drain is signalled and all streams have ended.
     pub async fn serve(self, listener: TcpListener) {
         let drain = self.core.drain.clone();
-        let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-        self.server().add_service(self.clone()).serve(incoming, drain.cancelled()).await;
+        self.server().add_service(self.clone()).serve(plain_connections(listener), drain.cancelled()).await;
         self.ended().await;
     }
 

@@ -18,14 +18,15 @@ use futures_util::task::AtomicWaker;
 use h2::server::{Builder, Connection};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::transport::server::Connected;
+use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 use tower_service::Service;
 use tracing::debug;
 
@@ -43,6 +44,8 @@ const ERROR_RESETS: usize = 256;
 /// Bytes of requests that may be under way on a stream, and on all streams of a connection: as HTTP/2 has it where
 /// nothing else is said. More would be held for clients that send faster than they are heard.
 const WINDOW: u32 = 65_535;
+/// How long a client has for its first words. h2 would wait for ever, and so hold what a thousand silent clients cost.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How long to wait after the system gives no connection, as when files run out.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -83,6 +86,17 @@ struct Open<C, I> {
     _alive: oneshot::Sender<()>,
 }
 
+/// The connections of a port in plain text.
+pub fn plain_connections(listener: TcpListener) -> impl Stream<Item = io::Result<(TcpStream, TcpConnectInfo)>> {
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    incoming.map(|stream| {
+        stream.map(|stream| {
+            let info = stream.connect_info();
+            (stream, info)
+        })
+    })
+}
+
 impl Server {
     /// One without services.
     pub(super) fn new(limits: Limits) -> Self {
@@ -108,10 +122,12 @@ impl Server {
         Self { services, ..self }
     }
 
-    /// Serves connections until told to stop, and until those that there are have ended.
-    pub async fn serve<C>(self, incoming: impl Stream<Item = io::Result<C>>, stop: impl Future<Output = ()>)
+    /// Serves connections, which come with what is known of their clients, until told to stop, and until those that there
+    /// are have ended. Requests have what is known among their extensions.
+    pub async fn serve<C, I>(self, incoming: impl Stream<Item = io::Result<(C, I)>>, stop: impl Future<Output = ()>)
     where
-        C: Connected + AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        I: Clone + Send + Sync + 'static,
     {
         let (connections, stopping) = (TaskTracker::new(), CancellationToken::new());
         self.accept(incoming, stop, &connections, &stopping).await;
@@ -121,14 +137,15 @@ impl Server {
     }
 
     /// Takes connections in until told to stop.
-    async fn accept<C>(
+    async fn accept<C, I>(
         &self,
-        incoming: impl Stream<Item = io::Result<C>>,
+        incoming: impl Stream<Item = io::Result<(C, I)>>,
         stop: impl Future<Output = ()>,
         connections: &TaskTracker,
         stopping: &CancellationToken,
     ) where
-        C: Connected + AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        I: Clone + Send + Sync + 'static,
     {
         let (mut incoming, mut stop) = (pin!(incoming), pin!(stop));
         loop {
@@ -138,7 +155,7 @@ impl Server {
                 accepted = incoming.next() => accepted,
             };
             match accepted {
-                Some(Ok(connection)) => drop(connections.spawn(self.run(connection, stopping.clone()))),
+                Some(Ok((connection, info))) => drop(connections.spawn(self.run(connection, info, stopping.clone()))),
                 Some(Err(error)) => {
                     debug!(%error, "no connection could be accepted");
                     sleep(PAUSE).await;
@@ -149,12 +166,12 @@ impl Server {
     }
 
     /// A connection and all that runs on it.
-    fn run<C>(&self, connection: C, stopping: CancellationToken) -> Together
+    fn run<C, I>(&self, connection: C, info: I, stopping: CancellationToken) -> Together
     where
-        C: Connected + AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        I: Clone + Send + Sync + 'static,
     {
         let companions = Companions::default();
-        let info = connection.connect_info();
         let calls = Calls { services: self.services.clone(), info, companions: companions.clone() };
         companions.run(open(connection, calls, self.limits.clone(), stopping))
     }
@@ -178,12 +195,16 @@ where
     let shaken = tokio::select! {
         biased;
         () = stopping.cancelled() => return,
-        shaken = builder.handshake(Listening::new(connection, heard.clone())) => shaken,
+        shaken = timeout(PATIENCE, builder.handshake(Listening::new(connection, heard.clone()))) => shaken,
     };
     let mut connection = match shaken {
-        Ok(connection) => connection,
-        Err(error) => {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
             debug!(%error, "no HTTP/2");
+            return;
+        }
+        Err(_) => {
+            debug!("the client says nothing");
             return;
         }
     };
@@ -209,7 +230,7 @@ where
 /// server stops; streams then end by themselves.
 async fn life(limits: &Limits, stopping: &CancellationToken, orders: &Orders) {
     let is_stopping = match limits.max_age {
-        Some(age) => tokio::time::timeout(age, stopping.cancelled()).await.is_ok(),
+        Some(age) => timeout(age, stopping.cancelled()).await.is_ok(),
         None => {
             stopping.cancelled().await;
             true
@@ -245,12 +266,8 @@ where
         this.orders.wake.register(context.waker());
         match this.orders.order.load(Ordering::Acquire) {
             GO_ON => {}
-            SAY_GOODBYE => {
-                // Once is enough, and the end may come meanwhile.
-                let (before, after) = (Ordering::AcqRel, Ordering::Acquire);
-                let _ = this.orders.order.compare_exchange(SAY_GOODBYE, GO_ON, before, after);
-                this.connection.graceful_shutdown();
-            }
+            // Of no effect when it is said already.
+            SAY_GOODBYE => this.connection.graceful_shutdown(),
             _ => return Poll::Ready(()),
         }
         loop {

@@ -43,9 +43,7 @@ struct Stream {
     core: Arc<Core>,
     /// What others may look at.
     connection: Arc<Connection>,
-    /// Where the push thread puts what the proxy shall have.
-    mailbox: Arc<Mailbox>,
-    /// What was taken out of it; empty but for its room.
+    /// What was taken out of its mailbox; empty but for its room.
     letters: Letters,
     /// The session's time zero.
     begun: Instant,
@@ -136,7 +134,7 @@ impl Stream {
             proxy,
             proxy_id,
             session: Mutex::new(Session::new(protocol, marks)),
-            mailbox: mailbox.clone(),
+            mailbox,
         });
         core.metrics.connected(&version);
         core.connections.add(connection.clone());
@@ -145,18 +143,7 @@ impl Stream {
         }
         info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
         let (core, letters, rejections) = (core.clone(), Letters::new(), BTreeSet::new());
-        Self {
-            core,
-            connection,
-            mailbox,
-            letters,
-            begun,
-            version,
-            rejections,
-            access: None,
-            presence: None,
-            changed: None,
-        }
+        Self { core, connection, letters, begun, version, rejections, access: None, presence: None, changed: None }
     }
 
     /// Tells of the proxy who wants to know.
@@ -178,14 +165,14 @@ impl Stream {
     /// wire has room, never before.
     #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
     async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &mut Outbox) -> Result<(), Status> {
-        let mailbox = self.mailbox.clone();
+        let connection = self.connection.clone();
         let mut may_send = true;
         let mut waiting = Instant::now();
         let mut wake: Option<Instant> = None;
         loop {
             let is_busy = tokio::select! {
                 biased;
-                is_open = mailbox.wait() => {
+                is_open = connection.mailbox.wait() => {
                     if !is_open {
                         return Err(going_away());
                     }
@@ -278,7 +265,7 @@ impl Stream {
 
     /// Takes all mail in.
     fn on_mail(&mut self) {
-        self.mailbox.take(&mut self.letters);
+        self.connection.mailbox.take(&mut self.letters);
         let mut session = self.connection.session.lock();
         for (kind, mail) in self.letters.drain(..) {
             if mail.answers == 0 {

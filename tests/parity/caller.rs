@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use navarch::api::identity::{Caller, Identity};
 use navarch::xds::Ads;
+use navarch::xds::serving::plain_connections;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +14,6 @@ use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
-use tonic::transport::server::TcpIncoming;
 
 use super::case::CaseProxy;
 
@@ -57,6 +57,6 @@ pub(crate) async fn serve(
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let service = As { caller: Caller { identities: vec![identity], pod: None }, ads: ads.clone() };
     let server = ads.server().add_service(service);
-    let incoming = TcpIncoming::from(listener);
+    let incoming = plain_connections(listener);
     Ok((address, tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await })))
 }

@@ -7,6 +7,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the report is the output, progress goes to stderr")]
 
+mod answering;
 mod asking;
 mod change;
 mod churn;

@@ -1,25 +1,22 @@
 //! A server that costs nothing: it keeps what one proxy was sent, and sends the same to whoever asks.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
-use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
-    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
-};
-use navarch_proto::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
-};
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::AggregatedDiscoveryServiceServer;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use prost::Message;
 use rustc_hash::FxHashMap;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::{Request, Response, Status, Streaming};
 
+use crate::answering::Answering;
 use crate::follow::Follower;
 use crate::grpc::{Inbox, Outbox};
 use crate::names::Names;
@@ -51,7 +48,12 @@ pub(crate) async fn run(plan: Plan) -> Result<()> {
         eprintln!("{type_url}: {} resources, {} bytes", response.resources.len(), response.encoded_len());
     }
     eprintln!("serving on {}", plan.listen);
-    let service = AggregatedDiscoveryServiceServer::new(Replay { tape: Arc::new(tape) });
+    let tape = Arc::new(tape);
+    let service = AggregatedDiscoveryServiceServer::new(Answering(move |request: &DeltaDiscoveryRequest| {
+        // What acknowledges a response asks for none.
+        let asked = request.response_nonce.is_empty().then(|| tape.get(&request.type_url).cloned());
+        ControlFlow::Continue(asked.flatten())
+    }));
     tonic::transport::Server::builder()
         .initial_stream_window_size(16 << 20)
         .initial_connection_window_size(16 << 20)
@@ -96,44 +98,4 @@ async fn record(from: SocketAddr) -> Result<Tape> {
         *first = DeltaDiscoveryResponse { resources, removed_resources: Vec::new(), ..response };
     }
     Ok(tape)
-}
-
-/// The service.
-struct Replay {
-    /// What it serves.
-    tape: Arc<Tape>,
-}
-
-#[tonic::async_trait]
-impl AggregatedDiscoveryService for Replay {
-    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
-    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
-
-    async fn stream_aggregated_resources(
-        &self,
-        _: Request<Streaming<DiscoveryRequest>>,
-    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented("only the delta protocol is replayed"))
-    }
-
-    async fn delta_aggregated_resources(
-        &self,
-        request: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        let (sender, receiver) = mpsc::channel(4);
-        let (tape, mut requests) = (self.tape.clone(), request.into_inner());
-        #[expect(clippy::disallowed_methods, reason = "it ends with its stream")]
-        tokio::spawn(async move {
-            while let Ok(Some(request)) = requests.message().await {
-                if !request.response_nonce.is_empty() {
-                    continue;
-                }
-                let Some(response) = tape.get(&request.type_url) else { continue };
-                if sender.send(Ok(response.clone())).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
-    }
 }

@@ -51,6 +51,14 @@ fn who_gives_no_sign_of_life_is_let_go() {
 }
 
 #[test]
+fn who_connects_and_says_nothing_is_let_go() {
+    run(async {
+        let mesh = Mesh::new(&[]).await;
+        frames_until_the_end(says(&mesh, &HELLO[..10]).await).await;
+    });
+}
+
+#[test]
 fn who_gives_signs_of_life_stays() {
     run(async {
         let limits = Limits { keepalive_interval: Duration::from_millis(20), ..Limits::default() };

@@ -3,19 +3,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use navarch_proto::envoy::config::cluster::v3::{Cluster, cluster};
-use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
-    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
-};
-use navarch_proto::envoy::service::discovery::v3::{
-    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
-};
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::AggregatedDiscoveryServiceServer;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource};
 use prost::Message;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
-use tonic::{Request, Response, Status, Streaming};
+use tokio_stream::wrappers::TcpListenerStream;
 
 use super::*;
+use crate::answering::{Answer, Answering};
 use crate::kind::Kind;
 
 /// Clusters that the server has: their names are more than its window holds.
@@ -33,6 +28,15 @@ struct Server {
 }
 
 impl Server {
+    /// What it does about a request.
+    fn take(&self, request: &DeltaDiscoveryRequest) -> Answer {
+        let take = |left: usize| left.checked_sub(1);
+        match self.breaks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take) {
+            Ok(_) => ControlFlow::Break(()),
+            Err(_) => ControlFlow::Continue(self.answer(request)),
+        }
+    }
+
     /// What it sends for a request.
     fn answer(&self, request: &DeltaDiscoveryRequest) -> Option<DeltaDiscoveryResponse> {
         self.versions.fetch_add(request.initial_resource_versions.len(), Ordering::SeqCst);
@@ -66,42 +70,6 @@ impl Server {
     }
 }
 
-#[tonic::async_trait]
-impl AggregatedDiscoveryService for Server {
-    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
-    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
-
-    async fn stream_aggregated_resources(
-        &self,
-        _: Request<Streaming<DiscoveryRequest>>,
-    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
-        Err(Status::unimplemented("only the delta protocol"))
-    }
-
-    async fn delta_aggregated_resources(
-        &self,
-        request: Request<Streaming<DeltaDiscoveryRequest>>,
-    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
-        let (sender, receiver) = mpsc::channel(4);
-        let (server, mut requests) = (self.clone(), request.into_inner());
-        #[expect(clippy::disallowed_methods, reason = "it ends with its stream")]
-        tokio::spawn(async move {
-            while let Ok(Some(request)) = requests.message().await {
-                let take = |left: usize| left.checked_sub(1);
-                if server.breaks.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_ok() {
-                    return;
-                }
-                if let Some(response) = server.answer(&request)
-                    && sender.send(Ok(response)).await.is_err()
-                {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(receiver)))
-    }
-}
-
 /// Waits until something holds.
 async fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..6_000 {
@@ -126,10 +94,12 @@ async fn proxies_follow_break_off_and_come_back_with_what_they_have() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     // The windows that HTTP/2 begins with, which names of all clusters do not fit into.
+    let taking = server.clone();
+    let service = AggregatedDiscoveryServiceServer::new(Answering(move |request: &_| taking.take(request)));
     let serving = tonic::transport::Server::builder()
         .initial_stream_window_size(65_535)
         .initial_connection_window_size(65_535)
-        .add_service(AggregatedDiscoveryServiceServer::new(server.clone()).max_decoding_message_size(64 << 20))
+        .add_service(service.max_decoding_message_size(64 << 20))
         .serve_with_incoming(TcpListenerStream::new(listener));
     let mut tasks = tokio::task::JoinSet::new();
     tasks.spawn(async move { serving.await.unwrap() });
