@@ -9,6 +9,7 @@ pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod envoy;
+pub mod net;
 pub mod push;
 pub mod registry;
 pub mod security;

@@ -11,18 +11,19 @@ use std::path::{Path, PathBuf};
 /// a new arrow is a change of the design, to be weighed there first.
 const ARROWS: &[(&str, Knows)] = &[
     ("api", Knows::Only(&[])),
+    ("net", Knows::Only(&["api"])),
     ("source", Knows::Only(&["api"])),
     ("store", Knows::Only(&["api"])),
     ("registry", Knows::Only(&["api", "store"])),
     ("push", Knows::Only(&["api", "store", "registry"])),
     ("envoy", Knows::Only(&["api", "registry", "push"])),
-    ("xds", Knows::Only(&["api", "push", "security"])),
+    ("xds", Knows::Only(&["api", "net", "push", "security"])),
     ("walk", Knows::Only(&[])),
-    ("security", Knows::Only(&["api", "store"])),
-    ("webhook", Knows::Only(&["api", "security", "store"])),
+    ("security", Knows::Only(&["api", "net", "store"])),
+    ("webhook", Knows::Only(&["api", "net", "security", "store"])),
     ("status", Knows::Only(&["api", "store"])),
     ("admin", Knows::AllBut(&["cli", "server", "agent"])),
-    ("agent", Knows::Only(&["api", "security"])),
+    ("agent", Knows::Only(&["api", "net", "security"])),
     ("server", Knows::AllBut(&["cli", "agent"])),
     ("cli", Knows::AllBut(&[])),
 ];
