@@ -3,13 +3,14 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// All templates of a chart, filled in with its default values, ordered by file name, as one text of documents.
 ///
 /// # Errors
-/// When a file cannot be read, or a template uses more than `.Values.…` and `.Release.Namespace`.
+/// When a file cannot be read, or a template uses more than `.Values.…`, `.Release.Namespace` and
+/// `if ne .Values.… "text"` … `end`, which do not nest.
 pub fn render(chart: &Path, namespace: &str) -> Result<String> {
     let values = values(&std::fs::read_to_string(chart.join("values.yaml"))?)?;
     let mut files: Vec<_> =
@@ -35,18 +36,28 @@ fn fill(template: &str, values: &Value, namespace: &str) -> Result<String> {
         out.push_str(before);
         match action.trim() {
             ".Release.Namespace" => out.push_str(namespace),
-            action => {
-                let path = action.strip_prefix(".Values.").with_context(|| format!("cannot do {action:?}"))?;
-                match values.pointer(&format!("/{}", path.replace('.', "/"))) {
-                    Some(Value::String(text)) => out.push_str(text),
-                    _ => bail!("no value {path}"),
+            action if let Some(condition) = action.strip_prefix("if ne ") => {
+                let (path, text) = condition.split_once(' ').context("`if ne` compares two words")?;
+                let (inner, after) = after.split_once("{{ end }}").context("`if` has no end")?;
+                if value(values, path)? != text.trim_matches('"') {
+                    out.push_str(&fill(inner, values, namespace)?);
                 }
+                rest = after;
+                continue;
             }
+            action => out.push_str(value(values, action)?),
         }
         rest = after;
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// The value that `.Values.…` stands for.
+fn value<'a>(values: &'a Value, action: &str) -> Result<&'a str> {
+    let path = action.strip_prefix(".Values.").with_context(|| format!("unknown template action {action:?}"))?;
+    let value = values.pointer(&format!("/{}", path.replace('.', "/")));
+    value.and_then(Value::as_str).with_context(|| format!("values.yaml has no {path}"))
 }
 
 /// The values of a file of plain `key: value` lines, sections by two spaces; all as texts.

@@ -153,8 +153,9 @@ impl Pod {
     pub(crate) fn start(config: PodConfig<'_>) -> Result<Self> {
         let PodConfig { space, name, ip, folder, programs, launch } = config;
         prepare(&folder, &launch)?;
+        // A file of that name, as in Istio's proxy image: a symbolic link would be taken for the program that it leads to.
         let program = folder.join("pilot-agent");
-        std::os::unix::fs::symlink(programs.join("navarch-agent"), &program)?;
+        std::fs::hard_link(programs.join("navarch-agent"), &program)?;
         if let Some((args, env)) = &launch.capture {
             capture(&space, &folder, &program, args, env)?;
         }

@@ -34,5 +34,25 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
 /// What starts a program that ends with the agent: the agent's own program, and words before the other's.
 fn launcher() -> std::io::Result<Vec<String>> {
     let own = std::env::current_exe()?.to_string_lossy().into_owned();
-    Ok(vec![own, "agent".to_owned(), super::exec::COMMAND.to_owned(), std::process::id().to_string()])
+    Ok(launcher_of(own, std::process::id()))
+}
+
+/// The launcher where the agent's own program is the file `own`. A file named `pilot-agent` takes the agent's commands
+/// as its own, where that of `navarch` is a subcommand; a symbolic link counts as the file that it leads to.
+fn launcher_of(own: String, parent: u32) -> Vec<String> {
+    let subcommand = super::command_of_name(Some(&own)).is_none().then(|| "agent".to_owned());
+    let command = [super::exec::COMMAND.to_owned(), parent.to_string()];
+    std::iter::once(own).chain(subcommand).chain(command).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_named_pilot_agent_starts_itself_by_its_own_commands() {
+        let words = |own: &str| launcher_of(own.to_owned(), 7);
+        assert_eq!(words("/usr/local/bin/pilot-agent"), ["/usr/local/bin/pilot-agent", "exec-with-parent", "7"]);
+        assert_eq!(words("/usr/local/bin/navarch"), ["/usr/local/bin/navarch", "agent", "exec-with-parent", "7"]);
+    }
 }

@@ -216,3 +216,31 @@ fn no_cut_or_changed_byte_makes_a_difference() {
         }
     }
 }
+
+#[test]
+fn a_node_reads_as_its_text_does() {
+    let address = |kind: &str, address: &str| node::Address { kind: kind.to_owned(), address: address.to_owned() };
+    let node = node::Node {
+        metadata: meta(),
+        status: Some(node::Status {
+            addresses: vec![address("InternalIP", "10.0.0.1"), address("Hostname", "n")],
+            node_info: Some(node::SystemInfo { kubelet_version: "v1.36.3".to_owned() }),
+        }),
+    };
+    let text = json!({"type": "ADDED", "object": {
+        "metadata": {
+            "name": "a", "namespace": "shop", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": "a"}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a-1", "uid": "u", "controller": true}],
+        },
+        "status": {
+            "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n"}],
+            "nodeInfo": {"kubeletVersion": "v1.36.3"},
+        },
+    }})
+    .to_string();
+    let by_text = decode_watch_event(Kind::Node, text.as_bytes(), &mut SharedTexts::default()).unwrap();
+    assert_eq!(decode(Kind::Node, &event("ADDED", &node)).unwrap(), by_text);
+    let WatchEvent::Put(put) = by_text else { panic!("it is there") };
+    let Outcome::Read { object: AnyObject::Node(read), .. } = put.outcome else { panic!("it is read") };
+    assert_eq!(&*read.spec.kubelet_version, "v1.36.3");
+}
