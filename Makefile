@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test fmt lint unit doc demo release program layout cluster crds image bench bench-agent bench-engine bench-kubernetes tools
+.PHONY: test soak fmt lint unit doc demo release program layout cluster crds image bench bench-agent bench-engine bench-kubernetes tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -26,6 +26,10 @@ lint:
 
 unit:
 	$(CARGO) test $(LOCKED) --workspace
+
+# What takes minutes by its nature: certificates of a minute under traffic for five.
+soak: tools
+	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 $(CARGO) test $(LOCKED) --test agent_pods
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps

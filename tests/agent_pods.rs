@@ -1,9 +1,8 @@
 //! Pods without kubelets: network namespaces with captured traffic, the agent, a real Envoy and an application each, under a
 //! real Navarch on a real API server, whose tokens they hold.
 //!
-//! Needs root, iptables, Envoy and the programs of `scripts/kube`; without root or iptables the tests say so and pass. The
-//! tests run beside each other, each in a mesh of its own. Certificates are rotated for five minutes; `NAVARCH_PODS_SECONDS`
-//! is for people who cannot wait.
+//! Needs root, iptables, Envoy and the programs of `scripts/kube`; a test that cannot run says why (`navarch_testkit::skip`).
+//! The tests run beside each other, each in a mesh of its own. `make soak` sets `NAVARCH_PODS_SECONDS` to five minutes.
 
 #![allow(
     clippy::disallowed_methods,
@@ -64,13 +63,13 @@ fn missing() -> Option<String> {
 
 /// A pod whose rules log what they do, with certificates that outlive the control plane's absence.
 const LONG: PodKind = PodKind::Sidecar { capture: &["--iptables-trace-logging"], lifetime: "10m" };
-/// How long the control plane is away.
-const AWAY: Duration = Duration::from_secs(60);
+/// How long the control plane is away: longer than agents wait between attempts to connect.
+const AWAY: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pods_talk_by_mutual_tls_through_thick_and_thin() -> Result<()> {
     if let Some(why) = missing() {
-        eprintln!("skipped: {why}");
+        navarch_testkit::skip::skip(&why);
         return Ok(());
     }
     let mut world = World::start().await?;
@@ -121,12 +120,12 @@ async fn pods_talk_by_mutual_tls_through_thick_and_thin() -> Result<()> {
         }
     }
 
-    // The control plane goes away for a minute and comes back; meanwhile nothing is lost.
+    // The control plane goes away and comes back; meanwhile nothing is lost.
     let load = json!({"op": "load", "host": "web.shop", "path": "/open", "millis": AWAY.as_millis() + 5000});
     let (outcome, away) = tokio::join!(client.app(&load), world.restart_control_plane(AWAY));
     away?;
     let outcome = outcome?;
-    ensure!(outcome["ok"].as_u64() > Some(500) && outcome["failed"] == 0, "{outcome}");
+    ensure!(outcome["ok"].as_u64() > Some(200) && outcome["failed"] == 0, "{outcome}");
     for pod in [&client, &web, &gateway] {
         pod.wait_connected().await?;
     }
@@ -159,12 +158,12 @@ async fn pods_talk_by_mutual_tls_through_thick_and_thin() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn certificates_of_a_minute_are_rotated_for_five_minutes_under_traffic() -> Result<()> {
+async fn certificates_of_a_minute_are_rotated_under_traffic() -> Result<()> {
     if let Some(why) = missing() {
-        eprintln!("skipped: {why}");
+        navarch_testkit::skip::skip(&why);
         return Ok(());
     }
-    let seconds = std::env::var("NAVARCH_PODS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300_u64);
+    let seconds = std::env::var("NAVARCH_PODS_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(70_u64);
     let kind = PodKind::Sidecar { capture: captured_by(), lifetime: "60s" };
     let mut world = World::start().await?;
     let (client, web) = (world.pod("client", kind).await?, world.pod("web", kind).await?);

@@ -19,6 +19,7 @@ pub mod helm;
 pub mod navarch;
 pub mod ports;
 pub mod process;
+pub mod skip;
 pub mod usage;
 pub mod wait;
 pub mod wire;

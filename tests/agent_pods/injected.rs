@@ -156,7 +156,7 @@ pub(crate) fn launch(pod: &Value, told: Told) -> Result<Launch> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_injected_pod_runs() -> Result<()> {
     if let Some(why) = missing() {
-        eprintln!("skipped: {why}");
+        navarch_testkit::skip::skip(&why);
         return Ok(());
     }
     let mut world = World::start().await?;

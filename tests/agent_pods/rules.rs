@@ -25,11 +25,11 @@ fn standing(space: &str) -> Result<String> {
 #[test]
 fn rules_are_applied_twice_alike_exchanged_and_taken_away() -> Result<()> {
     if let Some(why) = crate::missing() {
-        eprintln!("skipped: {why}");
+        navarch_testkit::skip::skip(&why);
         return Ok(());
     }
     if Command::new("nft").arg("--version").output().is_err() {
-        eprintln!("skipped: nft is not installed");
+        navarch_testkit::skip::skip("nft is not installed");
         return Ok(());
     }
     let mut net = Net::new()?;
