@@ -60,17 +60,22 @@ impl Case {
         pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 
-    /// What istiod sent to a proxy, by type; types that were not recorded are absent.
+    /// What istiod sent to a proxy, by type; types that were not recorded are absent. A proxy without any expectation would
+    /// pass whatever it gets, so there is none.
     pub(crate) fn expected(&self, proxy: &CaseProxy) -> BTreeMap<String, Vec<Value>> {
         let folder = self.folder.join("expect").join(&proxy.name);
-        let files = fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok).map(|entry| entry.path());
+        let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let files = files.map(|entry| entry.expect("a folder can be listed").path());
         let json = files.filter(|path| path.extension().is_some_and(|ext| ext == "json"));
-        json.map(|path| {
-            let text = fs::read_to_string(&path).expect("a listed file can be read");
-            let kind = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-            (kind, serde_json::from_str(&text).expect("expectations are lists of resources"))
-        })
-        .collect()
+        let expected: BTreeMap<_, _> = json
+            .map(|path| {
+                let text = fs::read_to_string(&path).expect("a listed file can be read");
+                let kind = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+                (kind, serde_json::from_str(&text).expect("expectations are lists of resources"))
+            })
+            .collect();
+        assert!(!expected.is_empty(), "{}: nothing is expected", folder.display());
+        expected
     }
 }
 
