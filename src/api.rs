@@ -13,6 +13,7 @@ pub mod envoy_json;
 pub mod error_chain;
 pub mod field_error;
 pub mod go_text;
+pub mod hash;
 pub mod hash_index;
 pub mod hostname;
 pub mod identity;

@@ -26,6 +26,7 @@ pub mod resource;
 pub mod resources;
 pub mod targets;
 mod tree;
+mod turns;
 pub mod view;
 pub mod worker;
 pub mod world;

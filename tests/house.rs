@@ -194,6 +194,36 @@ fn no_file_is_too_long_for_one_sitting() {
     assert_eq!(long, Vec::new(), "split at the concept");
 }
 
+/// Lines of a source file, its tests apart, that name a hasher other than those of `api::hash` and std's `HashMap`, whose keys
+/// are random.
+fn hashers_without_a_key(text: &str) -> Vec<String> {
+    let hashers =
+        Regex::new(r"\b(ahash|rustc_hash|foldhash|fnv|fxhash|nohash\w*|siphasher|Fx\w*|DefaultHasher|BuildHasher\w*|with_hasher)\b|\bimpl\b.*\bHasher for\b")
+            .unwrap();
+    let code = code(text);
+    let lines = code.lines().take(lines_without_tests(text));
+    lines.filter(|line| hashers.is_match(line)).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn tables_are_hashed_with_a_random_key() {
+    let own = folder("src/api/hash.rs");
+    let is_test = |file: &Path| file.components().any(|part| part.as_os_str().to_string_lossy().starts_with("tests"));
+    let files = sources(&folder("src"))
+        .into_iter()
+        .filter(|file| *file != own && !file.strip_prefix(folder("src")).is_ok_and(is_test));
+    let found: Vec<_> = files
+        .flat_map(|file| {
+            let lines = hashers_without_a_key(&fs::read_to_string(&file).unwrap());
+            lines.into_iter().map(move |line| (file.clone(), line))
+        })
+        .collect();
+    assert_eq!(found, Vec::new(), "take KeyedMap, KeyedSet or keyed_hash of api::hash, or a BTreeMap");
+    for text in ["use rustc_hash::FxHashMap;", "let hasher = DefaultHasher::new();", "HashMap::with_hasher(x)"] {
+        assert_eq!(hashers_without_a_key(text), [text]);
+    }
+}
+
 #[test]
 fn a_forbidden_arrow_is_seen_in_every_form() {
     let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();

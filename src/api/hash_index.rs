@@ -1,16 +1,16 @@
 //! Numbers of things by the hash of what they are found by.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 
-use rustc_hash::{FxBuildHasher, FxHashMap};
+use super::hash::{KeyedMap, keyed_hash};
 
 /// Finds things that have numbers. Neither the things nor the keys are kept here, eight bytes for each key are: so what is found
 /// has to be looked at, for now and then it is something whose key has the same hash.
 #[derive(Clone, Default)]
 pub struct HashIndex {
     /// Who is found under a hash.
-    entries: FxHashMap<u32, Entry>,
+    entries: KeyedMap<u32, Entry>,
     /// Where several are found under one: their numbers, ascending.
     lists: Vec<Vec<u32>>,
     /// Lists that are empty, to be used again.
@@ -43,7 +43,7 @@ impl fmt::Debug for HashIndex {
 /// The hash of a key.
 fn hash(key: &(impl Hash + ?Sized)) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "half of a hash is a hash")]
-    let hash = FxBuildHasher.hash_one(key) as u32;
+    let hash = keyed_hash(key) as u32;
     hash
 }
 

@@ -1,11 +1,10 @@
 //! One copy of texts that many objects repeat: namespaces, labels, nodes, names of ports.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::Arc;
 
-use rustc_hash::FxBuildHasher;
-
+use super::hash::keyed_hash;
 use super::text_map::TextMap;
 
 /// How many texts, and how many maps, are remembered at the most.
@@ -73,7 +72,7 @@ impl<T: Hash + Eq + Clone> Recent<T> {
     fn place_of(&self, value: &(impl Hash + ?Sized)) -> usize {
         // Places are a power of two, and the low bits of the hash are good.
         #[expect(clippy::cast_possible_truncation, reason = "only low bits count")]
-        let hash = FxBuildHasher.hash_one(value) as usize;
+        let hash = keyed_hash(value) as usize;
         hash & self.places.len().wrapping_sub(1)
     }
 }

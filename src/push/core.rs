@@ -8,12 +8,11 @@ use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use self::sweep::Swept;
 
 use super::attr::AttrValue;
-use super::engine::EngineSizes;
+use super::engine::runs::Runs;
+use super::engine::{EngineSizes, Interest};
 use super::fact::FactKey;
 use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
 use super::notice::Notices;
@@ -21,17 +20,44 @@ use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::tree::Tree;
+use crate::api::hash::KeyedMap;
+use crate::api::names::ResourceName;
 
 /// What the engine knows of a connected proxy.
 pub(super) struct ProxyState {
     /// The proxy.
     pub(super) proxy: Arc<Proxy>,
     /// Its answers so far.
-    pub(super) answers: FxHashMap<AttrId, ValueId>,
+    pub(super) answers: KeyedMap<AttrId, ValueId>,
     /// Where the derived ones among them come from.
     pub(super) derived: BTreeMap<AttrId, Derived>,
     /// What it shows, by type.
-    pub(super) shown: FxHashMap<ResourceType, Shown>,
+    pub(super) shown: KeyedMap<ResourceType, Shown>,
+    /// What is worked out so far of what it will show.
+    pub(super) prepared: Option<Prepared>,
+}
+
+/// What is worked out so far of a subscription that is worked off in slices.
+pub(super) struct Prepared {
+    /// The type.
+    pub(super) kind: ResourceType,
+    /// What is wanted of it.
+    pub(super) interest: Interest,
+    /// Its names, and the revision that they are of.
+    pub(super) names: Option<(u64, Arc<Runs>)>,
+    /// The last name that was looked at.
+    pub(super) last: Option<ResourceName>,
+    /// Whole pieces of it. No sweep takes them, though nothing rests on them yet.
+    pub(super) pieces: Vec<NodeId>,
+    /// Resources of the piece that is not whole.
+    pub(super) resources: Vec<NodeId>,
+}
+
+impl Prepared {
+    /// Nothing of it yet.
+    pub(super) fn new(kind: ResourceType, interest: Interest) -> Self {
+        Self { kind, interest, names: None, last: None, pieces: Vec::new(), resources: Vec::new() }
+    }
 }
 
 /// Where a derived answer comes from.
@@ -61,11 +87,11 @@ pub(super) struct Core {
     /// The next node's name.
     next_node: u64,
     /// Kept results. Boxed, since a table that grows by doubling has room for twice as many.
-    pub(super) nodes: FxHashMap<NodeId, Box<Node>>,
+    pub(super) nodes: KeyedMap<NodeId, Box<Node>>,
     /// Facts read so far.
     pub(super) facts: Vec<Fact>,
     /// Names of the facts.
-    fact_ids: FxHashMap<FactKey, FactId>,
+    fact_ids: KeyedMap<FactKey, FactId>,
     /// Names of facts that nothing reads any more, to be given again.
     free_facts: Vec<FactId>,
     /// Interned queries; `None` where one was forgotten.
@@ -73,7 +99,7 @@ pub(super) struct Core {
     /// Names of forgotten queries, to be given again.
     free_queries: Vec<QueryId>,
     /// By query type: names of its keys.
-    tables: FxHashMap<TypeId, Box<dyn Any + Send>>,
+    tables: KeyedMap<TypeId, Box<dyn Any + Send>>,
     /// The tree of each query.
     pub(super) trees: Vec<Option<Tree>>,
     /// Questions asked so far; `None` where one was forgotten.
@@ -81,17 +107,17 @@ pub(super) struct Core {
     /// Names of forgotten questions, to be given again.
     free_attrs: Vec<AttrId>,
     /// Names of the plain ones.
-    plain_ids: FxHashMap<super::attr::Attr, AttrId>,
+    plain_ids: KeyedMap<super::attr::Attr, AttrId>,
     /// Names of the derived ones.
-    derived_ids: FxHashMap<QueryId, AttrId>,
+    derived_ids: KeyedMap<QueryId, AttrId>,
     /// Names of the answers.
-    value_ids: FxHashMap<AttrValue, ValueId>,
+    value_ids: KeyedMap<AttrValue, ValueId>,
     /// Names of forgotten answers, to be given again.
     free_values: Vec<ValueId>,
     /// Traces being recorded, innermost last.
     pub(super) frames: Vec<Frame>,
     /// Connected proxies.
-    pub(super) proxies: FxHashMap<u64, ProxyState>,
+    pub(super) proxies: KeyedMap<u64, ProxyState>,
     /// Results that are marked while what rests on them waits for what becomes of them, the lowest first.
     pub(super) gates: BTreeSet<(u16, NodeId)>,
     /// Gates that are being settled, the outermost first.
@@ -143,8 +169,8 @@ impl Core {
         let table = self
             .tables
             .entry(TypeId::of::<Q>())
-            .or_insert_with(|| Box::new(FxHashMap::<Q, QueryId>::default()))
-            .downcast_mut::<FxHashMap<Q, QueryId>>()
+            .or_insert_with(|| Box::new(KeyedMap::<Q, QueryId>::default()))
+            .downcast_mut::<KeyedMap<Q, QueryId>>()
             .expect("the table under a type's id is made for that type two lines above");
         if let Some(id) = table.get(query) {
             return *id;

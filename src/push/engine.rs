@@ -5,8 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use self::collect::CollectionOf;
 use super::context::PushContext;
 use super::core::{Core, Derived, ProxyState, Shown};
@@ -16,13 +14,15 @@ use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::view::{Translator, View};
+use crate::api::hash::KeyedMap;
 use crate::api::names::ResourceName;
 
 mod collect;
+mod prepare;
 mod provenance;
 mod reach;
 mod remarks;
-mod runs;
+pub(super) mod runs;
 
 pub use provenance::Faulty;
 pub use remarks::Remark;
@@ -49,8 +49,10 @@ pub struct Interest {
 pub struct PushCause {
     /// Revision of the snapshot, counted from 1 at start.
     pub revision: u64,
-    /// The facts that changed, empty for an answer to a request.
+    /// The facts that changed, empty for an answer to a subscription.
     pub changed: Vec<FactKey>,
+    /// How many subscriptions this answers; none for a change.
+    pub answers: u32,
 }
 
 /// Where a proxy's collections go. Must not block: it is called from the engine's thread, once per change and proxy.
@@ -100,13 +102,21 @@ pub struct Engine {
     /// Who makes resources.
     translator: Arc<dyn Translator>,
     /// Where each proxy's collections go.
-    sinks: FxHashMap<u64, Arc<dyn Sink>>,
+    sinks: KeyedMap<u64, Arc<dyn Sink>>,
     /// The next proxy's name.
     next_proxy: u64,
     /// Proxies that the change under way was published to.
     told: BTreeSet<u64>,
     /// The last two collections that were compared, and whether they are equal.
     compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
+}
+
+#[cfg(test)]
+impl ProxyId {
+    /// Of a proxy that there need not be.
+    pub(super) fn of(number: u64) -> Self {
+        Self(number)
+    }
 }
 
 impl Engine {
@@ -118,7 +128,7 @@ impl Engine {
             core,
             context,
             translator,
-            sinks: FxHashMap::default(),
+            sinks: KeyedMap::default(),
             next_proxy: 0,
             told: BTreeSet::new(),
             compared: None,
@@ -141,8 +151,13 @@ impl Engine {
     pub fn connect(&mut self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> ProxyId {
         let id = self.next_proxy;
         self.next_proxy += 1;
-        let state =
-            ProxyState { proxy, answers: FxHashMap::default(), derived: BTreeMap::new(), shown: FxHashMap::default() };
+        let state = ProxyState {
+            proxy,
+            answers: KeyedMap::default(),
+            derived: BTreeMap::new(),
+            shown: KeyedMap::default(),
+            prepared: None,
+        };
         self.core.get_mut().proxies.insert(id, state);
         self.sinks.insert(id, sink);
         ProxyId(id)
@@ -170,7 +185,12 @@ impl Engine {
     /// Sets what a proxy wants of one type, and publishes it at once.
     pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
         let query = self.core.get_mut().query_id(&CollectionOf { kind, interest });
-        let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new() });
+        self.answer(id, kind, query, 1);
+    }
+
+    /// Shows a proxy the answer to a query, which answers so many subscriptions.
+    fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
+        let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new(), answers });
         if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
             Self::unlink(self.core.get_mut(), id.0, kind, old.node);
         }
@@ -180,9 +200,19 @@ impl Engine {
                 sink.publish(kind, collection, &cause);
             }
         }
+        if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
+            state.prepared = None;
+        }
         self.settle_strays(&cause, &mut Settled::default());
         self.tell_settled();
         self.sweep_if_due();
+    }
+
+    /// Answers subscriptions of a type that the proxy has given up since, and takes the type away from it.
+    pub(super) fn answer_and_unsubscribe(&mut self, id: ProxyId, kind: ResourceType, answers: u32) {
+        let query = self.core.get_mut().query_id(&CollectionOf { kind, interest: Interest::default() });
+        self.answer(id, kind, query, answers);
+        self.unsubscribe(id, kind);
     }
 
     /// Takes a type away from a proxy.
@@ -202,7 +232,7 @@ impl Engine {
         let (computed, looked) = (core.computed, core.looked);
         self.mark(&changed);
         let core = self.core.get_mut();
-        let cause = Arc::new(PushCause { revision: core.revision, changed });
+        let cause = Arc::new(PushCause { revision: core.revision, changed, answers: 0 });
         let mut settled = Settled::default();
         let failing = std::mem::take(&mut self.core.get_mut().failing);
         self.settle(failing, &cause, &mut settled);

@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use super::attr::{Attr, AttrValue};
 use super::fact::FactKey;
 use super::notice::Notice;
 use super::query::Query;
 use super::view::View;
+use crate::api::hash::{KeyedMap, KeyedSet};
 
 /// Names a kept result. Never used again after the node is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -108,11 +107,11 @@ pub(super) struct Frame {
     /// Reads in order.
     pub(super) deps: Vec<Dep>,
     /// The same as a set.
-    pub(super) seen: FxHashSet<Dep>,
+    pub(super) seen: KeyedSet<Dep>,
     /// Questions in order.
     pub(super) attrs: Vec<(AttrId, ValueId)>,
     /// The questions as a set.
-    asked: FxHashSet<AttrId>,
+    asked: KeyedSet<AttrId>,
     /// What could not be made use of.
     pub(super) remarks: Vec<Arc<str>>,
     /// What is counted.
@@ -136,7 +135,7 @@ pub(super) trait AnyQuery: Debug + Send + Sync {
     /// The stand-in after a panic.
     fn rescue(&self, previous: Option<&Value>) -> Option<Value>;
     /// Removes the key from the interning tables.
-    fn forget(&self, tables: &mut FxHashMap<TypeId, Box<dyn Any + Send>>);
+    fn forget(&self, tables: &mut KeyedMap<TypeId, Box<dyn Any + Send>>);
 }
 
 impl<Q: Query> AnyQuery for Q {
@@ -153,9 +152,8 @@ impl<Q: Query> AnyQuery for Q {
         Query::rescue(self, previous).map(|value| Arc::new(value) as Value)
     }
 
-    fn forget(&self, tables: &mut FxHashMap<TypeId, Box<dyn Any + Send>>) {
-        if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<FxHashMap<Q, QueryId>>())
-        {
+    fn forget(&self, tables: &mut KeyedMap<TypeId, Box<dyn Any + Send>>) {
+        if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<KeyedMap<Q, QueryId>>()) {
             table.remove(self);
         }
     }

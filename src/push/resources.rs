@@ -6,9 +6,8 @@ use std::iter::FlatMap;
 use std::slice;
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
-
 use super::resource::Resource;
+use crate::api::hash::KeyedSet;
 use crate::api::names::ResourceName;
 
 /// Resources that follow each other in a collection, sorted by name.
@@ -73,9 +72,9 @@ impl Resources {
     /// The resources of either, by name, that are in no piece which is in both: all that differs is among them. Costs the
     /// number of pieces and of these.
     pub fn apart<'a>(&'a self, other: &'a Self) -> [impl Iterator<Item = &'a Arc<Resource>> + Clone + use<'a>; 2] {
-        let places = |of: &Self| of.pieces.iter().map(|piece| Arc::as_ptr(piece).addr()).collect::<FxHashSet<usize>>();
+        let places = |of: &Self| of.pieces.iter().map(|piece| Arc::as_ptr(piece).addr()).collect::<KeyedSet<usize>>();
         let (own, others) = (places(self), places(other));
-        let walk = |of: &'a Self, in_other: FxHashSet<usize>| {
+        let walk = |of: &'a Self, in_other: KeyedSet<usize>| {
             let pieces: Vec<&'a Piece> =
                 of.pieces.iter().filter(|piece| !in_other.contains(&Arc::as_ptr(piece).addr())).collect();
             pieces.into_iter().flat_map(|piece| piece.iter())

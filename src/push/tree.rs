@@ -3,9 +3,8 @@
 //! A tree asks a proxy exactly the questions that computations asked, in their order; a leaf is reached exactly when the
 //! recorded answers are the proxy's answers.
 
-use rustc_hash::FxHashMap;
-
 use super::memo::{AttrId, NodeId, ValueId};
+use crate::api::hash::KeyedMap;
 
 /// Finds the node for a proxy.
 pub(super) enum Tree {
@@ -25,7 +24,7 @@ pub(super) enum Children {
     /// Of one answer.
     One(ValueId, Box<Option<Tree>>),
     /// Of several, or one that is left of several; never nothing.
-    Many(FxHashMap<ValueId, Option<Tree>>),
+    Many(KeyedMap<ValueId, Option<Tree>>),
 }
 
 impl Children {
@@ -43,7 +42,7 @@ impl Children {
         if let Self::One(known, tree) = self
             && *known != value
         {
-            *self = Self::Many(FxHashMap::from_iter([(*known, tree.take())]));
+            *self = Self::Many(KeyedMap::from_iter([(*known, tree.take())]));
         }
         match self {
             Self::One(_, tree) => tree,

@@ -17,6 +17,7 @@ use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, 
 use super::notice::Notice;
 use super::query::{DerivedValue, ProxyQuery, Query};
 use super::resource::ResourceType;
+use crate::api::hash::KeyedSet;
 use crate::api::names::ResourceName;
 
 /// Makes resources: the one thing that the engine asks of `envoy/`.
@@ -348,7 +349,7 @@ impl View<'_> {
             node.changed_at = revision;
         }
         if *old != *deps {
-            let known: rustc_hash::FxHashSet<Dep> = old.iter().copied().collect();
+            let known: KeyedSet<Dep> = old.iter().copied().collect();
             let new: Vec<Dep> = deps.iter().filter(|dep| !known.contains(dep)).copied().collect();
             core.add_parent(&new, id);
             core.raise(id);

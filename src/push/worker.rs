@@ -4,10 +4,12 @@
 //! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
@@ -18,14 +20,19 @@ use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::proxy::Proxy;
 use super::resource::ResourceType;
+use super::turns::{Turns, Waiting};
 use super::view::Translator;
 use super::world::{Change, World};
 use crate::api::settings::Settings;
 
 /// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
 const QUEUE: usize = 16_384;
-/// Commands taken in before gathered changes are pushed, however many more wait.
+/// Commands taken in before subscriptions are worked on and gathered changes are pushed, however many more wait.
 const ROUND: usize = 4_096;
+/// How long subscriptions are worked on before commands are taken in again.
+const WORK: Duration = Duration::from_millis(20);
+/// How long one subscription is worked on before it is another client's turn.
+const SLICE: Duration = Duration::from_millis(5);
 /// Pushes that are remembered.
 const REMEMBERED: usize = 128;
 /// Facts of a push that are remembered: the first reading changes all there are.
@@ -69,10 +76,10 @@ type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 
 /// What the thread is told.
 enum Command {
-    /// A stream began.
-    Connect(Arc<Proxy>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
-    /// A stream ended.
-    Disconnect(ProxyId),
+    /// A stream began, from this address.
+    Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
+    /// Streams have ended: see [`PushHandle::gone`].
+    Disconnected,
     /// What a stream wants of a type.
     Subscribe(ProxyId, ResourceType, Interest),
     /// A stream wants nothing more of a type.
@@ -90,6 +97,8 @@ enum Command {
 pub struct PushHandle {
     /// To the thread.
     commands: mpsc::Sender<Command>,
+    /// Streams that have ended and that the thread has not forgotten yet; no more than there were streams.
+    gone: Arc<Mutex<Vec<ProxyId>>>,
     /// Whether the first reading is in and pushed.
     synced: watch::Receiver<bool>,
     /// What is in force.
@@ -148,8 +157,10 @@ struct Worker {
     context: watch::Sender<Arc<PushContext>>,
     /// Tells what is counted about results in force.
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
-    /// Subscriptions that came before the first full reading: answered after it.
-    early: Vec<(ProxyId, ResourceType, Interest)>,
+    /// Streams that have ended.
+    gone: Arc<Mutex<Vec<ProxyId>>>,
+    /// Subscriptions that are not answered. Those that come before the first full reading wait for it.
+    turns: Turns,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
     /// Where its work is counted.
@@ -179,6 +190,8 @@ pub fn start_counted(
     metrics: Metrics,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(QUEUE);
+    let gone: Arc<Mutex<Vec<ProxyId>>> = Arc::default();
+    let of_worker = gone.clone();
     let (sender, synced) = watch::channel(false);
     let world = World::new(settings);
     let (context_sender, context) = watch::channel(world.context());
@@ -195,36 +208,41 @@ pub fn start_counted(
             synced: sender,
             context: context_sender,
             notices: notices_sender,
-            early: Vec::new(),
+            gone: of_worker,
+            turns: Turns::default(),
             pushes: VecDeque::new(),
             metrics,
         };
         runtime.block_on(worker.run(inbox));
     })?;
-    Ok((PushHandle { commands, synced, standing: Standing { context, notices } }, thread))
+    Ok((PushHandle { commands, gone, synced, standing: Standing { context, notices } }, thread))
 }
 
 impl PushHandle {
-    /// Adds a proxy whose collections go to `sink`.
+    /// Adds a proxy whose collections go to `sink`. All proxies at one address together get one client's share of the thread.
     ///
     /// # Errors
     /// When the thread has ended.
-    pub async fn connect(&self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> Result<ProxyId, Ended> {
+    pub async fn connect(
+        &self,
+        proxy: Arc<Proxy>,
+        address: Option<IpAddr>,
+        sink: Arc<dyn Sink>,
+    ) -> Result<ProxyId, Ended> {
         let (answer, id) = oneshot::channel();
-        self.send(Command::Connect(proxy, sink, answer)).await?;
+        self.send(Command::Connect(proxy, address, sink, answer)).await?;
         id.await.map_err(|_| Ended)
     }
 
-    /// Forgets a proxy. Never waits: when the queue is full, a task of its own waits in its place.
+    /// Forgets a proxy. Never waits, since it is called from destructors of streams.
     pub fn disconnect(&self, id: ProxyId) {
-        if let Err(mpsc::error::TrySendError::Full(command)) = self.commands.try_send(Command::Disconnect(id)) {
-            let commands = self.commands.clone();
-            // Called from destructors of streams, which cannot wait.
-            drop(std::thread::spawn(move || commands.blocking_send(command)));
-        }
+        self.gone.lock().push(id);
+        // Where there is no room the thread is at work, and looks after each round.
+        let _ = self.commands.try_send(Command::Disconnected);
     }
 
-    /// Sets what a proxy wants of one type. Exactly one publish answers it.
+    /// Sets what a proxy wants of one type. One publish answers it, and with it those of the type that are not answered yet:
+    /// they are passed over.
     ///
     /// # Errors
     /// When the thread has ended.
@@ -323,6 +341,11 @@ impl Worker {
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
         loop {
             let command = match self.deadline() {
+                _ if self.has_work() => match inbox.try_recv() {
+                    Ok(command) => Some(command),
+                    Err(mpsc::error::TryRecvError::Empty) => None,
+                    Err(mpsc::error::TryRecvError::Disconnected) => return,
+                },
                 None => match inbox.recv().await {
                     Some(command) => Some(command),
                     None => return,
@@ -342,6 +365,8 @@ impl Worker {
                     }
                 }
             }
+            self.forget_gone();
+            self.work();
             if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
                 self.push();
             }
@@ -363,27 +388,20 @@ impl Worker {
     /// Carries one command out; changes are gathered only.
     fn take(&mut self, command: Command) {
         match command {
-            Command::Connect(proxy, sink, answer) => {
+            Command::Connect(proxy, address, sink, answer) => {
+                let is_proved = proxy.identity.is_some();
                 let id = self.engine.connect(proxy, sink);
-                if let Err(id) = answer.send(id) {
-                    self.engine.disconnect(id);
+                match answer.send(id) {
+                    Ok(()) => self.turns.connect(id, address, is_proved),
+                    Err(id) => self.engine.disconnect(id),
                 }
             }
-            Command::Disconnect(id) => {
-                self.early.retain(|(early, _, _)| *early != id);
-                self.engine.disconnect(id);
-            }
-            Command::Subscribe(id, kind, interest) => {
-                if self.is_synced() {
-                    self.engine.subscribe(id, kind, interest);
-                } else {
-                    self.early.retain(|(proxy, early, _)| (*proxy, *early) != (id, kind));
-                    self.early.push((id, kind, interest));
-                }
-            }
+            Command::Disconnected => {}
+            Command::Subscribe(id, kind, interest) => self.turns.subscribe(id, kind, interest),
             Command::Unsubscribe(id, kind) => {
-                self.early.retain(|(proxy, early, _)| (*proxy, *early) != (id, kind));
-                self.engine.unsubscribe(id, kind);
+                if self.turns.unsubscribe(id, kind) {
+                    self.engine.unsubscribe(id, kind);
+                }
             }
             Command::Changes(changes) => {
                 let now = Instant::now();
@@ -399,12 +417,43 @@ impl Worker {
             Command::Synced => {
                 self.push();
                 self.synced.send_replace(true);
-                for (id, kind, interest) in std::mem::take(&mut self.early) {
-                    self.engine.subscribe(id, kind, interest);
-                }
             }
             Command::Look(look) => look(&Inspect { engine: &self.engine, pushes: &self.pushes }),
         }
+    }
+
+    /// Forgets the streams that have ended.
+    fn forget_gone(&mut self) {
+        for id in std::mem::take(&mut *self.gone.lock()) {
+            self.turns.disconnect(id);
+            self.engine.disconnect(id);
+        }
+    }
+
+    /// Whether there are subscriptions to work on.
+    fn has_work(&self) -> bool {
+        self.is_synced() && !self.turns.is_empty()
+    }
+
+    /// Works on subscriptions for a while, one slice at a time.
+    fn work(&mut self) {
+        let end = Instant::now() + WORK;
+        while self.has_work() && Instant::now() < end {
+            let Some((id, waiting)) = self.turns.next() else { return };
+            let begun = Instant::now();
+            let is_answered = self.work_on(id, waiting, begun + SLICE);
+            self.turns.used(id, begun.elapsed(), is_answered);
+        }
+    }
+
+    /// Works on one subscription until some time. True when it is answered.
+    fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
+        let Waiting { kind, interest, answers } = waiting;
+        let Some(interest) = interest else {
+            self.engine.answer_and_unsubscribe(id, kind, answers);
+            return true;
+        };
+        self.engine.subscribe_in_slices(id, kind, &interest, answers, || Instant::now() < until)
     }
 
     /// Whether proxies are answered yet.

@@ -20,8 +20,6 @@ mod workloads;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
-
 use self::names::Names;
 use self::work::Work;
 use super::directory::{Directory, DirectoryChange, NetworkGateway};
@@ -33,6 +31,7 @@ use super::service_entry_endpoints::EntryEndpoints;
 use super::slice_endpoints::SliceRules;
 use super::slice_index::SliceIndex;
 use super::world::World;
+use crate::api::hash::KeyedMap;
 use crate::api::hash_index::HashIndex;
 use crate::api::istio::ServiceEntry;
 use crate::api::kubernetes::Service as Declared;
@@ -72,7 +71,7 @@ pub struct Registry {
     /// Who declares which host.
     names: Names,
     /// Gateways between networks, by the Kubernetes Service that they are.
-    gateways: FxHashMap<NamespacedName, BTreeSet<NetworkGateway>>,
+    gateways: KeyedMap<NamespacedName, BTreeSet<NetworkGateway>>,
     /// Texts that workloads repeat.
     texts: SharedTexts,
 }
@@ -123,7 +122,7 @@ impl Registry {
             entry_selectors: SelectorIndex::default(),
             entry_addresses: HashIndex::default(),
             names: Names::default(),
-            gateways: FxHashMap::default(),
+            gateways: KeyedMap::default(),
             texts: SharedTexts::default(),
         }
     }

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use super::changes::{Base, Brought, Changes, Names};
 use super::interner::Interner;
+use crate::api::hash::KeyedMap;
 use crate::api::names::ResourceName;
 use crate::push::resource::Collection;
 
@@ -33,9 +33,9 @@ pub(super) struct Frames {
 #[derive(Debug, Default)]
 struct Generations {
     /// Steps made or used lately.
-    young: FxHashMap<Step, Arc<Kept>>,
+    young: KeyedMap<Step, Arc<Kept>>,
     /// Those of the generation before.
-    old: FxHashMap<Step, Arc<Kept>>,
+    old: KeyedMap<Step, Arc<Kept>>,
     /// Bytes of resource bodies in the young steps.
     bytes: usize,
     /// Bytes of resource bodies in steps made since all were looked over.

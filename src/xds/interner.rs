@@ -1,16 +1,17 @@
 //! One copy of equal values: a thousand proxies alike watch the same thousand names.
 
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use rustc_hash::{FxBuildHasher, FxHashMap};
+
+use crate::api::hash::{KeyedMap, keyed_hash};
 
 /// Gives equal values one allocation, as long as somebody holds it.
 #[derive(Debug)]
 pub(super) struct Interner<T> {
     /// The copies by hash.
-    known: Mutex<FxHashMap<u64, Weak<T>>>,
+    known: Mutex<KeyedMap<u64, Weak<T>>>,
 }
 
 impl<T> Default for Interner<T> {
@@ -22,7 +23,7 @@ impl<T> Default for Interner<T> {
 impl<T: Hash + Eq> Interner<T> {
     /// The shared copy of `value`, which is `value` itself if there was none. Costs a hash of it.
     pub(super) fn intern(&self, value: Arc<T>) -> Arc<T> {
-        let hash = FxBuildHasher.hash_one(&*value);
+        let hash = keyed_hash(&*value);
         let mut known = self.known.lock();
         if let Some(found) = known.get(&hash).and_then(Weak::upgrade) {
             // Of two values with one hash the later is kept apart, which costs memory, not truth.

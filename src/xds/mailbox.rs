@@ -98,7 +98,7 @@ impl Slots {
 
 impl Sink for Mailbox {
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>) {
-        let answers = u32::from(cause.changed.is_empty());
+        let answers = cause.answers;
         let mail = Mail { collection, revision: cause.revision, answers, since: Instant::now() };
         let mut slots = self.slots.lock();
         if answers == 0 {
@@ -130,7 +130,7 @@ mod tests {
 
     fn cause(revision: u64, answer: bool) -> Arc<PushCause> {
         let changed = if answer { Vec::new() } else { vec![crate::push::fact::FactKey::Mesh] };
-        Arc::new(PushCause { revision, changed })
+        Arc::new(PushCause { revision, changed, answers: u32::from(answer) })
     }
 
     fn empty(kind: ResourceType) -> Arc<Collection> {

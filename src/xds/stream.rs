@@ -92,7 +92,8 @@ async fn serve<M: Wire>(
     proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
     let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
-    let proxy_id = core.push.connect(proxy.clone(), mailbox.clone()).await.map_err(push_ended)?;
+    let address = origin.peer.map(|peer| peer.ip().to_canonical());
+    let proxy_id = core.push.connect(proxy.clone(), address, mailbox.clone()).await.map_err(push_ended)?;
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);
     stream.present_itself().await?;
     stream.on_request(first).await?;

@@ -8,13 +8,13 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
-use rustc_hash::FxHashSet;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
 
 use super::answer::{Carrier, Question, fit};
 use crate::agent::random;
+use crate::api::hash::KeyedSet;
 
 /// Questions that may be under way. With so many the resolvers are down or flooded: further ones fail at once.
 const CONCURRENT: usize = 1024;
@@ -39,7 +39,7 @@ struct Inner {
     /// Room for questions.
     room: Semaphore,
     /// Ids and ports of questions under way, to know them if they come back.
-    asked: Mutex<FxHashSet<(u16, u16)>>,
+    asked: Mutex<KeyedSet<(u16, u16)>>,
 }
 
 /// A question under way; forgotten when dropped.

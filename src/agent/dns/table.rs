@@ -6,7 +6,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use navarch_proto::istio::networking::nds::v1::NameTable;
 use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
-use rustc_hash::FxHashMap;
+
+use crate::api::hash::KeyedMap;
 
 /// The registry whose hosts have short forms.
 const KUBERNETES: &str = "Kubernetes";
@@ -35,7 +36,7 @@ pub struct Addresses {
 #[derive(Debug, Default)]
 pub struct Table {
     /// By host in lower case without a dot at the end; wildcards begin with `*.`.
-    hosts: FxHashMap<Box<str>, Arc<Addresses>>,
+    hosts: KeyedMap<Box<str>, Arc<Addresses>>,
     /// The first search domain with a dot before it; programs that try others, too, try it first.
     search: Option<String>,
 }
@@ -112,7 +113,7 @@ impl Table {
     /// Makes a table ready.
     #[must_use]
     pub fn new(wire: &NameTable, config: &TableConfig) -> Self {
-        let mut hosts = FxHashMap::default();
+        let mut hosts = KeyedMap::default();
         for (host, info) in &wire.table {
             let mut addresses = Addresses::default();
             for ip in info.ips.iter().filter_map(|ip| ip.parse::<IpAddr>().ok()) {

@@ -12,9 +12,8 @@
 //! A gate is computed for a proxy to which it is shown, whose answers fit it; while answers of proxies may be out of date
 //! themselves there is none, and all gates open: what rests on them is marked as if there were no gates.
 
-use rustc_hash::FxHashSet;
-
 use super::{Core, Found};
+use crate::api::hash::KeyedSet;
 use crate::push::memo::{Dep, NodeId};
 
 /// How much must rest on a result to make it a gate: results that read it, or what one of those looks through. Small in
@@ -119,7 +118,7 @@ impl Core {
     /// A proxy that is shown what rests on a result, and that the result answers.
     fn shown_to(&mut self, id: NodeId) -> Option<u64> {
         let query = self.nodes.get(&id)?.query;
-        let mut seen = FxHashSet::default();
+        let mut seen = KeyedSet::default();
         let mut todo = vec![id];
         while let Some(above) = todo.pop() {
             if !seen.insert(above) {

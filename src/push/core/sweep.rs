@@ -1,8 +1,7 @@
 //! Forgetting: what no subscription rests on goes, and the names of what went are given again.
 
-use rustc_hash::FxHashSet;
-
 use super::{Core, Derived};
+use crate::api::hash::KeyedSet;
 use crate::push::memo::{AttrDef, AttrId, Dep, FactId, NodeId, QueryId, ValueId};
 use crate::push::tree::Tree;
 
@@ -23,9 +22,9 @@ pub(super) struct Swept {
 #[derive(Default)]
 struct Live {
     /// Results.
-    nodes: FxHashSet<NodeId>,
+    nodes: KeyedSet<NodeId>,
     /// Questions in their traces.
-    attrs: FxHashSet<AttrId>,
+    attrs: KeyedSet<AttrId>,
 }
 
 /// Whether a table outgrew what the last sweep left of it so far that a sweep pays.
@@ -78,7 +77,9 @@ impl Core {
     fn live(&self) -> Live {
         let mut live = Live::default();
         let shown = self.nodes.iter().filter(|(_, node)| !node.subscribers.is_empty());
-        let mut todo: Vec<NodeId> = shown.map(|(id, _)| *id).collect();
+        let prepared = self.proxies.values().filter_map(|state| state.prepared.as_ref());
+        let prepared = prepared.flat_map(|prepared| prepared.pieces.iter().chain(&prepared.resources));
+        let mut todo: Vec<NodeId> = shown.map(|(id, _)| id).chain(prepared).copied().collect();
         while !todo.is_empty() {
             while let Some(id) = todo.pop() {
                 let Some(node) = self.nodes.get(&id).filter(|_| live.nodes.insert(id)) else { continue };
@@ -147,7 +148,7 @@ impl Core {
     fn forget_values(&mut self) {
         let traces = self.nodes.values().flat_map(|node| node.attrs.iter().map(|(_, value)| *value));
         let proxies = self.proxies.values().flat_map(|state| state.answers.values().copied());
-        let used: FxHashSet<ValueId> = traces.chain(proxies).collect();
+        let used: KeyedSet<ValueId> = traces.chain(proxies).collect();
         let free = &mut self.free_values;
         self.value_ids.retain(|_, id| {
             let keep = used.contains(id);

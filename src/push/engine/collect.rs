@@ -64,11 +64,11 @@ struct NamesWanted {
 
 /// The resources of a run of names, those that there are.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct PieceOf {
+pub(super) struct PieceOf {
     /// The type.
-    kind: ResourceType,
+    pub(super) kind: ResourceType,
     /// The names.
-    run: Run,
+    pub(super) run: Run,
 }
 
 impl Query for MembersOf {
@@ -150,7 +150,7 @@ impl Query for CollectionOf {
 
 impl CollectionOf {
     /// The names that are wanted.
-    fn runs(&self, view: &View<'_>) -> Arc<Runs> {
+    pub(super) fn runs(&self, view: &View<'_>) -> Arc<Runs> {
         let Self { kind, interest } = self;
         let kind = *kind;
         // The virtual hosts of the route configurations that a client has.

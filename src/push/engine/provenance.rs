@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rustc_hash::FxHashSet;
-
 use super::collect::ResourceOf;
 use super::{Engine, ProxyId};
+use crate::api::hash::KeyedSet;
 use crate::api::names::ResourceName;
 use crate::push::fact::FactKey;
 use crate::push::memo::{Dep, NodeId, QueryId};
@@ -50,14 +49,14 @@ impl Engine {
                 Faulty { query, message, facts: self.facts_below(id) }
             })
             .collect();
-        faults.sort_by(|a, b| a.query.cmp(&b.query));
+        faults.sort_by(|a, b| (&a.query, &a.facts, &a.message).cmp(&(&b.query, &b.facts, &b.message)));
         faults
     }
 
     /// All facts under a node, sorted.
     fn facts_below(&self, node: NodeId) -> Vec<FactKey> {
         let core = self.core.borrow();
-        let mut seen = FxHashSet::default();
+        let mut seen = KeyedSet::default();
         let mut facts = BTreeSet::new();
         let mut todo = vec![node];
         while let Some(id) = todo.pop() {

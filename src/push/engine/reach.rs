@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rustc_hash::FxHashSet;
-
 use super::{Engine, ProxyId};
+use crate::api::hash::KeyedSet;
 use crate::push::fact::FactKey;
 use crate::push::memo::{Dep, NodeId};
 use crate::push::resource::ResourceType;
@@ -15,7 +14,7 @@ impl Engine {
     pub fn reached(&self, facts: &[FactKey]) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
         let core = self.core.borrow();
         let mut todo: Vec<NodeId> = facts.iter().flat_map(|fact| core.readers(fact)).collect();
-        let mut seen = FxHashSet::default();
+        let mut seen = KeyedSet::default();
         let mut reached: BTreeMap<ProxyId, BTreeSet<ResourceType>> = BTreeMap::new();
         while let Some(id) = todo.pop() {
             if !seen.insert(id) {

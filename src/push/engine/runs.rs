@@ -1,10 +1,9 @@
 //! Sorted names cut into runs, so that a change of one resource looks at its run and not at all the others.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::FxBuildHasher;
-
+use crate::api::hash::keyed_hash;
 use crate::api::names::ResourceName;
 
 /// How many names a run has on average: a change looks at as many names as there are in a run, and at as many runs as there
@@ -15,7 +14,7 @@ const LONGEST: usize = 128;
 
 /// Names that follow each other in a list. As a key it costs the same however many they are.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(in crate::push) struct Run {
     /// Hash of the names.
     hash: u64,
     /// The names.
@@ -23,13 +22,13 @@ pub(super) struct Run {
 }
 
 /// A sorted list.
-pub(super) type Runs = Vec<Run>;
+pub(in crate::push) type Runs = Vec<Run>;
 
 impl Run {
     /// Of these names.
     fn new(names: Vec<ResourceName>) -> Self {
         let names: Arc<[ResourceName]> = names.into();
-        Self { hash: FxBuildHasher.hash_one(&names), names }
+        Self { hash: keyed_hash(&names), names }
     }
 
     /// The names.
@@ -79,8 +78,7 @@ pub(super) fn sort_and_cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>
 
 /// Whether a name ends a run.
 fn is_last(name: &ResourceName) -> bool {
-    // The upper half: the lower bits of this hash say little of the last letters.
-    (FxBuildHasher.hash_one(name) >> 32).is_multiple_of(SIZE)
+    keyed_hash(name).is_multiple_of(SIZE)
 }
 
 #[cfg(test)]

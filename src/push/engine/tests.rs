@@ -1,5 +1,6 @@
 //! The engine on a small translator of its own: reuse, reach, cut-off, faults.
 
+mod floods;
 mod gates;
 mod soundness;
 

@@ -4,10 +4,10 @@
 //! `null` unsets. The order is the overlay's, with what only the pod has kept in its own order behind or between
 //! (`k8s.io/apimachinery/pkg/util/strategicpatch`).
 
-use rustc_hash::FxHashMap;
 use serde_json::{Map, Value};
 
 use super::error::InjectError;
+use crate::api::hash::KeyedMap;
 
 /// Says of a map or an item how it is to be merged.
 const DIRECTIVE: &str = "$patch";
@@ -92,7 +92,7 @@ fn merge_lists(field: &str, target: &mut Vec<Value>, overlay: Vec<Value>) -> Res
     let overlay = obey_directives(key, target, overlay);
     let before = positions(target, key);
     let mut index = before.clone();
-    let mut order = FxHashMap::default();
+    let mut order = KeyedMap::default();
     for item in overlay {
         let Some(name) = item.get(key).map(key_text) else {
             return Err(InjectError::Merge(format!("an item of {field} has no {key}")));
@@ -128,8 +128,8 @@ fn obey_directives(key: &str, target: &mut Vec<Value>, mut overlay: Vec<Value>) 
 fn interleave(
     items: Vec<Value>,
     key: &str,
-    before: &FxHashMap<String, usize>,
-    order: &FxHashMap<String, usize>,
+    before: &KeyedMap<String, usize>,
+    order: &KeyedMap<String, usize>,
 ) -> Vec<Value> {
     let keyed = items.into_iter().map(|item| (item.get(key).map(key_text).unwrap_or_default(), item));
     let (mut laid, own): (Vec<_>, Vec<_>) = keyed.partition(|(name, _)| order.contains_key(name));
@@ -148,8 +148,8 @@ fn interleave(
 }
 
 /// Where each key first stands in a list.
-fn positions(items: &[Value], key: &str) -> FxHashMap<String, usize> {
-    let mut positions = FxHashMap::default();
+fn positions(items: &[Value], key: &str) -> KeyedMap<String, usize> {
+    let mut positions = KeyedMap::default();
     for (at, item) in items.iter().enumerate() {
         if let Some(value) = item.get(key) {
             positions.entry(key_text(value)).or_insert(at);

@@ -61,7 +61,7 @@ impl Server {
             Some(Effect::Subscribe(kind, interest)) => {
                 let collection = self.look_up(kind, &interest);
                 self.shown.insert(kind, (interest, collection.clone()));
-                let cause = PushCause { revision: self.rig.revision, changed: Vec::new() };
+                let cause = PushCause { revision: self.rig.revision, changed: Vec::new(), answers: 1 };
                 self.mailbox.publish(kind, collection, &Arc::new(cause));
             }
             Some(Effect::Unsubscribe(kind)) => {
@@ -75,7 +75,7 @@ impl Server {
     pub(super) fn change(&mut self, edit: impl FnOnce(&mut World)) {
         edit(&mut self.world);
         self.rig.revision += 1;
-        let cause = Arc::new(PushCause { revision: self.rig.revision, changed: vec![FactKey::Mesh] });
+        let cause = Arc::new(PushCause { revision: self.rig.revision, changed: vec![FactKey::Mesh], answers: 0 });
         let mut shown = std::mem::take(&mut self.shown);
         // In an order of no meaning, as the engine does.
         for (kind, (interest, old)) in shown.iter_mut().rev() {
