@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::names::{Namespace, ServiceAccount, TrustDomain};
 use super::object::NamespacedName;
 
@@ -30,6 +32,8 @@ pub struct Caller {
     pub identities: Vec<Identity>,
     /// The pod that its token is bound to, where it says so.
     pub pod: Option<PodOfCaller>,
+    /// When its token or certificate expires, where that is known. What it has open ends then.
+    pub expires: Option<Timestamp>,
 }
 
 /// The pod that a caller runs in, by the word of whoever checked its token. Its namespace is that of the identity.

@@ -129,7 +129,7 @@ mod tests {
     fn workloads_see_their_own_namespace_and_operators_everything() {
         let caller = |namespace: &str| {
             let text = format!("spiffe://td/ns/{namespace}/sa/web");
-            Caller { identities: vec![Identity::parse(&text).unwrap()], pod: None }
+            Caller { identities: vec![Identity::parse(&text).unwrap()], ..Caller::default() }
         };
         let operators = [Namespace::new("istio-system")];
         let shop = Sight::Namespaces(vec![Namespace::new("shop")]);

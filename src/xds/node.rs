@@ -116,7 +116,7 @@ mod tests {
 
     fn caller(identity: &str) -> Caller {
         let identities = ["spiffe://x/ns/other/sa/web", identity].map(|text| Identity::parse(text).unwrap());
-        Caller { identities: identities.into(), pod: None }
+        Caller { identities: identities.into(), ..Caller::default() }
     }
 
     #[test]

@@ -22,5 +22,6 @@ pub(super) fn caller(chain: &[CertificateDer<'static>], glance: &Glance) -> Resu
     if identities.is_empty() {
         return Err(format!("it names nobody of trust domain {}", glance.trust_domain));
     }
-    Ok(Caller { identities, pod: None })
+    let expires = jiff::Timestamp::from_second(leaf.validity().not_after.timestamp()).ok();
+    Ok(Caller { identities, pod: None, expires })
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use jiff::SignedDuration;
 use jsonwebtoken::jwk::{AlgorithmParameters, Jwk};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 use serde::Deserialize;
@@ -45,6 +46,9 @@ pub struct JwtAuthenticator {
 struct Claims {
     /// Whom it is about.
     sub: String,
+    /// When it expires.
+    #[serde(default)]
+    exp: Option<serde_json::Value>,
     /// What Kubernetes says of the pod.
     #[serde(rename = "kubernetes.io", default)]
     kubernetes: Option<serde_json::Value>,
@@ -93,7 +97,9 @@ fn caller_of(claims: &Claims, glance: &Glance) -> Result<Caller, String> {
     let text = format!("spiffe://{}/ns/{namespace}/sa/{name}", glance.trust_domain);
     let identity = Identity::parse(&text).map_err(|_| "its subject is no service account")?;
     let pod = claims.kubernetes.as_ref().and_then(|claims| claims.get("pod"));
-    Ok(Caller { identities: vec![identity], pod: pod.and_then(super::token_review::pod_of_claims) })
+    let expires = claims.exp.as_ref().and_then(super::token_review::expiry_of_claims);
+    let expires = expires.and_then(|expires| expires.checked_add(SignedDuration::from_secs(LEEWAY.cast_signed())).ok());
+    Ok(Caller { identities: vec![identity], pod: pod.and_then(super::token_review::pod_of_claims), expires })
 }
 
 /// The algorithms that a key may be used with. Keys that both sides would have to know are never taken.

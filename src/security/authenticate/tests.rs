@@ -215,3 +215,40 @@ async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
         assert_eq!(admit(&gatekeeper, credentials).await.is_ok(), allowed, "{identity}");
     }
 }
+
+#[tokio::test]
+async fn callers_are_known_until_what_they_showed_expires() {
+    let issuer = Issuer { key: KeyPair::generate().unwrap() };
+    let exp = 4_102_444_800_i64;
+    let token = issuer.token(&claims(json!({ "exp": exp })));
+    let bearer = headers(&[("authorization", &format!("Bearer {token}"))]);
+    let expires = |admitted: Result<Caller, Unknown>| admitted.unwrap().expires.map(jiff::Timestamp::as_second);
+    let by_keys = Gatekeeper::new(
+        Arc::new(Mesh),
+        Some(JwtAuthenticator::new(issuer.rule()).unwrap()),
+        None,
+        TrustedNetworks::default(),
+    );
+    // Clocks may be ten seconds apart.
+    assert_eq!(expires(by_keys.admit(shown("192.0.2.1:5", &bearer)).await), Some(exp + 10));
+    let reviews = TokenReviews::new(Arc::new(Anybody), vec!["istio-ca".to_owned()]);
+    let by_review = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
+    assert_eq!(expires(by_review.admit(shown("192.0.2.1:5", &bearer)).await), Some(exp));
+    let mut params = rcgen::CertificateParams::default();
+    params.subject_alt_names = vec![rcgen::SanType::URI("spiffe://td/ns/shop/sa/web".try_into().unwrap())];
+    params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+    let certificate = params.self_signed(&issuer.key).unwrap().der().clone();
+    let (none, chain) = (HeaderMap::new(), [certificate]);
+    let credentials = Credentials { certificates: &chain, ..shown("192.0.2.1:5", &none) };
+    assert_eq!(expires(by_keys.admit(credentials).await), Some(exp));
+}
+
+/// Knows every token.
+#[derive(Debug)]
+struct Anybody;
+
+impl Reviewer for Anybody {
+    fn review<'a>(&'a self, _: &'a str, _: &'a [String]) -> Answer<'a> {
+        Box::pin(async { Ok(Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None })) })
+    }
+}

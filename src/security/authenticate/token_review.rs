@@ -10,6 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::api::PostParams;
 use parking_lot::Mutex;
@@ -124,7 +127,7 @@ impl TokenReviews {
             Verdict::Good(account) => {
                 let text = format!("spiffe://{}/ns/{}/sa/{}", glance.trust_domain, account.namespace, account.name);
                 let identity = Identity::parse(&text).map_err(|error| error.to_string())?;
-                Ok(Caller { identities: vec![identity], pod: account.pod.clone() })
+                Ok(Caller { identities: vec![identity], pod: account.pod.clone(), expires: expiry(token) })
             }
             Verdict::Bad(reason) => Err(reason.clone()),
         }
@@ -200,6 +203,20 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
     let pod = first(POD_NAME).zip(first(POD_UID));
     let pod = pod.map(|(name, uid)| PodOfCaller { name: name.into(), uid: uid.into() });
     Verdict::Good(Account { namespace: namespace.to_owned(), name: name.to_owned(), pod })
+}
+
+/// When a token expires that the API server has called good, if it is a JWT that says so.
+fn expiry(token: &str) -> Option<Timestamp> {
+    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    expiry_of_claims(claims.get("exp")?)
+}
+
+/// A moment in the claims of a token.
+pub(super) fn expiry_of_claims(exp: &Value) -> Option<Timestamp> {
+    #[expect(clippy::cast_possible_truncation, reason = "beyond all time is beyond what a moment can be, which is asked next")]
+    let seconds = exp.as_f64()? as i64;
+    Timestamp::from_second(seconds).ok()
 }
 
 /// The pod in the claims of a token.

@@ -56,7 +56,7 @@ pub(super) fn caller(shown: Credentials<'_>, trusted: &TrustedNetworks, glance: 
     if identities.is_empty() {
         return Err(format!("it names nobody of trust domain {}", glance.trust_domain));
     }
-    Ok(Caller { identities, pod: None })
+    Ok(Caller { identities, ..Caller::default() })
 }
 
 /// The last of a list whose elements are parted by commas outside of quotes.
