@@ -23,6 +23,7 @@ fmt:
 
 lint:
 	$(CARGO) clippy $(LOCKED) --workspace --all-targets -- -D warnings
+	scripts/deny
 
 unit:
 	$(CARGO) test $(LOCKED) --workspace
