@@ -54,6 +54,7 @@ impl Port {
         std::fs::create_dir_all(&mesh)?;
         std::fs::create_dir_all(&inject)?;
         std::fs::write(inject.join("config"), "")?;
+        std::fs::write(inject.join("values"), "")?;
         // Injection is configured below the folder that it starts in.
         let program = folder.path().join("navarch");
         let script =

@@ -25,7 +25,7 @@ use axum::routing::get;
 pub use access::DebugAccess;
 pub use ca::ORDER as CA_ORDER;
 pub use distribution::{Share, configuration, shares};
-pub use state::{AdminState, Build, Problems};
+pub use state::{AdminState, Build, Problems, Readiness};
 
 /// What port 8080 serves: `/ready` and the debug API.
 pub fn http_routes(state: AdminState) -> Router {
@@ -41,12 +41,9 @@ pub fn monitoring_routes(state: AdminState) -> Router {
         .with_state(state)
 }
 
-/// The debug API, for those who may see it.
+/// The debug API, for those who may see it, and once there is something to see.
 fn debug_routes(state: &AdminState) -> Router<AdminState> {
     Router::new()
-        .route("/debug", get(debug::index))
-        .route("/debug/", get(debug::index))
-        .route("/debug/list", get(debug::list))
         .route("/debug/adsz", get(syncz::adsz))
         .route("/debug/ca", get(ca::status).post(ca::order))
         .route("/debug/connections", get(syncz::connections))
@@ -59,5 +56,9 @@ fn debug_routes(state: &AdminState) -> Router<AdminState> {
         .route("/debug/endpointShardz", get(endpointz::endpointz))
         .route("/debug/registryz", get(registryz::registryz))
         .route("/debug/push_status", get(push_status::push_status))
+        .route_layer(from_fn_with_state(state.clone(), health::guard))
+        .route("/debug", get(debug::index))
+        .route("/debug/", get(debug::index))
+        .route("/debug/list", get(debug::list))
         .route_layer(from_fn_with_state(state.clone(), access::guard))
 }

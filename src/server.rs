@@ -43,7 +43,7 @@ pub use security::{SecurityConfig, StreamRules};
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 
-use crate::admin::{self, AdminState, Build, DebugAccess, Problems};
+use crate::admin::{self, AdminState, Build, DebugAccess, Problems, Readiness};
 use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
 use crate::push::metrics::Metrics as PushMetrics;
@@ -64,8 +64,8 @@ use secure::{Door, DoorPolicy};
 use sources::{Plan, Starter};
 use workloads::Desk;
 
-/// How long the first reading of the configuration is waited for before certificates are signed.
-const FIRST_READING: Duration = Duration::from_secs(10);
+/// What holds readiness until all ports are served.
+const PORTS: &str = "ports";
 
 /// All that flags and environment say.
 #[derive(Clone, Debug)]
@@ -190,31 +190,43 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     starter.start(plan, push.clone(), problems.clone(), refusals)?;
     gateway_hosts::start(config.resolves_gateways, &push, &stop, &mut tasks);
-    let mut state = AdminState {
+    let readiness = Readiness::default();
+    readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
+    let hooks = webhooks::start(&config, client.as_ref(), &push, hook_metrics, &readiness, (&stop, &mut tasks));
+    let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
+    let (roots, connections) = (Arc::default(), ads.connections());
+    let state = AdminState {
         push: push.clone(),
-        connections: ads.connections(),
+        connections: connections.clone(),
         problems,
+        readiness: readiness.clone(),
         metrics: Arc::new(metrics),
-        roots: None,
+        roots: Arc::clone(&roots),
         access,
         build: config.build,
     };
-    // Before the others, so that whoever is told that Navarch is ready finds it so.
-    let hooks = webhooks::start(&config, client.as_ref(), &push, hook_metrics, &stop, &mut tasks);
-    let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
-    let keeper = gatekeeper.clone();
-    let ports = TlsPorts { secure, https, gatekeeper, ads: ads.clone(), client: client.clone(), hooks, ca_metrics };
-    let (published, orders) = ports.serve(&config, &push, &stop, &mut tasks).await?.unzip();
-    state.roots = orders;
-    write_back(client, published, &config, (&push, state.connections.clone()), &stop, &mut tasks);
     serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
     if let Some(listener) = grpc {
-        let door =
-            config.security.streams.plain_auth.then(|| (keeper, DoorPolicy::of_streams(config.security.streams)));
-        serve_plain(listener, ads, door, &stop, &mut tasks);
+        let policy = config.security.streams.plain_auth.then(|| DoorPolicy::of_streams(config.security.streams));
+        serve_plain(listener, ads.clone(), policy.map(|policy| (gatekeeper.clone(), policy)), &stop, &mut tasks);
     }
-    tracing::info!(version = config.build.version, sources, "started");
-    until_the_end(config.shutdown, &reload, &stop, &mut tasks).await
+    let told = signals::follow(reload, &stop, &mut tasks);
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client: client.clone(), hooks, ca_metrics };
+    let served = tokio::select! {
+        served = ports.serve(&config, &push, &stop, &mut tasks) => Some(served?),
+        () = told.cancelled() => None,
+    };
+    if let Some(served) = served {
+        let (published, orders) = served.unzip();
+        if let Some(orders) = orders {
+            // Nobody else sets it.
+            let _ = roots.set(orders);
+        }
+        write_back(client, published, &config, (&push, connections), &stop, &mut tasks);
+        readiness.release(PORTS);
+        tracing::info!(version = config.build.version, sources, "started");
+    }
+    until_the_end(config.shutdown, &told, &stop, &mut tasks).await
 }
 
 /// Starts the push thread, its work and its results counted.
@@ -290,12 +302,12 @@ fn serve_admin(
 /// Waits until told to end, or until a task fails; then lets the tasks end, for so long.
 async fn until_the_end(
     shutdown: Duration,
-    reload: &Notify,
+    told: &CancellationToken,
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     let outcome = tokio::select! {
-        () = signals::until_told_to_end(reload) => Ok(()),
+        () = told.cancelled() => Ok(()),
         ended = tasks.join_next() => Err(ended_unasked(ended)),
     };
     tracing::info!("ending: proxies are let go");
@@ -371,8 +383,12 @@ impl TlsPorts {
         if self.secure.is_none() && self.https.is_none() {
             return Ok(None);
         }
-        // A new root is named after the trust domain, which the mesh config says. Without one it goes on all the same.
-        drop(tokio::time::timeout(FIRST_READING, push.wait_synced()).await);
+        // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
+        // As long as it is not known nobody may be given a certificate; istiod, too, serves its ports after the first reading.
+        tokio::select! {
+            synced = push.wait_synced() => synced?,
+            ended = tasks.join_next() => return Err(ended_unasked(ended)),
+        }
         let namespace = &config.settings.system_namespace;
         let (replica, roots) = (&config.writing.identity, &config.writing.roots);
         let names = security::Names { namespace, replica, roots };

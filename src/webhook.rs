@@ -10,6 +10,7 @@
 
 pub mod inject;
 mod injection;
+mod injector_state;
 mod limits;
 mod metrics;
 mod neighbours;
@@ -20,7 +21,8 @@ mod validation;
 pub mod verdict;
 
 pub use injection::inject_review;
+pub use injector_state::{CurrentInjector, InjectorState};
 pub use limits::{Limits, MAX_BODY};
 pub use metrics::Metrics;
-pub use routes::{CurrentInjector, Surroundings, Webhooks, routes};
+pub use routes::{Surroundings, Webhooks, routes};
 pub use validation::validate_review;

@@ -16,6 +16,8 @@ mod any_pods;
 mod authority;
 #[path = "webhooks/configuration.rs"]
 mod configuration;
+#[path = "webhooks/injector.rs"]
+mod injector;
 #[path = "webhooks/installed.rs"]
 mod installed;
 #[path = "webhooks/life.rs"]

@@ -45,7 +45,7 @@ pub fn run(data: &[u8]) {
     for answer in [
         validate_review(data, Some(&objects)),
         validate_review(data, None),
-        inject_review(data, "/inject/cluster/c/net/n", Some(&injector), Some(&objects)),
+        inject_review(data, "/inject/cluster/c/net/n", &injector, Some(&objects)),
     ] {
         let answer: Value = serde_json::from_slice(&answer.expect("answers can be written")).expect("answers are JSON");
         assert!(answer.pointer("/response/allowed").is_some_and(Value::is_boolean), "{answer}");

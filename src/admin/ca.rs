@@ -14,7 +14,7 @@ pub const ORDER: &str = "x-navarch-order";
 
 /// Where the roots stand.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    match &state.roots {
+    match state.roots.get() {
         Some(orders) => shown(&parameters, orders),
         None => (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response(),
     }
@@ -22,7 +22,7 @@ pub(super) async fn status(State(state): State<AdminState>, parameters: Paramete
 
 /// Gives the order that a header holds, and says where the roots stand then.
 pub(super) async fn order(State(state): State<AdminState>, headers: HeaderMap, parameters: Parameters) -> Response {
-    let Some(orders) = &state.roots else {
+    let Some(orders) = state.roots.get() else {
         return (StatusCode::NOT_FOUND, RotateError::NoKeeper.to_string()).into_response();
     };
     let order = match headers.get(ORDER).and_then(|value| value.to_str().ok()) {

@@ -1,7 +1,7 @@
 //! What the pages are made from.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
@@ -30,10 +30,12 @@ pub struct AdminState {
     pub connections: Arc<Connections>,
     /// What sources could not read, by place.
     pub problems: Problems,
+    /// What else must be there before Navarch is ready.
+    pub readiness: Readiness,
     /// All metrics.
     pub metrics: Arc<Registry>,
-    /// Who looks after the roots, where there is a CA.
-    pub roots: Option<Orders>,
+    /// Who looks after the roots, once there is a CA.
+    pub roots: Arc<OnceLock<Orders>>,
     /// Who may see the debug pages.
     pub access: DebugAccess,
     /// The build.
@@ -59,5 +61,47 @@ impl Problems {
     #[must_use]
     pub fn all(&self) -> BTreeMap<Arc<str>, Vec<Problem>> {
         self.0.lock().clone()
+    }
+}
+
+/// What must be there before Navarch is ready, and what it goes on without, each by name. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, Lack>>>);
+
+/// Something that is not there.
+#[derive(Clone, Debug)]
+struct Lack {
+    /// Navarch is not ready without.
+    holds: bool,
+    /// Why it is not there.
+    reason: String,
+}
+
+impl Readiness {
+    /// Navarch is not ready as long as this is not there.
+    pub fn hold(&self, name: &'static str, reason: impl Into<String>) {
+        self.0.lock().insert(name, Lack { holds: true, reason: reason.into() });
+    }
+
+    /// Navarch goes on without this.
+    pub fn go_on_without(&self, name: &'static str, reason: impl Into<String>) {
+        self.0.lock().insert(name, Lack { holds: false, reason: reason.into() });
+    }
+
+    /// This is there now.
+    pub fn release(&self, name: &'static str) {
+        self.0.lock().remove(name);
+    }
+
+    /// Whether nothing holds Navarch up.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.0.lock().values().any(|lack| lack.holds)
+    }
+
+    /// One line for everything that is not there.
+    #[must_use]
+    pub fn lacks(&self) -> String {
+        self.0.lock().iter().map(|(name, lack)| format!("{name}: {}\n", lack.reason)).collect()
     }
 }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
@@ -17,14 +16,17 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
-use crate::push::worker::PushHandle;
-use crate::webhook::CurrentInjector;
-use crate::webhook::inject::{Injector, InjectorInputs, NativeSidecars};
+use crate::admin::Readiness;
+use crate::push::worker::{Ended, PushHandle};
+use crate::webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
+use crate::webhook::{CurrentInjector, InjectorState, Metrics};
 
 /// How often files, mesh config and objects are looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// The ConfigMap of the default revision; those of others have the revision behind it.
 const NAME: &str = "istio-sidecar-injector";
+/// What the state is called where readiness is told.
+const INJECTION: &str = "injection";
 
 /// What flags and environment say of injection.
 #[derive(Clone, Debug)]
@@ -65,6 +67,17 @@ struct Texts {
     config: String,
 }
 
+/// What was found where the texts are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Found {
+    /// Nobody knows yet, and why.
+    Unknown(Arc<str>),
+    /// There are no texts, and why.
+    Missing(Arc<str>),
+    /// The texts.
+    Texts(Texts),
+}
+
 /// What follows the inputs.
 pub(super) struct InjectorSource<'a> {
     /// What flags and environment say.
@@ -77,35 +90,52 @@ pub(super) struct InjectorSource<'a> {
     pub(super) client: Option<&'a kube::Client>,
     /// The snapshot in force.
     pub(super) push: &'a PushHandle,
+    /// Held until the first configuration was tried.
+    pub(super) readiness: &'a Readiness,
+    /// Shows the state.
+    pub(super) metrics: &'a Metrics,
 }
 
 impl InjectorSource<'_> {
-    /// Starts to follow. Empty until a config is found.
+    /// Starts to follow.
     pub(super) fn start(&self, stop: &CancellationToken, tasks: &mut Tasks) -> CurrentInjector {
-        let current: CurrentInjector = Arc::new(ArcSwapOption::empty());
-        if !self.settings.enabled {
-            return current;
-        }
-        let is_in_files = self.settings.folder.join("config").exists();
-        let texts = match self.client {
-            Some(client) if !is_in_files => self.follow_map(client, stop, tasks),
-            _ => watch::channel(None).1,
+        let config = self.settings.folder.join("config");
+        let folder = config.exists().then(|| self.settings.folder.clone());
+        let found = match (self.settings.enabled, &folder, self.client) {
+            (false, _, _) => return self.off("INJECT_ENABLED is false"),
+            (true, None, None) => return self.off("there are no files of its configuration, and no cluster"),
+            (true, Some(_), _) => watch::channel(Found::Unknown(Arc::from(""))).1,
+            (true, None, Some(client)) => self.follow_map(client, stop, tasks),
         };
+        let pending: Arc<str> = Arc::from("the configuration of the mesh has not been read yet");
+        let state = InjectorState::Pending(pending.clone());
+        self.metrics.injector(&state);
+        self.readiness.hold(INJECTION, &*pending);
+        let current = CurrentInjector::new(state);
         let mut follower = Follower {
             settings: self.settings.clone(),
             revision: self.revision.to_owned(),
-            folder: is_in_files.then(|| self.settings.folder.clone()),
-            texts,
+            folder,
+            found,
             push: self.push.clone(),
             current: current.clone(),
+            readiness: self.readiness.clone(),
+            metrics: self.metrics.clone(),
+            injector: None,
             last: None,
+            refused: None,
         };
         let stop = stop.clone();
-        spawn("injector", tasks, async move {
-            until(&stop, follower.run()).await;
-            Ok(())
-        });
+        spawn("injector", tasks, async move { until(&stop, follower.run()).await.map_or(Ok(()), super::finish) });
         current
+    }
+
+    /// Pods are not injected at all.
+    fn off(&self, reason: &'static str) -> CurrentInjector {
+        tracing::info!(reason, "injection is off");
+        let state = InjectorState::Off(reason);
+        self.metrics.injector(&state);
+        CurrentInjector::new(state)
     }
 
     /// Follows the ConfigMap.
@@ -114,33 +144,58 @@ impl InjectorSource<'_> {
         client: &kube::Client,
         stop: &CancellationToken,
         tasks: &mut Tasks,
-    ) -> watch::Receiver<Option<Texts>> {
+    ) -> watch::Receiver<Found> {
         let name = match self.revision {
             "" | "default" => NAME.to_owned(),
             revision => format!("{NAME}-{revision}"),
         };
+        let place: Arc<str> = Arc::from(format!("ConfigMap {}/{name}", self.namespace));
         let maps = Api::<ConfigMap>::namespaced(client.clone(), self.namespace);
         let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let (sender, receiver) = watch::channel(None);
+        let (sender, receiver) = watch::channel(Found::Unknown(Arc::from(format!("{place} has not been read yet"))));
         let stop = stop.clone();
         spawn("injector config", tasks, async move {
             let mut events = std::pin::pin!(watcher(maps, config).default_backoff());
+            let mut is_listed = false;
             while let Some(Some(event)) = until(&stop, events.next()).await {
-                match event {
-                    Ok(Event::Apply(map) | Event::InitApply(map)) => {
-                        let mut data = map.data.unwrap_or_default();
-                        let mut text = |key: &str| data.remove(key).unwrap_or_default();
-                        sender.send_replace(Some(Texts { values: text("values"), config: text("config") }));
+                let found = match event {
+                    Ok(Event::Apply(map)) => texts(map, &place),
+                    Ok(Event::InitApply(map)) => {
+                        is_listed = true;
+                        texts(map, &place)
                     }
-                    Ok(Event::Delete(_)) => tracing::warn!(name, "the injector's config is gone; the last one stays"),
-                    Ok(Event::Init | Event::InitDone) => {}
-                    Err(error) => tracing::warn!(name, %error, "cannot see the injector's config"),
-                }
+                    Ok(Event::Init) => {
+                        is_listed = false;
+                        continue;
+                    }
+                    Ok(Event::InitDone) if is_listed => continue,
+                    Ok(Event::InitDone | Event::Delete(_)) => {
+                        Found::Missing(Arc::from(format!("{place} does not exist")))
+                    }
+                    Err(error) => {
+                        tracing::warn!(%place, %error, "failed to watch the injector's configuration");
+                        if matches!(*sender.borrow(), Found::Missing(_) | Found::Texts(_)) {
+                            continue;
+                        }
+                        Found::Unknown(Arc::from(format!("failed to read {place}: {error}")))
+                    }
+                };
+                sender.send_replace(found);
             }
             stop.cancelled().await;
             Ok(())
         });
         receiver
+    }
+}
+
+/// What a ConfigMap holds. As with istiod, both keys must be there.
+fn texts(map: ConfigMap, place: &str) -> Found {
+    let mut data = map.data.unwrap_or_default();
+    let mut take = |key: &str| data.remove(key).ok_or_else(|| format!("{place} has no key {key:?}"));
+    match take("values").and_then(|values| Ok(Texts { values, config: take("config")? })) {
+        Ok(texts) => Found::Texts(texts),
+        Err(reason) => Found::Missing(Arc::from(reason)),
     }
 }
 
@@ -152,58 +207,107 @@ struct Follower {
     revision: String,
     /// Where the texts are, if in files.
     folder: Option<PathBuf>,
-    /// The texts, if not in files.
-    texts: watch::Receiver<Option<Texts>>,
+    /// What was found, if not in files.
+    found: watch::Receiver<Found>,
     /// The snapshot in force.
     push: PushHandle,
-    /// The injector.
+    /// What requests are answered by.
     current: CurrentInjector,
+    /// Held until the first configuration was tried.
+    readiness: Readiness,
+    /// Shows the state.
+    metrics: Metrics,
+    /// The injector, once there was a good configuration.
+    injector: Option<Arc<Injector>>,
     /// The inputs that were last tried.
     last: Option<InjectorInputs>,
+    /// Why they were refused, if they were.
+    refused: Option<Arc<str>>,
 }
 
 impl Follower {
     /// Follows for ever.
-    async fn run(&mut self) {
+    ///
+    /// # Errors
+    /// When the push thread has ended.
+    async fn run(&mut self) -> Result<(), Ended> {
+        // Mesh config, nodes and ProxyConfigs decide on injection, too.
+        self.push.wait_synced().await?;
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            self.look();
             tokio::select! {
                 _ = ticks.tick() => {}
-                Ok(()) = self.texts.changed() => {}
+                Ok(()) = self.found.changed() => {}
             }
-            self.look();
         }
     }
 
-    /// Brings the injector up to date; a config that is broken changes nothing.
+    /// Brings the injector up to date. What cannot be used changes nothing where there was something good before.
     fn look(&mut self) {
-        if !self.push.is_synced() {
-            return;
-        }
-        let texts = match &self.folder {
+        let found = match &self.folder {
             Some(folder) => read(folder),
-            None => self.texts.borrow().clone(),
+            None => self.found.borrow_and_update().clone(),
         };
-        let Some(texts) = texts else { return };
+        let problem = match found {
+            Found::Unknown(reason) => return self.tell(InjectorState::Pending(reason)),
+            Found::Missing(reason) => Some(reason),
+            Found::Texts(texts) => {
+                self.take(texts);
+                self.refused.clone()
+            }
+        };
+        match (&self.injector, problem) {
+            (Some(injector), refused) => self.tell(InjectorState::Ready { injector: injector.clone(), refused }),
+            (None, Some(reason)) => self.tell(InjectorState::Failed(reason)),
+            (None, None) => {}
+        }
+    }
+
+    /// Makes the injector of these texts, if they were not the last.
+    fn take(&mut self, texts: Texts) {
         let inputs = self.inputs(texts);
         if self.last.as_ref().is_some_and(|last| are_equal(last, &inputs)) {
             return;
         }
-        let outcome = match &*self.current.load() {
+        let outcome = match &self.injector {
             Some(injector) => injector.update(&inputs),
-            None => Injector::new(&inputs).map(|injector| self.current.store(Some(Arc::new(injector)))),
+            None => Injector::new(&inputs).map(|injector| self.injector = Some(Arc::new(injector))),
         };
-        match outcome {
-            Ok(()) => tracing::info!("injection is configured"),
-            Err(error) => {
-                tracing::error!(
-                    error = &error as &dyn std::error::Error,
-                    "the injector's config is refused; the last good one stays"
-                );
+        self.refused = outcome.err().map(|error: ConfigError| Arc::from(error.to_string()));
+        self.last = Some(inputs);
+        if self.refused.is_none() {
+            tracing::info!("injection is configured");
+        }
+    }
+
+    /// Has requests answered by this state, and says so.
+    fn tell(&self, state: InjectorState) {
+        {
+            let before = self.current.load();
+            if before.label() == state.label() && before.problem() == state.problem() {
+                return;
             }
         }
-        self.last = Some(inputs);
+        let reason = state.problem().unwrap_or_default();
+        match &state {
+            InjectorState::Off(_) | InjectorState::Ready { refused: None, .. } => self.readiness.release(INJECTION),
+            InjectorState::Pending(_) => {
+                tracing::warn!(reason, "injection is not configured yet: pods are refused");
+                self.readiness.hold(INJECTION, reason);
+            }
+            InjectorState::Failed(_) => {
+                tracing::error!(reason, "injection is not configured: pods are refused until it is");
+                self.readiness.go_on_without(INJECTION, format!("not configured, pods are refused: {reason}"));
+            }
+            InjectorState::Ready { refused: Some(_), .. } => {
+                tracing::error!(reason, "the injector's configuration cannot be used; the last good one stays in force");
+                self.readiness.go_on_without(INJECTION, format!("the last good configuration is in force: {reason}"));
+            }
+        }
+        self.metrics.injector(&state);
+        self.current.store(state);
     }
 
     /// What injection is decided by now.
@@ -234,11 +338,16 @@ impl Follower {
     }
 }
 
-/// The texts of a folder; `None` while they cannot be read.
-fn read(folder: &Path) -> Option<Texts> {
-    let config = std::fs::read_to_string(folder.join("config")).ok()?;
-    let values = std::fs::read_to_string(folder.join("values")).unwrap_or_default();
-    Some(Texts { values, config })
+/// The texts of a folder. As with istiod, both files must be there.
+fn read(folder: &Path) -> Found {
+    let text = |name: &str| {
+        let path = folder.join(name);
+        std::fs::read_to_string(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
+    };
+    match text("values").and_then(|values| Ok(Texts { values, config: text("config")? })) {
+        Ok(texts) => Found::Texts(texts),
+        Err(reason) => Found::Missing(Arc::from(reason)),
+    }
 }
 
 /// Whether the same injector is made from both; what flags say does not change.
@@ -249,4 +358,145 @@ fn are_equal(a: &InjectorInputs, b: &InjectorInputs) -> bool {
         && a.kubelets == b.kubelets
         && a.proxy_configs.len() == b.proxy_configs.len()
         && a.proxy_configs.iter().zip(&b.proxy_configs).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use axum::body::Body;
+    use axum::http::{Request, StatusCode};
+    use http_body_util::BodyExt as _;
+    use prometheus_client::registry::Registry;
+    use tower_service::Service as _;
+
+    use super::*;
+    use crate::api::settings::Settings;
+    use crate::envoy::EnvoyTranslator;
+    use crate::push::worker::{self, Debounce};
+    use crate::webhook::{Limits, Webhooks, routes};
+
+    /// An injector over a folder, before anything is read.
+    struct Started {
+        folder: tempfile::TempDir,
+        push: PushHandle,
+        readiness: Readiness,
+        current: CurrentInjector,
+        registry: Registry,
+        _tasks: Tasks,
+    }
+
+    impl Started {
+        /// Starts it; `texts` are written before.
+        fn new(texts: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, text) in texts {
+                fs::write(folder.path().join(name), text).unwrap();
+            }
+            let (push, _) =
+                worker::start(Settings::default(), Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
+            let settings = InjectionSettings { folder: folder.path().to_owned(), ..InjectionSettings::default() };
+            let (readiness, mut registry, mut tasks) = (Readiness::default(), Registry::default(), Tasks::new());
+            let metrics = Metrics::register(&mut registry);
+            let source = InjectorSource {
+                settings: &settings,
+                revision: "default",
+                namespace: "istio-system",
+                client: None,
+                push: &push,
+                readiness: &readiness,
+                metrics: &metrics,
+            };
+            let current = source.start(&CancellationToken::new(), &mut tasks);
+            Self { folder, push, readiness, current, registry, _tasks: tasks }
+        }
+
+        /// Waits until the state has this label, and checks that the metric says so.
+        async fn becomes(&self, label: &str) {
+            let is_there = async {
+                while self.current.load().label() != label {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let waited = tokio::time::timeout(Duration::from_secs(60), is_there).await;
+            assert!(waited.is_ok(), "{:?} is not {label}", self.current);
+            let mut text = String::new();
+            prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+            assert!(text.contains(&format!("navarch_injector_state{{state=\"{label}\"}} 1\n")), "{text}");
+            assert_eq!(text.matches("} 1\n").count(), 1, "{text}");
+        }
+
+        /// The status and the body of the answer about a pod.
+        async fn asked(&self) -> (StatusCode, String) {
+            let webhooks = Webhooks::new(
+                Arc::new(|| true),
+                Arc::new(|| None),
+                self.current.clone(),
+                Limits::default(),
+                Metrics::default(),
+            );
+            let review = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":
+                {"metadata":{"name":"p","labels":{"sidecar.istio.io/inject":"true"}},"spec":{"containers":[{"name":"app"}]}}}}"#;
+            let request = Request::post("/inject").header("content-type", "application/json");
+            let answer = routes(Arc::new(webhooks)).call(request.body(Body::from(review)).unwrap()).await.unwrap();
+            let status = answer.status();
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            (status, String::from_utf8_lossy(&body).into_owned())
+        }
+    }
+
+    #[tokio::test]
+    async fn no_pod_is_admitted_without_an_injector() {
+        let started = Started::new([("config", "templates: {sidecar: '{{ nonsense'}"), ("values", "{}")]);
+        // The mesh config is not known yet.
+        assert!(!started.readiness.is_ready());
+        started.becomes("pending").await;
+        let (status, body) = started.asked().await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{body}");
+
+        started.push.full_sync().await.unwrap();
+        started.becomes("failed").await;
+        let (status, body) = started.asked().await;
+        assert!(status == StatusCode::SERVICE_UNAVAILABLE && body.contains("sidecar"), "{body}");
+        // It was tried: other answers do not wait for it, but everybody can see what is wrong.
+        assert!(started.readiness.is_ready() && started.readiness.lacks().contains("sidecar"));
+
+        fs::write(started.folder.path().join("config"), "").unwrap();
+        started.becomes("ready").await;
+        let (status, body) = started.asked().await;
+        assert!(status == StatusCode::OK && body.contains("JSONPatch"), "{body}");
+        assert_eq!(started.readiness.lacks(), "");
+
+        // A later one that is broken or gone takes nothing away.
+        for broken in ["policy: [", "templates: {sidecar: '{{ nonsense'}"] {
+            fs::write(started.folder.path().join("config"), broken).unwrap();
+            started.becomes("stale").await;
+            assert!(started.asked().await.1.contains("JSONPatch"));
+        }
+        fs::write(started.folder.path().join("config"), "").unwrap();
+        started.becomes("ready").await;
+        fs::remove_file(started.folder.path().join("values")).unwrap();
+        started.becomes("stale").await;
+        assert!(started.readiness.is_ready() && started.readiness.lacks().contains("values"));
+        assert!(started.asked().await.1.contains("JSONPatch"));
+    }
+
+    #[tokio::test]
+    async fn without_any_configuration_there_is_no_webhook() {
+        let started = Started::new([]);
+        started.becomes("off").await;
+        assert!(started.readiness.is_ready());
+        assert_eq!(started.asked().await.0, StatusCode::NOT_FOUND);
+    }
+
+    #[test]
+    fn a_map_without_both_keys_configures_nothing() {
+        let map = |keys: &[&str]| {
+            let data = keys.iter().map(|key| ((*key).to_owned(), String::new())).collect();
+            texts(ConfigMap { data: Some(data), ..ConfigMap::default() }, "ConfigMap n/m")
+        };
+        assert_eq!(map(&["config", "values", "other"]), Found::Texts(Texts::default()));
+        assert_eq!(map(&["config"]), Found::Missing(Arc::from("ConfigMap n/m has no key \"values\"")));
+        assert_eq!(map(&["values"]), Found::Missing(Arc::from("ConfigMap n/m has no key \"config\"")));
+    }
 }

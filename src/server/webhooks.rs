@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::injector::InjectorSource;
 use super::patient::{PATIENCE, Patient};
 use super::{Config, Tasks, spawn};
+use crate::admin::Readiness;
 use crate::push::worker::PushHandle;
 use crate::security::serving::ServingTls;
 use crate::webhook::registration::{HookKind, Registration, Rollover, rollover};
@@ -72,8 +73,8 @@ pub(super) fn start(
     client: Option<&kube::Client>,
     push: &PushHandle,
     metrics: Metrics,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
+    readiness: &Readiness,
+    (stop, tasks): (&CancellationToken, &mut Tasks),
 ) -> Arc<Webhooks> {
     let injector = InjectorSource {
         settings: &config.injection,
@@ -81,10 +82,12 @@ pub(super) fn start(
         namespace: config.settings.system_namespace.as_str(),
         client,
         push,
+        readiness,
+        metrics: &metrics,
     };
     let injector = injector.start(stop, tasks);
-    let (ready, objects) = (push.clone(), push.clone());
-    let ready = Arc::new(move || ready.is_synced());
+    let (synced, objects, readiness) = (push.clone(), push.clone(), readiness.clone());
+    let ready = Arc::new(move || synced.is_synced() && readiness.is_ready());
     let surroundings = Arc::new(move || objects.is_synced().then(|| objects.context().objects.clone()));
     Arc::new(Webhooks::new(ready, surroundings, injector, Limits::default(), metrics))
 }

@@ -28,7 +28,7 @@ const LONGEST: usize = 4000;
 pub fn inject_review(
     body: &[u8],
     path: &str,
-    injector: Option<&Injector>,
+    injector: &Injector,
     objects: Option<&Objects>,
 ) -> Result<Vec<u8>, serde_json::Error> {
     counted(body, path, injector, objects, &Metrics::default())
@@ -38,16 +38,13 @@ pub fn inject_review(
 pub(super) fn counted(
     body: &[u8],
     path: &str,
-    injector: Option<&Injector>,
+    injector: &Injector,
     objects: Option<&Objects>,
     metrics: &Metrics,
 ) -> Result<Vec<u8>, serde_json::Error> {
     let start = Instant::now();
     review::answer(body, |request| {
-        let answer = match injector {
-            Some(injector) => answer(&request, path, injector, objects),
-            None => Answer::allow().noting("injection", "off"),
-        };
+        let answer = answer(&request, path, injector, objects);
         let fate = match (answer.allowed, &answer.patch) {
             (true, Some(_)) => PodFate::Injected,
             (true, None) => PodFate::Skipped,

@@ -5,11 +5,12 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::injector_state::InjectorState;
 use super::review::Resource;
-
 use crate::api::counter::Count;
 
 /// Handles of all metrics of this room. Cloning shares them.
@@ -39,6 +40,8 @@ pub struct Metrics {
     skipped: Counter,
     /// `sidecar_injection_time_seconds`.
     injection_time: Histogram,
+    /// `navarch_injector_state`.
+    injector: Family<StateLabel, Gauge>,
 }
 
 /// What was judged.
@@ -63,6 +66,13 @@ struct FailureLabels {
     resource: String,
     /// One of istiod's words.
     reason: &'static str,
+}
+
+/// Whether pods can be injected.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    /// In a word.
+    state: &'static str,
 }
 
 /// A status of HTTP.
@@ -130,7 +140,16 @@ impl Metrics {
         registry.register("sidecar_injection_failure", "Pods refused", m.not_injectable);
         registry.register("sidecar_injection_skip", "Pods left as they are", m.skipped);
         registry.register("sidecar_injection_time_seconds", "Seconds to answer about a pod", m.injection_time);
+        let help = "1 for the state of the injector's configuration: off, pending, failed, ready, or stale where a later one is refused";
+        registry.register("navarch_injector_state", help, m.injector);
         metrics
+    }
+
+    /// Shows whether pods can be injected.
+    pub fn injector(&self, now: &InjectorState) {
+        for state in InjectorState::LABELS {
+            self.injector.get_or_create(&StateLabel { state }).set(i64::from(state == now.label()));
+        }
     }
 
     /// Counts an object that was judged; `refused` is istiod's word for why it was.
@@ -192,6 +211,7 @@ impl Default for Metrics {
             not_injectable: Counter::default(),
             skipped: Counter::default(),
             injection_time: Histogram::new([0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0]),
+            injector: Family::default(),
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -14,8 +14,9 @@ use http::Request;
 
 use super::inject::Injector;
 use super::injection;
+use super::injector_state::CurrentInjector;
 use super::limits::{Budget, Limits};
-use super::metrics::Metrics;
+use super::metrics::{Metrics, PodFate};
 use super::validation;
 use crate::store::Objects;
 
@@ -24,9 +25,6 @@ const LARGE: usize = 64 << 10;
 
 /// The objects of this moment; `None` as long as they are not all known.
 pub type Surroundings = Arc<dyn Fn() -> Option<Objects> + Send + Sync>;
-
-/// What injects pods; empty where injection is off, or its config has not been found yet.
-pub type CurrentInjector = Arc<ArcSwapOption<Injector>>;
 
 /// What the webhooks answer with.
 pub struct Webhooks {
@@ -44,7 +42,7 @@ pub struct Webhooks {
 
 impl std::fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Webhooks").field("injects", &self.injector.load().is_some()).finish_non_exhaustive()
+        f.debug_struct("Webhooks").field("injector", &self.injector).finish_non_exhaustive()
     }
 }
 
@@ -63,12 +61,12 @@ impl Webhooks {
 }
 
 /// Which webhook is asked.
-#[derive(Clone, Debug)]
 enum Asked {
-    /// `/validate`.
+    /// `/validate`. What is invalid is so whatever else there is; only warnings need other objects, and are left out as long
+    /// as those are not known.
     Validation,
-    /// `/inject`, with the whole path.
-    Injection(String),
+    /// `/inject`, with the whole path, and what injects.
+    Injection(String, Arc<Injector>),
 }
 
 /// All paths of the webhooks. What is below a webhook's path is the same webhook, as with istiod.
@@ -109,16 +107,24 @@ async fn validate(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>)
 
 /// Answers `/inject`.
 async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
-    let below = request.uri().path().to_owned();
-    review(webhooks, Asked::Injection(below), request).await
+    let injector = match webhooks.injector.load().injector() {
+        Ok(injector) => injector,
+        Err(refusal) => {
+            webhooks.metrics.pod(PodFate::Refused, Duration::ZERO);
+            return refusal.into_response();
+        }
+    };
+    let path = request.uri().path().to_owned();
+    review(webhooks, Asked::Injection(path, injector), request).await
 }
 
 /// Takes a review and answers it.
 async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -> Response {
+    let path = request.uri().path().to_owned();
     let taken = match webhooks.budget.take(request).await {
         Ok(taken) => taken,
         Err(not_taken) => {
-            tracing::warn!(?asked, ?not_taken, "review not taken");
+            tracing::warn!(path, ?not_taken, "review not taken");
             let response = not_taken.into_response();
             webhooks.metrics.not_taken(response.status().as_u16());
             return response;
@@ -148,13 +154,9 @@ fn decide(webhooks: &Webhooks, asked: &Asked, body: &[u8]) -> Option<Vec<u8>> {
         let objects = (webhooks.surroundings)();
         match asked {
             Asked::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
-            Asked::Injection(below) => injection::counted(
-                body,
-                below,
-                webhooks.injector.load().as_deref(),
-                objects.as_ref(),
-                &webhooks.metrics,
-            ),
+            Asked::Injection(path, injector) => {
+                injection::counted(body, path, injector, objects.as_ref(), &webhooks.metrics)
+            }
         }
     };
     match catch_unwind(AssertUnwindSafe(answer)) {

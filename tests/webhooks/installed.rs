@@ -61,8 +61,15 @@ impl Installed {
         self.navarch_at(name, self.port).await
     }
 
-    /// Starts a replica that serves the webhooks at a port.
+    /// Starts a replica that serves the webhooks at a port, and waits until it is ready.
     pub(crate) async fn navarch_at(&self, name: &str, port: u16) -> Navarch {
+        let mut navarch = self.launch_at(name, port).await;
+        navarch.wait_ready().await.unwrap();
+        navarch
+    }
+
+    /// Starts a replica that serves the webhooks at a port; it need not be ready.
+    pub(crate) async fn launch_at(&self, name: &str, port: u16) -> Navarch {
         let kubeconfig = self.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
         let folder = self.authority.folder();
         let environment = [
@@ -77,7 +84,7 @@ impl Installed {
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-        Navarch::start_on_kubernetes(program, &kubeconfig, &arguments, &environment).await.unwrap()
+        Navarch::launch_on_kubernetes(program, &kubeconfig, &arguments, &environment).unwrap()
     }
 
     /// An object as it is now; null when there is none.

@@ -6,7 +6,7 @@ use crate::installed::Installed;
 use crate::until;
 
 /// A namespace whose pods are injected.
-const SHOP: &str = "shop";
+pub(crate) const SHOP: &str = "shop";
 
 /// Makes the namespace.
 pub(crate) fn open_shop(installed: &Installed) {
@@ -28,7 +28,7 @@ pub(crate) fn pod(name: &str) -> Value {
 }
 
 /// The names of all containers of a pod.
-fn containers(pod: &Value) -> Vec<String> {
+pub(crate) fn containers(pod: &Value) -> Vec<String> {
     let of = |field: &str| pod["spec"][field].as_array().cloned().unwrap_or_default();
     let all = [of("initContainers"), of("containers")].concat();
     all.iter().map(|container| container["name"].as_str().unwrap_or_default().to_owned()).collect()

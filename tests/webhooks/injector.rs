@@ -1,0 +1,111 @@
+//! Injection whose configuration cannot be read, is missing, or is broken: no pod comes in without its proxy.
+
+use navarch_testkit::client;
+use navarch_testkit::navarch::Navarch;
+use serde_json::{Value, json};
+
+use crate::installed::{Installed, NAMESPACE};
+use crate::pods::{self, SHOP, containers};
+use crate::until;
+
+/// The ConfigMap with the configuration.
+const MAP: &str = "istio-sidecar-injector";
+/// What lets Navarch read it.
+const ROLE: &str = "navarch-default-istio-system";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_pod_comes_in_without_its_proxy() {
+    let installed = Installed::start(&[]).await;
+    pods::open_shop(&installed);
+    let map = map(&installed).await;
+    it_cannot_be_read(&installed).await;
+
+    // Missing at start: it was looked for, so xDS and validation are served. Pods are refused, and everybody is told why.
+    assert!(installed.kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "").well);
+    let navarch = installed.navarch("missing").await;
+    is_refused(&installed, "missing", "istio-sidecar-injector does not exist").await;
+    assert!(ready(&navarch).await.1.contains("istio-sidecar-injector does not exist"));
+    state_is(&navarch, "failed").await;
+
+    // Broken.
+    let mut broken = map.clone();
+    broken["data"]["config"] = json!("templates: {sidecar: '{{ nonsense'}");
+    assert!(installed.apply(&broken).well);
+    is_refused(&installed, "broken", "sidecar").await;
+    state_is(&navarch, "failed").await;
+
+    // Good.
+    assert!(installed.apply(&map).well);
+    until("the map is read", async || navarch.metrics().await.unwrap().contains("state=\"ready\"} 1")).await;
+    is_injected(&installed, "good").await;
+    assert_eq!(ready(&navarch).await, (200, String::new()));
+
+    // Broken and gone later: the last good one stays.
+    assert!(installed.apply(&broken).well);
+    state_is(&navarch, "stale").await;
+    is_injected(&installed, "broken-later").await;
+    assert!(installed.kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "").well);
+    until("it is seen to be gone", async || ready(&navarch).await.1.contains("does not exist")).await;
+    is_injected(&installed, "gone-later").await;
+}
+
+/// Starts Navarch while it may not read the map: it is not ready, and pods are refused. Then it may.
+async fn it_cannot_be_read(installed: &Installed) {
+    let path = format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}");
+    let rights = installed.get(&path).await;
+    let rules = rights["rules"].as_array().unwrap();
+    let place = rules.iter().position(|rule| rule["resources"] == json!(["configmaps"])).unwrap();
+    let patch = |value: &Value| {
+        let patch = json!([{ "op": "add", "path": format!("/rules/{place}/resourceNames"), "value": value }]);
+        let said = installed.kubectl(&["patch", "clusterrole", ROLE, "--type=json", "-p", &patch.to_string()], "");
+        assert!(said.well, "{said:?}");
+    };
+    // The mesh config is in a map of its own.
+    patch(&json!(["istio"]));
+    let mut navarch = installed.launch_at("unreadable", installed.port).await;
+    is_refused(installed, "unreadable", "injection is not configured yet").await;
+    let (status, body) = ready(&navarch).await;
+    assert!(status == 503 && body.contains(MAP) && body.contains("forbidden"), "{status} {body}");
+    state_is(&navarch, "pending").await;
+    patch(&json!([]));
+    navarch.wait_ready().await.unwrap();
+    is_injected(installed, "readable").await;
+    assert!(navarch.stop().await.unwrap());
+}
+
+/// The map, as it can be applied again.
+async fn map(installed: &Installed) -> Value {
+    let found = installed.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{MAP}")).await;
+    let metadata = json!({ "name": MAP, "namespace": NAMESPACE });
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": found["data"] })
+}
+
+/// What `/ready` says.
+async fn ready(navarch: &Navarch) -> (u16, String) {
+    let reply = client::get(navarch.http, "navarch", "/ready", &[]).await.unwrap();
+    (reply.status.as_u16(), reply.body)
+}
+
+/// Waits until the metric says so.
+async fn state_is(navarch: &Navarch, state: &str) {
+    let line = format!("navarch_injector_state{{state=\"{state}\"}} 1\n");
+    until(&line, async || navarch.metrics().await.unwrap().contains(&line)).await;
+}
+
+/// Tries to make a pod until the refusal says why.
+async fn is_refused(installed: &Installed, name: &str, why: &str) {
+    until(why, async || {
+        let said = installed.apply(&pods::pod(name));
+        assert!(!said.well, "{said:?}");
+        said.text.contains(why)
+    })
+    .await;
+}
+
+/// Makes a pod, which gets its proxy.
+async fn is_injected(installed: &Installed, name: &str) {
+    let said = installed.apply(&pods::pod(name));
+    assert!(said.well, "{said:?}");
+    let pod = installed.get(&format!("/api/v1/namespaces/{SHOP}/pods/{name}")).await;
+    assert!(containers(&pod).contains(&"istio-proxy".to_owned()), "{pod:#}");
+}
