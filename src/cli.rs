@@ -6,6 +6,7 @@ mod crds;
 mod discovery;
 pub mod environment;
 mod inject;
+mod limits;
 mod memory;
 mod security;
 mod version;

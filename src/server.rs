@@ -46,6 +46,8 @@ pub use webhooks::WebhookConfig;
 use crate::admin::{self, AdminState, Build, DebugAccess, Problems, Readiness};
 use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
+use crate::net::budget::Budget;
+use crate::net::rejections::Rejections;
 use crate::push::metrics::Metrics as PushMetrics;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
@@ -56,7 +58,7 @@ use crate::webhook::{self, Webhooks};
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
 use crate::xds::serving::plain_connections;
-use crate::xds::{Ads, Limits, Workloads};
+use crate::xds::{Ads, AdsParts, Limits, Workloads};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
 use refusals::Refusals;
@@ -74,6 +76,10 @@ pub struct Config {
     pub settings: Settings,
     /// How changes are gathered.
     pub debounce: Debounce,
+    /// What one client of xDS may do.
+    pub limits: Limits,
+    /// Bytes that all clients of xDS together may make the process hold.
+    pub client_memory: usize,
     /// `RESOLVE_HOSTNAME_GATEWAYS`: host names of gateways between networks are resolved here. Default true.
     pub resolves_gateways: bool,
     /// How the keys of token issuers are fetched.
@@ -169,12 +175,15 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let refusals = Refusals::register(&mut metrics);
     let hook_metrics = webhook::Metrics::register(&mut metrics);
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
-    let ads = Ads::new(push.clone(), xds_metrics, Limits::default(), jiff::Timestamp::now(), stop.clone());
-    let ads = ads.with_workloads(desk(client.as_ref(), &config, &push, &mut metrics, &stop, &mut tasks));
-    let ads = match &client {
-        Some(client) => ads.with_secret_access(secret_access::start(client, &push, &stop, &mut tasks)),
-        None => ads,
-    };
+    let rejections = Rejections::register(&mut metrics);
+    let ads = Ads::new(AdsParts {
+        limits: config.limits.clone(),
+        memory: Budget::new(config.client_memory),
+        rejections,
+        access: client.as_ref().map(|client| secret_access::start(client, &push, &stop, &mut tasks)),
+        workloads: Some(desk(client.as_ref(), &config, &push, &mut metrics, &stop, &mut tasks)),
+        ..AdsParts::new(push.clone(), xds_metrics, jiff::Timestamp::now(), stop.clone())
+    });
     let problems = Problems::default();
     let reload = Arc::new(Notify::new());
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
@@ -359,9 +368,9 @@ fn serve_plain(
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let server = match door {
-            None => ads.server().add_service(ads.clone()),
+            None => ads.server("grpc").add_service(ads.clone()),
             Some((gatekeeper, policy)) => {
-                ads.server().add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
+                ads.server("grpc").add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
             }
         };
         server.serve(plain_connections(listener), stop.cancelled()).await;

@@ -16,6 +16,7 @@
 mod admission;
 mod calls;
 mod changes;
+mod client;
 mod compose;
 pub mod connections;
 mod frames;
@@ -42,7 +43,7 @@ mod workloads;
 
 pub use request::{Protocol, Rejection, would_be_taken};
 pub use secret_access::AccessQuestion;
-pub use server::{Ads, Limits};
+pub use server::{Ads, AdsParts, Limits};
 pub use workloads::{Admittance, Presence, Workloads};
 
 #[cfg(test)]

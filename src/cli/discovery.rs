@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 
+use super::limits::{self, KeepaliveFlags};
 use super::{environment, memory};
 use crate::admin::Build;
 use crate::api;
@@ -85,6 +86,8 @@ pub(super) struct Discovery {
     /// Namespace that Navarch runs in; POD_NAMESPACE if unset
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    #[command(flatten)]
+    keepalive: KeepaliveFlags,
     /// How long proxies have to go when Navarch ends
     #[arg(long, alias = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     shutdown_duration: Duration,
@@ -123,6 +126,8 @@ impl Discovery {
         Ok(Config {
             settings,
             debounce: debounce()?,
+            limits: limits::limits(environment::variable, &self.keepalive)?,
+            client_memory: limits::client_memory(environment::variable)?,
             resolves_gateways: environment::flag(environment::variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             keys,
             secure: self.secure_grpc_addr,

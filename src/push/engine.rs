@@ -114,7 +114,7 @@ pub struct Engine {
 #[cfg(test)]
 impl ProxyId {
     /// Of a proxy that there need not be.
-    pub(super) fn of(number: u64) -> Self {
+    pub(crate) fn of(number: u64) -> Self {
         Self(number)
     }
 }

@@ -118,7 +118,7 @@ impl SecurePort {
             Door { inner: self.ads.clone(), gatekeeper: self.gatekeeper.clone(), policy: self.policy, refused: None };
         let certificates =
             Door { inner: certificates, gatekeeper: self.gatekeeper, policy: DoorPolicy::Known, refused };
-        let server = self.ads.server().add_service(ads).add_service(certificates);
+        let server = self.ads.server("secure-grpc").add_service(ads).add_service(certificates);
         let accepting = accept(self.listener, self.tls, ready);
         let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());
         tokio::pin!(serving);

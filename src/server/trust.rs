@@ -180,8 +180,8 @@ pub(super) fn witness(connections: Arc<Connections>, receipts: Receipts) -> Witn
     Arc::new(move |roots| lacking(&connections.list(), &receipts, roots))
 }
 
-/// Those of the connected who lack some of the roots. Who keeps its trust by PCDS has acknowledged them there; all others
-/// must have been handed them with their last certificate.
+/// Those of the connected who lack some of the roots, as far as they were proved to be somebody. Who keeps its trust by PCDS has
+/// acknowledged them there; all others must have been handed them with their last certificate.
 fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Missing> {
     let wanted: BTreeSet<Arc<str>> = trust_bundle::split(roots, "").unwrap_or_default().into_iter().collect();
     let mut callers: BTreeMap<(&Identity, IpAddr), usize> = BTreeMap::new();
@@ -194,14 +194,16 @@ fn lacking(open: &[ConnectionInfo], receipts: &Receipts, roots: &str) -> Vec<Mis
     for info in open {
         let told = info.types.iter().find(|one| one.kind == ResourceType::ProxyConfig);
         let why = match (told, &info.proxy.identity, info.peer) {
-            (Some(told), _, _) => not_taken(told, &wanted),
+            (Some(told), Some(_), _) => not_taken(told, &wanted),
             (None, Some(identity), Some(peer)) => {
                 // Of two who cannot be told apart, one may have been handed them.
                 let is_sure = callers.get(&(identity, peer.ip())) == Some(&1);
                 let has = is_sure && receipts.has(identity, peer.ip(), roots);
                 (!has).then_some("it keeps no roots by PCDS, and has had no certificate since")
             }
-            (None, _, _) => Some("it keeps no roots by PCDS, and is nobody that certificates are made for"),
+            // Nobody who has a certificate: it may be anybody, and would keep the next root waiting for as long as it likes.
+            (_, None, _) => None,
+            (None, Some(_), None) => Some("it keeps no roots by PCDS, and where it is nobody knows"),
         };
         if let Some(why) = why {
             missing.insert(info.id.to_string(), why.to_owned());
@@ -229,4 +231,37 @@ fn not_taken(told: &TypeInfo, wanted: &BTreeSet<Arc<str>>) -> Option<&'static st
         .map(Arc::from)
         .collect();
     (!wanted.is_subset(&has)).then_some("it was not told of all roots yet")
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::push::engine::ProxyId;
+    use crate::push::proxy::{Locality, Proxy};
+    use crate::xds::Protocol;
+
+    fn stream(pod: &str, identity: Option<&str>) -> ConnectionInfo {
+        let id = format!("sidecar~10.0.0.1~{pod}.shop~shop.svc.cluster.local");
+        let mut proxy = Proxy::parse(&id, serde_json::Value::Null, Locality::default()).unwrap();
+        proxy.identity = identity.map(|identity| Identity::parse(identity).unwrap());
+        ConnectionInfo {
+            id: Arc::from(pod),
+            peer: Some(([10, 0, 0, 1], 1).into()),
+            connected_at: Timestamp::UNIX_EPOCH,
+            protocol: Protocol::Delta,
+            proxy: Arc::new(proxy),
+            proxy_id: ProxyId::of(1),
+            types: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn streams_without_an_identity_keep_no_root_waiting() {
+        let open = [stream("web", Some("spiffe://td/ns/shop/sa/web")), stream("stranger", None)];
+        let missing = lacking(&open, &Receipts::default(), "");
+        let who: Vec<&str> = missing.iter().map(|missing| missing.who.as_str()).collect();
+        assert_eq!(who, ["web"]);
+    }
 }

@@ -32,6 +32,8 @@ pub(super) struct Calls<I> {
     pub(super) services: Services,
     /// What is known of the client.
     pub(super) info: I,
+    /// The port that it came to.
+    pub(super) port: PortName,
     /// Where the answers are made.
     pub(super) companions: Companions,
 }
@@ -40,6 +42,10 @@ pub(super) struct Calls<I> {
 /// A request has it among its extensions.
 #[derive(Clone)]
 pub(super) struct Reply(Arc<Mutex<Option<SendResponse<Bytes>>>>);
+
+/// The port that a call came to, by its name in metrics. A request has it among its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortName(pub(super) &'static str);
 
 /// What a client says in a call.
 struct Said(RecvStream);
@@ -55,6 +61,7 @@ impl<I: Clone + Send + Sync + 'static> Calls<I> {
             Some(handler) => {
                 let extensions = request.extensions_mut();
                 extensions.insert(self.info.clone());
+                extensions.insert(self.port);
                 extensions.insert(self.companions.clone());
                 extensions.insert(reply.clone());
                 handler(request)

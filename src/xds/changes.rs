@@ -97,6 +97,13 @@ impl Brought {
         self.0.iter().map(|(name, _)| name)
     }
 
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let each = size_of::<(ResourceName, Option<Version>)>();
+        // The text of a name has two counts before it.
+        self.0.iter().map(|(name, _)| each + 2 * size_of::<usize>() + name.as_str().len()).sum()
+    }
+
     /// Whether the client brought nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -11,13 +12,25 @@ use prometheus_client::registry::Registry;
 use tonic::Code;
 
 use crate::api::counter::Count;
+use crate::api::hash::KeyedMap;
 use crate::push::resource::ResourceType;
+
+/// Versions of proxies that have a row each; of more there is one for all.
+const MAX_VERSIONS: usize = 100;
+/// Bytes of a version.
+const MAX_VERSION_BYTES: usize = 64;
+/// Bytes of `<pod>.<namespace>`.
+const MAX_NAME_BYTES: usize = 320;
+/// What stands for a text that is none of those.
+const UNKNOWN: &str = "unknown";
 
 /// Handles of all metrics of this room. Cloning shares them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `pilot_xds`.
     connected: Family<VersionLabel, Gauge>,
+    /// How many proxies there are of each version that has a row.
+    versions: Arc<Mutex<KeyedMap<Arc<str>, i64>>>,
     /// `pilot_xds_pushes`.
     pushes: Family<TypeLabel, Count>,
     /// `pilot_xds_push_time`.
@@ -90,6 +103,7 @@ impl Metrics {
         let seconds = || Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]);
         let metrics = Self {
             connected: Family::default(),
+            versions: Arc::default(),
             pushes: Family::default(),
             push_time: Family::new_with_constructor(seconds),
             send_time: Histogram::new([0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
@@ -139,14 +153,32 @@ impl Metrics {
         metrics
     }
 
-    /// A proxy of this version came.
-    pub(super) fn connected(&self, version: &Arc<str>) {
-        self.connected.get_or_create(&VersionLabel { version: version.clone() }).inc();
+    /// A proxy came that says it is of this version. Gives the version under which it is counted.
+    pub(super) fn connected(&self, version: &str) -> Arc<str> {
+        let mut versions = self.versions.lock();
+        let known =
+            version_label(version).filter(|version| versions.len() < MAX_VERSIONS || versions.contains_key(*version));
+        let version: Arc<str> = Arc::from(known.unwrap_or(UNKNOWN));
+        let count = versions.entry(version.clone()).or_default();
+        *count += 1;
+        self.connected.get_or_create(&VersionLabel { version: version.clone() }).set(*count);
+        version
     }
 
-    /// A proxy of this version went.
+    /// A proxy went that was counted under this version.
     pub(super) fn disconnected(&self, version: &Arc<str>) {
-        self.connected.get_or_create(&VersionLabel { version: version.clone() }).dec();
+        let mut versions = self.versions.lock();
+        let label = VersionLabel { version: version.clone() };
+        match versions.get_mut(version) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                self.connected.get_or_create(&label).set(*count);
+            }
+            Some(_) | None => {
+                versions.remove(version);
+                self.connected.remove(&label);
+            }
+        }
     }
 
     /// A response was handed to the wire.
@@ -184,7 +216,8 @@ impl Metrics {
     /// A proxy rejected a response. What it gives is to be forgotten when the proxy goes.
     pub(super) fn rejected(&self, kind: ResourceType, node: &Arc<str>, code: i32) -> RejectLabel {
         self.rejects.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
-        let label = RejectLabel { node: node.clone(), err: format!("{:?}", Code::from_i32(code)) };
+        let node = if is_name(node) { node.clone() } else { Arc::from(UNKNOWN) };
+        let label = RejectLabel { node, err: format!("{:?}", Code::from_i32(code)) };
         if let Some(family) = self.rejections_of(kind) {
             family.get_or_create(&label).inc();
         }
@@ -230,9 +263,48 @@ impl Metrics {
     }
 }
 
+/// A version as a label, unless it is none: what proxies say of themselves is in the metrics for as long as they are connected.
+fn version_label(version: &str) -> Option<&str> {
+    let version = version.get(..version.floor_char_boundary(MAX_VERSION_BYTES)).unwrap_or_default();
+    let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'+' | b'-');
+    Some(version).filter(|version| !version.is_empty() && version.bytes().all(is_sign))
+}
+
+/// Whether a text may be `<pod>.<namespace>`.
+fn is_name(text: &str) -> bool {
+    let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_');
+    text.len() <= MAX_NAME_BYTES && text.bytes().all(is_sign)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_proxies_say_of_themselves_makes_few_and_short_rows_that_go_with_them() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let rows = || {
+            text(&registry).lines().filter(|line| line.starts_with("pilot_xds{")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let strange = ["", "1.30\n", "v 1", "\"", "1.30.0-ä"].map(|version| metrics.connected(version));
+        assert_eq!(rows(), ["pilot_xds{version=\"unknown\"} 5"]);
+        let long = metrics.connected(&"9".repeat(1 << 20));
+        assert_eq!(long.len(), MAX_VERSION_BYTES);
+        let many: Vec<Arc<str>> =
+            (0..10 * MAX_VERSIONS).map(|number| metrics.connected(&format!("1.{number}"))).collect();
+        assert_eq!(rows().len(), MAX_VERSIONS);
+        strange.iter().chain([&long]).chain(&many).for_each(|version| metrics.disconnected(version));
+        assert!(rows().is_empty() && metrics.versions.lock().is_empty());
+        let label = metrics.rejected(ResourceType::Cluster, &Arc::from("x".repeat(1 << 20)), 3);
+        assert_eq!(&*label.node, UNKNOWN);
+    }
 
     #[test]
     fn names_are_istios_to_the_letter() {
@@ -241,13 +313,8 @@ mod tests {
         let node: Arc<str> = Arc::from("web.shop");
         metrics.pushed(ResourceType::Cluster, 5, Duration::ZERO);
         let label = metrics.rejected(ResourceType::Listener, &node, 13);
-        metrics.connected(&Arc::from("1.30.0"));
-        let text = || {
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-            text
-        };
-        let written = text();
+        metrics.connected("1.30.0");
+        let written = text(&registry);
         for line in [
             "# TYPE pilot_xds_pushes counter",
             "pilot_xds_pushes{type=\"cds\"} 1",
@@ -259,6 +326,6 @@ mod tests {
             assert!(written.lines().any(|found| found == line), "{line} in\n{written}");
         }
         metrics.forget(ResourceType::Listener, &label);
-        assert!(!text().contains("web.shop"));
+        assert!(!text(&registry).contains("web.shop"));
     }
 }

@@ -17,7 +17,8 @@ const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
 /// The proxy that a node describes.
 ///
 /// # Errors
-/// `InvalidArgument` when the node is not a proxy's; `PermissionDenied` when the caller is somebody else.
+/// `InvalidArgument` when the node is not a proxy's; `PermissionDenied` when the caller is somebody else; `Unimplemented` when
+/// proxies of its kind are not served.
 pub(super) fn proxy(node: Node, caller: Option<&Caller>) -> Result<Proxy, Status> {
     let metadata = node.metadata.map_or_else(|| Value::Object(Map::new()), |metadata| object(metadata.fields));
     let locality = node.locality.map_or_else(Locality::default, |locality| Locality {
@@ -31,10 +32,31 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>) -> Result<Proxy, Status
         node.extensions.into_iter().map(|extension| Arc::from(extension.name)).collect();
     proxy.extensions = (!extensions.is_empty()).then(|| Arc::new(extensions));
     proxy.service_cluster = Arc::from(node.cluster);
+    is_served(&proxy)?;
     if let Some(caller) = caller {
         proxy.identity = Some(identity_of(&proxy, caller)?);
     }
     Ok(proxy)
+}
+
+/// Refuses proxies that would take what sidecars and gateways get for an empty mesh.
+fn is_served(proxy: &Proxy) -> Result<(), Status> {
+    let kind = match proxy.kind {
+        ProxyKind::Sidecar | ProxyKind::Router => None,
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Some(kind_name(proxy.kind)),
+    };
+    if let Some(kind) = kind {
+        return Err(Status::unimplemented(format!("proxies of type {kind} are not supported by this control plane")));
+    }
+    match proxy.meta("GENERATOR").filter(|generator| !generator.is_empty()) {
+        None => Ok(()),
+        Some(generator) => {
+            let generator: String = generator.chars().take(64).collect();
+            Err(Status::unimplemented(format!(
+                "clients with GENERATOR {generator:?} in their metadata are not supported by this control plane"
+            )))
+        }
+    }
 }
 
 /// The identity under which the caller may be this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
@@ -147,6 +169,24 @@ mod tests {
     fn what_is_no_proxy_is_refused() {
         let refused = proxy(Node { id: "me".to_owned(), ..Node::default() }, None).unwrap_err();
         assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn who_would_take_its_answers_for_an_empty_mesh_is_refused() {
+        for (kind, metadata, served) in [
+            ("sidecar", vec![], true),
+            ("router", vec![("GENERATOR", text(""))], true),
+            ("waypoint", vec![], false),
+            ("ztunnel", vec![], false),
+            ("agentgateway", vec![], false),
+            ("sidecar", vec![("GENERATOR", text("grpc"))], false),
+            ("sidecar", vec![("GENERATOR", text("api"))], false),
+        ] {
+            let mut node = node(&metadata);
+            node.id = node.id.replace("sidecar", kind);
+            let found = proxy(node, None).map(|_| ()).map_err(|status| status.code());
+            assert_eq!(found, if served { Ok(()) } else { Err(tonic::Code::Unimplemented) }, "{kind} {metadata:?}");
+        }
     }
 
     #[test]

@@ -23,6 +23,8 @@ const MAX_URL_BYTES: usize = 1024;
 const MAX_NODE_BYTES: usize = 1 << 20;
 /// Bytes kept of why a response was rejected.
 const MAX_ERROR_BYTES: usize = 4096;
+/// What the types of Envoy start with. Those that are not served have nothing to do with the mesh.
+const ENVOY: &str = "type.googleapis.com/envoy.";
 /// The name that stands for everything.
 const STAR: &str = "*";
 /// Health reports of virtual machines come over the same stream.
@@ -243,12 +245,16 @@ impl Wire for DeltaDiscoveryRequest {
     }
 }
 
-/// A request of a type that is not among those served.
+/// A request of a type that is not among those served. Envoy's own are answered with nothing, as istiod does; what others take
+/// an empty answer for is not ours to know: an empty mesh, or no policies.
 fn unserved(url: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
     match url.as_str() {
         HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
         _ if url.len() > MAX_URL_BYTES => {
             Err(Status::invalid_argument(format!("a type URL of more than {MAX_URL_BYTES} bytes")))
+        }
+        _ if !url.starts_with(ENVOY) => {
+            Err(Status::unimplemented(format!("resources of type {url:?} are not supported by this control plane")))
         }
         _ => Ok(Request::Unserved { url }),
     }
@@ -308,7 +314,9 @@ mod tests {
     }
 
     #[test]
-    fn large_things_are_refused() {
+    fn large_things_and_what_is_not_served_are_refused() {
+        let unserved = |name: &str| format!("type.googleapis.com/{name}");
+        let refused = || Err(Code::Unimplemented);
         let parse = |request: DeltaDiscoveryRequest| request.parse().map(|_| ()).map_err(|status| status.code());
         let url = || ResourceType::Endpoint.type_url().to_owned();
         for (request, expected) in [
@@ -333,6 +341,23 @@ mod tests {
                 Err(Code::InvalidArgument),
             ),
             (DeltaDiscoveryRequest { type_url: url(), ..DeltaDiscoveryRequest::default() }, Ok(())),
+            (DeltaDiscoveryRequest { type_url: unserved("istio.workload.Address"), ..Default::default() }, refused()),
+            (
+                DeltaDiscoveryRequest { type_url: unserved("istio.security.Authorization"), ..Default::default() },
+                refused(),
+            ),
+            (DeltaDiscoveryRequest { type_url: "istio.io/debug/syncz".to_owned(), ..Default::default() }, refused()),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: "networking.istio.io/v1/ServiceEntry".to_owned(),
+                    ..DeltaDiscoveryRequest::default()
+                },
+                refused(),
+            ),
+            (
+                DeltaDiscoveryRequest { type_url: unserved("envoy.service.runtime.v3.Runtime"), ..Default::default() },
+                Ok(()),
+            ),
         ] {
             assert_eq!(parse(request), expected);
         }

@@ -21,25 +21,29 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 
 use super::admission::Admission;
-use super::calls::Reply;
+use super::calls::{PortName, Reply};
+use super::client::Memory;
 use super::connections::Connections;
 use super::frames::Frames;
 use super::metrics::Metrics;
 use super::outbox::Outbox;
 use super::request::Wire;
-use super::requests::Requests;
+use super::requests::{RequestLimits, Requests};
 use super::secret_access::AccessQuestion;
 use super::serving::{Server, plain_connections};
 use super::stream::{self, Origin};
 use super::together::Companions;
 use super::workloads::Workloads;
 use crate::api::identity::Caller;
+use crate::net::budget::Budget;
+use crate::net::rejections::Rejections;
 use crate::push::worker::PushHandle;
 
 /// What one client may do, and how the connections are kept alive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit.
+    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit: where istiod limits
+    /// what it works on at once, here clients take turns.
     pub streams_per_second: f64,
     /// `ISTIO_GPRC_MAXRECVMSGSIZE`: bytes of one request. Default 4 MiB.
     pub request_bytes: usize,
@@ -49,10 +53,51 @@ pub struct Limits {
     pub keepalive_interval: Duration,
     /// `--keepaliveTimeout`: how long it may take to give it. Default 10 s.
     pub keepalive_timeout: Duration,
-    /// `--keepaliveMaxServerConnectionAge`: how long a connection may live. Default for ever.
+    /// `--keepaliveMaxServerConnectionAge`: how long a connection may live, a tenth more or less. Default 30 min, as Istio's chart
+    /// has it; `None` is for ever.
     pub max_age: Option<Duration>,
     /// How long streams of a connection that came of age may go on. Default 10 s.
     pub max_age_grace: Duration,
+    /// How long a stream may take to send its first request. Default 10 s.
+    pub first_request: Duration,
+    /// How long the rest of a request may take once some of it is there. Default 30 s.
+    pub request_rest: Duration,
+    /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream may watch whose client was not proved to be anybody.
+    /// Default 50,000.
+    pub unproved_names: usize,
+}
+
+/// What the aggregated discovery service is made of.
+#[derive(Debug)]
+pub struct AdsParts {
+    /// Where resources come from.
+    pub push: PushHandle,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// What one client may do.
+    pub limits: Limits,
+    /// The wall clock now.
+    pub started: Timestamp,
+    /// Ends all streams.
+    pub drain: CancellationToken,
+    /// What clients may hold, here and elsewhere.
+    pub memory: Arc<Budget>,
+    /// Where it is counted who is turned away.
+    pub rejections: Rejections,
+    /// Who is asked, before secrets are served, whether the service account may read them; `None` where all may.
+    pub access: Option<mpsc::Sender<AccessQuestion>>,
+    /// Who is told of proxies that may stand for workloads that are no pods; `None` where nobody is.
+    pub workloads: Option<Arc<dyn Workloads>>,
+}
+
+impl AdsParts {
+    /// Those without which it cannot be, and defaults for the others: nobody is asked or told, and clients may hold much.
+    #[must_use]
+    pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
+        let (limits, rejections) = (Limits::default(), Rejections::default());
+        let memory = Budget::new(1 << 30);
+        Self { push, metrics, limits, started, drain, memory, rejections, access: None, workloads: None }
+    }
 }
 
 /// The aggregated discovery service. Clones are one service: all ports serve the same streams.
@@ -86,7 +131,9 @@ pub(super) struct Core {
     /// Who is told of workloads that are no pods; `None` where nobody is.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// What one client may do.
-    limits: Limits,
+    pub(super) limits: Limits,
+    /// What clients hold.
+    memory: Arc<Memory>,
     /// Who may begin when.
     admission: Admission,
     /// Numbers given to streams.
@@ -112,8 +159,11 @@ impl Default for Limits {
             streams_per_connection: 100_000,
             keepalive_interval: Duration::from_secs(30),
             keepalive_timeout: Duration::from_secs(10),
-            max_age: None,
+            max_age: Some(Duration::from_mins(30)),
             max_age_grace: Duration::from_secs(10),
+            first_request: Duration::from_secs(10),
+            request_rest: Duration::from_secs(30),
+            unproved_names: 50_000,
         }
     }
 }
@@ -123,18 +173,19 @@ impl Core {
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed) + 1
     }
+
+    /// When a moment of the wall clock comes: now where it is past, `None` where it is beyond all time.
+    pub(super) fn instant_of(&self, moment: Timestamp) -> Option<Instant> {
+        let since_start = moment.duration_since(self.started).try_into().unwrap_or(Duration::ZERO);
+        self.begun.checked_add(since_start)
+    }
 }
 
 impl Ads {
-    /// A service that answers from `push`. `started` is the wall clock now. Streams end when `drain` is cancelled.
+    /// A service made of these.
     #[must_use]
-    pub fn new(
-        push: PushHandle,
-        metrics: Metrics,
-        limits: Limits,
-        started: Timestamp,
-        drain: CancellationToken,
-    ) -> Self {
+    pub fn new(parts: AdsParts) -> Self {
+        let AdsParts { push, metrics, limits, started, drain, memory, rejections, access, workloads } = parts;
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
@@ -145,8 +196,9 @@ impl Ads {
             started,
             started_text,
             begun: Instant::now(),
-            access: None,
-            workloads: None,
+            access,
+            workloads,
+            memory: Memory::new(memory, rejections),
             admission: Admission::new(limits.streams_per_second),
             limits,
             numbers: AtomicU64::new(0),
@@ -154,26 +206,6 @@ impl Ads {
             is_waiting: Once::new(),
         };
         Self { core: Arc::new(core) }
-    }
-
-    /// The same service, which asks before it serves secrets whether the service account may read them. Of no effect once
-    /// the service was cloned.
-    #[must_use]
-    pub fn with_secret_access(mut self, questions: mpsc::Sender<AccessQuestion>) -> Self {
-        if let Some(core) = Arc::get_mut(&mut self.core) {
-            core.access = Some(questions);
-        }
-        self
-    }
-
-    /// The same service, which tells of proxies that may stand for workloads that are no pods. Of no effect once the service
-    /// was cloned.
-    #[must_use]
-    pub fn with_workloads(mut self, workloads: Arc<dyn Workloads>) -> Self {
-        if let Some(core) = Arc::get_mut(&mut self.core) {
-            core.workloads = Some(workloads);
-        }
-        self
     }
 
     /// The open streams.
@@ -185,14 +217,14 @@ impl Ads {
     /// Serves in plain text until the drain is signalled and all streams have ended.
     pub async fn serve(self, listener: TcpListener) {
         let drain = self.core.drain.clone();
-        self.server().add_service(self.clone()).serve(plain_connections(listener), drain.cancelled()).await;
+        self.server("grpc").add_service(self.clone()).serve(plain_connections(listener), drain.cancelled()).await;
         self.ended().await;
     }
 
-    /// A gRPC server with the limits of this service, for a port that serves it beside others.
+    /// A gRPC server with the limits of this service, for a port that serves it beside others. `port` is its name in metrics.
     #[must_use]
-    pub fn server(&self) -> Server {
-        Server::new(self.core.limits.clone())
+    pub fn server(&self, port: &'static str) -> Server {
+        Server::new(port, self.core.limits.clone())
     }
 
     /// Waits until all streams have ended after the drain was signalled.
@@ -207,23 +239,29 @@ impl Ads {
         if !core.push.is_synced() {
             return Err(Status::unavailable("the server has not read its configuration yet"));
         }
-        let begin = core.admission.admit(Instant::now()).map_err(|_| Status::resource_exhausted("too many streams"))?;
         let (parts, body) = request.into_parts();
         let extensions = &parts.extensions;
+        let port = extensions.get::<PortName>().map_or("grpc", |port| port.0);
+        let peer = extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        let client = core.memory.client(port, peer.map(|peer| peer.ip()));
+        let begin = core.admission.admit(Instant::now()).map_err(|_| {
+            client.turned_away("streams_per_second");
+            Status::resource_exhausted("too many streams begin; try again later")
+        })?;
+        let paid = client.begin_stream()?;
         let (Some(companions), Some(mut reply)) =
             (extensions.get::<Companions>(), extensions.get::<Reply>().and_then(Reply::take))
         else {
             return Err(Status::internal("the stream is on no connection"));
         };
-        let origin = Origin {
-            peer: extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr),
-            caller: extensions.get::<Caller>().cloned(),
-        };
+        let caller = extensions.get::<Caller>().cloned();
         let mut head = Response::new(());
         head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         // A client that is gone already needs no answer.
         let Ok(responses) = reply.send_response(head, false) else { return Ok(()) };
-        let requests = Requests::new(body, core.limits.request_bytes);
+        let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
+        let requests = Requests::new(body, limits, client.clone());
+        let origin = Origin { peer, caller, client, paid };
         self.wait_for_drain();
         let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
         companions.join(self.core.tasks.track_future(stream));

@@ -30,10 +30,11 @@ use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
 use tower_service::Service;
 use tracing::debug;
 
-use super::calls::{Calls, Handler, Services};
+use super::calls::{Calls, Handler, PortName, Services};
 use super::keepalive::{LastHeard, Listening, until_silent};
 use super::server::Limits;
 use super::together::{Companions, Together};
+use crate::api::hash::keyed_hash;
 
 /// Bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some.
 const HEADER_BYTES: u32 = 64 << 10;
@@ -54,6 +55,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Server {
     /// The limits.
     limits: Arc<Limits>,
+    /// The port, by its name in metrics.
+    port: PortName,
     /// The services.
     services: Services,
 }
@@ -98,9 +101,9 @@ pub fn plain_connections(listener: TcpListener) -> impl Stream<Item = io::Result
 }
 
 impl Server {
-    /// One without services.
-    pub(super) fn new(limits: Limits) -> Self {
-        Self { limits: Arc::new(limits), services: Arc::from([]) }
+    /// One without services. `port` is its name in metrics.
+    pub(super) fn new(port: &'static str, limits: Limits) -> Self {
+        Self { limits: Arc::new(limits), port: PortName(port), services: Arc::from([]) }
     }
 
     /// The same with one service more.
@@ -172,7 +175,7 @@ impl Server {
         I: Clone + Send + Sync + 'static,
     {
         let companions = Companions::default();
-        let calls = Calls { services: self.services.clone(), info, companions: companions.clone() };
+        let calls = Calls { services: self.services.clone(), info, port: self.port, companions: companions.clone() };
         companions.run(open(connection, calls, self.limits.clone(), stopping))
     }
 }
@@ -230,7 +233,9 @@ where
 /// server stops; streams then end by themselves.
 async fn life(limits: &Limits, stopping: &CancellationToken, orders: &Orders) {
     let is_stopping = match limits.max_age {
-        Some(age) => timeout(age, stopping.cancelled()).await.is_ok(),
+        Some(age) => {
+            timeout(about(age, keyed_hash(&std::ptr::from_ref(orders).addr())), stopping.cancelled()).await.is_ok()
+        }
         None => {
             stopping.cancelled().await;
             true
@@ -241,6 +246,13 @@ async fn life(limits: &Limits, stopping: &CancellationToken, orders: &Orders) {
         std::future::pending::<()>().await;
     }
     sleep(limits.max_age_grace).await;
+}
+
+/// A span of time that is up to a tenth shorter or longer, as `chance` has it: clients that came at once, as after a restart,
+/// do not come back at once. As grpc-go does.
+fn about(span: Duration, chance: u64) -> Duration {
+    let permille = u32::try_from(900 + chance % 201).unwrap_or(1000);
+    span.checked_mul(permille).map_or(span, |span| span / 1000)
 }
 
 impl Orders {
@@ -287,5 +299,20 @@ impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let services: Vec<&str> = self.services.iter().map(|(name, _)| *name).collect();
         f.debug_struct("Server").field("limits", &self.limits).field("services", &services).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_differ_by_a_tenth_at_the_most() {
+        let age = Duration::from_mins(30);
+        let ages: Vec<Duration> = (0..1000).map(|number: u64| about(age, keyed_hash(&number))).collect();
+        let (least, most) = (*ages.iter().min().unwrap(), *ages.iter().max().unwrap());
+        assert!(least >= age * 9 / 10 && most <= age * 11 / 10, "{least:?} {most:?}");
+        assert!(most - least > age / 10, "{least:?} {most:?}");
+        assert_eq!(about(Duration::MAX, 7), Duration::MAX);
     }
 }

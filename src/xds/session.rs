@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::changes::Payload;
+use super::changes::{Base, Brought, Payload};
 use super::compose::Removals;
 use super::frames::Frames;
 use super::mailbox::Mail;
@@ -16,7 +16,7 @@ use crate::push::engine::Interest;
 use crate::push::resource::{Collection, ResourceType};
 use crate::push::resources::Resources;
 
-/// Names that one stream may watch of one type.
+/// Names that one stream may watch, of all types.
 pub(super) const MAX_WATCHED: usize = 200_000;
 /// Types that are not served and that one stream may ask for.
 const MAX_UNSERVED: usize = 64;
@@ -80,6 +80,8 @@ enum Turn {
 pub(super) struct Session {
     /// What the client speaks.
     protocol: Protocol,
+    /// Names that it may watch.
+    most_names: usize,
     /// What the next response is marked with.
     marks: Marks,
     /// By type; no entry for types that were never asked for. Boxed: the map has room for eleven from the first on.
@@ -119,9 +121,10 @@ impl Marks {
 
 impl Session {
     /// A stream that has asked for nothing yet.
-    pub(super) fn new(protocol: Protocol, marks: Marks) -> Self {
+    pub(super) fn new(protocol: Protocol, marks: Marks, most_names: usize) -> Self {
         Self {
             protocol,
+            most_names,
             marks,
             watches: BTreeMap::new(),
             unanswered: BTreeMap::new(),
@@ -137,14 +140,12 @@ impl Session {
         let mut effects = Vec::new();
         match event {
             Event::Request(Request::State(request)) => {
-                let kind = request.kind;
                 self.on_state(request, frames, &mut effects);
-                self.bound(kind, &mut effects);
+                self.bound(&mut effects);
             }
             Event::Request(Request::Delta(request)) => {
-                let kind = request.kind;
                 self.on_delta(request, frames, &mut effects);
-                self.bound(kind, &mut effects);
+                self.bound(&mut effects);
             }
             Event::Request(Request::Unserved { url }) => {
                 if self.unserved.len() >= MAX_UNSERVED {
@@ -160,10 +161,20 @@ impl Session {
         effects
     }
 
-    /// Refuses a client that has come to watch too much of a type.
-    fn bound(&self, kind: ResourceType, effects: &mut Vec<Effect>) {
-        if self.watches.get(&kind).is_some_and(|watch| watch.interest.names.len() > MAX_WATCHED) {
-            effects.push(Effect::Refuse("too many resource names on one stream"));
+    /// Refuses a client that has come to watch too much.
+    fn bound(&self, effects: &mut Vec<Effect>) {
+        let names: usize = self.watches.values().map(|watch| watch.interest.names.len()).sum();
+        if names > self.most_names {
+            // Before anything is asked of the push thread.
+            effects.insert(0, Effect::Refuse("too many resource names on one stream"));
+        }
+    }
+
+    /// What the client brought of a type from an earlier stream and was not answered yet.
+    pub(super) fn brought(&self, kind: ResourceType) -> Option<&Arc<Brought>> {
+        match &self.watches.get(&kind)?.held.base {
+            Base::Brought(brought) => Some(brought),
+            Base::Nothing | Base::Sent(_) => None,
         }
     }
 

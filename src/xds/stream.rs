@@ -1,40 +1,59 @@
 //! The task of one stream: it moves requests, mail and responses; what they mean is decided in its session.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use prost::Message as _;
+use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
+use super::client::{Client, HeldSet};
 use super::connections::{Connection, after};
 use super::mailbox::{Letters, Mailbox};
 use super::metrics::RejectLabel;
 use super::node;
 use super::outbox::{Message, Outbox};
-use super::request::{Protocol, Request, Wire, sender};
+use super::request::{Protocol, Rejection, Request, Wire, sender};
 use super::requests::Requests;
 use super::secret_access;
 use super::server::Core;
-use super::session::{Effect, Event, Marks, Session};
+use super::session::{Effect, Event, MAX_WATCHED, Marks, Session};
 use super::workloads::Presence;
 use crate::api::identity::Caller;
+use crate::net::budget::Charge;
 use crate::push::engine::{Interest, ProxyId};
 use crate::push::proxy::Proxy;
 use crate::push::resource::ResourceType;
 use crate::push::worker::Ended;
 use crate::security::rules;
 
+/// How long a stream's rejections are not logged after one was: a client can send as many as the wire carries.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
 /// Where a stream comes from.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Origin {
     /// The client's address, if the transport says so.
     pub(super) peer: Option<SocketAddr>,
     /// Who the client was proved to be, where that is asked.
     pub(super) caller: Option<Caller>,
+    /// The client as far as it holds memory.
+    pub(super) client: Client,
+    /// What is paid for the stream.
+    pub(super) paid: Charge,
+}
+
+/// Names that are paid for, of one type.
+#[derive(Debug, Default)]
+struct Names {
+    /// Those that it watches.
+    watched: Option<Arc<HeldSet>>,
+    /// Those that it brought from an earlier stream, until it is answered.
+    brought: Option<Arc<HeldSet>>,
 }
 
 /// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
@@ -47,10 +66,18 @@ struct Stream {
     letters: Letters,
     /// The session's time zero.
     begun: Instant,
-    /// The proxy's `ISTIO_VERSION`.
+    /// The version under which the proxy is counted.
     version: Arc<str>,
-    /// What the metrics hold of this proxy's rejections.
-    rejections: BTreeSet<(ResourceType, RejectLabel)>,
+    /// What the metrics hold of this proxy's rejections: of each type the last.
+    rejections: BTreeMap<ResourceType, RejectLabel>,
+    /// When a rejection was logged last.
+    logged: Option<Instant>,
+    /// The client as far as it holds memory.
+    client: Client,
+    /// What is paid for the stream and its node.
+    _paid: Charge,
+    /// What is paid for names.
+    names: BTreeMap<ResourceType, Names>,
     /// Held while it matters what the proxy's service account may read.
     access: Option<Arc<()>>,
     /// Who is told how the proxy's workload is, if anybody.
@@ -80,24 +107,44 @@ async fn serve<M: Wire>(
     core: &Arc<Core>,
     mut requests: Requests<M>,
     outbox: &mut Outbox,
-    origin: Origin,
+    mut origin: Origin,
 ) -> Result<(), Status> {
     let first = tokio::select! {
         biased;
         () = core.drain.cancelled() => return Err(going_away()),
-        first = first_request(core, &mut requests) => first?,
+        first = timeout(core.limits.first_request, first_request(core, &mut requests)) => first.map_err(|_| {
+            origin.client.turned_away("first_request_timeout");
+            Status::deadline_exceeded("no request came in time")
+        })??,
     };
     let Some(mut first) = first else { return Ok(()) };
-    let mut proxy = node::proxy(sender(&mut *first)?, origin.caller.as_ref())?;
+    let node = sender(&mut *first)?;
+    // As JSON it takes some times what it took on the wire.
+    origin.client.pay(&mut origin.paid, 4 * node.encoded_len())?;
+    let mut proxy = node::proxy(node, origin.caller.as_ref())?;
     proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
     let proxy = Arc::new(proxy);
     let mailbox = Arc::new(Mailbox::default());
     let address = origin.peer.map(|peer| peer.ip().to_canonical());
     let proxy_id = core.push.connect(proxy.clone(), address, mailbox.clone()).await.map_err(push_ended)?;
-    let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin.peer);
-    stream.present_itself().await?;
-    stream.on_request(first).await?;
-    stream.talk(requests, outbox).await
+    let expires = origin.caller.as_ref().and_then(|caller| caller.expires).and_then(|at| core.instant_of(at));
+    let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin);
+    tokio::select! {
+        biased;
+        () = at(expires) => {
+            debug!(proxy = %stream.connection.id, "the client's credential has expired");
+            Err(Status::unauthenticated("the client's certificate or token has expired; connect again with a new one"))
+        }
+        ended = stream.present_and_talk(first, requests, outbox) => ended,
+    }
+}
+
+/// Waits for a moment, where there is one to wait for.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The first request that is more than a health report.
@@ -119,12 +166,15 @@ impl Stream {
         proxy: Arc<Proxy>,
         proxy_id: ProxyId,
         mailbox: Arc<Mailbox>,
-        peer: Option<SocketAddr>,
+        origin: Origin,
     ) -> Self {
+        let Origin { peer, caller: _, client, paid } = origin;
         let number = core.next_number();
         let begun = Instant::now();
         let id: Arc<str> = format!("{}-{number}", proxy.name).into();
-        let version: Arc<str> = proxy.meta("ISTIO_VERSION").unwrap_or_default().into();
+        let version = core.metrics.connected(&proxy.meta("ISTIO_VERSION").unwrap_or_default());
+        let most_names =
+            if proxy.identity.is_some() { MAX_WATCHED } else { core.limits.unproved_names.min(MAX_WATCHED) };
         let marks = Marks { started: core.started_text.clone(), stream: number, count: 0 };
         let connection = Arc::new(Connection {
             id,
@@ -134,17 +184,41 @@ impl Stream {
             protocol,
             proxy,
             proxy_id,
-            session: Mutex::new(Session::new(protocol, marks)),
+            session: Mutex::new(Session::new(protocol, marks, most_names)),
             mailbox,
         });
-        core.metrics.connected(&version);
         core.connections.add(connection.clone());
         if core.drain.is_cancelled() {
             connection.mailbox.close();
         }
         info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
-        let (core, letters, rejections) = (core.clone(), Letters::new(), BTreeSet::new());
-        Self { core, connection, letters, begun, version, rejections, access: None, presence: None, changed: None }
+        Self {
+            core: core.clone(),
+            connection,
+            letters: Letters::new(),
+            begun,
+            version,
+            rejections: BTreeMap::new(),
+            logged: None,
+            client,
+            _paid: paid,
+            names: BTreeMap::new(),
+            access: None,
+            presence: None,
+            changed: None,
+        }
+    }
+
+    /// Takes the first request in and talks with the client until either side ends.
+    async fn present_and_talk<M: Wire>(
+        &mut self,
+        first: Box<M>,
+        requests: Requests<M>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Status> {
+        self.present_itself().await?;
+        self.on_request(first).await?;
+        self.talk(requests, outbox).await
     }
 
     /// Tells of the proxy who wants to know.
@@ -237,22 +311,50 @@ impl Stream {
                     }
                     let is_proved = self.connection.proxy.identity.is_some();
                     let allowed = rules::may_subscribe(kind.short_name(), is_proved);
+                    self.pay_for_names(kind, &interest, is_proved)?;
                     let interest = if allowed { interest } else { Interest::default() };
                     self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;
                 }
-                Effect::Unsubscribe(kind) => self.core.push.unsubscribe(id, kind).await.map_err(push_ended)?,
-                Effect::Rejected(kind, rejection) => {
-                    let proxy = &self.connection.id;
-                    let (code, error) = (rejection.code, &*rejection.message);
-                    warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
-                    let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, rejection.code);
-                    self.rejections.insert((kind, label));
+                Effect::Unsubscribe(kind) => {
+                    self.names.remove(&kind);
+                    self.core.push.unsubscribe(id, kind).await.map_err(push_ended)?;
                 }
+                Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
                 Effect::Stale(kind) => self.core.metrics.expired(kind),
-                Effect::Refuse(why) => return Err(Status::resource_exhausted(why)),
+                Effect::Refuse(why) => {
+                    self.client.turned_away("resource_names");
+                    return Err(Status::resource_exhausted(why));
+                }
             }
         }
         Ok(())
+    }
+
+    /// Pays for what the client watches of a type by name, and for what it brought of it.
+    fn pay_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
+        let brought = self.connection.session.lock().brought(kind).cloned();
+        let names = self.names.entry(kind).or_default();
+        names.watched = match interest.names.is_empty() {
+            true => None,
+            false => Some(self.client.pay_for_names(&interest.names, is_proved)?),
+        };
+        names.brought = brought.map(|brought| self.client.pay_for_brought(&brought)).transpose()?;
+        Ok(())
+    }
+
+    /// Counts a response that the client did not take, and logs it unless one was logged a moment ago.
+    fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
+        let (proxy, code, error) = (&self.connection.id, rejection.code, &*rejection.message);
+        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            self.logged = Some(Instant::now());
+            warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        } else {
+            debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        }
+        let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, code);
+        if let Some(earlier) = self.rejections.insert(kind, label.clone()).filter(|earlier| *earlier != label) {
+            self.core.metrics.forget(kind, &earlier);
+        }
     }
 
     /// Has it found out, once, whether the proxy's service account may read secrets.
@@ -296,6 +398,9 @@ impl Stream {
         let nonce = response.nonce.clone();
         let message = Message::new(self.connection.protocol, response)?;
         if let Some(kind) = kind {
+            if let Some(names) = self.names.get_mut(&kind) {
+                names.brought = None;
+            }
             self.core.metrics.pushed(kind, message.len(), begin.elapsed());
             let bytes = message.len();
             debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");

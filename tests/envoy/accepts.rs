@@ -20,7 +20,7 @@ use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::push::world::{Change, World};
 use navarch::xds::connections::Connections;
 use navarch::xds::metrics::Metrics;
-use navarch::xds::{Ads, Limits};
+use navarch::xds::{Ads, AdsParts};
 use navarch_proto::json::Codec;
 use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
 use parking_lot::Mutex;
@@ -114,7 +114,7 @@ impl Feeder {
         push.wait_synced().await?;
         let drain = CancellationToken::new();
         let metrics = Metrics::register(&mut Registry::default());
-        let ads = Ads::new(push.clone(), metrics, Limits::default(), jiff::Timestamp::now(), drain.clone());
+        let ads = Ads::new(AdsParts::new(push.clone(), metrics, jiff::Timestamp::now(), drain.clone()));
         let connections = ads.connections();
         let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await?;
         let address = listener.local_addr()?;

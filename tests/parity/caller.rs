@@ -56,7 +56,7 @@ pub(crate) async fn serve(
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.map_err(|error| error.to_string())?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let service = As { caller: Caller { identities: vec![identity], ..Caller::default() }, ads: ads.clone() };
-    let server = ads.server().add_service(service);
+    let server = ads.server("grpc").add_service(service);
     let incoming = plain_connections(listener);
     Ok((address, tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await })))
 }

@@ -8,7 +8,7 @@ use navarch::envoy::EnvoyTranslator;
 use navarch::push::resource::ResourceType;
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::xds::metrics::Metrics;
-use navarch::xds::{Ads, Limits};
+use navarch::xds::{Ads, AdsParts};
 use navarch_proto::json::Codec;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -40,7 +40,7 @@ pub(crate) async fn answers(
     push.wait_synced().await.map_err(text)?;
     let drain = CancellationToken::new();
     let metrics = Metrics::register(&mut Registry::default());
-    let ads = Ads::new(push.clone(), metrics, Limits::default(), jiff::Timestamp::now(), drain.clone());
+    let ads = Ads::new(AdsParts::new(push.clone(), metrics, jiff::Timestamp::now(), drain.clone()));
     let mut answers = BTreeMap::new();
     let mut servers = Vec::new();
     for proxy in &case.proxies {

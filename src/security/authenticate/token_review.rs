@@ -214,7 +214,10 @@ fn expiry(token: &str) -> Option<Timestamp> {
 
 /// A moment in the claims of a token.
 pub(super) fn expiry_of_claims(exp: &Value) -> Option<Timestamp> {
-    #[expect(clippy::cast_possible_truncation, reason = "beyond all time is beyond what a moment can be, which is asked next")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "beyond all time is beyond what a moment can be, which is asked next"
+    )]
     let seconds = exp.as_f64()? as i64;
     Timestamp::from_second(seconds).ok()
 }

@@ -30,12 +30,13 @@ use crate::api::kubernetes::ConfigMap;
 use crate::api::names::{Namespace, ResourceName};
 use crate::api::object::{NamespacedName, Object, ObjectMeta};
 use crate::api::settings::Settings;
+use crate::net::rejections::Rejections;
 use crate::push::resource::ResourceType;
 use crate::push::view::{Translator, View};
 use crate::push::worker::{self, Debounce, PushHandle};
 use crate::push::world::Change;
 use crate::xds::metrics::Metrics;
-use crate::xds::{Ads, Limits};
+use crate::xds::{Ads, AdsParts, Limits};
 
 pub(super) use ResourceType::{
     Cluster as CDS, Endpoint as EDS, ExtensionConfig as ECDS, Listener as LDS, Route as RDS, Secret as SDS,
@@ -67,6 +68,7 @@ pub(super) struct Mesh {
     pub(super) push: PushHandle,
     pub(super) drain: CancellationToken,
     pub(super) registry: Registry,
+    pub(super) rejections: Rejections,
     pub(super) address: SocketAddr,
     channel: Channel,
 }
@@ -110,13 +112,15 @@ impl Mesh {
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let drain = CancellationToken::new();
-        let ads = Ads::new(push.clone(), metrics, limits, Timestamp::UNIX_EPOCH, drain.clone());
+        let parts = AdsParts::new(push.clone(), metrics, Timestamp::UNIX_EPOCH, drain.clone());
+        let rejections = parts.rejections.clone();
+        let ads = Ads::new(AdsParts { limits, ..parts });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
         tokio::task::spawn_local(ads.clone().serve(listener));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
-        let mesh = Self { ads, push, drain, registry, address, channel };
+        let mesh = Self { ads, push, drain, registry, rejections, address, channel };
         mesh.edit(edits).await;
         mesh.push.full_sync().await.unwrap();
         mesh.push.wait_synced().await.unwrap();

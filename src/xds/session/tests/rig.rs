@@ -117,7 +117,12 @@ fn detail(message: &str) -> ErrorDetail {
 impl Rig {
     pub(super) fn new(protocol: Protocol) -> Self {
         let marks = Marks { started: Arc::from("start"), stream: 1, count: 0 };
-        Self { session: Session::new(protocol, marks), frames: Frames::default(), now: Duration::ZERO, revision: 1 }
+        Self {
+            session: Session::new(protocol, marks, MAX_WATCHED),
+            frames: Frames::default(),
+            now: Duration::ZERO,
+            revision: 1,
+        }
     }
 
     pub(super) fn request(&mut self, request: Request) -> Vec<Effect> {

@@ -1,0 +1,215 @@
+//! Istio's flags and environment variables about connections and streams, and what clients may hold.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+
+use super::discovery::duration;
+use crate::xds::Limits;
+
+/// Flags about connections. The first two have their defaults from the environment.
+#[derive(Args, Debug, Default)]
+pub(super) struct KeepaliveFlags {
+    /// Silence on a connection after which the client is pinged; `GRPC_KEEPALIVE_INTERVAL`, else 30s
+    #[arg(long, alias = "keepaliveInterval", value_name = "DURATION", value_parser = duration)]
+    keepalive_interval: Option<Duration>,
+    /// How long a client may take to answer a ping before its connection is closed; `GRPC_KEEPALIVE_TIMEOUT`, else 10s
+    #[arg(long, alias = "keepaliveTimeout", value_name = "DURATION", value_parser = duration)]
+    keepalive_timeout: Option<Duration>,
+    /// How long a connection may be open before the client has to connect again, a tenth more or less; 0 is for ever
+    #[arg(
+        long,
+        alias = "keepaliveMaxServerConnectionAge",
+        value_name = "DURATION",
+        default_value = "30m",
+        value_parser = duration
+    )]
+    keepalive_max_server_connection_age: Duration,
+}
+
+/// What grpc-go takes for an interval of zero.
+const DEFAULT_INTERVAL: Duration = Duration::from_hours(2);
+/// What it takes for a timeout of zero.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(20);
+/// Ages from here on are for ever, as istiod's default is.
+const FOR_EVER: Duration = Duration::from_hours(24 * 365 * 100);
+/// What clients may hold where nobody knows how much memory there is.
+const UNKNOWN_MEMORY: usize = 1 << 30;
+/// The least that they may hold by default.
+const LEAST_MEMORY: usize = 256 << 20;
+
+/// The limits of connections and streams, by flags and by the variables that `variable` gives the values of.
+///
+/// # Errors
+/// At the first variable whose value cannot be read.
+pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &KeepaliveFlags) -> anyhow::Result<Limits> {
+    let text = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let span = |name: &str, flag: Option<Duration>, default: Duration| match (flag, text(name)) {
+        (Some(given), _) => Ok(given),
+        (None, Some(value)) => duration(&value).with_context(|| format!("{name}={value:?}")),
+        (None, None) => Ok(default),
+    };
+    let number = |name: &str, default: usize| match text(name) {
+        None => Ok(default),
+        Some(value) => value.parse().with_context(|| format!("{name}={value:?} is not a whole number")),
+    };
+    if let Some(value) = text("PILOT_PUSH_THROTTLE") {
+        tracing::warn!(value, "PILOT_PUSH_THROTTLE has no effect: pushes to all proxies are one computation here");
+    }
+    let mut limits = Limits::default();
+    let interval = span("GRPC_KEEPALIVE_INTERVAL", flags.keepalive_interval, limits.keepalive_interval)?;
+    limits.keepalive_interval = if interval.is_zero() { DEFAULT_INTERVAL } else { interval };
+    let timeout = span("GRPC_KEEPALIVE_TIMEOUT", flags.keepalive_timeout, limits.keepalive_timeout)?;
+    limits.keepalive_timeout = if timeout.is_zero() { DEFAULT_TIMEOUT } else { timeout };
+    let age = flags.keepalive_max_server_connection_age;
+    limits.max_age = (!age.is_zero() && age < FOR_EVER).then_some(age);
+    if let Some(value) = text("PILOT_MAX_REQUESTS_PER_SECOND") {
+        let per_second: Option<f64> = value.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate >= 0.0);
+        limits.streams_per_second =
+            per_second.with_context(|| format!("PILOT_MAX_REQUESTS_PER_SECOND={value:?} is not a rate"))?;
+    }
+    let streams = number("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
+    limits.streams_per_connection =
+        u32::try_from(streams).with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too many"))?;
+    limits.request_bytes = number("ISTIO_GPRC_MAXRECVMSGSIZE", limits.request_bytes)?;
+    limits.unproved_names = number("NAVARCH_MAX_UNAUTHENTICATED_NAMES", limits.unproved_names)?;
+    Ok(limits)
+}
+
+/// `NAVARCH_CLIENT_MEMORY`: bytes that all xDS clients together may make the process hold. Default a quarter of what the process
+/// may have.
+///
+/// # Errors
+/// When the value cannot be read.
+pub(super) fn client_memory(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<usize> {
+    match variable("NAVARCH_CLIENT_MEMORY").filter(|value| !value.is_empty()) {
+        Some(value) => bytes(&value)
+            .filter(|bytes| *bytes > 0)
+            .with_context(|| format!("NAVARCH_CLIENT_MEMORY={value:?} is not a number of bytes such as 1Gi")),
+        None => Ok(share_of(memory_limit(Path::new("/")))),
+    }
+}
+
+/// What clients may hold of so much memory.
+fn share_of(memory: Option<usize>) -> usize {
+    memory.map_or(UNKNOWN_MEMORY, |memory| (memory / 4).max(LEAST_MEMORY))
+}
+
+/// The memory that the process may have: the limit of its container, else what the machine has. `root` is where `/sys` and `/proc`
+/// are.
+fn memory_limit(root: &Path) -> Option<usize> {
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).ok();
+    let machine = read("proc/meminfo").and_then(|text| {
+        let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+        line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1 << 10)
+    });
+    let container = ["sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let container = container.into_iter().find_map(|file| read(file)?.trim().parse::<usize>().ok());
+    match (container, machine) {
+        (Some(container), Some(machine)) => Some(container.min(machine)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// A number of bytes as Kubernetes writes them: plain, or with one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G`.
+fn bytes(text: &str) -> Option<usize> {
+    let units =
+        [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    let (number, unit) =
+        units.into_iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, unit))).unwrap_or((text, 1));
+    number.parse::<usize>().ok()?.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: KeepaliveFlags,
+    }
+
+    fn flags(arguments: &[&str]) -> KeepaliveFlags {
+        Command::try_parse_from([&["x"], arguments].concat()).unwrap().flags
+    }
+
+    fn one<'a>(name: &'a str, value: &'a str) -> impl Fn(&str) -> Option<String> + 'a {
+        move |asked| (asked == name).then(|| value.to_owned())
+    }
+
+    #[test]
+    fn what_is_not_set_is_the_default() {
+        for unset in [None, Some(String::new())] {
+            assert_eq!(limits(|_| unset.clone(), &flags(&[])).unwrap(), Limits::default());
+        }
+    }
+
+    #[test]
+    fn flags_go_before_variables_and_variables_before_defaults() {
+        let interval = |value, arguments: &[&str]| {
+            limits(one("GRPC_KEEPALIVE_INTERVAL", value), &flags(arguments)).unwrap().keepalive_interval
+        };
+        assert_eq!(interval("5s", &[]), Duration::from_secs(5));
+        assert_eq!(interval("5s", &["--keepaliveInterval", "7s"]), Duration::from_secs(7));
+        assert_eq!(interval("0s", &[]), DEFAULT_INTERVAL);
+        let timeout = limits(one("GRPC_KEEPALIVE_TIMEOUT", "3s"), &flags(&[])).unwrap().keepalive_timeout;
+        assert_eq!(timeout, Duration::from_secs(3));
+        let timeout = limits(|_| None, &flags(&["--keepaliveTimeout=4s"])).unwrap().keepalive_timeout;
+        assert_eq!(timeout, Duration::from_secs(4));
+        let age =
+            |value: &str| limits(|_| None, &flags(&["--keepaliveMaxServerConnectionAge", value])).unwrap().max_age;
+        assert_eq!(age("1h"), Some(Duration::from_hours(1)));
+        assert_eq!((age("0s"), age("2562047h47m16.854775807s")), (None, None));
+    }
+
+    #[test]
+    fn every_variable_has_its_effect_and_a_bad_value_is_named() {
+        let set = |name, value| limits(one(name, value), &flags(&[]));
+        assert_eq!(set("PILOT_MAX_REQUESTS_PER_SECOND", "2.5").unwrap().streams_per_second, 2.5);
+        assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "12").unwrap().streams_per_connection, 12);
+        assert_eq!(set("ISTIO_GPRC_MAXRECVMSGSIZE", "1024").unwrap().request_bytes, 1024);
+        assert_eq!(set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7").unwrap().unproved_names, 7);
+        assert_eq!(set("PILOT_PUSH_THROTTLE", "3").unwrap(), Limits::default());
+        for name in [
+            "GRPC_KEEPALIVE_INTERVAL",
+            "GRPC_KEEPALIVE_TIMEOUT",
+            "PILOT_MAX_REQUESTS_PER_SECOND",
+            "ISTIO_GPRC_MAXSTREAMS",
+            "ISTIO_GPRC_MAXRECVMSGSIZE",
+            "NAVARCH_MAX_UNAUTHENTICATED_NAMES",
+        ] {
+            let error = set(name, "many").unwrap_err();
+            assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn clients_may_hold_a_quarter_of_the_container_or_the_machine() {
+        let memory = |value| client_memory(one("NAVARCH_CLIENT_MEMORY", value));
+        assert_eq!(
+            (memory("3Gi").unwrap(), memory("500M").unwrap(), memory("1024").unwrap()),
+            (3 << 30, 500_000_000, 1024)
+        );
+        assert!(memory("lots").is_err() && memory("0").is_err());
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(share_of(memory_limit(root.path())), UNKNOWN_MEMORY);
+        let write = |file: &str, text: &str| {
+            let file = root.path().join(file);
+            std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+            std::fs::write(file, text).unwrap();
+        };
+        write("proc/meminfo", "MemTotal:       16777216 kB\nMemFree: 5 kB\n");
+        assert_eq!(share_of(memory_limit(root.path())), 4 << 30);
+        write("sys/fs/cgroup/memory.max", "max\n");
+        assert_eq!(share_of(memory_limit(root.path())), 4 << 30);
+        write("sys/fs/cgroup/memory.max", "8589934592\n");
+        assert_eq!(share_of(memory_limit(root.path())), 2 << 30);
+        write("sys/fs/cgroup/memory.max", "1000\n");
+        assert_eq!(share_of(memory_limit(root.path())), LEAST_MEMORY);
+    }
+}
