@@ -171,19 +171,11 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let mut tasks = Tasks::new();
     let mut metrics = Registry::default();
     let push = start_push(&config, &mut metrics)?;
-    let xds_metrics = Metrics::register(&mut metrics);
     let refusals = Refusals::register(&mut metrics);
     let hook_metrics = webhook::Metrics::register(&mut metrics);
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let rejections = Rejections::register(&mut metrics);
-    let ads = Ads::new(AdsParts {
-        limits: config.limits.clone(),
-        memory: Budget::new(config.client_memory),
-        rejections,
-        access: client.as_ref().map(|client| secret_access::start(client, &push, &stop, &mut tasks)),
-        workloads: Some(desk(client.as_ref(), &config, &push, &mut metrics, &stop, &mut tasks)),
-        ..AdsParts::new(push.clone(), xds_metrics, jiff::Timestamp::now(), stop.clone())
-    });
+    let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections), &stop, &mut tasks);
     let problems = Problems::default();
     let reload = Arc::new(Notify::new());
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
@@ -266,6 +258,26 @@ fn write_back(
         tasks,
     };
     controllers.start(published, push, connections);
+}
+
+/// The aggregated discovery service, and what it asks and tells.
+fn xds(
+    client: Option<&kube::Client>,
+    config: &Config,
+    push: &worker::PushHandle,
+    (metrics, rejections): (&mut Registry, Rejections),
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> Ads {
+    let counted = Metrics::register(metrics);
+    Ads::new(AdsParts {
+        limits: config.limits.clone(),
+        memory: Budget::new(config.client_memory),
+        rejections,
+        access: client.map(|client| secret_access::start(client, push, stop, tasks)),
+        workloads: Some(desk(client, config, push, metrics, stop, tasks)),
+        ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
+    })
 }
 
 /// Starts what registers workloads that are no pods.

@@ -46,6 +46,13 @@ pub fn kinds() -> impl Iterator<Item = DefinedKind> {
     })
 }
 
+/// Whether a kind is defined under this group and plural, and served in this version.
+#[must_use]
+pub fn is_defined(group: &str, version: &str, plural: &str) -> bool {
+    let group = group.strip_suffix(".istio.io").unwrap_or_default();
+    KINDS.iter().any(|kind| kind.group == group && kind.plural == plural && kind.versions.contains(&version))
+}
+
 /// The definitions of all kinds as YAML documents.
 #[must_use]
 pub fn yaml() -> String {

@@ -487,3 +487,6 @@ impl Worker {
         self.pushes.push_back(PushRecord { revision: self.engine.revision(), facts, changed: first, settled, took });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,11 +9,17 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::api::hash::KeyedSet;
 use crate::api::object::Kind;
 use crate::source::{Fault, Problem};
 
 /// What mesh config is called among kinds.
 const MESH_CONFIG: &str = "MeshConfig";
+
+/// How many refused objects are counted by name; all others are counted together.
+const MAX_NAMED: usize = 10_000;
+/// What those are called.
+const OTHERS: &str = "other";
 
 /// What was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -38,6 +44,8 @@ pub(super) struct Refusals {
     total: Family<Refused, Counter>,
     /// `navarch_refused_configs`: right now.
     current: Family<OfKind, Gauge>,
+    /// What has a row of its own in `total`. Rows stay, as counters do, and whoever may write objects may write many.
+    named: KeyedSet<(&'static str, Arc<str>)>,
     /// What is refused in each place right now.
     places: BTreeMap<Arc<str>, Vec<&'static str>>,
 }
@@ -61,7 +69,16 @@ impl Refusals {
         let help = "Objects and mesh configs that are refused right now, their last good versions being in force";
         registry.register("navarch_refused_configs", help, current.clone());
         current.get_or_create(&OfKind { kind: MESH_CONFIG }).set(0);
-        Self { total, current, places: BTreeMap::new() }
+        Self { total, current, named: KeyedSet::default(), places: BTreeMap::new() }
+    }
+
+    /// The name under which a place is counted.
+    fn name_of(&mut self, kind: &'static str, place: &Arc<str>) -> Arc<str> {
+        let key = (kind, place.clone());
+        if self.named.len() < MAX_NAMED && !self.named.contains(&key) {
+            self.named.insert(key.clone());
+        }
+        if self.named.contains(&key) { key.1 } else { Arc::from(OTHERS) }
     }
 
     /// Notes all problems of a place, in place of those noted before.
@@ -92,17 +109,29 @@ impl Refusals {
         }
         for kind in kinds {
             self.current.get_or_create(&OfKind { kind }).inc();
-            self.total.get_or_create(&Refused { r#type: kind, name: place.clone() }).inc();
+            let name = self.name_of(kind, place);
+            self.total.get_or_create(&Refused { r#type: kind, name }).inc();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::api::decode::Subject;
     use crate::api::field_error::FieldError;
     use crate::source::Place;
+
+    #[test]
+    fn objects_make_so_many_rows_and_no_more() {
+        let mut refusals = Refusals::register(&mut Registry::default());
+        let names: BTreeSet<Arc<str>> =
+            (0..2 * MAX_NAMED).map(|number| refusals.name_of("Gateway", &number.to_string().into())).collect();
+        assert_eq!(names.len(), MAX_NAMED + 1);
+        assert_eq!(&*refusals.name_of("Gateway", &"5".into()), "5");
+    }
 
     #[test]
     fn what_is_refused_counts_until_it_is_well() {

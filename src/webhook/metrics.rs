@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use super::injector_state::InjectorState;
 use super::review::Resource;
 use crate::api::counter::Count;
+use crate::api::crds;
 
 /// Handles of all metrics of this room. Cloning shares them.
 #[derive(Clone, Debug)]
@@ -154,7 +155,7 @@ impl Metrics {
 
     /// Counts an object that was judged; `refused` is istiod's word for why it was.
     pub(super) fn judged(&self, of: &Resource, refused: Option<&'static str>) {
-        let Resource { group, version, resource } = of.clone();
+        let Resource { group, version, resource } = labels_of(of);
         match refused {
             None => self.passed.get_or_create(&ResourceLabels { group, version, resource }).inc(),
             Some(reason) => self.failed.get_or_create(&FailureLabels { group, version, resource, reason }).inc(),
@@ -196,6 +197,15 @@ impl Metrics {
     }
 }
 
+/// What an object is counted as: reviews come from anybody, and what they name must not make rows of the metrics.
+fn labels_of(of: &Resource) -> Resource {
+    if crds::is_defined(&of.group, &of.version, &of.resource) {
+        return of.clone();
+    }
+    let other = || "other".to_owned();
+    Resource { group: other(), version: other(), resource: other() }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self {
@@ -213,5 +223,32 @@ impl Default for Metrics {
             injection_time: Histogram::new([0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0]),
             injector: Family::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_of_what_is_not_defined_share_a_row() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let of = |group: &str, version: &str, resource: &str| Resource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: resource.to_owned(),
+        };
+        for number in 0..100 {
+            metrics.judged(&of(&format!("{number}.istio.io"), "v1", "gateways"), None);
+            metrics.judged(&of("networking.istio.io", &format!("v{number}x"), "gateways"), None);
+            metrics.judged(&of("networking.istio.io", "v1", &"x".repeat(number)), Some("invalid_resource"));
+        }
+        metrics.judged(&of("networking.istio.io", "v1beta1", "gateways"), None);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!((rows("galley_validation_passed{"), rows("galley_validation_failed{")), (2, 1), "{text}");
+        assert!(text.contains("group=\"networking.istio.io\",version=\"v1beta1\",resource=\"gateways\"} 1"), "{text}");
     }
 }

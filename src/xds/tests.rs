@@ -4,5 +4,6 @@ mod bench;
 mod both;
 mod delta;
 mod life;
+mod limits;
 mod pressure;
 mod state;

@@ -30,6 +30,7 @@ use crate::api::kubernetes::ConfigMap;
 use crate::api::names::{Namespace, ResourceName};
 use crate::api::object::{NamespacedName, Object, ObjectMeta};
 use crate::api::settings::Settings;
+use crate::net::budget::Budget;
 use crate::net::rejections::Rejections;
 use crate::push::resource::ResourceType;
 use crate::push::view::{Translator, View};
@@ -69,6 +70,7 @@ pub(super) struct Mesh {
     pub(super) drain: CancellationToken,
     pub(super) registry: Registry,
     pub(super) rejections: Rejections,
+    pub(super) memory: Arc<Budget>,
     pub(super) address: SocketAddr,
     channel: Channel,
 }
@@ -108,19 +110,28 @@ impl Mesh {
     }
 
     pub(super) async fn with_limits(edits: &[Edit<'_>], limits: Limits) -> Self {
+        Self::with(edits, limits, 1 << 30).await
+    }
+
+    /// All clients together may hold so many bytes.
+    pub(super) async fn with_memory(edits: &[Edit<'_>], bytes: usize) -> Self {
+        Self::with(edits, Limits::default(), bytes).await
+    }
+
+    async fn with(edits: &[Edit<'_>], limits: Limits, memory: usize) -> Self {
         let (push, _) = worker::start(Settings::default(), Debounce::default(), Arc::new(Toy)).unwrap();
         let mut registry = Registry::default();
         let metrics = Metrics::register(&mut registry);
         let drain = CancellationToken::new();
         let parts = AdsParts::new(push.clone(), metrics, Timestamp::UNIX_EPOCH, drain.clone());
-        let rejections = parts.rejections.clone();
-        let ads = Ads::new(AdsParts { limits, ..parts });
+        let (rejections, memory) = (parts.rejections.clone(), Budget::new(memory));
+        let ads = Ads::new(AdsParts { limits, memory: memory.clone(), ..parts });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let url = format!("http://{address}");
         tokio::task::spawn_local(ads.clone().serve(listener));
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
-        let mesh = Self { ads, push, drain, registry, rejections, address, channel };
+        let mesh = Self { ads, push, drain, registry, rejections, memory, address, channel };
         mesh.edit(edits).await;
         mesh.push.full_sync().await.unwrap();
         mesh.push.wait_synced().await.unwrap();
@@ -142,8 +153,14 @@ impl Mesh {
     }
 
     pub(super) async fn delta(&self) -> DeltaClient {
+        self.delta_on(self.channel()).await
+    }
+
+    /// A delta client on another connection.
+    pub(super) async fn delta_on(&self, channel: Channel) -> DeltaClient {
         let (sender, requests) = mpsc::channel(64);
-        let responses = self.client().delta_aggregated_resources(ReceiverStream::new(requests)).await.unwrap();
+        let mut client = AggregatedDiscoveryServiceClient::new(channel);
+        let responses = client.delta_aggregated_resources(ReceiverStream::new(requests)).await.unwrap();
         DeltaClient { sender, responses: responses.into_inner(), node: node("web") }
     }
 
@@ -246,6 +263,28 @@ impl DeltaClient {
     pub(super) fn nameless(mut self) -> Self {
         self.node = None;
         self
+    }
+
+    /// The same of another node.
+    pub(super) fn of(mut self, node: Node) -> Self {
+        self.node = Some(node);
+        self
+    }
+
+    /// Asks for all of a type by its URL.
+    pub(super) async fn ask(&mut self, url: &str) {
+        self.send(DeltaDiscoveryRequest { type_url: url.to_owned(), ..DeltaDiscoveryRequest::default() }).await;
+    }
+
+    /// Rejects a response with a gRPC code.
+    pub(super) async fn reject(&mut self, kind: ResourceType, nonce: &str, code: i32) {
+        self.send(DeltaDiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            response_nonce: nonce.to_owned(),
+            error_detail: Some(ErrorDetail { code, ..detail("no") }),
+            ..DeltaDiscoveryRequest::default()
+        })
+        .await;
     }
 
     pub(super) async fn subscribe(&mut self, kind: ResourceType, names: &[&str]) {
