@@ -26,6 +26,7 @@ pub mod named_table;
 pub mod names;
 pub mod object;
 pub mod proto_json;
+pub mod regular_file;
 pub mod resolv_conf;
 pub mod settings;
 pub mod shared_texts;

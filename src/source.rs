@@ -84,4 +84,16 @@ pub enum SourceError {
         #[source]
         source: tokio::task::JoinError,
     },
+    /// The thread that reads files could not be started.
+    #[error("failed to start the thread that reads {place}")]
+    Thread {
+        /// What was to be read.
+        place: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The thread that reads files panicked.
+    #[error("the thread that reads {0} panicked")]
+    Panicked(String),
 }

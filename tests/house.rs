@@ -224,6 +224,36 @@ fn tables_are_hashed_with_a_random_key() {
     }
 }
 
+/// Lines of a source file, its tests apart, that read a file by std or tokio.
+fn plain_reads(text: &str) -> Vec<String> {
+    let reads = Regex::new(r"\bfs::read(_to_string)?\b|\bFile::open\b").unwrap();
+    let code = code(text);
+    let lines = code.lines().take(lines_without_tests(text));
+    lines.filter(|line| reads.is_match(line)).map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn files_are_read_by_the_one_function_that_neither_blocks_nor_goes_on_for_ever() {
+    // The function itself; a command's arguments, where a FIFO is meant; a folder, to write it to the disk.
+    let allowed = ["src/api/regular_file.rs", "src/cli/inject.rs", "src/security/ca/root_store/folder.rs"].map(folder);
+    let is_test = |file: &Path| file.components().any(|part| part.as_os_str().to_string_lossy().starts_with("tests"));
+    let files = sources(&folder("src"))
+        .into_iter()
+        .filter(|file| !allowed.contains(file) && !file.strip_prefix(folder("src")).is_ok_and(is_test));
+    let found: Vec<_> = files
+        .flat_map(|file| {
+            let lines = plain_reads(&fs::read_to_string(&file).unwrap());
+            lines.into_iter().map(move |line| (file.clone(), line))
+        })
+        .collect();
+    assert_eq!(found, Vec::new(), "take api::regular_file");
+    for text in
+        ["std::fs::read(path)", "let text = fs::read_to_string(path)?;", "tokio::fs::read(path).await", "File::open(x)"]
+    {
+        assert_eq!(plain_reads(text), [text]);
+    }
+}
+
 #[test]
 fn a_forbidden_arrow_is_seen_in_every_form() {
     let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();

@@ -10,6 +10,7 @@ use nix::sys::socket::SockaddrStorage;
 
 use super::iptables::HostFacts;
 use super::node::Interface;
+use crate::api::regular_file;
 
 /// Where the resolvers are.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -50,7 +51,7 @@ pub fn facts(user: &str, resolv_conf: &Path) -> HostFacts {
     let addresses = getifaddrs().into_iter().flatten().filter_map(|entry| entry.address.as_ref().and_then(ip));
     HostFacts {
         addresses: addresses.collect(),
-        name_servers: std::fs::read_to_string(resolv_conf).ok().map(|text| name_servers(&text)),
+        name_servers: regular_file::read_text(resolv_conf).ok().map(|text| name_servers(&text)),
         proxy_user: user.map(|user| user.uid.as_raw()),
     }
 }

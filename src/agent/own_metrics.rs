@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::api::regular_file;
+
 /// The size of the kernel's pages, which holds on every machine that Envoy is built for with 4 KiB pages.
 const PAGE: u64 = 4096;
 /// Ticks in a second, as the kernel shows times to programs.
@@ -56,9 +58,9 @@ struct Process {
 impl Process {
     /// Reads it.
     fn read() -> Self {
-        let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+        let statm = regular_file::read_text("/proc/self/statm".as_ref()).unwrap_or_default();
         let pages = statm.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok());
-        let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let stat = regular_file::read_text("/proc/self/stat".as_ref()).unwrap_or_default();
         // The name in brackets may hold anything; user and system time are the 12th and 13th fields after it.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
         let ticks = |place: usize| fields.get(place).and_then(|ticks| ticks.parse::<f64>().ok());

@@ -20,6 +20,8 @@ use tokio_rustls::client::TlsStream;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::api::regular_file::{self, MAX_SETTINGS_BYTES};
+
 /// How long a connection may take to stand.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Quiet after which the server is asked for a sign of life, and how long it may take; as Istio's.
@@ -190,19 +192,21 @@ impl Upstream {
     /// The token, if there is one. A machine that has rebooted may have lost it, and then shows its certificate alone.
     async fn token(&self) -> Option<String> {
         let path = self.0.token.as_ref()?;
-        let size = tokio::fs::metadata(path).await.ok()?.len();
-        if size > MAX_TOKEN {
-            tracing::warn!(path = %path.display(), size, "the token is too long to be one");
-            return None;
-        }
-        let token = tokio::fs::read_to_string(path).await.ok()?;
+        let read = regular_file::read_async(path, MAX_TOKEN).await;
+        let read = read.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %error, "failed to read the token");
+            }
+        });
+        let token = String::from_utf8(read.ok()?).ok()?;
         Some(token.trim().to_owned()).filter(|token| !token.is_empty())
     }
 }
 
 /// A file's bytes.
 async fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
-    tokio::fs::read(path).await.map_err(|source| UpstreamError::File { path: path.to_owned(), source })
+    let read = regular_file::read_async(path, MAX_SETTINGS_BYTES).await;
+    read.map_err(|source| UpstreamError::File { path: path.to_owned(), source })
 }
 
 /// The certificates in a file; at least one.

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::admin::CA_ORDER;
 use crate::agent::local_http::Question;
+use crate::api::regular_file;
 
 /// How long an answer may take: orders wait until the change is kept.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -83,7 +84,7 @@ impl Ca {
             question.headers.insert(CA_ORDER, HeaderValue::from_static(order));
         }
         if let Some(file) = &self.token_file {
-            let token = std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+            let token = regular_file::read_text(file).with_context(|| format!("{} cannot be read", file.display()))?;
             let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("this is no token")?;
             value.set_sensitive(true);
             question.headers.insert(header::AUTHORIZATION, value);

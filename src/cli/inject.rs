@@ -1,6 +1,6 @@
 //! `navarch inject`: what the injector would make of objects in files, without a cluster.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,6 +13,9 @@ use super::environment;
 use crate::api::mesh::MeshConfig;
 use crate::api::yaml::{self, Schema};
 use crate::webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
+
+/// The most that is read of one file.
+const MAX_BYTES: u64 = 256 << 20;
 
 /// Add the proxy to pods, Deployments, Jobs and their like, as the webhook would.
 ///
@@ -106,11 +109,22 @@ impl Inject {
 /// Reads a file, or the standard input.
 fn read(file: &Path) -> anyhow::Result<String> {
     if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).context("the standard input cannot be read")?;
-        return Ok(text);
+        return limited(std::io::stdin()).context("failed to read the standard input");
     }
-    std::fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))
+    // Whoever starts the command may name a FIFO, such as /dev/stdin or that of a shell's `<(...)`.
+    let opened = std::fs::File::open(file);
+    opened.and_then(limited).with_context(|| format!("failed to read {}", file.display()))
+}
+
+/// All text of a reader that ends within [`MAX_BYTES`].
+fn limited(reader: impl Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    reader.take(MAX_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_BYTES {
+        let reason = format!("has more than {MAX_BYTES} bytes");
+        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
+    }
+    Ok(text)
 }
 
 /// What the user is told of an object.

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use super::Clock;
 use super::ca::{Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject};
 use crate::api::kubernetes::SecretBytes;
+use crate::api::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// How long a certificate of one's own lasts.
 const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
@@ -209,7 +210,9 @@ impl Files {
             }
         };
         let all = given.into_iter().chain(&config.further_roots);
-        let read = |path: &PathBuf| std::fs::read(path).map(SecretBytes::new).map_err(|error| error.kind());
+        let read = |path: &PathBuf| {
+            regular_file::read(path, MAX_SETTINGS_BYTES).map(SecretBytes::new).map_err(|error| error.kind())
+        };
         Self(all.map(|path| (path.clone(), read(path))).collect())
     }
 

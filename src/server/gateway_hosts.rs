@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Tasks;
+use crate::api::regular_file;
 use crate::api::resolv_conf::ResolvConf;
 use crate::push::context::PushContext;
 use crate::push::worker::{Ended, PushHandle};
@@ -61,7 +62,7 @@ async fn follow(push: PushHandle) -> Result<(), Ended> {
 
 /// The resolvers of the machine.
 fn resolvers() -> Vec<std::net::SocketAddr> {
-    let text = std::fs::read_to_string(RESOLV_CONF).unwrap_or_default();
+    let text = regular_file::read_text(RESOLV_CONF.as_ref()).unwrap_or_default();
     ResolvConf::parse(&text).resolvers
 }
 

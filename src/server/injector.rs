@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 use crate::admin::Readiness;
+use crate::api::regular_file;
 use crate::push::worker::{Ended, PushHandle};
 use crate::webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
 use crate::webhook::{CurrentInjector, InjectorState, Metrics};
@@ -139,12 +140,7 @@ impl InjectorSource<'_> {
     }
 
     /// Follows the ConfigMap.
-    fn follow_map(
-        &self,
-        client: &kube::Client,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
-    ) -> watch::Receiver<Found> {
+    fn follow_map(&self, client: &kube::Client, stop: &CancellationToken, tasks: &mut Tasks) -> watch::Receiver<Found> {
         let name = match self.revision {
             "" | "default" => NAME.to_owned(),
             revision => format!("{NAME}-{revision}"),
@@ -302,7 +298,10 @@ impl Follower {
                 self.readiness.go_on_without(INJECTION, format!("not configured, pods are refused: {reason}"));
             }
             InjectorState::Ready { refused: Some(_), .. } => {
-                tracing::error!(reason, "the injector's configuration cannot be used; the last good one stays in force");
+                tracing::error!(
+                    reason,
+                    "the injector's configuration cannot be used; the last good one stays in force"
+                );
                 self.readiness.go_on_without(INJECTION, format!("the last good configuration is in force: {reason}"));
             }
         }
@@ -342,7 +341,7 @@ impl Follower {
 fn read(folder: &Path) -> Found {
     let text = |name: &str| {
         let path = folder.join(name);
-        std::fs::read_to_string(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
+        regular_file::read_text(&path).map_err(|error| format!("failed to read {}: {error}", path.display()))
     };
     match text("values").and_then(|values| Ok(Texts { values, config: text("config")? })) {
         Ok(texts) => Found::Texts(texts),
@@ -393,8 +392,7 @@ mod tests {
             for (name, text) in texts {
                 fs::write(folder.path().join(name), text).unwrap();
             }
-            let (push, _) =
-                worker::start(Settings::default(), Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
+            let (push, _) = worker::start(Settings::default(), Debounce::default(), Arc::new(EnvoyTranslator)).unwrap();
             let settings = InjectionSettings { folder: folder.path().to_owned(), ..InjectionSettings::default() };
             let (readiness, mut registry, mut tasks) = (Readiness::default(), Registry::default(), Tasks::new());
             let metrics = Metrics::register(&mut registry);

@@ -15,6 +15,7 @@ use super::{Tasks, finish, kubernetes, pump, spawn, until};
 use crate::admin::Problems;
 use crate::api::mesh::MeshConfig;
 use crate::api::names::Namespace;
+use crate::api::regular_file;
 use crate::push::worker::PushHandle;
 use crate::source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, KeyConfig, KeyFetching, KubernetesScope, KubernetesSource,
@@ -185,7 +186,7 @@ impl Planned {
 
 /// The sources that a file of mesh config names. A broken file names none; that is told when it is read in earnest.
 fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
-    addresses_in(&std::fs::read_to_string(file).unwrap_or_default())
+    addresses_in(&regular_file::read_text(file).unwrap_or_default())
 }
 
 /// The sources that mesh config names.

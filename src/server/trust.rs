@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::api::identity::Identity;
+use crate::api::regular_file;
 use crate::push::context::{Mesh, PushContext};
 use crate::push::resource::ResourceType;
 use crate::push::worker::{Ended, PushHandle};
@@ -97,7 +98,7 @@ impl Trust {
 
     /// What the file of an outer CA holds; nothing, if there is none.
     fn read_further(&self) -> String {
-        self.further.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default()
+        self.further.as_ref().and_then(|path| regular_file::read_text(path).ok()).unwrap_or_default()
     }
 
     /// Waits until the file of an outer CA holds something else.

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::{Batch, SourceError, SourceEvent};
@@ -89,14 +89,27 @@ pub(super) async fn run_thread(
     }
 
     let close = Close(inbox);
-    let mut thread = tokio::task::spawn_blocking(reader);
+    let mut thread = start_thread(reader).map_err(|source| SourceError::Thread { place: place.clone(), source })?;
     loop {
         tokio::select! {
-            ended = &mut thread => return ended.map_err(|source| SourceError::Reader { place, source }),
+            ended = &mut thread => return ended.map_err(|_| SourceError::Panicked(place)),
             () = reload.notified() => close.0.add(|news| news.reload = true),
             () = events.closed() => return Ok(()),
         }
     }
+}
+
+/// Starts a thread of its own, which the end of the process does not wait for: a file system may not answer. An error in
+/// place of its end is a panic.
+fn start_thread(reader: impl FnOnce() + Send + 'static) -> std::io::Result<oneshot::Receiver<()>> {
+    let (sender, ended) = oneshot::channel();
+    let run = move || {
+        reader();
+        // Nobody waits for it where the source was dropped.
+        sender.send(()).unwrap_or_default();
+    };
+    std::thread::Builder::new().name("file reader".to_owned()).spawn(run)?;
+    Ok(ended)
 }
 
 /// The thread that reads.
@@ -222,14 +235,14 @@ impl Worker {
     fn take_in(&mut self, path: &Path, now: Instant) {
         let file: Arc<str> = Arc::from(path.display().to_string());
         let stamp = scan::stamp(path);
-        let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, self.index.hash(&file))));
-        if scan::stamp(path) != stamp {
-            // Somebody writes at this moment: what was read may be half of it.
+        let reading = catch_unwind(AssertUnwindSafe(|| scan::read(path, stamp, self.index.hash(&file))));
+        // A fault of ours in one file must not take the others with it.
+        let reading = reading.unwrap_or_else(|_| Reading::Unreadable("reading it failed, which is a bug".to_owned()));
+        let is_told_at_once = matches!(reading, Reading::Unfit(_));
+        if matches!(reading, Reading::Changing) || (!is_told_at_once && scan::stamp(path) != stamp) {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);
             return;
         }
-        // A fault of ours in one file must not take the others with it.
-        let reading = reading.unwrap_or_else(|_| Reading::Unreadable("reading it failed, which is a bug".to_owned()));
         let before = self.index.contents(&file);
         let (contents, hash) = match reading {
             Reading::Same => {
@@ -239,8 +252,14 @@ impl Worker {
                 return;
             }
             Reading::Objects(decoded, hash) => (Some(Contents::read(&file, decoded, &before)), Some(hash)),
-            Reading::Unreadable(reason) => (Some(Contents::unreadable(&file, reason, &before)), None),
-            Reading::Gone => (None, None),
+            Reading::Unreadable(reason) | Reading::Unfit(reason) => {
+                (Some(Contents::unreadable(&file, reason, &before)), None)
+            }
+            Reading::Folder => {
+                self.agenda.note_tree(now);
+                (None, None)
+            }
+            Reading::Gone | Reading::Changing => (None, None),
         };
         let loses = match &contents {
             Some(contents) => contents.loses_of(&before),

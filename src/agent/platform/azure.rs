@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{METADATA_V4, Platform, put};
 use crate::agent::node::Locality;
+use crate::api::regular_file;
 
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -18,7 +19,7 @@ const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";
 
 /// Whether this is a machine of it.
 pub(super) fn is_here() -> bool {
-    std::fs::read_to_string(VENDOR).is_ok_and(|vendor| vendor.contains("Microsoft Corporation"))
+    regular_file::read_text(VENDOR.as_ref()).is_ok_and(|vendor| vendor.contains("Microsoft Corporation"))
 }
 
 /// Puts a question.

@@ -8,6 +8,7 @@ use http::Method;
 use super::{METADATA_V4, Platform, put};
 use crate::agent::node::Locality;
 use crate::agent::variables::Variables;
+use crate::api::regular_file;
 
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -90,7 +91,8 @@ async fn get(path: &str) -> Option<String> {
 
 /// Whether this is a machine of it.
 pub(super) fn is_here() -> bool {
-    std::fs::read_to_string("/sys/class/dmi/id/product_name").is_ok_and(|name| name.trim().starts_with("Google"))
+    regular_file::read_text("/sys/class/dmi/id/product_name".as_ref())
+        .is_ok_and(|name| name.trim().starts_with("Google"))
 }
 
 /// What it says.

@@ -5,10 +5,11 @@ use std::io;
 use std::path::Path;
 
 use crate::agent::downward_api;
+use crate::api::regular_file;
 
 /// The text of a file; `None` where there is none.
 pub(super) fn text(path: &str) -> io::Result<Option<String>> {
-    match std::fs::read_to_string(path) {
+    match regular_file::read_text(path.as_ref()) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -18,6 +18,7 @@ use crate::agent::settings::Settings;
 use crate::agent::socket;
 use crate::agent::variables::Variables;
 use crate::api::mesh::ProxyConfig;
+use crate::api::regular_file;
 
 /// Where sockets with the workload's certificate are.
 const WORKLOAD_SOCKETS: &str = "./var/run/secrets/workload-spiffe-uds";
@@ -185,7 +186,7 @@ async fn write_bootstrap(
     let text = match &template {
         None => bootstrap::bootstrap(&input)?.to_string(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(file(path))?;
+            let text = regular_file::read_text(path.as_ref()).map_err(file(path))?;
             bootstrap::render(&text, &input)?
         }
     };
@@ -219,7 +220,7 @@ pub(super) fn over(settings: &Settings) -> Option<String> {
     if path.is_empty() {
         return None;
     }
-    let read = std::fs::read_to_string(path).map_err(|error| error.to_string());
+    let read = regular_file::read_text(path.as_ref()).map_err(|error| error.to_string());
     let json = read.and_then(|text| override_json(&text, &settings.host_ip).map_err(|error| error.to_string()));
     json.inspect_err(|error| tracing::warn!(path, error, "the bootstrap override is passed over")).ok()
 }

@@ -17,6 +17,7 @@ use crate::agent::variables::Variables;
 use crate::agent::wasm::ModulesConfig;
 use crate::api::cidr::Cidr;
 use crate::api::mesh::AuthenticationPolicy;
+use crate::api::regular_file;
 use crate::api::resolv_conf::ResolvConf;
 
 /// Where a workload's certificates are when somebody else puts them there.
@@ -234,7 +235,7 @@ fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfi
         return Ok(None);
     }
     let address = variables.text_or("DNS_PROXY_ADDR", "localhost:15053");
-    let text = std::fs::read_to_string(DnsConfig::resolver_file(&address)).unwrap_or_default();
+    let text = regular_file::read_text(DnsConfig::resolver_file(&address).as_ref()).unwrap_or_default();
     let ResolvConf { resolvers, search } = ResolvConf::parse(&text);
     let listen = DnsConfig::addresses(&address, &resolvers).map_err(|_| ServicesPlanError::Dns(address.clone()))?;
     let before_table = if address.ends_with(":53") { BeforeTable::Forward } else { BeforeTable::Refuse };

@@ -17,6 +17,7 @@ use super::prepare::{self, Prepared};
 use crate::agent::envoy_arguments::envoy_arguments;
 use crate::agent::envoy_life::Order;
 use crate::agent::variables::Variables;
+use crate::api::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// How often files are looked at although nothing was heard.
 const QUIET: Duration = Duration::from_secs(30);
@@ -92,7 +93,7 @@ async fn settled(files: &[PathBuf], delay: Duration) -> [u8; 32] {
 fn hash(files: &[PathBuf]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for file in files {
-        let content = std::fs::read(file).unwrap_or_default();
+        let content = regular_file::read(file, MAX_SETTINGS_BYTES).unwrap_or_default();
         hash.update(content.len().to_be_bytes());
         hash.update(content);
     }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::Secret;
 use super::pem::{self, PemError};
 use crate::api::kubernetes::SecretBytes;
+use crate::api::regular_file;
 
 /// How often files are looked at although nothing was heard.
 const QUIET: Duration = Duration::from_secs(10);
@@ -137,14 +138,11 @@ impl Wanted {
 /// A file's bytes.
 async fn read(path: &Path) -> Result<Bytes, FileError> {
     let failed = |error| FileError::Read(path.to_owned(), error);
-    let file = tokio::fs::metadata(path).await.map_err(failed)?;
-    if file.len() > MAX_BYTES {
-        return Err(FileError::TooLarge(path.to_owned()));
-    }
-    if !file.is_file() {
-        return Err(failed(io::Error::other("it is no file")));
-    }
-    Ok(Bytes::from(tokio::fs::read(path).await.map_err(failed)?))
+    let read = regular_file::read_async(path, MAX_BYTES).await;
+    read.map(Bytes::from).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => FileError::TooLarge(path.to_owned()),
+        _ => failed(error),
+    })
 }
 
 /// Publishes what the files hold, now and whenever it has changed, for ever. What cannot be used is said once and the last

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Bundle, BundleError};
 use crate::api::kubernetes::SecretBytes;
+use crate::api::regular_file;
 
 /// The names of the files in Istio's own layout: certificate, key, chain, roots.
 const OWN_LAYOUT: [&str; 4] = ["ca-cert.pem", "ca-key.pem", "cert-chain.pem", "root-cert.pem"];
@@ -55,7 +56,7 @@ pub enum PluggedInError {
 
 /// The content of a file; `None` if it is not there.
 fn read_if_there(path: &Path) -> Result<Option<String>, PluggedInError> {
-    match std::fs::read_to_string(path) {
+    match regular_file::read_text(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(PluggedInError::Read { path: path.to_owned(), source }),

@@ -27,6 +27,7 @@ use super::bundle::{BundleError, certificates};
 use super::sign::check_rooted;
 use crate::api::identity::Identity;
 use crate::api::mesh::CertificateData;
+use crate::api::regular_file;
 use crate::security::pem;
 
 pub use server::ServerChain;
@@ -214,7 +215,7 @@ impl Registration {
         let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
         check_leaf(leaf, identity)?;
         let named = self.mesh_roots(signer);
-        let in_file = || self.config.roots.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        let in_file = || self.config.roots.as_ref().and_then(|path| regular_file::read_text(path).ok());
         let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(|one| pem::encode(one));
         let roots = named.or_else(in_file).or_else(in_chain).ok_or(RegistrationError::NoRoot)?;
         let root_certificates = certificates(&roots, "the signer's roots")?;

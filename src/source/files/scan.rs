@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::index::Hash;
 use crate::api::decode::{Decoded, Format, decode_documents};
+use crate::api::regular_file;
 
 /// The largest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
@@ -50,6 +51,12 @@ pub(super) enum Reading {
     Objects(Vec<Decoded>, Hash),
     /// It could not be read.
     Unreadable(String),
+    /// It is nothing that is read: too large, or no regular file.
+    Unfit(String),
+    /// Somebody writes at this moment: what was read may be half of it.
+    Changing,
+    /// It is a folder, to be walked.
+    Folder,
     /// There is none.
     Gone,
 }
@@ -110,8 +117,11 @@ impl Walker {
                 if depth < MAX_DEPTH && self.seen.insert(real) {
                     self.folder(&path, depth + 1)?;
                 }
-            } else if metadata.is_file() && format_of(&path).is_some() {
-                self.note_link(&path)?;
+            } else if format_of(&path).is_some() {
+                // What is no regular file is refused, with a reason, when it is to be read.
+                if metadata.is_file() {
+                    self.note_link(&path)?;
+                }
                 self.found.files.insert(path.clone(), Stamp::of(&metadata));
             }
             Ok(())
@@ -142,17 +152,21 @@ pub(super) fn stamp(path: &Path) -> Option<Stamp> {
     fs::metadata(path).ok().map(|metadata| Stamp::of(&metadata))
 }
 
-/// Reads a file whose bytes hashed to `known` when it was last read.
-pub(super) fn read(path: &Path, known: Option<Hash>) -> Reading {
+/// Reads a file that has this stamp, and whose bytes hashed to `known` when it was last read.
+pub(super) fn read(path: &Path, known_stamp: Option<Stamp>, known: Option<Hash>) -> Reading {
     let Some(format) = format_of(path) else { return Reading::Gone };
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
-        // A folder under the name of a file is found by the next walk.
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::IsADirectory) => {
-            return Reading::Gone;
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Reading::Gone,
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => return Reading::Folder,
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge) => {
+            return Reading::Unfit(error.to_string());
         }
         Err(error) => return Reading::Unreadable(error.to_string()),
     };
+    if stamp(path) != known_stamp {
+        return Reading::Changing;
+    }
     let hash: Hash = Sha256::digest(&bytes).into();
     if known == Some(hash) {
         return Reading::Same;
@@ -163,14 +177,9 @@ pub(super) fn read(path: &Path, known: Option<Hash>) -> Reading {
     }
 }
 
-/// The bytes of a file of sane size.
+/// The bytes of a regular file of sane size.
 pub(in crate::source) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let size = fs::metadata(path)?.len();
-    if size > MAX_FILE_BYTES {
-        let reason = format!("has {size} bytes, at most {MAX_FILE_BYTES} are read");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
-    }
-    fs::read(path)
+    regular_file::read(path, MAX_FILE_BYTES)
 }
 
 impl Stamp {

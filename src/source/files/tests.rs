@@ -301,6 +301,119 @@ async fn what_is_no_text_keeps_what_it_held() {
     listener.until_problems(|problems| problems.is_empty()).await;
 }
 
+/// Waits until a file has exactly this problem; others may have theirs.
+async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
+    let is_it = |problem: &&&Problem| {
+        problem.place.file.ends_with(file) && matches!(&problem.fault, Fault::Unreadable(said) if said.contains(reason))
+    };
+    listener.until_problems(|problems| problems.iter().filter(is_it).count() == 1).await;
+}
+
+#[tokio::test]
+async fn devices_fifos_and_others_are_refused_and_the_rest_keeps_flowing() {
+    let mut listener = listen(|folder| {
+        fs::write(folder.join("a.yaml"), text("a", "1")).unwrap();
+        symlink("/dev/zero", folder.join("zero.yaml")).unwrap();
+        nix::unistd::mkfifo(&folder.join("fifo.yaml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // A regular file by its kind that cannot be read, whoever asks.
+        symlink("/proc/self/mem", folder.join("mem.yaml")).unwrap();
+        symlink("loop.yaml", folder.join("loop.yaml")).unwrap();
+    })
+    .await;
+    let bad = [
+        ("zero.yaml", "is a character device, not a regular file"),
+        ("fifo.yaml", "is a FIFO, not a regular file"),
+        ("mem.yaml", "os error 5"),
+        ("loop.yaml", "symbolic links"),
+    ];
+    for (file, reason) in bad {
+        until_refused(&mut listener, file, reason).await;
+    }
+    fs::write(listener.source.0.path("a.yaml"), text("a", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    for (file, _) in bad {
+        fs::remove_file(listener.source.0.path(file)).unwrap();
+    }
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_that_becomes_a_fifo_keeps_what_it_held_until_it_goes() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let file = listener.source.0.path("a.yaml");
+    let fifo = listener.source.0.path(".fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::rename(&fifo, &file).unwrap();
+    until_refused(&mut listener, "a.yaml", "is a FIFO").await;
+    listener.expect_quiet("m").await;
+    fs::remove_file(&file).unwrap();
+    assert_eq!(listener.next_change().await, "-Namespace a");
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_that_grows_without_end_holds_nobody_up() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let path = listener.source.0.path("b.yaml");
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = stop.clone();
+    let writer = std::thread::spawn(move || {
+        let mut file = fs::File::create(path).unwrap();
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            file.write_all(b"# growing\n").unwrap();
+        }
+    });
+    for version in ["2", "3", "4"] {
+        fs::write(listener.source.0.path("a.yaml"), text("a", version)).unwrap();
+        assert_eq!(listener.next_change().await, "~Namespace a");
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().unwrap();
+    fs::write(listener.source.0.path("b.yaml"), text("b", "1")).unwrap();
+    assert_eq!(listener.next_change().await, "+Namespace b");
+}
+
+#[tokio::test]
+async fn a_link_to_a_folder_under_the_name_of_a_file_is_looked_into() {
+    let elsewhere = TempDir::new().unwrap();
+    fs::write(elsewhere.path().join("b.yaml"), text("b", "1")).unwrap();
+    let mut listener = listen(|_| {}).await;
+    symlink(elsewhere.path(), listener.source.0.path("folder.yaml")).unwrap();
+    assert_eq!(listener.next_change().await, "+Namespace b");
+    fs::remove_file(listener.source.0.path("folder.yaml")).unwrap();
+    assert_eq!(listener.next_change().await, "-Namespace b");
+}
+
+#[tokio::test]
+async fn the_end_waits_for_no_reader() {
+    let ended = std::thread::spawn(|| {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.spawn(async {
+            let (events, _receiver) = mpsc::channel(1);
+            // As a read of a file system that does not answer.
+            let reader = move || held.recv().unwrap_or_default();
+            run_thread("place".to_owned(), Arc::default(), events, Arc::default(), reader).await
+        });
+        drop(runtime);
+        hold
+    });
+    // The reader is held until the runtime has ended: were it waited for, this would never return.
+    drop(tokio::task::spawn_blocking(move || ended.join().unwrap()).await.unwrap());
+}
+
+#[tokio::test]
+async fn one_object_is_told_of_a_few_times_and_then_by_number() {
+    let mut doubtful = virtual_service("a", "one");
+    let route = doubtful["spec"]["http"][0].clone();
+    doubtful["spec"]["http"] = Value::Array(vec![route; 5_000]);
+    let listener = listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
+    let problems: Vec<String> = listener.problems.values().flatten().map(ToString::to_string).collect();
+    assert_eq!(problems.len(), 11, "{problems:?}");
+    assert!(problems[10].ends_with("and 4989 more warnings"), "{}", problems[10]);
+    assert_eq!(listener.objects.len(), 1);
+}
+
 #[tokio::test]
 async fn problems_have_their_line() {
     let mut listener = listen(|_| {}).await;

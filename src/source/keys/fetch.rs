@@ -18,6 +18,7 @@ use tokio_rustls::TlsConnector;
 
 use super::address::AddressPolicy;
 use crate::api::key_source::KeySource;
+use crate::api::regular_file::{self, MAX_SETTINGS_BYTES};
 
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 1 << 20;
@@ -92,7 +93,7 @@ impl Fetcher {
     pub fn new(addresses: AddressPolicy) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if let Ok(extra) = std::fs::read(EXTRA_ROOTS) {
+        if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
             let certificates =
                 <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::pem_slice_iter(&extra);
             roots.add_parsable_certificates(certificates.filter_map(Result::ok));
