@@ -8,6 +8,9 @@ use std::fmt;
 
 /// The most times that an expression may repeat, nested repeats multiplied.
 const REPEAT_LIMIT: u32 = 1000;
+/// How deeply an expression may nest, as Go has it: what is repeated and what is captured count. It also bounds how deep
+/// [`fits`] and the end of a [`Repeat`] go.
+const NESTING_LIMIT: usize = 1000;
 
 /// Why an expression is not RE2, with the piece of it that is at fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,23 +56,37 @@ struct Group {
     repeats: Vec<Repeat>,
     /// The repeats in the last piece; `None` where there is nothing to repeat.
     last: Option<Vec<Repeat>>,
+    /// How deeply all but the last piece nest.
+    height: usize,
+    /// How deeply the last piece nests.
+    last_height: usize,
+    /// Whether it captures, which is a level of its own.
+    captures: bool,
 }
 
 impl Group {
-    /// Adds a piece, with the repeats in it.
-    fn push(&mut self, repeats: Vec<Repeat>) {
+    /// Adds a piece without repeats.
+    fn push(&mut self) {
+        self.push_group(Vec::new(), 0);
+    }
+
+    /// Adds a piece, with the repeats in it and how deeply it nests.
+    fn push_group(&mut self, repeats: Vec<Repeat>, height: usize) {
         self.settle();
         self.last = Some(repeats);
+        self.last_height = height;
     }
 
     /// Puts the last piece out of reach of operators.
     fn settle(&mut self) {
         self.repeats.extend(self.last.take().into_iter().flatten());
+        self.height = self.height.max(self.last_height);
     }
 }
 
 /// Tells whether an expression is in RE2's syntax.
 pub(super) fn check(expression: &str) -> Result<(), Fault> {
+    let last_name = after_last_class_name(expression);
     let mut outer: Vec<Group> = Vec::new();
     let mut group = Group::default();
     let mut rest = expression;
@@ -87,31 +104,35 @@ pub(super) fn check(expression: &str) -> Result<(), Fault> {
                 let (opens, remaining) = flags(before)?;
                 rest = remaining;
                 if opens {
-                    outer.push(std::mem::take(&mut group));
+                    let captures = before.starts_with("(?P<") || before.starts_with("(?<");
+                    outer.push(std::mem::replace(&mut group, Group { captures, ..Group::default() }));
                 }
             }
-            '(' => outer.push(std::mem::take(&mut group)),
+            '(' => outer.push(std::mem::replace(&mut group, Group { captures: true, ..Group::default() })),
             ')' => {
                 let Some(parent) = outer.pop() else {
                     return fault("a parenthesis is closed that was not opened", before);
                 };
                 let mut closed = std::mem::replace(&mut group, parent);
                 closed.settle();
-                group.push(closed.repeats);
+                group.push_group(closed.repeats, closed.height + usize::from(closed.captures));
             }
             '|' => group.settle(),
             '[' => {
-                rest = class(before)?;
-                group.push(Vec::new());
+                rest = class(before, last_name)?;
+                group.push();
             }
             '\\' => {
                 let (is_piece, remaining) = outside_escape(before)?;
                 rest = remaining;
                 if is_piece {
-                    group.push(Vec::new());
+                    group.push();
                 }
             }
-            _ => group.push(Vec::new()),
+            _ => group.push(),
+        }
+        if group.last_height > NESTING_LIMIT {
+            return fault("the expression nests more than 1000 levels deep", "");
         }
         after_operator = is_operator;
     }
@@ -157,6 +178,7 @@ fn operator<'a>(
             repeats
         }
     });
+    group.last_height += 1;
     Ok(rest)
 }
 
@@ -265,10 +287,16 @@ fn unicode_class<'a>(text: &str, name: &'a str) -> Result<&'a str, Fault> {
         },
     };
     let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || "_- &".contains(c));
-    if plain && !name.is_empty() && regex::Regex::new(&format!("\\p{{{name}}}")).is_ok() {
+    if plain && !name.is_empty() && is_unicode_class(name) {
         return Ok(rest);
     }
     fault(wrong, text)
+}
+
+/// Whether the `regex` crate knows a class of this name. Its program is not wanted: making it costs much more than the look.
+fn is_unicode_class(name: &str) -> bool {
+    let built = regex::RegexBuilder::new(&format!("\\p{{{name}}}")).size_limit(0).build();
+    matches!(built, Ok(_) | Err(regex::Error::CompiledTooBig(_)))
 }
 
 /// Reads an escape that stands for one character.
@@ -321,8 +349,14 @@ const POSIX_CLASSES: [&str; 14] = [
     "xdigit",
 ];
 
-/// Reads a class in brackets and returns what follows it.
-pub(super) fn class(text: &str) -> Result<&str, Fault> {
+/// How many bytes of an expression there are from its last `:]` on, to be given to [`class`].
+pub(super) fn after_last_class_name(expression: &str) -> Option<usize> {
+    expression.rfind(":]").map(|at| expression.len().saturating_sub(at))
+}
+
+/// Reads a class in brackets and returns what follows it. `last_name` is [`after_last_class_name`] of the whole expression:
+/// `[:` is the begin of a name only where `:]` follows somewhere, and looking for it each time would be quadratic.
+pub(super) fn class(text: &str, last_name: Option<usize>) -> Result<&str, Fault> {
     let mut rest = text.strip_prefix('[').unwrap_or(text);
     rest = rest.strip_prefix('^').unwrap_or(rest);
     let mut first = true;
@@ -331,10 +365,13 @@ pub(super) fn class(text: &str) -> Result<&str, Fault> {
             return Ok(after);
         }
         first = false;
-        if let Some((name, after)) = rest.strip_prefix("[:").and_then(|named| named.split_once(":]")) {
-            if !POSIX_CLASSES.contains(&name.strip_prefix('^').unwrap_or(name)) {
+        let named = rest.strip_prefix("[:").filter(|named| last_name.is_some_and(|last| last <= named.len()));
+        if let Some(named) = named {
+            let name = named.strip_prefix('^').unwrap_or(named);
+            let after = |class: &&str| name.strip_prefix(*class)?.strip_prefix(":]");
+            let Some(after) = POSIX_CLASSES.iter().find_map(after) else {
                 return fault("there is no such class of characters", rest);
-            }
+            };
             rest = after;
             continue;
         }
@@ -424,6 +461,37 @@ mod tests {
         ] {
             assert_eq!(check(good), Ok(()), "{good}");
         }
+    }
+
+    #[test]
+    fn nesting_is_bounded_on_a_small_stack() {
+        let nested = |levels: usize, open: &str, close: &str| {
+            check(&format!("{}a{}", open.repeat(levels), close.repeat(levels))).map_err(|fault| fault.to_string())
+        };
+        let deep = move || {
+            let refused = Err("the expression nests more than 1000 levels deep".to_owned());
+            for close in [")", "){1}", ")*", "){0}"] {
+                assert_eq!(nested(200_000, "(", close), refused, "{close}");
+            }
+            assert_eq!(nested(200_000, "(?:", "){1}"), refused);
+            assert_eq!(nested(200_000, "(?P<n>", ")"), refused);
+            assert_eq!(nested(400, "(", "){1}"), Ok(()));
+            assert_eq!(nested(900, "(", ")"), Ok(()));
+            // Groups that capture nothing are no level to Go either.
+            assert_eq!(nested(200_000, "(?:", ")"), Ok(()));
+        };
+        std::thread::Builder::new().stack_size(512 << 10).spawn(deep).unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_long_expression_takes_time_in_proportion() {
+        // Each of them was looked through to its end at each of its pieces: a minute or more for a megabyte.
+        for piece in ["[[:a]", "\\d", "[a]", "\\pL", "(a)", "a{2}"] {
+            let long = piece.repeat((1 << 20) / piece.len());
+            assert_eq!(check(&long), Ok(()), "{piece}");
+            assert!(crate::api::validation::re2_size::program_size(&long) > 0);
+        }
+        assert!(check(&format!("{}[[:foo:]]", "[[:a]".repeat(1000))).is_err());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How large RE2's program for an expression gets, about: proxies refuse one that is too large.
 
-use super::re2::{class, counted_repeat, flags, outside_escape};
+use super::re2::{after_last_class_name, class, counted_repeat, flags, outside_escape};
 
 /// The largest program that proxies take (`re2.max_program_size.error_level` in their bootstrap).
 pub const MAX_REGEX_PROGRAM: usize = 32_768;
@@ -34,6 +34,7 @@ impl Group {
 
 /// The steps of the program for an expression that is RE2.
 pub(super) fn program_size(expression: &str) -> usize {
+    let last_name = after_last_class_name(expression);
     let mut outer: Vec<Group> = Vec::new();
     let mut group = Group::default();
     let mut rest = expression;
@@ -64,20 +65,25 @@ pub(super) fn program_size(expression: &str) -> usize {
             }
             '|' => group.push(1),
             '[' => {
-                let Ok(remaining) = class(before) else { break };
+                let Ok(remaining) = class(before, last_name) else { break };
                 rest = remaining;
-                group.push(class_size(before.strip_suffix(remaining).unwrap_or(before)));
+                group.push(class_size(without(before, remaining)));
             }
             '\\' => {
                 let Ok((_, remaining)) = outside_escape(before) else { break };
                 rest = remaining;
-                group.push(escape_size(before.strip_suffix(remaining).unwrap_or(before)));
+                group.push(escape_size(without(before, remaining)));
             }
             '.' => group.push(ANY_CHARACTER),
             _ => group.push(first.len_utf8()),
         }
     }
     outer.iter().fold(group.size(), |sum, open| sum.saturating_add(open.size()))
+}
+
+/// A text without the `remaining` that it ends in.
+fn without<'a>(text: &'a str, remaining: &str) -> &'a str {
+    text.get(..text.len().saturating_sub(remaining.len())).unwrap_or(text)
 }
 
 /// A piece repeated: so many copies, those above the least with a way around them.
