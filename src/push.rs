@@ -22,6 +22,8 @@ mod pod_of_proxy;
 pub mod proxy;
 pub mod query;
 mod read;
+mod release;
+mod remark_list;
 pub mod resource;
 pub mod resources;
 pub mod targets;

@@ -50,7 +50,7 @@ fn push(record: &PushRecord) -> Value {
 
 /// One thing that translation could not make use of.
 fn remark(remark: &Remark) -> Value {
-    json!({ "message": &*remark.text, "results": remark.queries })
+    json!({ "message": &*remark.text, "results": remark.queries, "furtherResults": remark.further })
 }
 
 /// One resource that stands at its last good value.

@@ -142,6 +142,8 @@ pub(super) struct Core {
     pub(super) fresh_remarks: BTreeSet<Arc<str>>,
     /// What is counted about results in force.
     pub(super) notices: Notices,
+    /// Whether nobody subscribes any more to what somebody did since the last sweep, as streams have ended.
+    pub(super) has_orphans: bool,
     /// What the last sweep left.
     swept: Swept,
     /// Edges of results dropped since then, which the lists of parents still name.
@@ -360,7 +362,8 @@ impl Core {
         self.next_node += 1;
         let deps: Arc<[Dep]> = frame.deps.into();
         let attrs: Arc<[(AttrId, ValueId)]> = frame.attrs.into();
-        self.fresh_remarks.extend(frame.remarks.iter().cloned());
+        let remarks = frame.remarks.into_texts();
+        self.fresh_remarks.extend(remarks.iter().cloned());
         self.notices.set(id, frame.notices);
         self.looked += deps.len() as u64;
         self.add_parent(&deps, id);
@@ -387,7 +390,7 @@ impl Core {
             dirty: false,
             gated: false,
             fault,
-            remarks: frame.remarks.into(),
+            remarks,
         };
         self.nodes.insert(id, Box::new(node));
         id

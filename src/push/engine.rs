@@ -168,8 +168,9 @@ impl Engine {
         self.sinks.remove(&id.0);
         let core = self.core.get_mut();
         let Some(state) = core.proxies.remove(&id.0) else { return };
+        core.has_orphans |= state.prepared.is_some();
         for (kind, shown) in state.shown {
-            Self::unlink(core, id.0, kind, shown.node);
+            Self::leave(core, id.0, kind, shown.node);
         }
         for (attr, derived) in state.derived {
             if let Derived::From(node) = derived
@@ -192,7 +193,7 @@ impl Engine {
     fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
         let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new(), answers });
         if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
-            Self::unlink(self.core.get_mut(), id.0, kind, old.node);
+            Self::leave(self.core.get_mut(), id.0, kind, old.node);
         }
         if let Some((node, collection)) = self.evaluate(id.0, query) {
             self.show(id.0, kind, Shown { query, node, collection: collection.clone() });
@@ -219,7 +220,7 @@ impl Engine {
     pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
         let core = self.core.get_mut();
         if let Some(old) = core.proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
-            Self::unlink(core, id.0, kind, old.node);
+            Self::leave(core, id.0, kind, old.node);
         }
     }
 
@@ -300,6 +301,12 @@ impl Engine {
         if let Some(node) = core.nodes.get_mut(&node) {
             node.subscribers.remove(&(proxy, kind));
         }
+    }
+
+    /// Unlinks a subscription that ends from a node, which may be left to nobody.
+    fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        Self::unlink(core, proxy, kind, node);
+        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.subscribers.is_empty());
     }
 
     /// Re-verifies everything marked and publishes what came out different. `retried` are proxies with answers to be derived
@@ -457,6 +464,17 @@ impl Engine {
             self.told.insert(proxy);
             settled.published += 1;
         }
+    }
+
+    /// Whether somebody was the last to subscribe to something, and has gone or subscribes to something else.
+    #[must_use]
+    pub fn has_orphans(&self) -> bool {
+        self.core.borrow().has_orphans
+    }
+
+    /// Frees what nothing rests on. Costs what is kept.
+    pub fn release(&mut self) {
+        self.core.get_mut().sweep();
     }
 
     /// Frees what nothing rests on, now and then.

@@ -10,6 +10,7 @@ use super::attr::{Attr, AttrValue};
 use super::fact::FactKey;
 use super::notice::Notice;
 use super::query::Query;
+use super::remark_list::RemarkList;
 use super::view::View;
 use crate::api::hash::{KeyedMap, KeyedSet};
 
@@ -113,7 +114,7 @@ pub(super) struct Frame {
     /// The questions as a set.
     asked: KeyedSet<AttrId>,
     /// What could not be made use of.
-    pub(super) remarks: Vec<Arc<str>>,
+    pub(super) remarks: RemarkList,
     /// What is counted.
     pub(super) notices: Vec<Notice>,
 }

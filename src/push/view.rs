@@ -327,7 +327,7 @@ impl View<'_> {
     /// Puts a new computation's outcome into its node. An equal value stays as it was, so that what rests on it does, too.
     fn replace(core: &mut Core, id: NodeId, value: Value, same: bool, frame: Frame, fault: Option<Arc<str>>) {
         let revision = core.revision;
-        let remarks: Arc<[Arc<str>]> = frame.remarks.into();
+        let remarks = frame.remarks.into_texts();
         if core.nodes.get(&id).is_some_and(|node| node.remarks != remarks) {
             core.fresh_remarks.extend(remarks.iter().cloned());
         }

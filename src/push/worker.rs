@@ -19,6 +19,8 @@ use super::fact::FactKey;
 use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::proxy::Proxy;
+use super::release::Release;
+use super::remark_list::log_remarks;
 use super::resource::ResourceType;
 use super::turns::{Turns, Waiting};
 use super::view::Translator;
@@ -163,6 +165,8 @@ struct Worker {
     turns: Turns,
     /// The last pushes, oldest first.
     pushes: VecDeque<PushRecord>,
+    /// When what only streams that have ended needed is freed.
+    release: Release,
     /// Where its work is counted.
     metrics: Metrics,
 }
@@ -211,6 +215,7 @@ pub fn start_counted(
             gone: of_worker,
             turns: Turns::default(),
             pushes: VecDeque::new(),
+            release: Release::default(),
             metrics,
         };
         runtime.block_on(worker.run(inbox));
@@ -340,7 +345,7 @@ impl Worker {
     /// Works until the last handle is gone.
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
         loop {
-            let command = match self.deadline() {
+            let command = match self.next_wake() {
                 _ if self.has_work() => match inbox.try_recv() {
                     Ok(command) => Some(command),
                     Err(mpsc::error::TryRecvError::Empty) => None,
@@ -370,13 +375,18 @@ impl Worker {
             if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
                 self.push();
             }
-            for remark in self.engine.take_fresh_remarks() {
-                tracing::warn!(%remark, "left out");
-            }
+            let is_busy = self.has_work();
+            self.release.look(&mut self.engine, is_busy, Instant::now());
+            log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {
                 self.notices.send_replace(Arc::new(notices));
             }
         }
+    }
+
+    /// When there is something to do without a command.
+    fn next_wake(&self) -> Option<Instant> {
+        self.deadline().into_iter().chain(self.release.next()).min()
     }
 
     /// When the gathered changes are due, if there are any.

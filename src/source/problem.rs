@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::api::decode::Subject;
 use crate::api::field_error::FieldError;
+use crate::api::validation::Verdict;
 
 /// A line of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,6 +45,34 @@ pub enum Fault {
     Unreadable(String),
     /// Something there is probably not meant, though it is valid.
     Warning(FieldError),
+}
+
+/// How many faults of one sort are told of one object.
+const OF_ONE: usize = 10;
+
+/// What is wrong with an object: fields that its kind does not know, then why it is refused, then what is probably not meant.
+/// A few of each are told, and how many more there are.
+pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let warn = |more: String| Fault::Warning(FieldError::new("", more));
+    let refuse = |more: String| Fault::Rejected(FieldError::new("", more));
+    add(&mut faults, unknown_fields.into_iter().map(Fault::UnknownField), "unknown fields", warn);
+    add(&mut faults, verdict.errors.into_iter().map(|error| Fault::Rejected(error.into())), "errors", refuse);
+    add(&mut faults, verdict.warnings.into_iter().map(|warning| Fault::Warning(warning.into())), "warnings", warn);
+    faults
+}
+
+/// Adds a few of the `new` faults, and the number of the others.
+fn add(
+    faults: &mut Vec<Fault>,
+    mut new: impl ExactSizeIterator<Item = Fault>,
+    what: &str,
+    more: impl Fn(String) -> Fault,
+) {
+    faults.extend(new.by_ref().take(OF_ONE));
+    if new.len() > 0 {
+        faults.push(more(format!("and {} more {what}", new.len())));
+    }
 }
 
 impl fmt::Display for Place {

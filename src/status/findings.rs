@@ -11,6 +11,9 @@ const INVALID: &str = "IST0106";
 /// Where codes are explained.
 const EXPLANATIONS: &str = "https://istio.io/v1.32/docs/reference/config/analysis";
 
+/// How many findings of each level are written: they differ in nothing, and a status has to fit into the object.
+const OF_ONE: usize = 10;
+
 /// The findings that belong into the status of an object that a server sent.
 fn findings(object: &Value) -> Vec<ValidationMessage> {
     let verdict = match decode_value(object).1 {
@@ -18,8 +21,8 @@ fn findings(object: &Value) -> Vec<ValidationMessage> {
         Outcome::Rejected(_) => return vec![invalid(MessageLevel::Error)],
         Outcome::Ignored => Verdict::default(),
     };
-    let errors = verdict.errors.iter().map(|_| MessageLevel::Error);
-    let warnings = verdict.warnings.iter().map(|_| MessageLevel::Warning);
+    let errors = verdict.errors.iter().take(OF_ONE).map(|_| MessageLevel::Error);
+    let warnings = verdict.warnings.iter().take(OF_ONE).map(|_| MessageLevel::Warning);
     errors.chain(warnings).map(invalid).collect()
 }
 

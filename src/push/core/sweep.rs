@@ -2,6 +2,7 @@
 
 use super::{Core, Derived};
 use crate::api::hash::KeyedSet;
+use crate::push::fact::FactKey;
 use crate::push::memo::{AttrDef, AttrId, Dep, FactId, NodeId, QueryId, ValueId};
 use crate::push::tree::Tree;
 
@@ -64,6 +65,8 @@ impl Core {
         self.forget_attrs(&live);
         self.forget_values();
         self.forget_queries();
+        self.give_room_back();
+        self.has_orphans = false;
         self.loose_edges = 0;
         self.swept = Swept {
             results: self.nodes.len(),
@@ -122,8 +125,12 @@ impl Core {
         for (index, fact) in self.facts.iter_mut().enumerate() {
             fact.parents.retain(|parent| live.nodes.contains(parent));
             fact.parents.shrink_to_fit();
-            if fact.parents.is_empty() && self.fact_ids.remove(&fact.key).is_some() {
-                self.free_facts.push(FactId(index));
+            let id = FactId(index);
+            if fact.parents.is_empty() && self.fact_ids.get(&fact.key) == Some(&id) {
+                self.fact_ids.remove(&fact.key);
+                // The name in it may be long.
+                fact.key = FactKey::AllServices;
+                self.free_facts.push(id);
             }
         }
     }
@@ -157,6 +164,29 @@ impl Core {
             }
             keep
         });
+    }
+
+    /// Gives back the room of tables that were much larger: streams with many names may have gone.
+    fn give_room_back(&mut self) {
+        while self.facts.last().is_some_and(|fact| fact.parents.is_empty()) {
+            self.facts.pop();
+        }
+        while self.queries.last().is_some_and(Option::is_none) && self.trees.last().is_some_and(Option::is_none) {
+            self.queries.pop();
+            self.trees.pop();
+        }
+        let (facts, queries) = (self.facts.len(), self.queries.len());
+        self.free_facts.retain(|id| id.0 < facts);
+        self.free_queries.retain(|id| id.0 < queries);
+        let room = |length: usize| 2 * length + 1024;
+        self.facts.shrink_to(room(facts));
+        self.queries.shrink_to(room(queries));
+        self.trees.shrink_to(room(queries));
+        self.free_facts.shrink_to(room(self.free_facts.len()));
+        self.free_queries.shrink_to(room(self.free_queries.len()));
+        self.nodes.shrink_to(room(self.nodes.len()));
+        self.fact_ids.shrink_to(room(self.fact_ids.len()));
+        self.value_ids.shrink_to(room(self.value_ids.len()));
     }
 
     /// Frees query keys whose tree is empty and that are no proxy's attribute.

@@ -12,23 +12,37 @@ use crate::push::notice::Notice;
 pub struct Remark {
     /// The words of the translator.
     pub text: Arc<str>,
-    /// The results in which it was left out, sorted.
+    /// The results in which it was left out, sorted: the first of them.
     pub queries: Vec<String>,
+    /// In how many further results it was left out.
+    pub further: usize,
 }
+
+/// How many results are named with a remark.
+const NAMED: usize = 10;
 
 impl Engine {
     /// All remarks about results in force, by text.
     #[must_use]
     pub fn remarks(&self) -> Vec<Remark> {
         let core = self.core.borrow();
-        let mut by_text: BTreeMap<Arc<str>, BTreeSet<String>> = BTreeMap::new();
+        let mut by_text: BTreeMap<Arc<str>, Remark> = BTreeMap::new();
         let remarkable: BTreeMap<&NodeId, _> = core.nodes.iter().filter(|(_, node)| !node.remarks.is_empty()).collect();
         for node in remarkable.values() {
             for text in node.remarks.iter() {
-                by_text.entry(text.clone()).or_default().insert(format!("{:?}", core.query(node.query)));
+                let new = || Remark { text: text.clone(), queries: Vec::new(), further: 0 };
+                let remark = by_text.entry(text.clone()).or_insert_with(new);
+                if remark.queries.len() == NAMED {
+                    remark.further += 1;
+                    continue;
+                }
+                let query = format!("{:?}", core.query(node.query));
+                if let Err(place) = remark.queries.binary_search(&query) {
+                    remark.queries.insert(place, query);
+                }
             }
         }
-        by_text.into_iter().map(|(text, queries)| Remark { text, queries: queries.into_iter().collect() }).collect()
+        by_text.into_values().collect()
     }
 
     /// All that is counted about results in force, if it is not the same as when last asked.

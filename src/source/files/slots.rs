@@ -1,13 +1,13 @@
 //! What a file holds: its objects in their order, those among them that are broken now in their last good version.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::any_object::AnyObject;
 use crate::api::decode::{Decoded, Outcome, Subject};
 use crate::api::object::ObjectRef;
 use crate::api::validation::validate_any;
-use crate::source::problem::{Fault, Place, Problem};
+use crate::source::problem::{Fault, Place, Problem, faults_of};
 
 /// One object of a file.
 #[derive(Clone, Debug)]
@@ -34,30 +34,25 @@ pub(super) struct Contents {
 impl Contents {
     /// What a file holds now, where it held `before`.
     pub(super) fn read(file: &Arc<str>, decoded: Vec<Decoded>, before: &Self) -> Self {
+        let last: BTreeMap<&ObjectRef, &Slot> = before.slots.iter().rev().map(|slot| (&slot.reference, slot)).collect();
         let named: BTreeSet<ObjectRef> = decoded.iter().filter_map(|decoded| decoded.subject.object_ref()).collect();
         let mut contents = Self::default();
         for (position, Decoded { line, subject, outcome }) in decoded.into_iter().enumerate() {
             match outcome {
                 Outcome::Read { object, unknown_fields } => {
-                    for field in unknown_fields {
-                        contents.note(file, line, &subject, Fault::UnknownField(field));
-                    }
                     let verdict = validate_any(&object);
                     if verdict.is_valid() {
                         contents.slots.push(Slot { position, line, reference: object.object_ref(), object });
                     } else {
-                        contents.keep_last_good(before, (position, line), &subject, &named);
+                        contents.keep_last_good((before, &last), (position, line), &subject, &named);
                     }
-                    for error in verdict.errors {
-                        contents.note(file, line, &subject, Fault::Rejected(error.into()));
-                    }
-                    for warning in verdict.warnings {
-                        contents.note(file, line, &subject, Fault::Warning(warning.into()));
+                    for fault in faults_of(unknown_fields, verdict) {
+                        contents.note(file, line, &subject, fault);
                     }
                 }
                 Outcome::Ignored => contents.note(file, line, &subject, Fault::UnknownKind),
                 Outcome::Rejected(error) => {
-                    contents.keep_last_good(before, (position, line), &subject, &named);
+                    contents.keep_last_good((before, &last), (position, line), &subject, &named);
                     contents.note(file, line, &subject, Fault::Rejected(error));
                 }
             }
@@ -70,10 +65,15 @@ impl Contents {
     ///
     /// Without a name, the broken object is taken for the one that stood at its place, unless that one stands elsewhere
     /// in the file now.
-    fn keep_last_good(&mut self, before: &Self, at: (usize, usize), subject: &Subject, named: &BTreeSet<ObjectRef>) {
-        let (position, line) = at;
+    fn keep_last_good(
+        &mut self,
+        (before, by_reference): (&Self, &BTreeMap<&ObjectRef, &Slot>),
+        (position, line): (usize, usize),
+        subject: &Subject,
+        named: &BTreeSet<ObjectRef>,
+    ) {
         let last_good = match subject.object_ref() {
-            Some(reference) => before.slots.iter().find(|slot| slot.reference == reference),
+            Some(reference) => by_reference.get(&reference).copied(),
             None => before.at(position).filter(|slot| !named.contains(&slot.reference)),
         };
         self.slots.extend(last_good.map(|slot| Slot { position, line, ..slot.clone() }));

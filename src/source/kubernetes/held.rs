@@ -8,7 +8,7 @@ use crate::api::decode::{Outcome, StoredObject, Subject};
 use crate::api::named_table::{HasName, NamedTable};
 use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::validation::validate_any;
-use crate::source::problem::{Fault, Place, Problem};
+use crate::source::problem::{Fault, Place, Problem, faults_of};
 use crate::source::{Batch, SourceEvent};
 
 /// The objects of one kind as they were told.
@@ -88,12 +88,9 @@ impl Held {
     pub(super) fn put(&mut self, stored: StoredObject, scope: &KubernetesScope, batch: &mut Batch) {
         match stored.outcome {
             Outcome::Read { object, unknown_fields } if scope.is_ours(self.kind, object.meta(), &self.tags) => {
-                let unknown = unknown_fields.into_iter().map(Fault::UnknownField);
                 let verdict = validate_any(&object);
                 let is_valid = verdict.is_valid();
-                let errors = verdict.errors.into_iter().map(|error| Fault::Rejected(error.into()));
-                let warnings = verdict.warnings.into_iter().map(|warning| Fault::Warning(warning.into()));
-                let faults = unknown.chain(errors).chain(warnings).collect();
+                let faults = faults_of(unknown_fields, verdict);
                 if is_valid {
                     self.put_object(object, faults, batch);
                 } else {

@@ -24,6 +24,32 @@ fn names_chosen_to_collide_are_interned_as_fast_as_others() {
     assert!(colliding < usual * 20, "{colliding:?} against {usual:?}");
 }
 
+#[test]
+fn what_only_a_stream_that_ended_had_is_released_without_a_change() {
+    let (mut engine, _) = engine(&[("a", &["x"])]);
+    let stays = engine.connect(proxy("p", "shop", "web"), Arc::new(Seen::default()));
+    engine.subscribe(stays, ResourceType::Endpoint, names(&["a"]));
+    let before = engine.sizes();
+    // Few enough that no table outgrows what the last sweep left.
+    let many: Vec<String> = (0..3_000).map(|number| format!("{}{number}", "n".repeat(200))).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let goes = engine.connect(proxy("q", "shop", "web"), Arc::new(Seen::default()));
+    engine.subscribe(goes, ResourceType::Endpoint, names(&many));
+    assert!(!engine.has_orphans());
+    assert!(engine.sizes().facts > 2_000, "{:?}", engine.sizes());
+    engine.disconnect(goes);
+    assert!(engine.has_orphans());
+    engine.release();
+    assert_eq!((engine.sizes(), engine.has_orphans()), (before, false));
+    // Another that had the same leaves nothing behind.
+    let same = engine.connect(proxy("r", "shop", "web"), Arc::new(Seen::default()));
+    engine.subscribe(same, ResourceType::Endpoint, names(&["a"]));
+    engine.disconnect(same);
+    assert!(!engine.has_orphans());
+    let (next, changed) = with_endpoints(engine.context(), "a", &["x", "y"]);
+    assert_eq!(engine.apply(next, changed).published, 1, "what stays is whole");
+}
+
 /// Counts the answers.
 #[derive(Default)]
 struct Answers(Mutex<Vec<(u32, usize)>>);
