@@ -109,6 +109,8 @@ pub struct RootKeeper {
     due_report: Instant,
     /// What was told of them last.
     told: Vec<Missing>,
+    /// Whether the set was seen where it is kept.
+    is_recorded: bool,
     /// Puts authorities in force.
     switch: AuthoritySwitch,
     /// Tells where things stand.
@@ -148,6 +150,7 @@ pub async fn start(config: KeeperConfig) -> Result<(RootKeeper, CurrentAuthority
         due_check: Instant::now() + config.check,
         due_report: Instant::now(),
         told: Vec::new(),
+        is_recorded: false,
         switch,
         status,
         orders,
@@ -196,6 +199,7 @@ impl RootKeeper {
         let reports = match self.store.load().await? {
             Some(kept) => {
                 self.version = kept.version;
+                self.is_recorded = true;
                 if kept.set != self.set {
                     self.adopt(kept.set)?;
                 }
@@ -203,23 +207,25 @@ impl RootKeeper {
             }
             None => {
                 // Nothing but a settled plugged-in CA may be without a record.
-                if self.version.take().is_some() && !matches!(self.store, RootStore::Memory) {
+                self.version = None;
+                if self.is_recorded && !matches!(self.store, RootStore::Memory) {
                     tracing::warn!(store = ?self.store, "the record of the roots is gone, and made again");
                     self.keep(self.set.clone()).await?;
                 }
                 Default::default()
             }
         };
+        let mended = if self.is_recorded { self.store.mend(&self.set) } else { Ok(()) };
         let now = (self.config.clock)();
         self.read_files(now).await?;
         self.renew(now).await?;
         if !self.ask_around(witness, &reports).await? {
-            return Ok(());
+            return Ok(mended?);
         }
         if let Some(next) = self.set.advance(&self.missing, &self.config.rules, now)? {
             self.keep(next).await?;
         }
-        Ok(())
+        Ok(mended?)
     }
 
     /// Takes a set over that is kept already.
@@ -238,7 +244,10 @@ impl RootKeeper {
         // What cannot sign must not be kept either.
         set.authority((self.config.clock)())?;
         match self.store.save(&set, self.version.as_deref()).await {
-            Ok(version) => self.version = version,
+            Ok(version) => {
+                self.version = version;
+                self.is_recorded = true;
+            }
             Err(RootStoreError::Conflict) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
@@ -301,7 +310,6 @@ impl RootKeeper {
         if Instant::now() < self.due_check {
             return Ok(());
         }
-        self.due_check = Instant::now() + self.config.check;
         if self.set.is_due(&self.config.rules, now)? {
             tracing::info!("the root nears its end: the next one is distributed");
             let next = (self.config.make)(now)?;
@@ -309,6 +317,8 @@ impl RootKeeper {
                 self.keep(next).await?;
             }
         }
+        // Not before: what could not be kept, as where the disk is full, is tried again at the next look.
+        self.due_check = Instant::now() + self.config.check;
         Ok(())
     }
 

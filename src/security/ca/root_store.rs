@@ -1,12 +1,10 @@
 //! Where roots are kept, so that they outlive the process and all replicas share them.
 
-use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+mod folder;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -20,10 +18,6 @@ pub const SELF_SIGNED: &str = "istio-ca-secret";
 pub const PLUGGED_IN: &str = "navarch-ca-rotation";
 /// The Secret's type.
 const SECRET_TYPE: &str = "istio.io/ca-root";
-/// In a folder: all files in one, which is replaced in one moment.
-const ALL: &str = "state.json";
-/// Files that stand for themselves in a folder, too: others read them, and so does who comes without the one above.
-const PLAIN: [&str; 2] = ["ca-key.pem", "ca-cert.pem"];
 /// Annotations by which replicas tell of their proxies start so.
 const REPORT: &str = "replica.navarch.io/";
 
@@ -61,6 +55,14 @@ pub enum RootStoreError {
         #[source]
         source: std::io::Error,
     },
+    /// A file does not hold what it must.
+    #[error("{path}: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what can be done.
+        reason: String,
+    },
     /// What is kept makes no roots.
     #[error("{place} holds no roots that can be used")]
     Unusable {
@@ -97,7 +99,7 @@ impl RootStore {
         let unusable = |source| RootStoreError::Unusable { place: format!("{self:?}"), source };
         let (files, version, reports) = match self {
             Self::Memory => return Ok(None),
-            Self::Folder(folder) => (load(folder)?, None, BTreeMap::new()),
+            Self::Folder(folder) => (folder::load(folder)?, None, BTreeMap::new()),
             Self::Secret(api, name) => {
                 let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
                 let reports = secret.metadata.annotations.unwrap_or_default().into_iter();
@@ -120,7 +122,7 @@ impl RootStore {
         let files = set.to_files().map_err(unusable)?;
         match self {
             Self::Memory => Ok(None),
-            Self::Folder(folder) => save(folder, &files).map(|()| None),
+            Self::Folder(folder) => folder::save(folder, &files).map(|()| None),
             Self::Secret(api, name) => {
                 let parameters = PostParams::default();
                 let secret = match version {
@@ -143,6 +145,18 @@ impl RootStore {
                 };
                 outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
             }
+        }
+    }
+
+    /// Writes again what is missing of this set, or was only half written, such as a file for which there was no room.
+    ///
+    /// # Errors
+    /// When it cannot be written now.
+    pub fn mend(&self, set: &RootSet) -> Result<(), RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
+        match self {
+            Self::Memory | Self::Secret(..) => Ok(()),
+            Self::Folder(folder) => folder::mend(folder, &set.to_files().map_err(unusable)?),
         }
     }
 
@@ -201,59 +215,4 @@ fn secret_of(name: &str, files: KeptFiles) -> Secret {
         data: Some(entries(files).collect()),
         ..Secret::default()
     }
-}
-
-/// The files in a folder.
-fn load(folder: &Path) -> Result<KeptFiles, RootStoreError> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        match std::fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(RootStoreError::File { path, source }),
-        }
-    };
-    if let Some(all) = read(ALL)? {
-        let wrong =
-            || RootStoreError::Unusable { place: folder.display().to_string(), source: KeptError::Unreadable(ALL) };
-        let all: BTreeMap<String, String> = serde_json::from_slice(&all).map_err(|_| wrong())?;
-        let decode = |(name, text): (String, String)| {
-            let bytes = STANDARD.decode(text).map_err(|_| wrong())?;
-            Ok((name, SecretBytes::new(bytes)))
-        };
-        return all.into_iter().map(decode).collect();
-    }
-    let mut files = KeptFiles::new();
-    for name in PLAIN {
-        if let Some(bytes) = read(name)? {
-            files.insert(name.to_owned(), SecretBytes::new(bytes));
-        }
-    }
-    Ok(files)
-}
-
-/// Keeps files in a folder: all in one, and then those that stand for themselves.
-fn save(folder: &Path, files: &KeptFiles) -> Result<(), RootStoreError> {
-    let wrap = |path: &Path| {
-        let path = path.to_owned();
-        move |source| RootStoreError::File { path, source }
-    };
-    std::fs::create_dir_all(folder).map_err(wrap(folder))?;
-    let all: BTreeMap<&str, String> =
-        files.iter().map(|(name, bytes)| (name.as_str(), STANDARD.encode(bytes.expose()))).collect();
-    let all = serde_json::to_vec(&all).map_err(|error| wrap(folder)(error.into()))?;
-    let plain = PLAIN.iter().filter_map(|name| Some((*name, files.get(*name)?.expose().to_vec())));
-    for (name, bytes) in std::iter::once((ALL, all)).chain(plain) {
-        let path = folder.join(name);
-        let partial = folder.join(format!(".{name}.partial"));
-        let write = || -> std::io::Result<()> {
-            let mut options = std::fs::OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
-            file.write_all(&bytes)?;
-            file.sync_all()?;
-            std::fs::rename(&partial, &path)
-        };
-        write().map_err(wrap(&path))?;
-    }
-    Ok(())
 }

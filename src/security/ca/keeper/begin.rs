@@ -69,7 +69,12 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     }
     let store = config.self_signed.clone();
     let (set, version) = match store.load().await? {
-        Some(Kept { set, version, .. }) => (set, version),
+        Some(Kept { set, version, .. }) => {
+            if let Err(error) = store.mend(&set) {
+                tracing::warn!(problem = chain(&error), "failed to write the files of the CA again that were missing");
+            }
+            (set, version)
+        }
         None => {
             let set = RootSet::settled((config.make)((config.clock)())?, Origin::SelfSigned);
             let version = store.save(&set, None).await?;

@@ -260,3 +260,121 @@ async fn broken_files_change_nothing() {
     assert!(problem.contains("not that of its certificate"), "{problem}");
     assert_eq!(authority.get().roots().pem(), before);
 }
+
+/// Why a keeper does not start.
+async fn refusal(folder: &Path) -> String {
+    chain(&start(config(folder)).await.unwrap_err())
+}
+
+#[tokio::test]
+async fn a_damaged_folder_is_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    let path = folder.path().join("state/state.json");
+    let whole = std::fs::read(&path).unwrap();
+    let empty_key = |name: &str| {
+        let mut entries: std::collections::BTreeMap<String, String> = serde_json::from_slice(&whole).unwrap();
+        entries.insert(name.to_owned(), String::new());
+        serde_json::to_vec(&entries).unwrap()
+    };
+    let torn = &whole[..whole.len() / 2];
+    for (content, reason) in [
+        (torn, "ends too early, at line 1"),
+        (b"", "is empty"),
+        (b"[]", "is no JSON object of texts"),
+        (b"{}", "has no entry \"ca-key.pem\""),
+        (b"{\"ca-key.pem\":\"%%\"}", "entry \"ca-key.pem\" is no base64"),
+        (&empty_key("ca-key.pem"), "entry \"ca-key.pem\" is empty"),
+    ] {
+        std::fs::write(&path, content).unwrap();
+        let error = refusal(folder.path()).await;
+        assert!(error.contains("state/state.json: ") && error.contains(reason), "{error}");
+        assert!(!error.contains("BEGIN") && !error.contains("LS0t"), "secrets are told: {error}");
+    }
+    // It says what can be done: without it, the two files beside it count.
+    std::fs::remove_file(&path).unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    std::fs::write(folder.path().join("state/ca-key.pem"), "").unwrap();
+    let error = refusal(folder.path()).await;
+    assert!(error.contains("state/ca-key.pem: is empty"), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_half_written_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    let path = |name: &str| folder.path().join("state").join(name);
+    let certificate = std::fs::read(path("ca-cert.pem")).unwrap();
+    // As a full disk, or a crash, leaves it.
+    std::fs::remove_file(path("ca-cert.pem")).unwrap();
+    std::fs::write(path("ca-key.pem"), "-----BEGIN PRI").unwrap();
+    std::fs::write(path(".state.json.partial"), "{").unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    assert_eq!(std::fs::read(path("ca-cert.pem")).unwrap(), certificate);
+    assert!(std::fs::read_to_string(path("ca-key.pem")).unwrap().contains("END PRIVATE KEY"));
+    // While it runs, too.
+    let mut tasks = tokio::task::JoinSet::new();
+    let _at_work = at_work(config(folder.path()), &mut tasks).await;
+    std::fs::remove_file(path("ca-cert.pem")).unwrap();
+    until(|| path("ca-cert.pem").exists()).await;
+    // The first look has seen the record: it is not lost with its file.
+    std::fs::remove_file(path("state.json")).unwrap();
+    std::fs::remove_file(path("ca-key.pem")).unwrap();
+    std::fs::remove_file(path("ca-cert.pem")).unwrap();
+    until(|| path("state.json").exists()).await;
+}
+
+/// Waits for a condition.
+async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never holds");
+}
+
+/// A file system of 64 KiB, as long as the process lives that has it mounted; `None` where the system allows no such thing.
+fn small_disk() -> Option<(std::process::Child, std::path::PathBuf)> {
+    use std::io::BufRead as _;
+    use std::process::{Command, Stdio};
+    let script = "mount -t tmpfs -o size=64k tmpfs /mnt && echo mounted && exec cat";
+    let mut unshare = Command::new("unshare");
+    let unshare = unshare.args(["--map-root-user", "--mount", "sh", "-c", script]);
+    let mut child = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+    let folder = std::path::PathBuf::from(format!("/proc/{}/root/mnt", child.id()));
+    (line == "mounted\n" && folder.is_dir()).then_some((child, folder))
+}
+
+#[tokio::test]
+async fn a_full_disk_is_survived_and_tried_again() {
+    let Some((mut child, folder)) = small_disk() else {
+        eprintln!("skipped: no file system can be mounted here (unshare --map-root-user --mount)");
+        return;
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, _absent) = at_work(config(&folder), &mut tasks).await;
+    let (state, before) = (folder.join("state"), authority.get().roots().pem().to_owned());
+    let kept = std::fs::read(state.join("state.json")).unwrap();
+    let fill = || {
+        let mut filler = std::fs::File::create(folder.join("filler")).unwrap();
+        while std::io::Write::write_all(&mut filler, &[0; 512]).is_ok() {}
+    };
+    fill();
+    let error = orders.give(Order::Begin).await.unwrap_err();
+    assert!(chain(&error).contains("No space left"), "{}", chain(&error));
+    assert_eq!(std::fs::read(state.join("state.json")).unwrap(), kept, "the last version stays");
+    assert_eq!(authority.get().roots().pem(), before, "what is not kept is not in force");
+    std::fs::remove_file(state.join("ca-cert.pem")).unwrap();
+    fill();
+    until(|| orders.status().problem.as_ref().is_some_and(|problem| problem.contains("ca-cert.pem"))).await;
+    std::fs::remove_file(folder.join("filler")).unwrap();
+    until(|| state.join("ca-cert.pem").exists() && orders.status().problem.is_none()).await;
+    orders.give(Order::Begin).await.unwrap();
+    tasks.shutdown().await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
