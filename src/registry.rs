@@ -14,6 +14,7 @@ mod auto_allocation;
 pub mod canonical_service;
 pub mod directory;
 mod entry_index;
+mod entry_services;
 mod export_to;
 pub mod identity;
 mod instance;

@@ -8,6 +8,7 @@ use super::view::View;
 use crate::api::kubernetes::{ContainerPort, Protocol, Service as Declared};
 use crate::api::names::PortName;
 use crate::api::object::NamespacedName;
+use crate::registry::directory::ListedTargets;
 use crate::registry::model::{Health, ServiceKey, ServiceTarget};
 use crate::registry::{selects, target_order, targets_by_ports};
 
@@ -23,10 +24,10 @@ impl Query for TargetsOfProxy {
         let ips = proxy.ips();
         let mut targets = targets_by_kubernetes(view, ips.first().copied());
         for at in ips.iter().filter_map(|ip| view.targets_at(*ip)) {
-            let namespaces = at.by_service_entry.iter().map(|target| target.service.key.namespace.clone());
+            let namespaces = at.by_service_entry.iter().filter_map(|listed| listed.namespace().cloned());
             let own = proxy.namespace_among(namespaces);
-            let here = |target: &&ServiceTarget| Some(&target.service.key.namespace) == own.as_ref();
-            targets.extend(at.by_service_entry.iter().filter(here).cloned());
+            let here = at.by_service_entry.iter().filter(|listed| listed.namespace() == own.as_ref());
+            targets.extend(here.flat_map(ListedTargets::targets));
         }
         targets.sort_by(target_order);
         targets

@@ -1,6 +1,6 @@
 //! Services that are only other names for a host (ExternalName), followed to the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::model::ServiceKey;
 use crate::api::names::Hostname;
@@ -14,18 +14,25 @@ pub(super) fn resolve_aliases(
 ) -> BTreeMap<Hostname, Vec<ServiceKey>> {
     let aliases: BTreeMap<ServiceKey, Hostname> = aliases.into_iter().collect();
     let by_host: BTreeMap<&Hostname, &Hostname> = aliases.iter().map(|(key, host)| (&key.hostname, host)).collect();
+    // Where each name leads in the end; `None` for a circle, and for what is being followed.
+    let mut ends: BTreeMap<&Hostname, Option<&Hostname>> = BTreeMap::new();
     let mut resolved: BTreeMap<Hostname, Vec<ServiceKey>> = BTreeMap::new();
-    for (alias, named) in &aliases {
-        let mut seen = BTreeSet::from([&alias.hostname, named]);
-        let mut end = named;
-        let circle = loop {
-            match by_host.get(end) {
-                None => break false,
-                Some(next) if !seen.insert(next) => break true,
-                Some(next) => end = next,
+    for alias in aliases.keys() {
+        let mut path = Vec::new();
+        let mut at = &alias.hostname;
+        let end = loop {
+            match (ends.get(at), by_host.get(at)) {
+                (Some(known), _) => break *known,
+                (None, None) => break Some(at),
+                (None, Some(next)) => {
+                    ends.insert(at, None);
+                    path.push(at);
+                    at = next;
+                }
             }
         };
-        if !circle {
+        ends.extend(path.into_iter().map(|name| (name, end)));
+        if let Some(end) = end {
             resolved.entry(end.clone()).or_default().push(alias.clone());
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
-use super::model::{Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
+use super::model::{Endpoint, Service, ServiceEndpoints, ServiceKey, ServicePort, ServiceTarget, Workload};
 use crate::api::names::{Hostname, Namespace, NetworkId};
 use crate::api::object::NamespacedName;
 
@@ -37,12 +37,56 @@ pub struct TargetsAt {
     /// WorkloadEntries at the address, by name, and what each serves by Kubernetes Services. Where there are any, one of
     /// them is the proxy at this address, and no pod is.
     pub entries: Vec<EntryTargets>,
-    /// What workloads at the address serve by ServiceEntries, in all namespaces.
-    pub by_service_entry: Vec<ServiceTarget>,
+    /// What workloads at the address serve by ServiceEntries, in all namespaces, in the order of the ServiceEntries' names.
+    pub by_service_entry: Vec<ListedTargets>,
     /// The workload at the address by ServiceEntries, by their namespace: the first of each.
     pub workloads: BTreeMap<Namespace, Arc<Workload>>,
     /// Ready pods at the address, where proxies are looked for by theirs (`ENABLE_PROXY_FIND_POD_BY_IP`).
     pub pods: Vec<NamespacedName>,
+}
+
+/// What endpoints of one ServiceEntry at one address serve: each of them serves all of the services. Kept as both lists, for
+/// many hosts with many endpoints would be their product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTargets {
+    /// The services of the ServiceEntry, which differ in host and address alone.
+    pub(super) services: Arc<[Arc<Service>]>,
+    /// The endpoints at the address.
+    pub(super) endpoints: Arc<[Arc<Endpoint>]>,
+}
+
+impl ListedTargets {
+    /// The namespace of the ServiceEntry.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.services.first().map(|service| &service.key.namespace)
+    }
+
+    /// The first endpoint that serves anything.
+    pub(super) fn first(&self) -> Option<&Arc<Endpoint>> {
+        let service = self.services.first()?;
+        self.endpoints.iter().find(|endpoint| service.port(endpoint.legacy_port_key).is_some())
+    }
+
+    /// All of it, endpoint by endpoint.
+    #[must_use]
+    pub fn targets(&self) -> Vec<ServiceTarget> {
+        let mut ports: BTreeMap<u16, &ServicePort> = BTreeMap::new();
+        for port in self.services.first().map(|service| &service.ports).into_iter().flatten() {
+            ports.entry(port.port).or_insert(port);
+        }
+        let mut targets = Vec::new();
+        for endpoint in &*self.endpoints {
+            let Some(port) = ports.get(&endpoint.legacy_port_key) else { continue };
+            let target = |service: &Arc<Service>| ServiceTarget {
+                service: service.clone(),
+                port: (*port).clone(),
+                target_port: endpoint.port,
+            };
+            targets.extend(self.services.iter().map(target));
+        }
+        targets
+    }
 }
 
 /// What a WorkloadEntry serves by Kubernetes Services.

@@ -18,13 +18,14 @@ mod work;
 mod workloads;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use self::names::Names;
 use self::work::Work;
 use super::directory::{Directory, DirectoryChange, NetworkGateway};
 use super::entry_index::EntryIndex;
-use super::model::{Labels, Service, ServiceKey};
+use super::entry_services::EntryServices;
+use super::model::{Labels, Service, ServiceEndpoints, ServiceKey};
 use super::pod_index::PodIndex;
 use super::selector_index::{SelectorIndex, selects};
 use super::service_entry_endpoints::EntryEndpoints;
@@ -95,9 +96,11 @@ struct ServiceEntryState {
     /// What selects its workloads, if something does.
     selector: Option<Labels>,
     /// One for each host and address.
-    services: Vec<Arc<Service>>,
+    services: EntryServices,
     /// Their endpoints.
     endpoints: EntryEndpoints,
+    /// The endpoints of one host, gathered, which all hosts share; with how many services of a host they are for.
+    gathered: OnceLock<(usize, Option<Arc<ServiceEndpoints>>)>,
 }
 
 impl Registry {

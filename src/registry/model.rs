@@ -3,6 +3,7 @@
 //! Agrees with Istio's `pilot/pkg/model/service.go` in meaning. All values are immutable once published and are compared by
 //! value: an object rewritten with equal content gives an equal value, hence no change.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -279,6 +280,12 @@ impl Service {
     #[must_use]
     pub fn port_named(&self, name: &str) -> Option<&ServicePort> {
         self.ports.iter().find(|port| port.name.as_str() == name)
+    }
+
+    /// The ports by name, the first of each: for whoever looks up many.
+    #[must_use]
+    pub fn ports_by_name(&self) -> BTreeMap<&str, &ServicePort> {
+        self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
     }
 
     /// A Kubernetes service without a VIP that has a selector or endpoints of its own.

@@ -1,6 +1,6 @@
 //! The services that a ServiceEntry declares (Istio's `serviceregistry/serviceentry/conversion.go`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ const CONNECT_ANNOTATION: &str = "istio.io/connect-strategy";
 /// The label by which a ServiceEntry keeps from getting addresses.
 const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
 
+/// The addresses allocated to a host, IPv4 and IPv6.
+type AllocatedPair = (Option<IpAddr>, Option<IpAddr>);
+
 /// A port of a ServiceEntry with valid numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EntryPort {
@@ -39,19 +42,20 @@ pub(super) fn convert_service_entry(
     world: &World,
 ) -> Vec<Service> {
     let template = template(object, namespace, world);
+    let (addresses, allocated) = (addresses(&object.spec), allocated(object, world));
     let mut services = Vec::new();
     let mut seen = BTreeSet::new();
     for host in &object.spec.hosts {
-        for address in addresses(&object.spec) {
-            if !seen.insert((host, address.clone())) {
+        let (auto_ipv4, auto_ipv6) = allocated.get(host.as_str()).copied().unwrap_or_default();
+        for address in &addresses {
+            if !seen.insert((host, address)) {
                 continue;
             }
             let hostname = Hostname::new(host);
-            let (auto_ipv4, auto_ipv6) = allocated(object, host, world);
             services.push(Service {
                 name: Arc::from(host.as_str()),
                 key: ServiceKey { namespace: object.meta.key.namespace.clone(), hostname },
-                default_address: address,
+                default_address: address.clone(),
                 auto_ipv4,
                 auto_ipv6,
                 ..template.clone()
@@ -169,8 +173,8 @@ fn addresses(spec: &ServiceEntry) -> Vec<Arc<str>> {
     spec.addresses.iter().filter_map(address).collect()
 }
 
-/// The addresses that were allocated to a host, IPv4 and IPv6.
-fn allocated(object: &Object<ServiceEntry>, host: &str, world: &World) -> (Option<IpAddr>, Option<IpAddr>) {
+/// The addresses that were allocated to hosts, the last of each family.
+fn allocated<'a>(object: &'a Object<ServiceEntry>, world: &World) -> BTreeMap<&'a str, AllocatedPair> {
     let spec = &object.spec;
     let opted_out =
         object.meta.labels.get(AUTO_ALLOCATE_LABEL).is_some_and(|value| value.eq_ignore_ascii_case("false"));
@@ -178,11 +182,14 @@ fn allocated(object: &Object<ServiceEntry>, host: &str, world: &World) -> (Optio
         && spec.resolution != DeclaredResolution::None
         && spec.addresses.is_empty()
         && !opted_out;
-    if !allowed {
-        return (None, None);
+    let mut found: BTreeMap<&str, AllocatedPair> = BTreeMap::new();
+    for address in spec.allocated.iter().filter(|_| allowed) {
+        let (v4, v6) = found.entry(&address.host).or_default();
+        match address.value.parse() {
+            Ok(ip @ IpAddr::V4(_)) => *v4 = Some(ip),
+            Ok(ip @ IpAddr::V6(_)) => *v6 = Some(ip),
+            Err(_) => {}
+        }
     }
-    let found = spec.allocated.iter().filter(|address| address.host == host);
-    let (v4, v6): (Vec<IpAddr>, Vec<IpAddr>) =
-        found.filter_map(|address| address.value.parse().ok()).partition(IpAddr::is_ipv4);
-    (v4.last().copied(), v6.last().copied())
+    found
 }

@@ -1,5 +1,6 @@
 //! The endpoints of a ServiceEntry: listed, selected, or the host itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::instance::Instance;
@@ -141,13 +142,13 @@ pub(super) fn merge_endpoints<'a>(
     declared: impl IntoIterator<Item = (&'a Service, &'a EntryEndpoints)>,
 ) -> Vec<Arc<Endpoint>> {
     let mut merged: Vec<Arc<Endpoint>> = Vec::new();
+    let mut ports = BTreeSet::new();
     for (service, endpoints) in declared {
         for endpoint in endpoints.of_host(&service.key.hostname) {
-            let taken = || merged.iter().any(|other| other.legacy_port_key == endpoint.legacy_port_key);
-            if service.resolution == Resolution::DnsRoundRobinLb && taken() {
-                continue;
+            let is_first = ports.insert(endpoint.legacy_port_key);
+            if is_first || service.resolution != Resolution::DnsRoundRobinLb {
+                merged.push(endpoint);
             }
-            merged.push(endpoint);
         }
     }
     merged

@@ -54,10 +54,11 @@ fn distinct_targets<'a>(
     service: &Arc<Service>,
     ports: impl IntoIterator<Item = (&'a DeclaredPort, u16)>,
 ) -> Vec<ServiceTarget> {
+    let by_name = service.ports_by_name();
     let mut seen = BTreeSet::new();
     let mut targets = Vec::new();
     for (declared, target_port) in ports {
-        let Some(port) = service.port_named(declared.name.as_str()) else { continue };
+        let Some(port) = by_name.get(declared.name.as_str()).copied() else { continue };
         if seen.insert((target_port, port.protocol)) {
             targets.push(ServiceTarget { service: service.clone(), port: port.clone(), target_port });
         }

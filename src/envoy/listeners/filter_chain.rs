@@ -40,12 +40,10 @@ impl Chain {
             && self.cidrs.is_empty()
     }
 
-    /// Whether both match the same, so that Envoy would refuse a listener with both.
-    pub(in crate::envoy) fn conflicts_with(&self, other: &Self) -> bool {
-        self.transport_protocol == other.transport_protocol
-            && self.application_protocols == other.application_protocols
-            && self.sni_set() == other.sni_set()
-            && self.range_set() == other.range_set()
+    /// What tells it from others: Envoy would refuse a listener with two chains for which this is equal.
+    fn key(&self) -> ChainKey {
+        let names = self.sni_set().into_iter().map(str::to_owned).collect();
+        (self.transport_protocol, self.application_protocols.clone(), names, self.range_set())
     }
 
     /// What Envoy matches; `None` when it takes every connection.
@@ -88,12 +86,36 @@ fn range_of(text: &str) -> Option<Cidr> {
     Cidr::parse_range_or_address(text).filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
 }
 
-/// Appends those chains that no chain before them conflicts with: the first service of a range keeps it.
-pub(in crate::envoy) fn merge(chains: &mut Vec<Chain>, incoming: Vec<Chain>) {
-    for chain in incoming {
-        if !chains.iter().any(|existing| existing.conflicts_with(&chain)) {
-            chains.push(chain);
+/// What tells a chain from others: what the connection starts with, application protocols, SNI names, ranges.
+type ChainKey = (&'static str, Vec<String>, BTreeSet<String>, BTreeSet<Cidr>);
+
+/// Chains of which no two match the same, the first ones aside.
+#[derive(Debug)]
+pub(in crate::envoy) struct Merged {
+    /// The chains.
+    chains: Vec<Chain>,
+    /// What tells them apart.
+    keys: BTreeSet<ChainKey>,
+}
+
+impl Merged {
+    /// All of these chains.
+    pub(in crate::envoy) fn new(chains: Vec<Chain>) -> Self {
+        Self { keys: chains.iter().map(Chain::key).collect(), chains }
+    }
+
+    /// Appends those chains that no chain before them conflicts with: the first service of a range keeps it.
+    pub(in crate::envoy) fn add(&mut self, incoming: Vec<Chain>) {
+        for chain in incoming {
+            if self.keys.insert(chain.key()) {
+                self.chains.push(chain);
+            }
         }
+    }
+
+    /// The chains.
+    pub(in crate::envoy) fn into_chains(self) -> Vec<Chain> {
+        self.chains
     }
 }
 
@@ -119,15 +141,15 @@ mod tests {
 
     #[test]
     fn equal_ranges_written_differently_conflict() {
-        assert!(of(&[], &["1.2.3.4/8"]).conflicts_with(&of(&[], &["1.5.6.7/8"])));
-        assert!(of(&["a", "b"], &[]).conflicts_with(&of(&["b", "a", "*"], &[])));
-        assert!(!of(&["a"], &[]).conflicts_with(&of(&["a"], &["10.0.0.0/8"])));
+        assert_eq!(of(&[], &["1.2.3.4/8"]).key(), of(&[], &["1.5.6.7/8"]).key());
+        assert_eq!(of(&["a", "b"], &[]).key(), of(&["b", "a", "*"], &[]).key());
+        assert_ne!(of(&["a"], &[]).key(), of(&["a"], &["10.0.0.0/8"]).key());
     }
 
     #[test]
     fn the_first_of_conflicting_chains_stays() {
-        let mut chains = vec![of(&["a"], &[])];
-        merge(&mut chains, vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]);
-        assert_eq!(chains, [of(&["a"], &[]), of(&["b"], &[])]);
+        let mut chains = Merged::new(vec![of(&["a"], &[])]);
+        chains.add(vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]);
+        assert_eq!(chains.into_chains(), [of(&["a"], &[]), of(&["b"], &[])]);
     }
 }

@@ -1,6 +1,6 @@
 //! The filter chains of a service that is not HTTP: those of its VirtualServices' TLS and TCP routes, or its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::address::wildcard;
@@ -37,15 +37,54 @@ struct L4VirtualServicesOf {
     host: Hostname,
 }
 
+/// VirtualServices by their hosts.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ByHost {
+    /// The VirtualServices.
+    names: Vec<NamespacedName>,
+    /// Places of those with a host that is no wildcard, by it.
+    exact: BTreeMap<Hostname, Vec<usize>>,
+    /// Wildcard hosts, and the place of who has each.
+    wildcards: Vec<(Hostname, usize)>,
+}
+
+impl ByHost {
+    /// Adds a VirtualService.
+    fn add(&mut self, name: &NamespacedName, hosts: &[String]) {
+        let place = self.names.len();
+        self.names.push(name.clone());
+        for host in hosts.iter().map(Hostname::new) {
+            if host.is_wildcard() {
+                self.wildcards.push((host, place));
+            } else {
+                self.exact.entry(host).or_default().push(place);
+            }
+        }
+    }
+
+    /// Those that speak of a host, in order.
+    fn of(&self, host: &Hostname) -> Vec<NamespacedName> {
+        let wide = self.wildcards.iter().filter(|(own, _)| own.matches(host)).map(|(_, place)| *place);
+        let mut places: BTreeSet<usize> = wide.collect();
+        if host.is_wildcard() {
+            let covered = self.exact.iter().filter(|(own, _)| own.matches(host));
+            places.extend(covered.flat_map(|(_, places)| places));
+        } else {
+            places.extend(self.exact.get(host).into_iter().flatten());
+        }
+        places.into_iter().filter_map(|place| self.names.get(place)).cloned().collect()
+    }
+}
+
 impl Query for L4VirtualServices {
-    type Value = Vec<(NamespacedName, Vec<Hostname>)>;
+    type Value = ByHost;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut found = Vec::new();
+        let mut found = ByHost::default();
         for name in scope::listener_virtual_services(view, self.egress).iter() {
             let Some(spec) = virtual_service::merged(view, name) else { continue };
             if !(spec.tcp.is_empty() && spec.tls.is_empty()) {
-                found.push((name.clone(), spec.hosts.iter().map(Hostname::new).collect()));
+                found.add(name, &spec.hosts);
             }
         }
         found
@@ -56,9 +95,7 @@ impl Query for L4VirtualServicesOf {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let all = view.get(&L4VirtualServices { egress: self.egress });
-        let speaks = |hosts: &[Hostname]| hosts.iter().any(|host| host.matches(&self.host));
-        all.iter().filter(|(_, hosts)| speaks(hosts)).map(|(name, _)| name.clone()).collect()
+        view.get(&L4VirtualServices { egress: self.egress }).of(&self.host)
     }
 }
 

@@ -4,7 +4,7 @@ use navarch_proto::envoy::config::core::v3::TrafficDirection;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 
 use super::address::{accepts_per_event, additional_addresses, balance, listen_address};
-use super::filter_chain::{Chain, RAW_BUFFER, merge};
+use super::filter_chain::{Chain, Merged, RAW_BUFFER};
 use super::l4_chains;
 use super::outbound_plan::{HttpPart, Part, PlannedListener};
 use super::virtual_outbound::catch_all_filters;
@@ -21,16 +21,13 @@ const PASSTHROUGH_CHAIN: &str = "PassthroughFilterChain";
 
 /// Builds an outbound listener.
 pub(super) fn build(view: &View<'_>, name: &str, planned: &PlannedListener) -> Listener {
-    let mut chains: Vec<Chain> = Vec::new();
-    for (place, group) in planned.groups.iter().enumerate() {
-        let built: Vec<Chain> = group.iter().flat_map(|part| chains_of(view, name, planned.port, part)).collect();
-        if place == 0 {
-            chains = built;
-        } else {
-            merge(&mut chains, built);
-        }
-    }
-    listener(view, name, planned, chains)
+    let mut built = planned
+        .groups
+        .iter()
+        .map(|group| group.iter().flat_map(|part| chains_of(view, name, planned.port, part)).collect::<Vec<Chain>>());
+    let mut chains = Merged::new(built.next().unwrap_or_default());
+    built.for_each(|built| chains.add(built));
+    listener(view, name, planned, chains.into_chains())
 }
 
 /// A listener that takes HTTP and nothing else.

@@ -3,24 +3,46 @@
 use std::sync::Arc;
 
 use super::work::Work;
-use super::{Registry, ServiceState};
+use super::{Registry, ServiceEntryState, ServiceState};
 use crate::api::named_table::HasName;
 use crate::registry::directory::DirectoryChange;
 use crate::registry::model::{Endpoint, Resolution, Service, ServiceEndpoints, ServiceKey};
 use crate::registry::service_entry_endpoints::{EntryEndpoints, merge_endpoints};
 use crate::registry::targets::port_on_entry;
 
+/// Endpoints of a service, if it has any.
+type Shared = Option<Arc<ServiceEndpoints>>;
+
+/// Whether both are the same value in memory, or neither is one.
+fn is_one(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
 impl Registry {
     /// Gathers endpoints.
     pub(super) fn update_endpoints(&mut self, work: &Work, change: &mut DirectoryChange) {
+        // The hosts of a ServiceEntry share their endpoints, before and after: they are compared once.
+        let mut equal: Option<(Shared, Shared, bool)> = None;
         for key in &work.endpoints {
             let new = self.gather(key);
             let old = self.directory.endpoints.get(key);
-            if old.map(|old| &**old) == new.as_ref() {
+            let same = match &equal {
+                Some((of_old, of_new, same))
+                    if is_one(of_old.as_ref(), old) && is_one(of_new.as_ref(), new.as_ref()) =>
+                {
+                    *same
+                }
+                Some(_) | None => old == new.as_ref(),
+            };
+            equal = Some((old.cloned(), new.clone(), same));
+            if same {
                 continue;
             }
             match new {
-                Some(new) => self.directory.endpoints.insert(key.clone(), Arc::new(new)),
+                Some(new) => self.directory.endpoints.insert(key.clone(), new),
                 None => self.directory.endpoints.remove(key),
             };
             change.endpoints.insert(key.clone());
@@ -28,16 +50,30 @@ impl Registry {
     }
 
     /// The endpoints of a service; `None` for none.
-    fn gather(&self, key: &ServiceKey) -> Option<ServiceEndpoints> {
+    fn gather(&self, key: &ServiceKey) -> Shared {
+        let (services, entries) = (self.services_of(key), self.entries_of(key));
+        if let ([], [state]) = (&*services, &*entries)
+            && matches!(state.endpoints, EntryEndpoints::Listed(_))
+        {
+            let count = state.services.of(&key.hostname).count();
+            let (of_count, shared) = state.gathered.get_or_init(|| (count, self.merge(key, &services, &entries)));
+            if *of_count == count {
+                return shared.clone();
+            }
+        }
+        self.merge(key, &services, &entries)
+    }
+
+    /// Merges the endpoints of all that declare a service.
+    fn merge(&self, key: &ServiceKey, services: &[&ServiceState], declared: &[&ServiceEntryState]) -> Shared {
         let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
         let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
-        for state in self.services_of(key) {
+        for state in services {
             endpoints.extend(self.slices.endpoints(state.name()));
             endpoints.extend(self.selected_entries(state));
         }
-        for state in self.entries_of(key) {
-            let services = state.services.iter().map(|service| (&**service, &state.endpoints));
-            entries.extend(services.filter(|(service, _)| service.key == *key));
+        for state in declared {
+            entries.extend(state.services.of(&key.hostname).map(|service| (&**service, &state.endpoints)));
         }
         entries.sort_by_key(|(service, _)| service.created);
         endpoints.extend(merge_endpoints(entries));
@@ -52,7 +88,7 @@ impl Registry {
         // They stay for long, and grew by doubling.
         endpoints.shrink_to_fit();
         service_accounts.shrink_to_fit();
-        Some(ServiceEndpoints { endpoints, service_accounts })
+        Some(Arc::new(ServiceEndpoints { endpoints, service_accounts }))
     }
 
     /// The WorkloadEntries that a Kubernetes Service selects, as its endpoints.

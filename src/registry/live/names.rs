@@ -33,7 +33,9 @@ impl Registry {
 
     /// The ServiceEntries that declare a service of this key, by name.
     pub(super) fn entries_of(&self, key: &ServiceKey) -> Vec<&ServiceEntryState> {
-        let declares = |state: &ServiceEntryState| state.services.iter().any(|service| service.key == *key);
+        let declares = |state: &ServiceEntryState| {
+            state.object.meta.key.namespace == key.namespace && state.services.of(&key.hostname).next().is_some()
+        };
         self.service_entries.by_name(self.names.entries.get(key), declares)
     }
 
@@ -66,8 +68,7 @@ impl Registry {
     /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
     fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
         let mut services: Vec<&Arc<Service>> = self.services_of(key).into_iter().map(|state| &state.service).collect();
-        let declared = self.entries_of(key).into_iter().flat_map(|state| &state.services);
-        services.extend(declared.filter(|service| service.key == *key));
+        services.extend(self.entries_of(key).into_iter().flat_map(|state| state.services.of(&key.hostname)));
         services.sort_by_key(|service| (service.registry, service.created));
         services.into_iter().map(|service| self.dress(service)).collect()
     }
@@ -124,7 +125,7 @@ impl Registry {
 
     /// Allocates addresses again; services with other ones than before are work.
     fn update_allocation(&mut self, work: &mut Work) {
-        let services = self.service_entries.iter().flat_map(|state| &state.services);
+        let services = self.service_entries.iter().flat_map(|state| state.services.all().iter());
         let keys: BTreeSet<&ServiceKey> =
             services.filter(|service| service.wants_address()).map(|service| &service.key).collect();
         let new = allocate(keys);

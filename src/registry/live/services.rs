@@ -2,15 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::work::Work;
 use super::{Registry, ServiceEntryState, ServiceState};
 use crate::api::istio::ServiceEntry;
 use crate::api::kubernetes::Service as Declared;
 use crate::api::named_table::HasName;
-use crate::api::names::Namespace;
+use crate::api::names::{Hostname, Namespace};
 use crate::api::object::{NamespacedName, Object, ObjectMeta};
+use crate::registry::entry_services::EntryServices;
 use crate::registry::kubernetes_service::convert_service;
 use crate::registry::model::{Resolution, ServiceKey};
 use crate::registry::service_entry::convert_service_entry;
@@ -118,16 +119,23 @@ impl Registry {
                 }
                 continue;
             }
-            let keys = |state: &ServiceEntryState| -> BTreeSet<ServiceKey> {
-                state.services.iter().map(|service| service.key.clone()).collect()
-            };
-            let old_keys = old.map(keys).unwrap_or_default();
-            let new_keys = new.as_ref().map(keys).unwrap_or_default();
+            let none = EntryServices::new(Vec::new());
+            let (before, after) =
+                (old.map_or(&none, |old| &old.services), new.as_ref().map_or(&none, |new| &new.services));
+            let changed = after.changed_hosts(before);
+            let wants =
+                |services: &EntryServices, host: &Hostname| services.of(host).any(|found| found.wants_address());
+            work.allocation |= changed.iter().any(|host| wants(before, host) != wants(after, host));
+            let kept: Vec<bool> = changed.iter().map(|host| after.of(host).next().is_some()).collect();
             let number = match new {
                 Some(mut new) => {
                     if let Some(old) = old {
                         // Made anew in a later step.
                         new.endpoints = old.endpoints.clone();
+                        new.services.share(&old.services);
+                        if new.object.spec.resolution == old.object.spec.resolution {
+                            new.gathered = old.gathered.clone();
+                        }
                     }
                     work.addresses.extend(new.endpoints.addresses());
                     let selector = new.selector.clone();
@@ -152,15 +160,15 @@ impl Registry {
                     number
                 }
             };
-            for key in old_keys.union(&new_keys) {
-                match new_keys.contains(key) {
-                    true => self.names.entries.insert(key, number),
-                    false => self.names.entries.remove(key, number),
+            for (hostname, kept) in changed.into_iter().zip(kept) {
+                let key = ServiceKey { namespace: name.namespace.clone(), hostname };
+                match kept {
+                    true => self.names.entries.insert(&key, number),
+                    false => self.names.entries.remove(&key, number),
                 }
                 work.keys.insert(key.clone());
-                work.endpoints.insert(key.clone());
+                work.endpoints.insert(key);
             }
-            work.allocation = true;
             work.entry_endpoints.insert(name);
         }
     }
@@ -176,8 +184,9 @@ impl Registry {
         ServiceEntryState {
             object: object.clone(),
             selector,
-            services: services.into_iter().map(Arc::new).collect(),
+            services: EntryServices::new(services),
             endpoints: EntryEndpoints::Listed(Vec::new()),
+            gathered: OnceLock::new(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::work::Work;
 use super::{Registry, ServiceEntryState};
@@ -63,9 +63,10 @@ impl Registry {
                 self.entry_addresses.insert(address, number);
             }
             work.addresses.extend(before.into_iter().chain(after));
-            work.endpoints.extend(state.services.iter().map(|service| service.key.clone()));
+            work.endpoints.extend(state.services.all().iter().map(|service| service.key.clone()));
             if let Some(state) = self.service_entries.get_mut(&name) {
                 state.endpoints = new;
+                state.gathered = OnceLock::new();
             }
         }
     }

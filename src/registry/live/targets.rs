@@ -1,6 +1,6 @@
 //! What workloads serve is found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::work::Work;
 use crate::api::named_table::HasName;
 use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
-use crate::registry::directory::{DirectoryChange, EntryTargets, TargetsAt};
-use crate::registry::model::{ServiceTarget, Workload};
+use crate::registry::directory::{DirectoryChange, EntryTargets, ListedTargets, TargetsAt};
+use crate::registry::model::{Endpoint, ServiceTarget, Workload};
 use crate::registry::pod_workload::PodState;
 use crate::registry::targets::{target_order, targets_of_entry, targets_of_pod};
 
@@ -35,19 +35,28 @@ impl Registry {
             }
             change.pod_targets.insert(name.clone());
         }
-        for address in &work.addresses {
-            let new = self.targets_at(*address);
-            let old = self.directory.targets.get(address).map(|old| &**old);
-            if old.unwrap_or(&TargetsAt::default()) == &new {
-                continue;
-            }
-            if new == TargetsAt::default() {
-                self.directory.targets.remove(address);
-            } else {
-                self.directory.targets.insert(*address, Arc::new(new));
-            }
-            change.targets.insert(*address);
+        for (address, new) in self.changed_addresses(&work.addresses) {
+            match new {
+                Some(new) => self.directory.targets.insert(address, new),
+                None => self.directory.targets.remove(&address),
+            };
+            change.targets.insert(address);
         }
+    }
+
+    /// What is now served at those of some addresses where it differs from what is shown; `None` for nothing.
+    fn changed_addresses(&self, addresses: &BTreeSet<IpAddr>) -> Vec<(IpAddr, Option<Arc<TargetsAt>>)> {
+        let mut listed = ListedEndpoints::default();
+        let mut changed = Vec::new();
+        for address in addresses {
+            let new = self.targets_at(*address, &mut listed);
+            let new = (new != TargetsAt::default()).then_some(new);
+            let old = self.directory.targets.get(address).map(|old| &**old);
+            if old != new.as_ref() {
+                changed.push((*address, new.map(Arc::new)));
+            }
+        }
+        changed
     }
 
     /// What a pod serves by Kubernetes Services: those that select it, else those whose slices list its address.
@@ -67,17 +76,18 @@ impl Registry {
     fn listed_targets(&self, pod: &NamespacedName, ip: IpAddr) -> Vec<ServiceTarget> {
         let text = ip.to_string();
         let mut targets: Vec<ServiceTarget> = Vec::new();
+        let mut seen = BTreeSet::new();
         let slices = self.slices.at(ip).into_iter();
         for slice in slices.filter(|slice| slice.name().namespace == pod.namespace) {
             let Some(state) = self.services.get(&slice.service()) else { continue };
             let endpoints =
                 slice.endpoints.iter().filter(|endpoint| endpoint.addresses.first().is_some_and(|a| **a == *text));
+            let by_name = state.service.ports_by_name();
             for endpoint in endpoints {
-                let Some(port) = state.service.port_named(endpoint.port_name.as_str()) else { continue };
-                let service = state.service.clone();
-                let target = ServiceTarget { service, port: port.clone(), target_port: endpoint.port };
-                if !targets.contains(&target) {
-                    targets.push(target);
+                let Some(port) = by_name.get(endpoint.port_name.as_str()).copied() else { continue };
+                if seen.insert((slice.service(), port.name.clone(), endpoint.port)) {
+                    let service = state.service.clone();
+                    targets.push(ServiceTarget { service, port: port.clone(), target_port: endpoint.port });
                 }
             }
         }
@@ -85,7 +95,7 @@ impl Registry {
     }
 
     /// What WorkloadEntries and endpoints of ServiceEntries at an address serve.
-    fn targets_at(&self, address: IpAddr) -> TargetsAt {
+    fn targets_at<'a>(&'a self, address: IpAddr, listed: &mut ListedEndpoints<'a>) -> TargetsAt {
         let mut entries = Vec::new();
         let allowed = self.world.settings.services_select_workload_entries;
         for entry in self.entries.at(address).into_iter().filter(|_| allowed) {
@@ -95,7 +105,7 @@ impl Registry {
             targets.sort_by(target_order);
             entries.push(EntryTargets { entry: entry.name.clone(), targets });
         }
-        let (by_service_entry, workloads) = self.targets_by_service_entry(address);
+        let (by_service_entry, workloads) = self.targets_by_service_entry(address, listed);
         let finds = self.world.settings.find_pods_by_address;
         let ready = self.pods.at(address).into_iter().filter(|pod| finds && pod.is_ready());
         let pods = ready.map(|pod| pod.name().clone()).collect();
@@ -103,24 +113,39 @@ impl Registry {
     }
 
     /// What endpoints of ServiceEntries at an address serve, and which workloads they are in the eyes of each namespace.
-    fn targets_by_service_entry(&self, address: IpAddr) -> (Vec<ServiceTarget>, BTreeMap<Namespace, Arc<Workload>>) {
+    fn targets_by_service_entry<'a>(
+        &'a self,
+        address: IpAddr,
+        listed: &mut ListedEndpoints<'a>,
+    ) -> (Vec<ListedTargets>, BTreeMap<Namespace, Arc<Workload>>) {
         let text = address.to_string();
         let mut targets = Vec::new();
         let mut workloads = BTreeMap::new();
         for state in self.service_entries.by_name(self.entry_addresses.get(&address), |_| true) {
-            let here = |addresses: &[Arc<str>]| addresses.first().is_some_and(|first| **first == *text);
-            let endpoints = state.endpoints.listed().iter().filter(|endpoint| here(&endpoint.addresses));
-            for endpoint in endpoints {
-                for service in &state.services {
-                    let Some(port) = service.port(endpoint.legacy_port_key) else { continue };
-                    let service = service.clone();
-                    let namespace = service.key.namespace.clone();
-                    workloads.entry(namespace).or_insert_with(|| endpoint.workload.clone());
-                    targets.push(ServiceTarget { service, port: port.clone(), target_port: endpoint.port });
-                }
+            let by_address = listed.entry(state.name()).or_insert_with(|| by_address(state.endpoints.listed()));
+            let Some(endpoints) = by_address.get(text.as_str()) else { continue };
+            let found = ListedTargets { services: state.services.all().clone(), endpoints: endpoints.clone() };
+            if let Some(first) = found.first() {
+                let namespace = state.object.meta.key.namespace.clone();
+                workloads.entry(namespace).or_insert_with(|| first.workload.clone());
+                targets.push(found);
             }
         }
-        targets.sort_by(target_order);
         (targets, workloads)
     }
+}
+
+/// The endpoints of ServiceEntries by their main addresses, by the name of the ServiceEntry: many addresses of one are
+/// asked for at once.
+type ListedEndpoints<'a> = BTreeMap<&'a NamespacedName, BTreeMap<&'a str, Arc<[Arc<Endpoint>]>>>;
+
+/// Endpoints by their main addresses, in their order.
+fn by_address(endpoints: &[Arc<Endpoint>]) -> BTreeMap<&str, Arc<[Arc<Endpoint>]>> {
+    let mut found: BTreeMap<&str, Vec<Arc<Endpoint>>> = BTreeMap::new();
+    for endpoint in endpoints {
+        if let Some(address) = endpoint.addresses.first() {
+            found.entry(address).or_default().push(endpoint.clone());
+        }
+    }
+    found.into_iter().map(|(address, endpoints)| (address, endpoints.into())).collect()
 }

@@ -13,7 +13,7 @@ use crate::api::object::{Kind, NamespacedName, ObjectRef};
 use crate::api::settings::Settings;
 use crate::api::typed::Typed;
 use crate::api::yaml;
-use crate::registry::directory::DirectoryChange;
+use crate::registry::directory::{DirectoryChange, ListedTargets};
 use crate::registry::model::{Endpoint, ServiceKey, ServiceTarget};
 use crate::store::Objects;
 
@@ -297,13 +297,47 @@ fn a_service_entry_selects_pods_and_workload_entries_of_its_namespace() {
     let at =
         |ip: &str| house.registry.directory().targets.get(&ip.parse::<IpAddr>().unwrap()).cloned().unwrap_or_default();
     assert_eq!(
-        at("10.1.0.1").by_service_entry.iter().map(show_target).collect::<Vec<_>>(),
+        at("10.1.0.1")
+            .by_service_entry
+            .iter()
+            .flat_map(ListedTargets::targets)
+            .map(|target| show_target(&target))
+            .collect::<Vec<_>>(),
         ["api.example:443 at 8080"]
     );
     assert_eq!(at("10.7.0.1").entries.len(), 1);
     let change = house.put(&a_pod("web-1", "10.1.0.1", "app: other"));
     assert_eq!(change.endpoints, BTreeSet::from([api.clone()]));
     assert_eq!(house.endpoints(&api), ["10.7.0.1:8443 Unknown"]);
+}
+
+#[test]
+fn an_edit_of_one_host_leaves_the_others_alone() {
+    let spec = |hosts: &str| {
+        let spec = format!(
+            "hosts: [{hosts}], resolution: STATIC, endpoints: [{{ address: 10.7.0.1 }}], ports: [{{ number: 80, name: http, protocol: HTTP }}]"
+        );
+        a_service_entry("many", "2026-01-01T00:00:00Z", &spec)
+    };
+    let mut house = House::of(&spec("a.example, b.example, c.example"));
+    let service = |house: &House, host: &str| {
+        house.registry.directory().services.get(&ServiceKey::new("shop", host)).map(|services| services[0].clone())
+    };
+    let endpoints = |house: &House, host: &str| {
+        house.registry.directory().endpoints.get(&ServiceKey::new("shop", host)).cloned().unwrap()
+    };
+    let (a, of_a) = (service(&house, "a.example").unwrap(), endpoints(&house, "a.example"));
+    assert!(Arc::ptr_eq(&of_a, &endpoints(&house, "b.example")), "hosts share their endpoints");
+    let change = house.put(&spec("a.example, d.example, c.example"));
+    let keys = |hosts: [&str; 2]| hosts.map(|host| ServiceKey::new("shop", host)).into_iter().collect::<BTreeSet<_>>();
+    assert_eq!(change.services, keys(["b.example", "d.example"]));
+    assert_eq!(change.endpoints, keys(["b.example", "d.example"]));
+    assert!(Arc::ptr_eq(&a, &service(&house, "a.example").unwrap()));
+    assert!(Arc::ptr_eq(&of_a, &endpoints(&house, "d.example")));
+    assert_eq!(service(&house, "b.example"), None);
+    // The order alone is no change.
+    assert_eq!(house.put(&spec("d.example, c.example, a.example")).services, BTreeSet::new());
+    assert_eq!(house.registry.directory().services.len(), 3);
 }
 
 #[test]

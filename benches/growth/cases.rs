@@ -1,0 +1,162 @@
+//! The lists that a namespace's user writes, each as long as is asked for.
+
+#![allow(clippy::indexing_slicing, reason = "test equipment: what it builds is its own")]
+
+use serde_json::{Value, json};
+
+/// Which proxy reads the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// A sidecar in the namespace of the objects, with the labels `app: web`.
+    Sidecar,
+    /// A gateway there, with the labels `app: gate`.
+    Gateway,
+}
+
+/// A list that may grow.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    /// What it is.
+    pub(crate) name: &'static str,
+    /// Who reads it.
+    pub(crate) reader: Reader,
+    /// How long it is at first in a test; four times as long must not cost much more than four times as much.
+    pub(crate) size: usize,
+    /// How long it may be at most, where something bounds it.
+    pub(crate) longest: usize,
+    /// The objects with a list of this length; in an odd `turn` one element is another than in an even one.
+    pub(crate) objects: fn(usize, usize) -> Vec<Value>,
+}
+
+/// An object of the namespace.
+fn object(group: &str, kind: &str, name: &str, spec: Value) -> Value {
+    let version = match (group, kind) {
+        ("", _) => "v1".to_owned(),
+        (group, "EnvoyFilter") => format!("{group}/v1alpha3"),
+        (group, _) => format!("{group}/v1"),
+    };
+    let metadata = json!({ "name": name, "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z" });
+    json!({ "apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec })
+}
+
+/// An object of the networking API.
+fn networking(kind: &str, name: &str, spec: Value) -> Value {
+    object("networking.istio.io", kind, name, spec)
+}
+
+/// An object of the security API.
+fn security(kind: &str, name: &str, spec: Value) -> Value {
+    object("security.istio.io", kind, name, spec)
+}
+
+/// A list.
+fn list<T: Into<Value>>(length: usize, element: impl FnMut(usize) -> T) -> Value {
+    Value::Array((0..length).map(element).map(Into::into).collect())
+}
+
+/// The number of an element: the one in the middle is another in an odd turn.
+fn number(n: usize, length: usize, turn: usize) -> usize {
+    if n == length / 2 && turn % 2 == 1 { length + 1 } else { n }
+}
+
+/// An address by number.
+fn address(n: usize) -> String {
+    format!("10.{}.{}.{}", 1 + (n >> 16), (n >> 8) & 255, n & 255)
+}
+
+/// A ServiceEntry of one host, with other fields laid over.
+fn entry(fields: &[(&str, Value)]) -> Value {
+    let mut spec = json!({
+        "hosts": ["a.example.com"], "location": "MESH_INTERNAL", "resolution": "STATIC",
+        "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
+        "endpoints": [{ "address": "10.9.0.1" }],
+    });
+    for (name, value) in fields {
+        spec[*name] = value.clone();
+    }
+    networking("ServiceEntry", "list", spec)
+}
+
+/// A VirtualService of the host of [`entry`], with other fields laid over; and that.
+fn virtual_service(fields: &[(&str, Value)]) -> Vec<Value> {
+    let mut spec =
+        json!({ "hosts": ["a.example.com"], "http": [{ "route": [{ "destination": { "host": "a.example.com" } }] }] });
+    for (name, value) in fields {
+        spec[*name] = value.clone();
+    }
+    vec![entry(&[]), networking("VirtualService", "list", spec)]
+}
+
+/// A route for a prefix.
+fn route(prefix: &str) -> Value {
+    json!({ "match": [{ "uri": { "prefix": prefix } }], "route": [{ "destination": { "host": "a.example.com" } }] })
+}
+
+/// A DestinationRule of the host of [`entry`], and that.
+fn rule(spec: &[(&str, Value)]) -> Vec<Value> {
+    let mut all = json!({ "host": "a.example.com" });
+    for (name, value) in spec {
+        all[*name] = value.clone();
+    }
+    vec![entry(&[]), networking("DestinationRule", "list", all)]
+}
+
+/// A Gateway with these servers, a VirtualService for it, and the service behind.
+fn gateway(servers: Value) -> Vec<Value> {
+    let gateway = networking("Gateway", "list", json!({ "selector": { "app": "gate" }, "servers": servers }));
+    let mut all = virtual_service(&[("gateways", json!(["list"])), ("hosts", json!(["*"]))]);
+    all.push(gateway);
+    all
+}
+
+/// A Service with a pod behind it that has the address of the reader.
+fn own_service(ports: Value) -> Vec<Value> {
+    let mut pod = object("", "Pod", "reader", json!({ "containers": [{ "name": "app" }] }));
+    pod["metadata"]["labels"] = json!({ "app": "web" });
+    pod["status"] = json!({ "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }],
+        "conditions": [{ "type": "Ready", "status": "True" }] });
+    let spec = json!({ "clusterIP": "172.16.0.1", "selector": { "app": "web" }, "ports": ports });
+    vec![object("", "Service", "web", spec), pod]
+}
+
+/// The Service of the reader with one port.
+fn web() -> Vec<Value> {
+    own_service(json!([{ "name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP" }]))
+}
+
+/// The Service of the reader, and an object.
+fn beside_web(object: Value) -> Vec<Value> {
+    let mut all = web();
+    all.push(object);
+    all
+}
+
+/// A pod by number with these labels.
+fn pod(n: usize, ready: bool) -> Value {
+    let mut pod = object("", "Pod", &format!("pod-{n}"), json!({ "containers": [{ "name": "app" }] }));
+    pod["metadata"]["labels"] = json!({ "app": "many" });
+    pod["status"] = json!({ "phase": "Running", "podIP": address(n), "podIPs": [{ "ip": address(n) }],
+        "conditions": [{ "type": "Ready", "status": if ready { "True" } else { "False" } }] });
+    pod
+}
+
+/// A patch that adds a header to responses of routes.
+fn patch(n: usize) -> Value {
+    json!({ "applyTo": "HTTP_ROUTE", "match": { "context": "SIDECAR_OUTBOUND" }, "patch": {
+        "operation": "MERGE", "value": { "response_headers_to_remove": [format!("h{n}")] } } })
+}
+
+#[path = "policies.rs"]
+mod policies;
+#[path = "routes.rs"]
+mod routes;
+#[path = "services.rs"]
+mod services;
+
+/// Longer than any list here.
+const LONG: usize = 1 << 20;
+
+/// All lists.
+pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
+    services::CASES.iter().chain(routes::CASES).chain(policies::CASES)
+}

@@ -1,0 +1,142 @@
+//! What a list costs: to be read, to be shown to a proxy, and when one of its elements changes.
+
+#![allow(clippy::panic, clippy::expect_used, reason = "test equipment: what it builds is its own")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch::api::any_object::AnyObject;
+use navarch::api::decode::{Outcome, decode_value};
+use navarch::api::names::ResourceName;
+use navarch::api::settings::Settings;
+use navarch::api::validation::validate_any;
+use navarch::envoy::EnvoyTranslator;
+use navarch::push::engine::{Engine, Interest, PushCause, Settled, Sink};
+use navarch::push::proxy::{Locality, Proxy};
+use navarch::push::resource::{Collection, ResourceType};
+use navarch::push::world::{Change, World};
+use navarch_proto::envoy::config::listener::v3::Listener;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use nix::sys::resource::{UsageWho, getrusage};
+use prost::Message;
+use serde_json::{Value, json};
+
+use super::cases::{Case, Reader};
+
+/// What a list of one length costs, in processor time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cost {
+    /// Decoding, validation, and taking it in.
+    pub(crate) read: Duration,
+    /// All that a proxy that subscribes to everything is sent.
+    pub(crate) shown: Duration,
+    /// Another version of which one element differs, read, taken in, and shown to the proxy.
+    pub(crate) edit: Duration,
+    /// What the edit did.
+    pub(crate) settled: Settled,
+}
+
+/// The processor time that this thread has used.
+fn used() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_THREAD).expect("every thread has a usage");
+    let of = |value: nix::sys::time::TimeVal| {
+        let (seconds, micros) = (u64::try_from(value.tv_sec()), u64::try_from(value.tv_usec()));
+        Duration::from_secs(seconds.unwrap_or_default()) + Duration::from_micros(micros.unwrap_or_default())
+    };
+    of(usage.user_time()) + of(usage.system_time())
+}
+
+/// Runs something, and says how long this thread worked at it.
+fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let before = used();
+    let value = run();
+    (value, used().saturating_sub(before))
+}
+
+/// Keeps nothing of what it is sent.
+struct Discard;
+
+impl Sink for Discard {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+/// Reads objects as the sources do.
+fn read(objects: &[Value]) -> Vec<Change> {
+    let object = |value: &Value| -> AnyObject {
+        match decode_value(value) {
+            (_, Outcome::Read { object, unknown_fields }) if unknown_fields.is_empty() => object,
+            (subject, outcome) => panic!("{subject:?}: {outcome:?}"),
+        }
+    };
+    let objects = objects.iter().map(object);
+    let checked = objects.inspect(|object| {
+        let verdict = validate_any(object);
+        assert!(verdict.is_valid(), "{:?}", verdict.errors.first());
+    });
+    checked.map(Change::Put).collect()
+}
+
+/// The proxy that reads.
+fn proxy(reader: Reader) -> Arc<Proxy> {
+    let (kind, app) = match reader {
+        Reader::Sidecar => ("sidecar", "web"),
+        Reader::Gateway => ("router", "gate"),
+    };
+    let metadata = json!({
+        "NAMESPACE": "shop", "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.32.0", "MESH_ID": "cluster.local",
+        "SERVICE_ACCOUNT": "default", "INSTANCE_IPS": "10.0.0.1", "INTERCEPTION_MODE": "REDIRECT",
+        "LABELS": { "app": app }, "NAME": "reader", "DNS_CAPTURE": "true",
+    });
+    let node = format!("{kind}~10.0.0.1~reader.shop~shop.svc.cluster.local");
+    Arc::new(Proxy::parse(&node, metadata, Locality::default()).expect("the node is as Envoy writes it"))
+}
+
+/// The route configurations that a listener asks for.
+fn routes_of(body: &[u8]) -> Vec<String> {
+    let listener = Listener::decode(body).expect("listeners are written here");
+    let chains = listener.filter_chains.into_iter().chain(listener.default_filter_chain);
+    let filters = chains.flat_map(|chain| chain.filters);
+    let typed = filters.filter_map(|filter| match filter.config_type {
+        Some(navarch_proto::envoy::config::listener::v3::filter::ConfigType::TypedConfig(any)) => Some(any),
+        _ => None,
+    });
+    let managers = typed.filter_map(|any| HttpConnectionManager::decode(&any.value[..]).ok());
+    let names = managers.filter_map(|manager| match manager.route_specifier {
+        Some(RouteSpecifier::Rds(rds)) => Some(rds.route_config_name),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// What a list of this length costs.
+pub(crate) fn measure(case: &Case, length: usize) -> Cost {
+    let (first, second) = ((case.objects)(length, 0), (case.objects)(length, 1));
+    let mut world = World::new(Settings::default());
+    let (_, read_time) = timed(|| world.apply(read(&first)));
+    let (mut engine, shown) = timed(|| {
+        let mut engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        let id = engine.connect(proxy(case.reader), Arc::new(Discard));
+        let everything = Interest { wildcard: true, ..Interest::default() };
+        for kind in [ResourceType::Cluster, ResourceType::Listener, ResourceType::NameTable] {
+            engine.subscribe(id, kind, everything.clone());
+        }
+        let named = |names: BTreeSet<ResourceName>| Interest { wildcard: false, names: Arc::new(names) };
+        let all = |kind| engine.shown(id, kind).map(|all| all.resources.clone()).unwrap_or_default();
+        let clusters = all(ResourceType::Cluster).iter().map(|cluster| cluster.name.clone()).collect();
+        let listeners = all(ResourceType::Listener);
+        let routes = listeners.iter().flat_map(|listener| routes_of(&listener.body)).map(ResourceName::new).collect();
+        engine.subscribe(id, ResourceType::Endpoint, named(clusters));
+        engine.subscribe(id, ResourceType::Route, named(routes));
+        engine
+    });
+    // Objects that are equal are not told of by sources.
+    let changed = second.iter().enumerate().filter(|(place, object)| first.get(*place) != Some(*object));
+    let changed: Vec<Value> = changed.map(|(_, object)| object.clone()).collect();
+    let (settled, edit) = timed(|| {
+        let facts = world.apply(read(&changed));
+        if facts.is_empty() { Settled::default() } else { engine.apply(world.context(), facts) }
+    });
+    Cost { read: read_time, shown, edit, settled }
+}
