@@ -32,9 +32,7 @@ use crate::api::object::ObjectRef;
 pub use aggregate::Aggregate;
 pub use files::{FileSource, FileSourceConfig};
 pub use host_names::{HostAddresses, HostNames};
-pub use keys::{
-    AddressPolicy, DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching,
-};
+pub use keys::{DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching};
 pub use kubernetes::{
     KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig, ReadKinds, SILENCE,
 };

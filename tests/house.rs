@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 const ARROWS: &[(&str, Knows)] = &[
     ("api", Knows::Only(&[])),
     ("net", Knows::Only(&["api"])),
-    ("source", Knows::Only(&["api"])),
+    ("source", Knows::Only(&["api", "net"])),
     ("store", Knows::Only(&["api"])),
     ("registry", Knows::Only(&["api", "store"])),
     ("push", Knows::Only(&["api", "store", "registry"])),
@@ -21,7 +21,7 @@ const ARROWS: &[(&str, Knows)] = &[
     ("walk", Knows::Only(&[])),
     ("security", Knows::Only(&["api", "net", "store"])),
     ("webhook", Knows::Only(&["api", "net", "security", "store"])),
-    ("status", Knows::Only(&["api", "store"])),
+    ("status", Knows::Only(&["api", "net", "store"])),
     ("admin", Knows::AllBut(&["cli", "server", "agent"])),
     ("agent", Knows::Only(&["api", "net", "security"])),
     ("server", Knows::AllBut(&["cli", "agent"])),

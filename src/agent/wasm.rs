@@ -9,7 +9,6 @@
 //! addresses of machines' metadata are never asked, and files are named by digests alone. Where a module cannot be had, a
 //! filter that lets all or nothing pass stands in for it, as its fail strategy says.
 
-mod address;
 mod cache;
 mod convert;
 mod credentials;
@@ -31,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub use convert::ConvertError;
 pub use unpack::{UnpackError, unpack};
 
-use crate::api::cidr::Cidr;
+use crate::net::destination::AddressPolicy;
 use crate::security::Clock;
 
 /// What is told of modules at start.
@@ -52,7 +51,7 @@ pub struct ModulesConfig {
     /// `ISTIO_WASM_MAX_BINARY_SIZE_BYTES`: the largest module. Default 256 MiB.
     pub max_bytes: u64,
     /// `BLOCKED_CIDRS_IN_WASM_FETCH`: addresses that are not asked, besides those of machines' metadata.
-    pub blocked: Vec<Cidr>,
+    pub addresses: AddressPolicy,
 }
 
 /// Fetches modules. Clones are one.
@@ -71,7 +70,7 @@ impl ModulesConfig {
             request_timeout: Duration::from_secs(15),
             attempts: 5,
             max_bytes: 256 << 20,
-            blocked: Vec::new(),
+            addresses: AddressPolicy { allow_loopback: true, ..AddressPolicy::default() },
         }
     }
 

@@ -10,10 +10,11 @@ use super::limits::{self, KeepaliveFlags};
 use super::{environment, memory};
 use crate::admin::Build;
 use crate::api;
+use crate::net::destination::AddressPolicy;
 use crate::push::worker::Debounce;
 use crate::security::serving::GivenFiles;
 use crate::server::{self, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig};
-use crate::source::{AddressPolicy, KeyConfig, KubernetesScope, ReadKinds};
+use crate::source::{KeyConfig, KubernetesScope, ReadKinds};
 
 /// Run the control plane: read configuration, serve xDS to proxies.
 ///

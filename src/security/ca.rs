@@ -7,7 +7,6 @@ pub mod keeper;
 mod key;
 mod metrics;
 mod plugged_in;
-mod rate;
 mod receipts;
 mod registration;
 pub mod root_store;

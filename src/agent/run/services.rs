@@ -19,6 +19,7 @@ use crate::api::cidr::Cidr;
 use crate::api::mesh::AuthenticationPolicy;
 use crate::api::regular_file;
 use crate::api::resolv_conf::ResolvConf;
+use crate::net::destination::AddressPolicy;
 
 /// Where a workload's certificates are when somebody else puts them there.
 const MOUNTED: &str = "./var/run/secrets/workload-spiffe-credentials";
@@ -279,7 +280,10 @@ fn modules(variables: &Variables) -> Result<Option<ModulesConfig>, ServicesPlanE
         request_timeout: variables.duration("WASM_HTTP_REQUEST_TIMEOUT", default.request_timeout),
         attempts: variables.number("WASM_HTTP_REQUEST_MAX_RETRIES", default.attempts),
         max_bytes: variables.number("ISTIO_WASM_MAX_BINARY_SIZE_BYTES", default.max_bytes),
-        blocked: blocked.map_err(|part| ServicesPlanError::Blocked(part.to_string()))?,
+        addresses: AddressPolicy {
+            blocked: blocked.map_err(|part| ServicesPlanError::Blocked(part.to_string()))?,
+            ..default.addresses
+        },
         ..default
     }))
 }

@@ -189,7 +189,7 @@ impl Cache {
                 url: url.clone(),
                 headers: HeaderMap::new(),
                 insecure,
-                blocked: &self.config.blocked,
+                addresses: &self.config.addresses,
                 max_bytes: self.config.max_bytes,
                 timeout: left.min(self.config.request_timeout),
             };

@@ -16,9 +16,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::address;
 use crate::agent::tls;
-use crate::api::cidr::Cidr;
+use crate::net::destination::AddressPolicy;
 
 /// How often a request is sent on to elsewhere.
 const HOPS: usize = 5;
@@ -80,8 +79,8 @@ pub(super) struct Ask<'a> {
     pub(super) headers: HeaderMap,
     /// Whether the server's certificate counts for nothing.
     pub(super) insecure: bool,
-    /// Addresses that are not asked.
-    pub(super) blocked: &'a [Cidr],
+    /// Which addresses are asked.
+    pub(super) addresses: &'a AddressPolicy,
     /// The largest answer.
     pub(super) max_bytes: u64,
     /// How long it may take, from the first hop to the last byte.
@@ -148,7 +147,7 @@ async fn hop(ask: &Ask<'_>) -> Result<Response<Incoming>, FetchError> {
         Some(_) | None => return Err(wrong()),
     };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let stream = connect(host, authority.port_u16().unwrap_or(usual), ask.blocked).await?;
+    let stream = connect(host, authority.port_u16().unwrap_or(usual), ask.addresses).await?;
     let path = ask.url.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::get(path).body(Empty::new()).map_err(|_| wrong())?;
     *request.headers_mut() = ask.headers.clone();
@@ -166,12 +165,12 @@ async fn hop(ask: &Ask<'_>) -> Result<Response<Incoming>, FetchError> {
 
 /// Connects to the first address of a host that answers and is not blocked. The address that was checked is the one that is
 /// connected to.
-async fn connect(host: &str, port: u16, blocked: &[Cidr]) -> Result<TcpStream, FetchError> {
+async fn connect(host: &str, port: u16, policy: &AddressPolicy) -> Result<TcpStream, FetchError> {
     let failed = |error| FetchError::Connect(host.to_owned(), error);
     let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
     let mut last = None;
     for address in addresses {
-        if let Some(reason) = address::blocked(address.ip(), blocked) {
+        if let Some(reason) = policy.refusal(address.ip()) {
             return Err(FetchError::Blocked { host: host.to_owned(), reason });
         }
         match TcpStream::connect(address).await {

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::ModulesConfig;
-use super::address;
 use super::credentials::Credentials;
 use super::fetch::{self, Ask, FetchError, Got};
 use super::manifest::{self, Layer, Manifest, ManifestError};
 use super::reference::{Reference, Version};
 
 use crate::api::digest::sha256_hex;
+use crate::net::destination::is_private;
 
 /// The largest answer of a token service.
 const TOKEN_BYTES: u64 = 64 << 10;
@@ -122,7 +122,7 @@ impl<'a> Registry<'a> {
     fn may_be_plain(&self) -> bool {
         let registry = &self.reference.registry;
         let host = registry.rsplit_once(':').map_or(registry.as_str(), |(host, _)| host);
-        self.config.is_insecure(registry) || address::is_private(host) || host.ends_with(".local")
+        self.config.is_insecure(registry) || is_private(host) || host.ends_with(".local")
     }
 
     /// Something of the repository; asks for a token, or in plain text, where the registry wants that.
@@ -158,7 +158,7 @@ impl<'a> Registry<'a> {
     async fn ask(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<Got, FetchError> {
         let left = self.end.saturating_duration_since(Instant::now()).min(self.config.request_timeout);
         let insecure = self.config.is_insecure(&self.reference.registry);
-        fetch::get(Ask { url, headers, insecure, blocked: &self.config.blocked, max_bytes, timeout: left }).await
+        fetch::get(Ask { url, headers, insecure, addresses: &self.config.addresses, max_bytes, timeout: left }).await
     }
 
     /// What the registry wants in every request.
@@ -189,7 +189,7 @@ impl<'a> Registry<'a> {
         let plain = url.scheme_str() == Some("http") && self.scheme == "https";
         let good = matches!(url.scheme_str(), Some("http" | "https")) && !plain;
         // A registry must not have the agent ask what only the workload's own machine or network can reach.
-        if !good || !own && url.host().is_none_or(address::is_private) {
+        if !good || !own && url.host().is_none_or(is_private) {
             return Err(refused());
         }
         let scope = format!("repository:{}:pull", self.reference.repository);

@@ -16,9 +16,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::address::AddressPolicy;
 use crate::api::key_source::KeySource;
 use crate::api::regular_file::{self, MAX_SETTINGS_BYTES};
+use crate::net::destination::AddressPolicy;
 
 /// The most bytes of an answer.
 const MAX_ANSWER: usize = 1 << 20;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::key_source::KeySource;
+use crate::api::names::Namespace;
 use crate::api::object::NamespacedName;
 
 /// How long after the first failure keys are fetched again; each further one doubles it.
@@ -17,6 +18,17 @@ const MAX_AGE: Duration = Duration::from_hours(7 * 24);
 
 /// What is told of a place: its keys, or that it has none any more.
 pub(super) type Told = (KeySource, Option<Arc<str>>);
+
+/// A place that is to be fetched now.
+#[derive(Debug)]
+pub(super) struct Due {
+    /// The place.
+    pub(super) source: KeySource,
+    /// How long fetching may take.
+    pub(super) timeout: Duration,
+    /// Of the namespaces that want it, the one that wants the fewest places: one that wants many does not make it wait.
+    pub(super) namespace: Namespace,
+}
 
 /// All places.
 #[derive(Debug)]
@@ -75,17 +87,35 @@ impl Ring {
         gone.into_iter().map(|source| (source, None)).collect()
     }
 
-    /// The places that are to be fetched now, with how long that may take. They count as being fetched.
-    pub(super) fn take_due(&mut self, now: Instant) -> Vec<(KeySource, Duration)> {
+    /// The places that are to be fetched now. They count as being fetched.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Due> {
+        let is_due = |entry: &Entry| entry.due.is_some_and(|at| at <= now);
+        if !self.entries.values().any(is_due) {
+            return Vec::new();
+        }
+        let wanted = self.wanted();
         let mut due = Vec::new();
-        for (source, entry) in &mut self.entries {
-            if entry.due.is_some_and(|at| at <= now) {
-                entry.due = None;
-                let timeout = entry.wanted_by.values().max().copied().unwrap_or(super::DEFAULT_TIMEOUT);
-                due.push((source.clone(), timeout));
-            }
+        for (source, entry) in self.entries.iter_mut().filter(|(_, entry)| is_due(entry)) {
+            entry.due = None;
+            let timeout = entry.wanted_by.values().max().copied().unwrap_or(super::DEFAULT_TIMEOUT);
+            let namespaces = entry.wanted_by.keys().map(|policy| &policy.namespace);
+            let fewest = namespaces.min_by_key(|namespace| wanted.get(*namespace));
+            let namespace = fewest.cloned().unwrap_or_else(|| Namespace::new(""));
+            due.push(Due { source: source.clone(), timeout, namespace });
         }
         due
+    }
+
+    /// How many places each namespace wants.
+    fn wanted(&self) -> BTreeMap<Namespace, usize> {
+        let mut wanted = BTreeMap::new();
+        for entry in self.entries.values() {
+            let namespaces: BTreeSet<&Namespace> = entry.wanted_by.keys().map(|policy| &policy.namespace).collect();
+            for namespace in namespaces {
+                *wanted.entry(namespace.clone()).or_default() += 1;
+            }
+        }
+        wanted
     }
 
     /// When the next place is to be fetched.
@@ -151,6 +181,17 @@ mod tests {
         assert_eq!(ring.fetched(&source("y"), Some(Arc::from("k")), now), None, "nobody wants it any more");
         assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now), Some((source("x"), Some(Arc::from("k")))));
         assert!(ring.all_tried());
+    }
+
+    #[test]
+    fn a_place_is_fetched_on_behalf_of_the_namespace_that_wants_the_fewest() {
+        let now = Instant::now();
+        let mut ring = Ring::new(REFRESH);
+        ring.demand(&NamespacedName::new("a-flood", "p"), wants(&["x", "y", "z"]), now);
+        ring.demand(&NamespacedName::new("shop", "p"), wants(&["x"]), now);
+        let due: Vec<_> = ring.take_due(now).into_iter().map(|due| (due.source, due.namespace.to_string())).collect();
+        let expected = [("x", "shop"), ("y", "a-flood"), ("z", "a-flood")];
+        assert_eq!(due, expected.map(|(place, namespace)| (source(place), namespace.to_owned())));
     }
 
     #[test]

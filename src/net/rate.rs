@@ -1,0 +1,124 @@
+//! How often each client may do what costs something.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// Clients that are remembered at the most.
+const MAX_CLIENTS: usize = 100_000;
+/// How often those who have paid are looked for when all room is taken: it costs a look at each.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Lets each client have a burst, and then so many per second.
+#[derive(Debug)]
+pub struct RateLimit<K> {
+    /// Time that one costs.
+    cost: Duration,
+    /// Time that a client may be ahead by.
+    burst: Duration,
+    /// What clients have had.
+    clients: Mutex<Clients<K>>,
+}
+
+/// What clients have had.
+#[derive(Debug)]
+struct Clients<K> {
+    /// When each will have paid for all that it had. Those who have paid are forgotten.
+    paid_at: HashMap<K, Instant>,
+    /// When those were looked for last.
+    swept: Option<Instant>,
+}
+
+impl<K: Clone + Eq + Hash> RateLimit<K> {
+    /// So many per second, and so many at once.
+    #[must_use]
+    pub fn new(per_second: u32, burst: u32) -> Self {
+        let cost = Duration::from_secs(1) / per_second.max(1);
+        let clients = Clients { paid_at: HashMap::new(), swept: None };
+        Self { cost, burst: cost * burst.max(1), clients: Mutex::new(clients) }
+    }
+
+    /// Takes one for a client, if it may have another now. With more clients than can be remembered, new ones may not.
+    #[must_use]
+    pub fn admit(&self, client: &K, now: Instant) -> bool {
+        let mut clients = self.clients.lock();
+        let next = clients.next(client, self.cost, now);
+        next <= now + self.burst && clients.note(client, next, now)
+    }
+
+    /// Whether a client may have another now. Takes none.
+    #[must_use]
+    pub fn allows(&self, client: &K, now: Instant) -> bool {
+        self.clients.lock().next(client, self.cost, now) <= now + self.burst
+    }
+
+    /// Takes one for a client, be it too many. With more clients than can be remembered, new ones are not.
+    pub fn charge(&self, client: &K, now: Instant) {
+        let mut clients = self.clients.lock();
+        let next = clients.next(client, self.cost, now).min(now + self.burst + self.cost);
+        clients.note(client, next, now);
+    }
+}
+
+impl<K: Clone + Eq + Hash> Clients<K> {
+    /// When a client will have paid for one more.
+    fn next(&self, client: &K, cost: Duration, now: Instant) -> Instant {
+        self.paid_at.get(client).map_or(now, |at| (*at).max(now)) + cost
+    }
+
+    /// Notes when a client will have paid; false without room.
+    fn note(&mut self, client: &K, next: Instant, now: Instant) -> bool {
+        if self.paid_at.len() >= MAX_CLIENTS && self.swept.is_none_or(|swept| now >= swept + SWEEP) {
+            self.paid_at.retain(|_, at| *at > now);
+            self.swept = Some(now);
+        }
+        if let Some(at) = self.paid_at.get_mut(client) {
+            *at = next;
+            return true;
+        }
+        let has_room = self.paid_at.len() < MAX_CLIENTS;
+        if has_room {
+            self.paid_at.insert(client.clone(), next);
+        }
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_a_burst_and_then_waits_and_others_do_not() {
+        let limit = RateLimit::new(2, 3);
+        let now = Instant::now();
+        assert_eq!((0..5).map(|_| limit.admit(&1, now)).collect::<Vec<_>>(), [true, true, true, false, false]);
+        assert!(limit.admit(&2, now));
+        let later = now + Duration::from_millis(500);
+        assert!(limit.admit(&1, later) && !limit.admit(&1, later));
+    }
+
+    #[test]
+    fn what_is_charged_too_much_is_not_owed_for_ever() {
+        let limit = RateLimit::new(2, 3);
+        let now = Instant::now();
+        for _ in 0..100 {
+            limit.charge(&1, now);
+        }
+        assert!(!limit.allows(&1, now) && limit.allows(&2, now));
+        assert!(limit.allows(&1, now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn when_all_room_is_taken_those_who_have_paid_make_some() {
+        let limit = RateLimit::new(1, 1);
+        let now = Instant::now();
+        assert!((0..MAX_CLIENTS).all(|client| limit.admit(&client, now)));
+        assert!(!limit.admit(&MAX_CLIENTS, now), "there is no room");
+        assert!(limit.admit(&MAX_CLIENTS, now + 2 * SWEEP));
+        assert_eq!(limit.clients.lock().paid_at.len(), 1);
+    }
+}

@@ -1,0 +1,239 @@
+//! Turns at work of which only so much is done at once, such as requests to the API server on behalf of clients.
+//!
+//! Keys say whose work it is: addresses, identities. A key may have as much under way as is left for all others, and so
+//! may wait; of those who wait, one key after the other has a turn. So one client can neither take all turns nor make
+//! others wait behind all of its own work.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::budget::Full;
+
+/// A limit of work under way, and of work that waits for it.
+pub struct Turns<K: Clone + Eq + Hash> {
+    /// Turns at once.
+    at_once: usize,
+    /// How many may wait.
+    waiting: usize,
+    /// Who has turns and who waits.
+    state: Mutex<State<K>>,
+}
+
+/// A turn, which ends when it is dropped.
+pub struct Turn<K: Clone + Eq + Hash> {
+    /// Whose it is, and of what; `None` once it has ended.
+    of: Option<(Arc<Turns<K>>, K)>,
+}
+
+/// Who has turns and who waits.
+struct State<K: Clone + Eq + Hash> {
+    /// Turns under way.
+    under_way: usize,
+    /// Those who wait.
+    waiting: usize,
+    /// By key; keys with neither are not here.
+    keys: HashMap<K, Share<K>>,
+    /// The keys that wait, the next one first.
+    circle: VecDeque<K>,
+}
+
+/// What one key has.
+struct Share<K: Clone + Eq + Hash> {
+    /// Turns under way.
+    under_way: usize,
+    /// Those who wait, the first one first.
+    queue: VecDeque<oneshot::Sender<Turn<K>>>,
+}
+
+impl<K: Clone + Eq + Hash> Turns<K> {
+    /// At most `at_once` turns under way, and `waiting` that wait.
+    #[must_use]
+    pub fn new(at_once: usize, waiting: usize) -> Arc<Self> {
+        let state = State { under_way: 0, waiting: 0, keys: HashMap::new(), circle: VecDeque::new() };
+        Arc::new(Self { at_once, waiting, state: Mutex::new(state) })
+    }
+
+    /// Waits for a turn.
+    ///
+    /// # Errors
+    /// When too much waits already, of this key or altogether.
+    pub async fn take(self: &Arc<Self>, key: K) -> Result<Turn<K>, Full> {
+        let turn = {
+            let mut state = self.state.lock();
+            if state.may_begin(&key, self.at_once) && state.keys.get(&key).is_none_or(|share| share.queue.is_empty()) {
+                state.begin(&key);
+                return Ok(Turn { of: Some((self.clone(), key)) });
+            }
+            state.wait(key, self.waiting)?
+        };
+        turn.await.map_err(|_| Full)
+    }
+
+    /// Ends a turn, and gives those who wait theirs.
+    fn end(self: &Arc<Self>, key: &K) {
+        let mut state = self.state.lock();
+        state.end(key);
+        while let Some((key, waiting)) = state.next(self.at_once) {
+            if waiting.is_closed() {
+                state.forget(&key);
+                continue;
+            }
+            state.begin(&key);
+            if let Err(mut unwanted) = waiting.send(Turn { of: Some((self.clone(), key.clone())) }) {
+                // Its end would want the lock.
+                unwanted.of = None;
+                state.end(&key);
+            }
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> State<K> {
+    /// Whether a key may have one more turn now.
+    fn may_begin(&self, key: &K, at_once: usize) -> bool {
+        let own = self.keys.get(key).map_or(0, |share| share.under_way) + 1;
+        let all = self.under_way + 1;
+        all <= at_once && (own == 1 || own <= at_once - all)
+    }
+
+    /// Begins a turn.
+    fn begin(&mut self, key: &K) {
+        self.under_way += 1;
+        self.share(key).under_way += 1;
+    }
+
+    /// Ends a turn.
+    fn end(&mut self, key: &K) {
+        self.under_way = self.under_way.saturating_sub(1);
+        let share = self.share(key);
+        share.under_way = share.under_way.saturating_sub(1);
+        self.forget(key);
+    }
+
+    /// What a key has.
+    fn share(&mut self, key: &K) -> &mut Share<K> {
+        self.keys.entry(key.clone()).or_insert_with(|| Share { under_way: 0, queue: VecDeque::new() })
+    }
+
+    /// Forgets a key that has nothing.
+    fn forget(&mut self, key: &K) {
+        if self.keys.get(key).is_some_and(|share| share.under_way == 0 && share.queue.is_empty()) {
+            self.keys.remove(key);
+        }
+    }
+
+    /// Waits.
+    fn wait(&mut self, key: K, limit: usize) -> Result<oneshot::Receiver<Turn<K>>, Full> {
+        let own = self.keys.get(&key).map_or(0, |share| share.queue.len()) + 1;
+        let all = self.waiting + 1;
+        if all > limit || own > 1 && own > limit - all {
+            return Err(Full);
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.waiting = all;
+        self.share(&key).queue.push_back(sender);
+        if own == 1 {
+            self.circle.push_back(key);
+        }
+        Ok(receiver)
+    }
+
+    /// Takes the next out of those who wait that may begin.
+    fn next(&mut self, at_once: usize) -> Option<(K, oneshot::Sender<Turn<K>>)> {
+        let at = self.circle.iter().position(|key| self.may_begin(key, at_once))?;
+        let key = self.circle.remove(at)?;
+        let share = self.keys.get_mut(&key)?;
+        let sender = share.queue.pop_front()?;
+        self.waiting -= 1;
+        if !share.queue.is_empty() {
+            self.circle.push_back(key.clone());
+        }
+        Some((key, sender))
+    }
+}
+
+impl<K: Clone + Eq + Hash> Drop for Turn<K> {
+    fn drop(&mut self) {
+        if let Some((turns, key)) = self.of.take() {
+            turns.end(&key);
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> fmt::Debug for Turns<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turns").field("at_once", &self.at_once).field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl<K: Clone + Eq + Hash> fmt::Debug for Turn<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Turn")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A turn that is to be had at once.
+    fn now(turns: &Arc<Turns<u8>>, key: u8) -> Option<Turn<u8>> {
+        turns.take(key).now_or_never().and_then(Result::ok)
+    }
+
+    #[tokio::test]
+    async fn one_key_leaves_turns_to_others() {
+        let turns = Turns::new(8, 8);
+        let first: Vec<_> = std::iter::from_fn(|| now(&turns, 1)).collect();
+        assert_eq!(first.len(), 4);
+        let second: Vec<_> = std::iter::from_fn(|| now(&turns, 2)).collect();
+        assert_eq!(second.len(), 2);
+        let others: Vec<_> = (3..=9).filter_map(|key| now(&turns, key)).collect();
+        assert_eq!(others.len(), 2, "no more than there are");
+        drop((first, second, others));
+        let state = turns.state.lock();
+        assert!(state.keys.is_empty() && state.under_way == 0);
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_have_turns_key_by_key() {
+        let turns = Turns::new(1, 100);
+        let held = now(&turns, 0).unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = tokio::task::JoinSet::new();
+        for key in [1, 1, 1, 2, 3, 2] {
+            let (turns, order) = (turns.clone(), order.clone());
+            tasks.spawn(async move {
+                let turn = turns.take(key).await.unwrap();
+                order.lock().push(key);
+                drop(turn);
+            });
+            tokio::task::yield_now().await;
+        }
+        // One that gives up is passed over.
+        assert!(turns.take(4).now_or_never().is_none());
+        drop(held);
+        while tasks.join_next().await.is_some() {}
+        assert_eq!(*order.lock(), [1, 2, 3, 1, 2, 1]);
+        let state = turns.state.lock();
+        assert!(state.keys.is_empty() && state.circle.is_empty() && state.waiting == 0);
+    }
+
+    #[tokio::test]
+    async fn one_key_may_not_fill_the_queue() {
+        let turns = Turns::new(1, 8);
+        let _held = now(&turns, 0).unwrap();
+        let mut waiting: Vec<_> = (0..4).map(|_| Box::pin(turns.take(1))).collect();
+        assert!(waiting.iter_mut().all(|one| one.now_or_never().is_none()));
+        assert_eq!(turns.take(1).now_or_never().unwrap().unwrap_err(), Full);
+        let mut other = Box::pin(turns.take(2));
+        assert!((&mut other).now_or_never().is_none());
+    }
+}
