@@ -25,6 +25,8 @@ use crate::store::Objects;
 
 /// The longest token that is looked at. Those of Kubernetes have about 1 KiB.
 const MAX_TOKEN: usize = 16 << 10;
+/// Characters of a header that are shown in an error.
+const SHOWN: usize = 64;
 /// What the header of a token starts with.
 const BEARER: &str = "bearer ";
 /// The header that says in which cluster a token was made.
@@ -119,14 +121,14 @@ impl Gatekeeper {
         let glance = self.surroundings.glance();
         let mut faults = Vec::new();
         if !shown.certificates.is_empty() {
-            match certificate::caller(shown.certificates, &glance) {
+            match certificate::caller(shown.certificates, &glance, jiff::Timestamp::now()) {
                 Ok(caller) => return Ok(caller),
                 Err(reason) => faults.push(Fault::Certificate(reason)),
             }
         }
         if let Some(token) = bearer(shown.headers) {
             match token {
-                Ok(token) => match self.by_token(token, shown.headers, &glance).await {
+                Ok(token) => match self.by_token(token, shown, &glance).await {
                     Ok(caller) => return Ok(caller),
                     Err(reasons) => faults.extend(reasons.into_iter().map(Fault::Token)),
                 },
@@ -143,7 +145,7 @@ impl Gatekeeper {
     }
 
     /// Makes a caller out by its token.
-    async fn by_token(&self, token: &str, headers: &HeaderMap, glance: &Glance) -> Result<Caller, Vec<String>> {
+    async fn by_token(&self, token: &str, shown: Credentials<'_>, glance: &Glance) -> Result<Caller, Vec<String>> {
         let mut reasons = Vec::new();
         if let Some(jwt) = &self.jwt {
             match jwt.caller(token, glance).await {
@@ -152,13 +154,14 @@ impl Gatekeeper {
             }
         }
         if let Some(reviews) = &self.reviews {
-            let cluster = headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            let cluster = shown.headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
             if cluster.is_empty() || glance.cluster == *cluster {
-                match reviews.caller(token, glance).await {
+                match reviews.caller(token, shown.peer, glance).await {
                     Ok(caller) => return Ok(caller),
                     Err(reason) => reasons.push(reason),
                 }
             } else {
+                let cluster: String = cluster.chars().take(SHOWN).collect();
                 reasons.push(format!("cluster {cluster:?} is not known here"));
             }
         }

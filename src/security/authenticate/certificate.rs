@@ -1,4 +1,5 @@
-//! Callers with a certificate: the SPIFFE ids among its names. TLS has checked the certificate itself.
+//! Callers with a certificate: the SPIFFE ids among its names. TLS has checked the certificate itself when the connection
+//! began, which may be long ago: its dates are looked at again.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -11,9 +12,20 @@ use crate::api::identity::{Caller, Identity};
 ///
 /// # Errors
 /// When the leaf names nobody of this mesh.
-pub(super) fn caller(chain: &[CertificateDer<'static>], glance: &Glance) -> Result<Caller, String> {
+pub(super) fn caller(
+    chain: &[CertificateDer<'static>],
+    glance: &Glance,
+    now: jiff::Timestamp,
+) -> Result<Caller, String> {
     let leaf = chain.first().ok_or("there is none")?;
     let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| "it cannot be read")?;
+    let validity = leaf.validity();
+    if now.as_second() > validity.not_after.timestamp() {
+        return Err("it has expired".to_owned());
+    }
+    if now.as_second() < validity.not_before.timestamp() {
+        return Err("it is not valid yet".to_owned());
+    }
     let names = leaf.subject_alternative_name().map_err(|_| "its names cannot be read")?;
     let names = names.map_or(&[][..], |names| &names.value.general_names);
     let uris = names.iter().filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });

@@ -1,6 +1,7 @@
 //! Who is let in, and who is not.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,22 +28,55 @@ impl Surroundings for Mesh {
     }
 }
 
-/// Knows one token, and counts how often it is asked.
+/// Knows tokens whose subject is `good`, and counts how often it is asked.
 #[derive(Debug, Default)]
-struct Fake(AtomicUsize);
+struct Fake {
+    asked: AtomicUsize,
+    /// Reviews under way, and the most there were.
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+    /// Whether it keeps its answers about others for now.
+    silent: AtomicBool,
+}
 
 impl Reviewer for Fake {
     fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
         Box::pin(async move {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.most.fetch_max(self.under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
             assert_eq!(audiences, ["istio-ca"]);
-            Ok(match token {
-                "good" => Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None }),
-                _ => Verdict::Bad("it has expired".into()),
+            let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+            let claims: Value = serde_json::from_slice(&claims).unwrap();
+            let good = claims["sub"] == "good";
+            tokio::task::yield_now().await;
+            while !good && self.silent.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            Ok(match good {
+                true => Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None }),
+                false => Verdict::Bad("the API server does not know it".into()),
             })
         })
     }
+}
+
+/// A token that has the shape of one.
+fn unproved(subject: &str, number: usize) -> String {
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let header = part(json!({"alg": "RS256"}));
+    format!("{header}.{}.c2ln", part(json!({"sub": subject, "aud": ["istio-ca"], "jti": number})))
+}
+
+/// A gatekeeper that has tokens reviewed.
+fn reviewed(fake: &Arc<Fake>) -> Gatekeeper {
+    let reviews = TokenReviews::new(fake.clone(), vec!["istio-ca".into()]);
+    Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default())
+}
+
+/// Headers with a token.
+fn with_token(token: &str) -> HeaderMap {
+    headers(&[("authorization", &format!("Bearer {token}"))])
 }
 
 /// Headers with these values.
@@ -155,9 +189,9 @@ async fn tokens_of_a_known_issuer_say_who_calls() {
 #[tokio::test]
 async fn many_who_show_one_token_ask_once() {
     let fake = Arc::new(Fake::default());
-    let reviews = TokenReviews::new(fake.clone(), vec!["istio-ca".into()]);
-    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
-    let good = headers(&[("authorization", "Bearer good"), ("clusterid", "Kubernetes")]);
+    let gatekeeper = reviewed(&fake);
+    let good = unproved("good", 0);
+    let good = headers(&[("authorization", &format!("Bearer {good}")), ("clusterid", "Kubernetes")]);
     let (a, b, c) = tokio::join!(
         admit(&gatekeeper, shown("192.0.2.1:5", &good)),
         admit(&gatekeeper, shown("192.0.2.2:5", &good)),
@@ -166,15 +200,73 @@ async fn many_who_show_one_token_ask_once() {
     for found in [a, b, c] {
         assert_eq!(found.unwrap(), ["spiffe://td/ns/shop/sa/web"]);
     }
-    assert_eq!(fake.0.load(Ordering::Relaxed), 1);
-    let bad = headers(&[("authorization", "bearer bad")]);
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 1);
+    let bad = headers(&[("authorization", &format!("bearer {}", unproved("bad", 0)))]);
     for _ in 0..3 {
-        assert_eq!(admit(&gatekeeper, shown("192.0.2.1:5", &bad)).await.unwrap_err(), "token: it has expired");
+        let refused = admit(&gatekeeper, shown("192.0.2.1:5", &bad)).await.unwrap_err();
+        assert_eq!(refused, "token: the API server does not know it");
     }
-    assert_eq!(fake.0.load(Ordering::Relaxed), 2);
-    let elsewhere = headers(&[("authorization", "Bearer good"), ("clusterid", "moon")]);
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 2);
+    let elsewhere = headers(&[("authorization", &format!("Bearer {}", unproved("good", 0))), ("clusterid", "moon")]);
     assert!(admit(&gatekeeper, shown("192.0.2.1:5", &elsewhere)).await.unwrap_err().contains("cluster \"moon\""));
     assert!(admit(&gatekeeper, shown("192.0.2.1:5", &HeaderMap::new())).await.unwrap_err().contains("neither"));
+}
+
+#[tokio::test]
+async fn what_is_no_token_of_ours_is_refused_without_asking() {
+    let fake = Arc::new(Fake::default());
+    let gatekeeper = reviewed(&fake);
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let claimed = |claims: Value| format!("{}.{}.c2ln", part(json!({"alg": "RS256"})), part(claims));
+    for (token, reason) in [
+        ("x".repeat(10_000), "no JWT"),
+        (claimed(json!({"exp": 1_600_000_000})), "expired"),
+        (claimed(json!({"aud": "somebody-else"})), "another audience"),
+        ("y".repeat(MAX_TOKEN + 1), "too long"),
+    ] {
+        let refused = admit(&gatekeeper, shown("192.0.2.1:5", &with_token(&token))).await.unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn who_floods_with_tokens_has_few_reviewed_and_keeps_nobody_waiting() {
+    let fake = Arc::new(Fake { silent: true.into(), ..Fake::default() });
+    let gatekeeper = reviewed(&fake);
+    let mut flood = tokio::task::JoinSet::new();
+    for number in 0..20_000 {
+        let gatekeeper = gatekeeper.clone();
+        flood.spawn(async move {
+            let headers = with_token(&unproved("bad", number));
+            admit(&gatekeeper, shown("192.0.2.1:5", &headers)).await.unwrap_err()
+        });
+    }
+    tokio::task::yield_now().await;
+    let good = with_token(&unproved("good", 0));
+    admit(&gatekeeper, shown("192.0.2.2:5", &good)).await.unwrap();
+    fake.silent.store(false, Ordering::Relaxed);
+    let mut reasons: Vec<String> = flood.join_all().await;
+    reasons.sort();
+    reasons.dedup();
+    assert_eq!(
+        reasons,
+        [
+            "token: the API server does not know it",
+            "token: too many tokens from this address were refused; try again later",
+            "token: too many tokens wait to be reviewed; try again later",
+        ]
+    );
+    assert!(fake.most.load(Ordering::Relaxed) <= 33, "half of 64, and the other: {:?}", fake.most);
+    let asked = fake.asked.load(Ordering::Relaxed);
+    assert!(asked < 500, "{asked} of 20000 were asked about");
+    let other = with_token(&unproved("good", 1));
+    // Who is known stays known, and who stops is heard again.
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &good)).await.is_ok());
+    while let Err(reason) = admit(&gatekeeper, shown("192.0.2.1:5", &other)).await {
+        assert!(reason.contains("were refused"), "{reason}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test]
@@ -213,6 +305,16 @@ async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
         let (chain, _) = authority.issue(&subject, hour, now).unwrap();
         let credentials = Credentials { peer: None, certificates: &chain, headers: &empty };
         assert_eq!(admit(&gatekeeper, credentials).await.is_ok(), allowed, "{identity}");
+    }
+    let subject = Subject::Workload(Identity::parse("spiffe://td/ns/shop/sa/web").unwrap());
+    let (chain, _) = authority.issue(&subject, hour, now).unwrap();
+    for (at, expected) in [
+        (now + hour - std::time::Duration::from_secs(2), Ok(())),
+        (now + hour + std::time::Duration::from_secs(2), Err("it has expired")),
+        (now - hour, Err("it is not valid yet")),
+    ] {
+        let found = certificate::caller(&chain, &Mesh.glance(), at.try_into().unwrap());
+        assert_eq!(found.map(drop), expected.map_err(str::to_owned));
     }
 }
 

@@ -1,38 +1,45 @@
 //! Callers with a service account's token, checked by the Kubernetes API server (TokenReview).
 //!
-//! Answers are kept for a short while, and many who show the same token at once ask once: a fleet of proxies that comes back
-//! must not fall upon the API server. Tokens themselves are not kept, only their hashes.
+//! Anybody can show a token. What can be refused without the API server is; the rest is asked about a few at a time, in turn
+//! by the addresses of clients. Answers are kept for a short while, and many who show the same token at once ask once: a
+//! fleet of proxies that comes back must not fall upon the API server. Tokens themselves are not kept, only their hashes.
 
-use std::collections::BTreeMap;
+mod claims;
+mod kept;
+
 use std::fmt;
 use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec};
 use kube::api::PostParams;
-use parking_lot::Mutex;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use super::Glance;
 use crate::api::identity::{Caller, Identity, PodOfCaller};
+use crate::net::rate::RateLimit;
+use crate::net::turns::Turns;
 use crate::security::api_server::ApiServer;
+use kept::{Kept, Known};
 
-/// How long a good token is not asked about again.
-const KEPT_GOOD: Duration = Duration::from_secs(60);
-/// How long a bad one is not.
-const KEPT_BAD: Duration = Duration::from_secs(10);
 /// How long the API server may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Tokens that are remembered; beyond it all that have run out go, and if none have, all.
-const MAX_KEPT: usize = 50_000;
+/// Reviews under way, and with them connections to the API server.
+const AT_ONCE: usize = 64;
+/// Reviews that wait.
+const WAITING: usize = 16_384;
+/// How long they do.
+const WAIT: Duration = Duration::from_secs(10);
+/// Tokens of one address that the API server may refuse, per second and at once. More are not asked about.
+const REFUSED: (u32, u32) = (10, 100);
+/// Bytes of a reason that are kept.
+const MAX_REASON: usize = 256;
 /// The group of all service accounts.
 const GROUP: &str = "system:serviceaccounts";
 /// What a service account's user name starts with.
@@ -59,7 +66,7 @@ pub enum Verdict {
     /// It is good.
     Good(Account),
     /// It is not, and why.
-    Bad(String),
+    Bad(Arc<str>),
 }
 
 /// An answer to come; an error means that nobody answered.
@@ -77,78 +84,70 @@ pub struct TokenReviews {
     reviewer: Arc<dyn Reviewer>,
     /// `TOKEN_AUDIENCES`: whom tokens must be for.
     audiences: Vec<String>,
-    /// By hash of the token.
-    kept: Mutex<BTreeMap<[u8; 32], Kept>>,
-}
-
-/// One token that was asked about.
-#[derive(Clone, Debug)]
-struct Kept {
-    /// When it was.
-    since: Instant,
-    /// What was said, or a place to wait for it.
-    verdict: Arc<OnceCell<Verdict>>,
-}
-
-impl Kept {
-    /// Whether it still counts.
-    fn counts(&self, now: Instant) -> bool {
-        let long = match self.verdict.get() {
-            Some(Verdict::Good(_)) => KEPT_GOOD,
-            Some(Verdict::Bad(_)) => KEPT_BAD,
-            None => PATIENCE * 2,
-        };
-        now < self.since + long
-    }
+    /// What was said.
+    kept: Kept,
+    /// Reviews under way, by the address of who shows the token.
+    turns: Arc<Turns<IpAddr>>,
+    /// Tokens that were refused, by the same.
+    refused: RateLimit<IpAddr>,
 }
 
 impl TokenReviews {
     /// Asks `reviewer` about tokens for these audiences.
     #[must_use]
     pub fn new(reviewer: Arc<dyn Reviewer>, audiences: Vec<String>) -> Self {
-        Self { reviewer, audiences, kept: Mutex::default() }
+        let (turns, refused) = (Turns::new(AT_ONCE, WAITING), RateLimit::new(REFUSED.0, REFUSED.1));
+        Self { reviewer, audiences, kept: Kept::default(), turns, refused }
     }
 
-    /// The caller that a token is for.
+    /// The caller that a token is for, which `peer` shows.
     ///
     /// # Errors
     /// Says why the token is not good.
-    pub(super) async fn caller(&self, token: &str, glance: &Glance) -> Result<Caller, String> {
-        let cell = self.cell(token, Instant::now());
-        let ask = || async {
-            let asked = tokio::time::timeout(PATIENCE, self.reviewer.review(token, &self.audiences)).await;
-            asked.unwrap_or_else(|_| Err("no answer in time".to_owned()))
+    pub(super) async fn caller(
+        &self,
+        token: &str,
+        peer: Option<SocketAddr>,
+        glance: &Glance,
+    ) -> Result<Caller, String> {
+        let expires = claims::check(token, &self.audiences, Timestamp::now())?;
+        let peer = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
+        let verdict = match self.kept.look(Sha256::digest(token).into(), Instant::now()) {
+            Known::Said(verdict) => verdict,
+            Known::Asked(asking) => asking.answer(|| self.ask(token, peer)).await?,
         };
-        let verdict = cell.get_or_try_init(ask).await.map_err(|error| {
-            tracing::warn!(error, "the API server does not review tokens");
-            "the API server cannot be asked at the moment".to_owned()
-        })?;
         match verdict {
             Verdict::Good(account) => {
                 let text = format!("spiffe://{}/ns/{}/sa/{}", glance.trust_domain, account.namespace, account.name);
                 let identity = Identity::parse(&text).map_err(|error| error.to_string())?;
-                Ok(Caller { identities: vec![identity], pod: account.pod.clone(), expires: expiry(token) })
+                Ok(Caller { identities: vec![identity], pod: account.pod, expires })
             }
-            Verdict::Bad(reason) => Err(reason.clone()),
+            Verdict::Bad(reason) => Err(reason.to_string()),
         }
     }
 
-    /// The place where a token's verdict is, or will be.
-    fn cell(&self, token: &str, now: Instant) -> Arc<OnceCell<Verdict>> {
-        let hash: [u8; 32] = Sha256::digest(token).into();
-        let mut kept = self.kept.lock();
-        if let Some(known) = kept.get(&hash).filter(|known| known.counts(now)) {
-            return known.verdict.clone();
+    /// Asks about a token that `peer` shows.
+    async fn ask(&self, token: &str, peer: IpAddr) -> Result<Verdict, &'static str> {
+        let allowed = || match self.refused.allows(&peer, Instant::now()) {
+            true => Ok(()),
+            false => Err("too many tokens from this address were refused; try again later"),
+        };
+        allowed()?;
+        let turn = tokio::time::timeout(WAIT, self.turns.take(peer)).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err("too many tokens wait to be reviewed; try again later");
+        };
+        // Others from there may have been refused meanwhile.
+        allowed()?;
+        let asked = tokio::time::timeout(PATIENCE, self.reviewer.review(token, &self.audiences)).await;
+        let verdict = asked.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| {
+            tracing::warn!(error, "failed to review a token");
+            "the API server cannot be asked at the moment"
+        })?;
+        if let Verdict::Bad(_) = verdict {
+            self.refused.charge(&peer, Instant::now());
         }
-        if kept.len() >= MAX_KEPT {
-            kept.retain(|_, known| known.counts(now));
-            if kept.len() >= MAX_KEPT {
-                kept.clear();
-            }
-        }
-        let verdict = Arc::new(OnceCell::new());
-        kept.insert(hash, Kept { since: now, verdict: verdict.clone() });
-        verdict
+        Ok(verdict)
     }
 }
 
@@ -178,11 +177,12 @@ impl Reviewer for ApiServer {
 
 /// Reads a review.
 fn read(review: TokenReview, audiences: &[String]) -> Verdict {
-    let bad = |reason: &str| Verdict::Bad(reason.to_owned());
+    let bad =
+        |reason: &str| Verdict::Bad(reason.get(..reason.floor_char_boundary(MAX_REASON)).unwrap_or_default().into());
     let status = review.status.unwrap_or_default();
     if status.authenticated != Some(true) {
         let reason = status.error.filter(|reason| !reason.is_empty());
-        return Verdict::Bad(reason.unwrap_or_else(|| "the API server does not know it".to_owned()));
+        return bad(reason.as_deref().unwrap_or("the API server does not know it"));
     }
     // An API server that knows nothing of audiences leaves them out, and must then not be believed.
     let meant = status.audiences.unwrap_or_default();
@@ -203,13 +203,6 @@ fn read(review: TokenReview, audiences: &[String]) -> Verdict {
     let pod = first(POD_NAME).zip(first(POD_UID));
     let pod = pod.map(|(name, uid)| PodOfCaller { name: name.into(), uid: uid.into() });
     Verdict::Good(Account { namespace: namespace.to_owned(), name: name.to_owned(), pod })
-}
-
-/// When a token expires that the API server has called good, if it is a JWT that says so.
-fn expiry(token: &str) -> Option<Timestamp> {
-    let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1)?).ok()?;
-    let claims: Value = serde_json::from_slice(&claims).ok()?;
-    expiry_of_claims(claims.get("exp")?)
 }
 
 /// A moment in the claims of a token.

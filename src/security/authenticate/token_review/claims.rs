@@ -1,0 +1,116 @@
+//! What can be said of a token without asking: whether it can be a service account's that the API server would accept.
+//!
+//! Nothing here makes a token good. It keeps those that the API server is sure to refuse from it, so that what costs a
+//! client nothing to make up costs the API server nothing to answer.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::expiry_of_claims;
+
+/// How long after its end a token is still asked about, in seconds: the API server allows a minute, and clocks differ.
+const LEEWAY: i64 = 300;
+
+/// The header, as far as it counts.
+#[derive(Deserialize)]
+struct Header {
+    /// How the token is signed.
+    alg: String,
+}
+
+/// The claims that count here. Tokens of Secrets have neither.
+#[derive(Deserialize)]
+struct Claims {
+    /// When the token ends, in seconds since 1970.
+    #[serde(default)]
+    exp: Value,
+    /// Whom it is for: one or several.
+    #[serde(default)]
+    aud: Value,
+}
+
+/// Checks the shape of a token, its end and its audience. Gives when it ends, if it says so.
+///
+/// # Errors
+/// Says why the API server would refuse it.
+pub(super) fn check(token: &str, audiences: &[String], now: Timestamp) -> Result<Option<Timestamp>, &'static str> {
+    const NO_JWT: &str = "it is no JWT";
+    let mut parts = token.split('.');
+    let (Some(header), Some(claims), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(NO_JWT);
+    };
+    let decode = |part: &str| URL_SAFE_NO_PAD.decode(part).map_err(|_| NO_JWT);
+    let header: Header = serde_json::from_slice(&decode(header)?).map_err(|_| NO_JWT)?;
+    if decode(signature)?.is_empty() || header.alg.eq_ignore_ascii_case("none") {
+        return Err("it is not signed");
+    }
+    let claims: Claims = serde_json::from_slice(&decode(claims)?).map_err(|_| "its claims cannot be read")?;
+    let expires = expiry_of_claims(&claims.exp);
+    if expires.is_none() && !claims.exp.is_null() {
+        return Err("its claims cannot be read");
+    }
+    if expires.is_some_and(|expires| expires.as_second().saturating_add(LEEWAY) < now.as_second()) {
+        return Err("it has expired");
+    }
+    let meant: Vec<&str> = match &claims.aud {
+        Value::String(one) => vec![one],
+        Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Vec::new(),
+    };
+    // One for nobody in particular is for whom the API server says; without audiences of ours, so is any.
+    let is_for_others = !meant.is_empty() && !meant.iter().any(|one| audiences.iter().any(|ours| ours == one));
+    if is_for_others && !audiences.is_empty() {
+        return Err("it is for another audience");
+    }
+    Ok(expires)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn token(header: &Value, claims: &Value, signature: &str) -> String {
+        let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
+        format!("{}.{}.{signature}", part(header), part(claims))
+    }
+
+    #[test]
+    fn what_the_api_server_may_accept_is_let_through_and_nothing_else() {
+        let now: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
+        let (at, ours) = (now.as_second(), ["istio-ca".to_owned()]);
+        let signed = |claims: Value| token(&json!({"alg": "RS256"}), &claims, "c2ln");
+        for (token, expected) in [
+            (signed(json!({"aud": ["istio-ca"], "exp": at + 60, "sub": "x"})), Ok(())),
+            (signed(json!({"aud": "istio-ca", "exp": at})), Ok(())),
+            (signed(json!({"aud": ["other", "istio-ca"], "exp": at - 60})), Ok(())),
+            // Of a Secret: neither end nor audience.
+            (signed(json!({"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:shop:web"})), Ok(())),
+            (signed(json!({"aud": []})), Ok(())),
+            (signed(json!({"aud": ["istio-ca"], "exp": at - 3600})), Err("it has expired")),
+            (signed(json!({"aud": "other", "exp": at + 60})), Err("it is for another audience")),
+            (signed(json!({"aud": ["a", "b"]})), Err("it is for another audience")),
+            (signed(json!({"exp": "soon"})), Err("its claims cannot be read")),
+            (signed(json!(null)), Err("its claims cannot be read")),
+            (signed(json!([])), Err("its claims cannot be read")),
+            (token(&json!({"alg": "none"}), &json!({}), "c2ln"), Err("it is not signed")),
+            (token(&json!({"alg": "RS256"}), &json!({}), ""), Err("it is not signed")),
+            (token(&json!({}), &json!({}), "c2ln"), Err("it is no JWT")),
+            (String::new(), Err("it is no JWT")),
+            ("x".repeat(16 << 10), Err("it is no JWT")),
+            ("a.b".to_owned(), Err("it is no JWT")),
+            ("a.b.c.d".to_owned(), Err("it is no JWT")),
+            ("!.e30.c2ln".to_owned(), Err("it is no JWT")),
+            (format!("{}x", signed(json!({}))), Err("it is no JWT")),
+        ] {
+            assert_eq!(check(&token, &ours, now).map(drop), expected, "{token}");
+        }
+        assert_eq!(check(&signed(json!({"aud": "other"})), &[], now), Ok(None), "there is no audience to be for");
+        assert_eq!(check(&signed(json!({"exp": at + 60})), &ours, now), Ok(Timestamp::from_second(at + 60).ok()));
+    }
+}
