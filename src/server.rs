@@ -53,7 +53,7 @@ use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
 use crate::security::ca::{self, keeper::Orders};
 use crate::source::KeyConfig;
-use crate::status::{Cluster, Registrar, RegistrationMetrics};
+use crate::status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
 use crate::webhook::{self, Webhooks};
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
@@ -294,7 +294,12 @@ fn desk(
     };
     let metrics = RegistrationMetrics::register(metrics);
     let (cluster, writing) = (Cluster(client.clone()), &config.writing);
-    let registrar = Registrar::new(cluster, &writing.identity, writing.registration.clone(), metrics, stop.clone());
+    let objects: KnownObjects = {
+        let push = push.clone();
+        Arc::new(move || push.context().objects.clone())
+    };
+    let (cluster, registration) = ((cluster, objects), writing.registration.clone());
+    let registrar = Registrar::new(cluster, &writing.identity, registration, metrics, stop.clone());
     let work = registrar.clone().run();
     spawn("workloads", tasks, async move {
         work.await;

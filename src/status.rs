@@ -51,7 +51,8 @@ pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use reconciled::Progress;
 pub use registration::{
-    Claim, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload, WorkloadHealth,
+    Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload,
+    WorkloadHealth,
 };
 pub use reporter::Reporter;
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};

@@ -111,6 +111,14 @@ impl Deployed {
         self.cluster.call("GET", path, "application/json", &Value::Null).await.unwrap_or_default()
     }
 
+    /// The calls of service accounts whose path holds this.
+    fn asked(&self, part: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let uris = events.filter_map(|event| Some(format!("{} {}", event["verb"], event["requestURI"].as_str()?)));
+        uris.filter(|call| call.contains(part)).collect()
+    }
+
     /// The calls that service accounts were refused.
     fn refused(&self) -> Vec<String> {
         let log = std::fs::read_to_string(&self.audit).unwrap_or_default();

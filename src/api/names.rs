@@ -8,6 +8,33 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::shared_texts::{HasTexts, SharedTexts};
 
+/// The longest label of a name of an object in Kubernetes, in bytes.
+const MAX_LABEL: usize = 63;
+/// The longest name of one.
+const MAX_NAME: usize = 253;
+
+/// Whether a text can be the name of a namespace in Kubernetes: a label of RFC 1123 in lower case.
+#[must_use]
+pub fn is_kubernetes_label(text: &str) -> bool {
+    text.len() <= MAX_LABEL && is_label(text)
+}
+
+/// Whether a text can be the name of an object in Kubernetes: a subdomain of RFC 1123 in lower case. Such a name stands in a
+/// path as it is.
+#[must_use]
+pub fn is_kubernetes_name(text: &str) -> bool {
+    text.len() <= MAX_NAME && text.split('.').all(is_label)
+}
+
+/// The same but for the length.
+fn is_label(text: &str) -> bool {
+    let is_edge = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(is_edge)
+        && bytes.last().is_some_and(is_edge)
+        && bytes.iter().all(|byte| is_edge(byte) || *byte == b'-')
+}
+
 /// Declares a cheap-to-clone name: `Arc<str>` inside, ordered and printed as its text.
 macro_rules! name {
     ($(#[$doc:meta])* $name:ident) => {

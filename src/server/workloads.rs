@@ -42,7 +42,7 @@ impl Workloads for Desk {
                             Ok(registered.map(|registered| Box::new(Entry(registered)) as Box<dyn Presence>))
                         }
                         Err(error) => {
-                            tracing::warn!(%proxy, error = %with_cause(&error), "a workload is not registered");
+                            tracing::warn!(%proxy, error = %with_cause(&error), "failed to register a workload");
                             Err(status(&error))
                         }
                     }
@@ -112,13 +112,19 @@ fn locality(locality: &Locality) -> String {
 
 /// How a stream ends whose workload is not registered.
 fn status(error: &RegistrationError) -> Status {
-    let text = with_cause(error);
     match error {
-        RegistrationError::NoGroup(_) | RegistrationError::NoEntry(_) => Status::failed_precondition(text),
-        RegistrationError::Stranger(..) => Status::permission_denied(text),
-        RegistrationError::Busy(_) | RegistrationError::Api(..) | RegistrationError::Silence(_) => {
-            Status::unavailable(text)
-        }
+        RegistrationError::Name(_) => Status::invalid_argument(error.to_string()),
+        RegistrationError::Unproved(..) => Status::permission_denied(error.to_string()),
+        // What is there is not told to those whose it is not.
+        RegistrationError::NoGroup(name, _)
+        | RegistrationError::NoEntry(name)
+        | RegistrationError::Stranger(name, _) => Status::permission_denied(format!(
+            "WorkloadEntry {name}: there is neither one nor a WorkloadGroup for it that the proxy's identity may use"
+        )),
+        RegistrationError::Busy(_)
+        | RegistrationError::Crowded(_)
+        | RegistrationError::Api(..)
+        | RegistrationError::Silence(_) => Status::unavailable(error.to_string()),
     }
 }
 

@@ -7,11 +7,14 @@
 //!                                   disconnectedAt ──grace──▶ delete, or forget the health
 //! ```
 //!
-//! Of several control planes the one with the connection writes. Entries are read from the API server itself and written
-//! only if they are still what was read, so that a workload that moves from one to the other is never lost.
+//! Who may be which entry is judged by what is known of the cluster (`permit`); only those who may have the API server asked,
+//! a few at a time, in turn by their service accounts. Of several control planes the one with the connection writes. What it
+//! writes it reads from the API server itself, and writes only if that is still what was read, so that a workload that moves
+//! from one to the other is never lost.
 
 mod entries;
 mod metrics;
+mod permit;
 mod standing;
 mod sweep;
 mod workload;
@@ -31,6 +34,8 @@ use tokio_util::task::TaskTracker;
 
 use super::cluster::Cluster;
 use crate::api::object::NamespacedName;
+use crate::net::turns::Turns;
+use crate::store::Objects;
 
 pub use metrics::RegistrationMetrics;
 pub use standing::WorkloadHealth;
@@ -44,6 +49,13 @@ const ATTEMPTS: usize = 5;
 const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
 /// How long the API server may take while a proxy waits.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Requests to the API server at once, and that wait.
+const REQUESTS: (usize, usize) = (32, 100_000);
+/// How long after a report the next is written.
+const REPORTS: Duration = Duration::from_millis(500);
+/// Bytes of what a report says is wrong.
+const MAX_MESSAGE: usize = 1024;
 
 /// What flags and environment say of workloads that are no pods.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,9 +79,15 @@ impl Default for RegistrationConfig {
 /// Why a workload is not let in.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistrationError {
+    /// What it names cannot be the name of an object.
+    #[error("the name of its {0} is none that an object can have")]
+    Name(&'static str),
+    /// It has not been proved to be anybody who may have entries there.
+    #[error("WorkloadEntry {0}: {1}")]
+    Unproved(NamespacedName, String),
     /// Nothing to make an entry from.
-    #[error("there is no WorkloadGroup {0}")]
-    NoGroup(NamespacedName),
+    #[error("WorkloadEntry {0}: there is no WorkloadGroup {1}")]
+    NoGroup(NamespacedName, NamespacedName),
     /// The entry that it claims is not there.
     #[error("there is no WorkloadEntry {0}")]
     NoEntry(NamespacedName),
@@ -79,6 +97,9 @@ pub enum RegistrationError {
     /// Others kept writing.
     #[error("WorkloadEntry {0} keeps changing")]
     Busy(NamespacedName),
+    /// Too much is being written.
+    #[error("WorkloadEntry {0}: too many of its service account wait for the API server")]
+    Crowded(NamespacedName),
     /// The API server did not do it.
     #[error("WorkloadEntry {0} cannot be written")]
     Api(NamespacedName, #[source] kube::Error),
@@ -87,15 +108,21 @@ pub enum RegistrationError {
     Silence(NamespacedName),
 }
 
+/// Tells what is known of the cluster.
+pub type KnownObjects = Arc<dyn Fn() -> Objects + Send + Sync>;
+
 /// Registers workloads. Clones are one.
 #[derive(Clone, Debug)]
 pub struct Registrar(Arc<Inner>);
 
 /// What a registrar holds.
-#[derive(Debug)]
 struct Inner {
     /// The cluster.
     cluster: Cluster,
+    /// What is known of it.
+    objects: KnownObjects,
+    /// Turns at asking its API server, by service accounts.
+    turns: Arc<Turns<NamespacedName>>,
     /// This control plane.
     instance: String,
     /// What flags and environment say.
@@ -130,7 +157,10 @@ pub struct Registered {
 
 impl Registered {
     /// Takes a report in.
-    pub fn report(&self, health: WorkloadHealth) {
+    pub fn report(&self, mut health: WorkloadHealth) {
+        if let WorkloadHealth::Unhealthy(message) = &mut health {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        }
         self.reports.send_replace(Some((health, Timestamp::now())));
     }
 }
@@ -139,14 +169,15 @@ impl Registrar {
     /// A registrar by the name of `instance`, which works until told to stop.
     #[must_use]
     pub fn new(
-        cluster: Cluster,
+        (cluster, objects): (Cluster, KnownObjects),
         instance: &str,
         config: RegistrationConfig,
         metrics: RegistrationMetrics,
         stop: CancellationToken,
     ) -> Self {
-        let (present, tasks) = (Mutex::default(), TaskTracker::new());
-        Self(Arc::new(Inner { cluster, instance: instance.to_owned(), config, metrics, present, tasks, stop }))
+        let (present, tasks, turns) = (Mutex::default(), TaskTracker::new(), Turns::new(REQUESTS.0, REQUESTS.1));
+        let instance = instance.to_owned();
+        Self(Arc::new(Inner { cluster, objects, turns, instance, config, metrics, present, tasks, stop }))
     }
 
     /// Lets a workload in whose stream began at `at`; `None` for one of which nothing is to be written.
@@ -163,8 +194,7 @@ impl Registrar {
             return Ok(None);
         }
         let name = workload.entry();
-        let written = tokio::time::timeout(PATIENCE, self.write_connected(&workload, at)).await;
-        match written.unwrap_or_else(|_| Err(RegistrationError::Silence(name.clone()))) {
+        match self.admit(&workload, &name, at).await {
             Ok(true) => {}
             Ok(false) => return Ok(None),
             Err(error) => {
@@ -183,6 +213,25 @@ impl Registrar {
         Ok(Some(Registered { reports }))
     }
 
+    /// Writes that a workload is connected, if it may be the entry that it claims.
+    async fn admit(
+        &self,
+        workload: &Workload,
+        name: &NamespacedName,
+        at: Timestamp,
+    ) -> Result<bool, RegistrationError> {
+        if !self.permits(workload)? {
+            return Ok(false);
+        }
+        let write = async {
+            let turn = self.0.turns.take(workload.payer()).await;
+            let _turn = turn.map_err(|_| RegistrationError::Crowded(name.clone()))?;
+            self.write_connected(workload, at).await
+        };
+        let written = tokio::time::timeout(PATIENCE, write).await;
+        written.unwrap_or_else(|_| Err(RegistrationError::Silence(name.clone())))
+    }
+
     /// Waits, after having been told to stop, until what was connected here is written as gone.
     pub async fn ended(&self) {
         self.0.tasks.close();
@@ -191,26 +240,29 @@ impl Registrar {
 
     /// Follows a stream to its end, and what comes of the entry then.
     async fn follow(self, workload: Workload, mut told: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
-        let name = workload.entry();
+        let (name, payer) = (workload.entry(), workload.payer());
         while told.changed().await.is_ok() {
             let report = told.borrow_and_update().clone();
             if let Some((health, at)) = report.filter(|_| self.0.config.tells_health) {
                 // A newer report makes an older one that cannot be written pointless.
                 tokio::select! {
                     biased;
-                    () = self.insist(&name, || self.write_health(&name, &health, at)) => {}
+                    () = self.insist((&name, &payer), || self.write_health(&name, &health, at)) => {}
                     newer = told.changed() => if newer.is_err() { break } else { told.mark_changed() },
+                }
+                if !pause(&mut told).await {
+                    break;
                 }
             }
         }
         let Some(at) = self.leave(&name) else { return };
         let now = Timestamp::now();
-        self.insist(&name, || self.write_disconnected(&workload, at, now)).await;
+        self.insist((&name, &payer), || self.write_disconnected(&workload, at, now)).await;
         tokio::select! {
             () = tokio::time::sleep(self.0.config.grace) => {}
             () = self.0.stop.cancelled() => return,
         }
-        self.insist(&name, || self.clean(&name)).await;
+        self.insist((&name, &payer), || self.clean(&name)).await;
     }
 
     /// Counts a stream out; when it was the workload's last one, says when the youngest of them began.
@@ -225,7 +277,16 @@ impl Registrar {
     }
 
     /// Does something until it succeeds. At the end of the control plane one attempt must do.
-    async fn insist<F: Future<Output = Result<(), kube::Error>>>(&self, name: &NamespacedName, act: impl Fn() -> F) {
+    async fn insist<F: Future<Output = Result<(), kube::Error>>>(
+        &self,
+        (name, payer): (&NamespacedName, &NamespacedName),
+        act: impl Fn() -> F,
+    ) {
+        let act = async || {
+            // Without a turn to be had it is tried all the same: what is connected is bounded.
+            let _turn = self.0.turns.take(payer.clone()).await;
+            act().await
+        };
         let [mut wait, longest] = RETRY;
         while let Err(error) = act().await {
             if entries::is_stale(&error) {
@@ -247,13 +308,9 @@ impl Registrar {
 
     /// Writes that a workload is connected; `false` for one of which nothing is to be written.
     async fn write_connected(&self, workload: &Workload, at: Timestamp) -> Result<bool, RegistrationError> {
-        let Inner { cluster, instance, config, metrics, .. } = &*self.0;
+        let Inner { cluster, instance, metrics, .. } = &*self.0;
         let (name, connection) = (workload.entry(), Connection { instance, at });
         let failed = |error| RegistrationError::Api(name.clone(), error);
-        let may_control = |spec: &Value| match workload.may_control(spec) {
-            Err(why) if config.validates_identity => Err(RegistrationError::Stranger(name.clone(), why)),
-            Err(_) | Ok(()) => Ok(()),
-        };
         for _ in 0..ATTEMPTS {
             let found = entries::get(cluster, &name).await.map_err(failed)?;
             let is_new = found.is_none();
@@ -263,19 +320,18 @@ impl Registrar {
                     if matches!(claim, Claim::Entry(_)) && !annotations.contains_key(standing::CHECKED) {
                         return Ok(false);
                     }
-                    may_control(spec(&entry))?;
+                    self.permits_spec(workload, &name, spec(&entry))?;
                     let Some(annotations) = connection.begun(&annotations) else { return Ok(true) };
                     (entries::annotate(cluster, &name, &entry, &annotations).await, &metrics.updated)
                 }
                 (None, Claim::Entry(_)) => return Err(RegistrationError::NoEntry(name)),
                 (None, Claim::Group(group)) => {
-                    let found =
-                        entries::get_group(cluster, workload.namespace.as_str(), group).await.map_err(failed)?;
                     let group_name = NamespacedName::new(workload.namespace.as_str(), group);
-                    let found = found.ok_or(RegistrationError::NoGroup(group_name))?;
+                    let found = entries::get_group(cluster, &group_name).await.map_err(failed)?;
+                    let found = found.ok_or_else(|| RegistrationError::NoGroup(name.clone(), group_name))?;
                     let uid = found.uid().unwrap_or_default();
                     let entry = workload.entry_of(&Group { name: group, uid: &uid, spec: spec(&found) }, &connection);
-                    may_control(entry.get("spec").unwrap_or(&Value::Null))?;
+                    self.permits_spec(workload, &name, entry.get("spec").unwrap_or(&Value::Null))?;
                     (entries::create(cluster, &name, entry).await, &metrics.created)
                 }
             };
@@ -326,6 +382,32 @@ impl Registrar {
             None => Ok(()),
         }
     }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("instance", &self.instance).field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Waits between one report and the next, so that a proxy that keeps changing its mind has few of them written. False when
+/// there will be no more.
+async fn pause(told: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) -> bool {
+    let end = tokio::time::Instant::now() + REPORTS;
+    let mut has_more = told.has_changed().unwrap_or(true);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(end) => break,
+            newer = told.changed() => match newer {
+                Ok(()) => has_more = true,
+                Err(_) => return false,
+            },
+        }
+    }
+    if has_more {
+        told.mark_changed();
+    }
+    true
 }
 
 /// What is annotated.

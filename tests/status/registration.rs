@@ -217,25 +217,45 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     std::fs::write(folder.path().join("root.pem"), root().await.unwrap()).unwrap();
     let vm = Papers::issue(deployed, folder.path(), "vm").await;
     let other = Papers::issue(deployed, folder.path(), "other").await;
-    strangers_are_refused(&first, &vm, &other).await;
+    strangers_are_refused(deployed, &first, &vm, &other).await;
     one_registers_and_moves(deployed, &first, &vm).await;
     one_that_people_wrote_tells_its_health(deployed, &first, &vm).await;
     assert!(first.navarch.stop().await.unwrap(), "it ends when it is told to");
     files_take_no_entries().await;
 }
 
-/// Who may not be the entry, or has none to be.
-async fn strangers_are_refused(server: &Replica, vm: &Papers, other: &Papers) {
+/// Who may not be the entry, or has none to be. None of them has the API server asked.
+async fn strangers_are_refused(deployed: &Deployed, server: &Replica, vm: &Papers, other: &Papers) {
     let group = |name: &str| json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": name });
-    let (code, message) = Machine::refused(server.navarch.xds, None, &group("web")).await;
+    let named = |name: &str| json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": name });
+    for metadata in [group("web"), group("none"), named("none")] {
+        let (code, message) = Machine::refused(server.navarch.xds, None, &metadata).await;
+        assert!(code == Code::PermissionDenied && message.contains("proved identity"), "{code} {message}");
+    }
+    let mut told = std::collections::BTreeSet::new();
+    for (papers, metadata, name) in [
+        (other, group("web"), "vms/web-10.9.0.7"),
+        (vm, group("none"), "vms/none-10.9.0.7"),
+        (vm, named("none"), "vms/none"),
+    ] {
+        let (code, message) = Machine::refused(server.secure, Some(papers), &metadata).await;
+        assert!(code == Code::PermissionDenied && message.contains(name), "{code} {message}");
+        told.insert(message.replace(name, ""));
+    }
+    assert_eq!(told.len(), 1, "what is missing looks as what is another's: {told:?}");
+    let elsewhere = json!({ "NAMESPACE": "bank", "WORKLOAD_ENTRY": "x" });
+    let (code, message) = Machine::refused(server.secure, Some(vm), &elsewhere).await;
     assert_eq!(code, Code::PermissionDenied, "{message}");
-    let (code, message) = Machine::refused(server.secure, Some(other), &group("web")).await;
-    assert!(code == Code::PermissionDenied && message.contains("service account"), "{code} {message}");
-    let (code, message) = Machine::refused(server.secure, Some(vm), &group("none")).await;
-    assert!(code == Code::FailedPrecondition && message.contains("vms/none"), "{code} {message}");
-    let (code, message) =
-        Machine::refused(server.secure, Some(vm), &json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": "none" })).await;
-    assert!(code == Code::FailedPrecondition && message.contains("vms/none"), "{code} {message}");
+    for name in ["?limit=0", "x?watch=true", "../../bank/workloadentries/x", "a/b", "%2e%2e", "x#y", "A", "x."] {
+        for metadata in [named(name), group(name)] {
+            for (address, papers) in [(server.navarch.xds, None), (server.secure, Some(vm))] {
+                let (code, message) = Machine::refused(address, papers, &metadata).await;
+                assert_eq!(code, Code::InvalidArgument, "{name}: {message}");
+            }
+        }
+    }
+    let asked = deployed.asked("/workloadentries/");
+    assert_eq!(asked, Vec::<String>::new(), "nothing was looked up for any of them");
 }
 
 /// A machine registers, is well or not, moves to another control plane, and goes.
@@ -305,6 +325,8 @@ async fn one_that_people_wrote_tells_its_health(deployed: &Deployed, server: &Re
         "spec": { "address": "10.9.0.7", "serviceAccount": "vm" },
     });
     deployed.cluster.apply(&written.to_string()).unwrap();
+    until("it is known", async || server.navarch.page("/debug/configz").await.is_ok_and(|page| page.contains("mine")))
+        .await;
     let metadata = json!({ "NAMESPACE": "vms", "WORKLOAD_ENTRY": "mine" });
     let machine = Machine::open(server.secure, Some(vm), &metadata).await.unwrap();
     machine.tell(None).await;

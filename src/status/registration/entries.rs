@@ -37,16 +37,21 @@ fn of(cluster: &Cluster, name: &NamespacedName) -> Api<DynamicObject> {
 
 /// An entry, if it is there.
 pub(super) async fn get(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
-    of(cluster, name).get_opt(&name.name).await
+    let found = of(cluster, name).get_opt(&name.name).await?;
+    Ok(found.filter(|entry| is_called(entry, name)))
+}
+
+/// Whether an object is the one that was asked for: no path leads to another.
+fn is_called(object: &DynamicObject, name: &NamespacedName) -> bool {
+    let meta = &object.metadata;
+    meta.name.as_deref() == Some(&*name.name) && meta.namespace.as_deref() == Some(name.namespace.as_str())
 }
 
 /// A group, if it is there.
-pub(super) async fn get_group(
-    cluster: &Cluster,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<DynamicObject>, kube::Error> {
-    Api::<DynamicObject>::namespaced_with(cluster.0.clone(), namespace, &groups()).get_opt(name).await
+pub(super) async fn get_group(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
+    let groups = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), &groups());
+    let found = groups.get_opt(&name.name).await?;
+    Ok(found.filter(|group| is_called(group, name)))
 }
 
 /// Creates an entry.

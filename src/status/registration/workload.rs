@@ -72,15 +72,27 @@ impl Workload {
         NamespacedName::new(self.namespace.as_str(), &name)
     }
 
-    /// Whether the workload may speak for an entry, given its spec; if not, why.
-    pub(super) fn may_control(&self, spec: &Value) -> Result<(), String> {
+    /// Whether the workload was proved to be of its namespace; if not, why.
+    pub(super) fn is_proved(&self) -> Result<&Identity, String> {
         let Some(identity) = &self.identity else {
             return Err("a WorkloadEntry may be taken by a proved identity alone: connect over TLS".to_owned());
         };
         if identity.namespace != self.namespace {
             return Err(format!("{identity} is not of the namespace {}", self.namespace));
         }
-        match spec.get("serviceAccount").and_then(Value::as_str).unwrap_or_default() {
+        Ok(identity)
+    }
+
+    /// Who pays for what is done for the workload: its service account, or without one its namespace.
+    pub(super) fn payer(&self) -> NamespacedName {
+        let namespace = || NamespacedName::new(self.namespace.as_str(), "");
+        self.identity.as_ref().map_or_else(namespace, Identity::account)
+    }
+
+    /// Whether the workload may speak for an entry of this service account; if not, why.
+    pub(super) fn may_control(&self, service_account: &str) -> Result<(), String> {
+        let identity = self.is_proved()?;
+        match service_account {
             "" => Ok(()),
             account if identity.service_account == *account => Ok(()),
             account => Err(format!("{identity} is not the entry's service account {account}")),
@@ -229,8 +241,7 @@ mod tests {
 
     #[test]
     fn only_the_entrys_own_account_may_take_it() {
-        let fits =
-            |workload: &Workload, account: &str| workload.may_control(&json!({ "serviceAccount": account })).is_ok();
+        let fits = |workload: &Workload, account: &str| workload.may_control(account).is_ok();
         assert!(fits(&workload(), "web") && fits(&workload(), ""));
         assert!(!fits(&workload(), "api"));
         let stranger = Identity::parse("spiffe://cluster.local/ns/bank/sa/web").ok();
