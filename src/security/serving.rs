@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -47,7 +47,7 @@ pub enum ServingError {
     Tls(#[from] rustls::Error),
     /// The roots cannot be used.
     #[error("the roots cannot be used to check clients")]
-    Roots(#[from] rustls::server::VerifierBuilderError),
+    Roots(#[from] VerifierBuilderError),
     /// A file cannot be read.
     #[error("{0} cannot be read")]
     File(PathBuf, #[source] std::io::Error),
@@ -395,26 +395,52 @@ fn configure(
         let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
         believed.extend(roots.filter_map(Result::ok));
     }
-    Ok(Served { mesh: server_config(chain, key, &believed)?, web })
+    Ok(Served { mesh: server_config(chain, key, &believed, authority.revocations())?, web })
+}
+
+/// The lists of revoked certificates in a text of PEM that can be used to check clients. Others are left out: they must not
+/// keep everybody out.
+fn revocations(
+    pem: &str,
+    usable: impl Fn(&[CertificateRevocationListDer<'static>]) -> Result<(), VerifierBuilderError>,
+) -> Vec<CertificateRevocationListDer<'static>> {
+    let mut lists = Vec::new();
+    for list in CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()) {
+        let checked = list.map_err(|error| format!("{error:?}")).map(|list| vec![list]);
+        match checked.and_then(|list| usable(&list).map(|()| list).map_err(|error| error.to_string())) {
+            Ok(list) => lists.extend(list),
+            Err(error) => tracing::error!(error, "failed to read a list of revoked certificates of the CA"),
+        }
+    }
+    lists
 }
 
 /// TLS 1.2 and later for a server with this certificate. Clients may show certificates of these roots, or none.
+///
+/// Sessions are not resumed: a client's certificate would not be looked at again, be it expired or revoked meanwhile.
 fn server_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: &[CertificateDer<'static>],
+    revoked: &str,
 ) -> Result<Arc<ServerConfig>, ServingError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut store = RootCertStore::empty();
     for root in roots {
         store.add(root.clone())?;
     }
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider.clone());
+    let store = Arc::new(store);
+    let builder = || WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone());
+    let revoked = revocations(revoked, |list| builder().with_crls(list.to_vec()).build().map(drop));
+    // Not every CA of a chain has a list.
+    let verifier = builder().with_crls(revoked).allow_unknown_revocation_status();
     let verifier = verifier.allow_unauthenticated().build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(VERSIONS)?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![H2.to_vec()];
     Ok(Arc::new(config))
 }

@@ -4,6 +4,7 @@
 //! Agrees with `security/pkg/pki/ra` and `security/pkg/k8s/chiron` in objects, names of signers, and where roots come from.
 //! An outer signer copies what a request says, so here, unlike in a CA of one's own, all of it counts.
 
+mod check;
 mod server;
 
 use std::path::PathBuf;
@@ -14,19 +15,16 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
+use rustls::pki_types::CertificateDer;
 use serde_json::json;
 use tokio::time::Instant;
-use x509_parser::certification_request::X509CertificationRequest;
-use x509_parser::extensions::{GeneralName, ParsedExtension};
-use x509_parser::oid_registry::OID_X509_ORGANIZATION_NAME;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::bundle::{BundleError, certificates};
 use super::sign::check_rooted;
 use crate::api::identity::Identity;
 use crate::api::mesh::CertificateData;
+use crate::api::names::is_kubernetes_name;
 use crate::api::regular_file;
 use crate::security::pem;
 
@@ -77,6 +75,9 @@ pub enum RegistrationError {
     /// A signer was named, and names have no domain here.
     #[error("signers can be named only where CERT_SIGNER_DOMAIN is set")]
     NoDomain,
+    /// The signer that was named cannot be one.
+    #[error("the name of the signer is none that a signer can have")]
+    SignerName,
     /// Nobody is to sign.
     #[error("no signer: K8S_SIGNER is not set and the request names none")]
     NoSigner,
@@ -131,10 +132,10 @@ impl Registration {
         signer: &str,
         lifetime: Duration,
     ) -> Result<Vec<String>, RegistrationError> {
-        check_request(request, identity)?;
+        let key = check::request(request, identity)?;
         let signer = self.signer(signer)?;
         let chain = self.put(request, &USAGES, &signer, lifetime, &identity.to_string()).await?;
-        self.finish(&chain, identity, &signer)
+        self.finish(&chain, identity, &key, &signer)
     }
 
     /// Puts a request to Kubernetes, has it signed by this signer, and takes it away again. `whom` it is for is told to those who
@@ -181,7 +182,9 @@ impl Registration {
             ("", _) if signer.is_empty() => Err(RegistrationError::NoSigner),
             ("", _) => Ok(signer.clone()),
             (_, "") => Err(RegistrationError::NoDomain),
-            (named, domain) => Ok(format!("{domain}/{named}")),
+            // The API server would refuse it, too: it parts the domain from the name.
+            (named, domain) if is_kubernetes_name(named) => Ok(format!("{domain}/{named}")),
+            (_, _) => Err(RegistrationError::SignerName),
         }
     }
 
@@ -209,11 +212,17 @@ impl Registration {
     }
 
     /// Checks what came back, and finds its roots.
-    fn finish(&self, chain: &[u8], identity: &Identity, signer: &str) -> Result<Vec<String>, RegistrationError> {
+    fn finish(
+        &self,
+        chain: &[u8],
+        identity: &Identity,
+        key: &[u8],
+        signer: &str,
+    ) -> Result<Vec<String>, RegistrationError> {
         let text = String::from_utf8_lossy(chain);
         let chain = certificates(&text, "the signer's chain")?;
         let leaf = chain.first().ok_or(RegistrationError::Wrong("not there"))?;
-        check_leaf(leaf, identity)?;
+        check::leaf(leaf, identity, key)?;
         let named = self.mesh_roots(signer);
         let in_file = || self.config.roots.as_ref().and_then(|path| regular_file::read_text(path).ok());
         let in_chain = || chain.iter().skip(1).find(|one| is_self_signed(one)).map(|one| pem::encode(one));
@@ -225,86 +234,8 @@ impl Registration {
     }
 }
 
-/// Checks that a request names an identity and nothing else.
-fn check_request(request: &str, identity: &Identity) -> Result<(), RegistrationError> {
-    let beyond = |what: &str| RegistrationError::Beyond(what.to_owned());
-    let der =
-        CertificateSigningRequestDer::from_pem_slice(request.as_bytes()).map_err(|_| beyond("nothing readable"))?;
-    let (_, request) = X509CertificationRequest::from_der(&der).map_err(|_| beyond("nothing readable"))?;
-    let subject = &request.certification_request_info.subject;
-    if subject.iter_attributes().any(|attribute| *attribute.attr_type() != OID_X509_ORGANIZATION_NAME) {
-        return Err(beyond(&format!("the subject {subject}")));
-    }
-    for extension in request.requested_extensions().into_iter().flatten() {
-        let ParsedExtension::SubjectAlternativeName(names) = extension else {
-            return Err(beyond("extensions besides names"));
-        };
-        for name in &names.general_names {
-            if !matches!(name, GeneralName::URI(uri) if *uri == identity.to_string()) {
-                return Err(beyond(&format!("the name {name}")));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Checks that a certificate is for an identity, and for nobody else.
-fn check_leaf(leaf: &CertificateDer<'_>, identity: &Identity) -> Result<(), RegistrationError> {
-    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| RegistrationError::Wrong("not readable"))?;
-    if leaf.is_ca() {
-        return Err(RegistrationError::Wrong("a CA's"));
-    }
-    let names = leaf.subject_alternative_name().map_err(|_| RegistrationError::Wrong("not readable"))?;
-    let names = names.map_or(&[][..], |names| &names.value.general_names);
-    match names {
-        [GeneralName::URI(uri)] if *uri == identity.to_string() => Ok(()),
-        _ => Err(RegistrationError::Wrong("for somebody else")),
-    }
-}
-
 /// Whether a certificate has signed itself.
 fn is_self_signed(certificate: &CertificateDer<'_>) -> bool {
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, one)| one.subject() == one.issuer() && one.verify_signature(None).is_ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
-
-    use super::*;
-
-    fn identity() -> Identity {
-        Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap()
-    }
-
-    fn request(names: &[&str], common: Option<&str>) -> String {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        if let Some(common) = common {
-            params.distinguished_name.push(DnType::CommonName, common);
-        }
-        params.distinguished_name.push(DnType::OrganizationName, "");
-        let uri = |name: &&str| match name.contains("://") {
-            true => SanType::URI((*name).try_into().unwrap()),
-            false => SanType::DnsName((*name).try_into().unwrap()),
-        };
-        params.subject_alt_names = names.iter().map(uri).collect();
-        params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap()
-    }
-
-    #[test]
-    fn a_request_names_its_sender_and_nothing_else() {
-        let own = "spiffe://cluster.local/ns/shop/sa/web";
-        check_request(&request(&[own], None), &identity()).unwrap();
-        check_request(&request(&[], None), &identity()).unwrap();
-        for (names, common) in [
-            (&["spiffe://cluster.local/ns/shop/sa/admin"][..], None),
-            (&[own, "admin.example"], None),
-            (&[own], Some("system:masters")),
-        ] {
-            let refused = check_request(&request(names, common), &identity()).unwrap_err();
-            assert!(matches!(refused, RegistrationError::Beyond(_)), "{names:?}: {refused}");
-        }
-    }
 }

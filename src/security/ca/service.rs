@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateService;
@@ -14,12 +14,13 @@ use tonic::{Code, Request, Response, Status};
 
 use super::impersonate;
 use super::metrics::{Fate, Metrics};
-use super::rate::RateLimit;
 use super::registration::{Registration, RegistrationError};
 use super::sign::{Lifetimes, SignError, Subject};
 use super::{Authority, CurrentAuthority, Receipts, SigningRequest};
 use crate::api::identity::{Caller, Identity};
 use crate::api::object::NamespacedName;
+use crate::net::rate::RateLimit;
+use crate::net::turns::Turns;
 use crate::security::Clock;
 use crate::security::authenticate::Surroundings;
 use crate::security::pem;
@@ -29,6 +30,11 @@ const IMPERSONATED: &str = "ImpersonatedIdentity";
 /// Metadata of a request: which of several outer CAs is to sign.
 const SIGNER: &str = "CertSigner";
 
+/// Bytes of a text in a request's metadata: the longest SPIFFE id.
+const MAX_TEXT: usize = 2048;
+/// Requests that Kubernetes signs at once, and that wait for it: each is asked about until it is signed.
+const REGISTRATIONS: (usize, usize) = (256, 16_384);
+
 /// What the service is told at start.
 #[derive(Clone, Debug)]
 pub struct CertificateServiceConfig {
@@ -36,9 +42,9 @@ pub struct CertificateServiceConfig {
     pub lifetimes: Lifetimes,
     /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may ask for certificates of what runs on their node.
     pub trusted_nodes: BTreeSet<NamespacedName>,
-    /// Certificates that one caller may have per second. Default 20.
+    /// Certificates that one caller may have per second, at one address. Default 20.
     pub per_second: u32,
-    /// Certificates that one caller may have at once. Default 200.
+    /// The same at once. Default 200.
     pub burst: u32,
 }
 
@@ -51,14 +57,16 @@ pub struct CertificateService {
     surroundings: Arc<dyn Surroundings>,
     /// What it was told at start.
     config: Arc<CertificateServiceConfig>,
-    /// How many one caller may have.
-    rate: Arc<RateLimit>,
+    /// How many one caller may have. Replicas have one identity and addresses of their own.
+    rate: Arc<RateLimit<(Identity, IpAddr)>>,
     /// When certificates begin.
     clock: Clock,
     /// Who was handed which roots.
     receipts: Receipts,
     /// Kubernetes, where it signs instead.
     registration: Option<Arc<Registration>>,
+    /// Turns at having it sign.
+    turns: Arc<Turns<(Identity, IpAddr)>>,
     /// What is counted.
     metrics: Metrics,
 }
@@ -87,7 +95,8 @@ impl CertificateService {
     ) -> Self {
         let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
         let (config, receipts) = (Arc::new(config), Receipts::default());
-        Self { authority, surroundings, config, rate, clock, receipts, registration: None, metrics }
+        let turns = Turns::new(REGISTRATIONS.0, REGISTRATIONS.1);
+        Self { authority, surroundings, config, rate, clock, receipts, registration: None, turns, metrics }
     }
 
     /// The same, but Kubernetes signs for workloads.
@@ -116,14 +125,18 @@ impl CertificateService {
         request: &IstioCertificateRequest,
     ) -> Result<IstioCertificateResponse, Status> {
         let own = caller.identities.first().ok_or_else(|| Status::unauthenticated("the caller has no identity"))?;
-        if !self.rate.admit(own, Instant::now()) {
+        let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
+        let client = (own.clone(), address);
+        if !self.rate.admit(&client, Instant::now()) {
             return Err(Status::resource_exhausted("too many certificates were asked for; wait a little"));
         }
         let subject = self.subject(caller, own, request)?;
         let lifetime = self.config.lifetimes.grant(request.validity_duration).map_err(|error| refusal(&error))?;
         let csr = SigningRequest::parse(&request.csr).map_err(|error| Status::invalid_argument(error.to_string()))?;
         if let Some(registration) = &self.registration {
-            let signer = text_of(request, SIGNER).unwrap_or_default();
+            let signer = text_of(request, SIGNER)?.unwrap_or_default();
+            let turn = self.turns.take(client).await;
+            let _turn = turn.map_err(|full| Status::resource_exhausted(full.to_string()))?;
             let chain = registration.sign(&request.csr, &subject, signer, lifetime).await;
             return chain
                 .map(|cert_chain| IstioCertificateResponse { cert_chain })
@@ -142,7 +155,7 @@ impl CertificateService {
 
     /// Whose certificate the caller gets: its own, unless it may ask for another's and does.
     fn subject(&self, caller: &Caller, own: &Identity, request: &IstioCertificateRequest) -> Result<Identity, Status> {
-        let Some(wanted) = text_of(request, IMPERSONATED) else { return Ok(own.clone()) };
+        let Some(wanted) = text_of(request, IMPERSONATED)? else { return Ok(own.clone()) };
         // The reason is for the log alone: it would tell a stranger what runs where.
         let refuse = |reason: String| {
             tracing::warn!(caller = %own, wanted, reason, "no certificate of another");
@@ -160,17 +173,22 @@ impl CertificateService {
 }
 
 /// A text of a request's metadata, if it is there and not empty.
-fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Option<&'a str> {
-    let Kind::StringValue(text) = request.metadata.as_ref()?.fields.get(name)?.kind.as_ref()? else { return None };
-    (!text.is_empty()).then_some(text)
+fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Result<Option<&'a str>, Status> {
+    let value = request.metadata.as_ref().and_then(|metadata| metadata.fields.get(name));
+    let Some(Kind::StringValue(text)) = value.and_then(|value| value.kind.as_ref()) else { return Ok(None) };
+    if text.len() > MAX_TEXT {
+        return Err(Status::invalid_argument(format!("{name} in the request has more than {MAX_TEXT} bytes")));
+    }
+    Ok((!text.is_empty()).then_some(text))
 }
 
 /// How it is told to the client that Kubernetes does not sign.
 fn unregistered(error: &RegistrationError) -> Status {
     match error {
-        RegistrationError::Beyond(_) | RegistrationError::NoDomain | RegistrationError::NoSigner => {
-            Status::invalid_argument(error.to_string())
-        }
+        RegistrationError::Beyond(_)
+        | RegistrationError::NoDomain
+        | RegistrationError::SignerName
+        | RegistrationError::NoSigner => Status::invalid_argument(error.to_string()),
         RegistrationError::Kubernetes(_) | RegistrationError::Silent => {
             tracing::error!(error = error as &dyn std::error::Error, "Kubernetes does not sign");
             Status::unavailable(error.to_string())
