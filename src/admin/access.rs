@@ -1,10 +1,15 @@
-//! Who may look: every one from the same machine, else whoever the table of rules lets.
+//! Who may look: every one from the same machine, else whoever the table of rules lets. Who may change anything: those on the
+//! same machine alone.
+//!
+//! A request of the same machine counts as such only if it was meant for it: a page in a browser that reaches a forwarded port
+//! under a name of its own (DNS rebinding) sends that name as the host.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::StatusCode;
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -26,8 +31,13 @@ pub struct DebugAccess {
 /// Lets a request for a debug page through, with what it may see noted, or refuses it.
 pub(super) async fn guard(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
-    let sight = if peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback()) {
+    let is_local = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
+        && is_meant_for_this_machine(request.uri(), request.headers());
+    let sight = if is_local {
         Sight::Everything
+    } else if !request.method().is_safe() {
+        tracing::debug!(?peer, path = request.uri().path(), "changes are taken from the same machine alone");
+        return StatusCode::FORBIDDEN.into_response();
     } else {
         let credentials = Credentials { peer, certificates: &[], headers: request.headers() };
         match state.access.gatekeeper.admit(credentials).await {
@@ -45,10 +55,52 @@ pub(super) async fn guard(State(state): State<AdminState>, mut request: Request,
     next.run(request).await
 }
 
+/// Whether a request names this machine as its host: by `localhost` or an address, which no other site can have.
+fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()),
+        (Some(_), Some(_)) => return false,
+        (None, _) => uri.authority().cloned(),
+    };
+    // Without one it is from before hosts were sent, not from a browser.
+    let Some(host) = host else { return headers.get(header::HOST).is_none() };
+    let is_of_uri = |uri: &Authority| uri.host() == host.host();
+    let name = host.host().trim_start_matches('[').trim_end_matches(']');
+    let is_local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();
+    is_local && uri.authority().is_none_or(is_of_uri)
+}
+
 /// The name of the page at a path; the index shows what the list does.
 fn page(path: &str) -> &str {
     match path.trim_start_matches("/debug").trim_matches('/') {
         "" => "list",
         page => page,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_is_meant_by_its_name_or_an_address() {
+        let is_meant = |uri: &str, hosts: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for host in hosts {
+                headers.append(header::HOST, host.parse().unwrap());
+            }
+            is_meant_for_this_machine(&uri.parse().unwrap(), &headers)
+        };
+        for host in ["localhost", "LocalHost:8080", "127.0.0.1", "127.0.0.1:15014", "[::1]:8080", "10.0.0.1:8080"] {
+            assert!(is_meant("/debug/syncz", &[host]), "{host}");
+        }
+        assert!(is_meant("/debug/syncz", &[]), "HTTP/1.0");
+        for host in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:8080", "", "a b", "@localhost"] {
+            assert!(!is_meant("/debug/syncz", &[host]), "{host}");
+        }
+        assert!(!is_meant("/debug/syncz", &["localhost", "evil.example"]));
+        assert!(!is_meant("http://evil.example/debug/syncz", &["localhost"]));
+        assert!(!is_meant("http://evil.example/debug/syncz", &[]));
     }
 }

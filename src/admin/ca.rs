@@ -1,4 +1,4 @@
-//! `/debug/ca`: the roots, and what operators may do with them.
+//! `/debug/ca`: the roots for operators to see, and for those on the same machine to replace.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};

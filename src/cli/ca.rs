@@ -24,7 +24,7 @@ pub(super) struct Ca {
     /// What to do.
     #[command(subcommand)]
     command: Command,
-    /// Where Navarch serves its debug API; from another machine than its own a token is needed
+    /// Where Navarch serves its debug API: from another machine than its own a token is needed, and nothing can be changed
     #[arg(long, global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
     address: String,
     /// File with a token of a service account that may see debug pages
@@ -94,6 +94,9 @@ impl Ca {
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         match answer.status.as_u16() {
             200 => Ok(text),
+            403 if order.is_some() => {
+                bail!("{} is changed from its own machine alone, by an address or localhost", self.address)
+            }
             401 | 403 => bail!("{} does not let you: use --token-file, or ask on its own machine", self.address),
             _ => bail!("refused: {}", text.trim()),
         }

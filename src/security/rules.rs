@@ -19,7 +19,7 @@ pub enum Rule {
     Anyone,
     /// Whoever was proved to be somebody; what it gets is then decided by its namespace.
     Proved,
-    /// Whoever looks from the same machine, is of the control plane's namespace or of one that is allowed by name.
+    /// Whoever looks (and changes nothing) from the same machine, is of the control plane's namespace or of one that is allowed by name.
     Operator,
     /// As [`Rule::Operator`], and others about proxies of their own namespace.
     OperatorOrOwnNamespace,

@@ -163,7 +163,7 @@ impl Navarch {
     /// # Errors
     /// When it does not answer.
     pub async fn page(&self, path: &str) -> Result<String> {
-        Ok(client::get(self.http, "navarch", path, &[]).await?.body)
+        Ok(client::get(self.http, "localhost", path, &[]).await?.body)
     }
 
     /// Its metrics, as text.

@@ -55,10 +55,19 @@ impl tonic::codegen::Service<Uri> for Connector {
 
 /// The TLS of a client that trusts these roots.
 fn tls(roots: &str, proof: &Proof) -> ClientConfig {
+    tls_of(rustls::DEFAULT_VERSIONS, roots, proof)
+}
+
+/// The same for these versions of TLS.
+pub(crate) fn tls_of(
+    versions: &[&'static rustls::SupportedProtocolVersion],
+    roots: &str,
+    proof: &Proof,
+) -> ClientConfig {
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(CertificateDer::pem_slice_iter(roots.as_bytes()).map(Result::unwrap));
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = ClientConfig::builder_with_provider(provider).with_protocol_versions(versions).unwrap();
     let builder = builder.with_root_certificates(store);
     match proof {
         Proof::Certificate(chain, key) => {

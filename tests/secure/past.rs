@@ -131,7 +131,7 @@ async fn debug_and_configuration_types_are_not_served() -> Result<()> {
 }
 
 /// An address of this machine that is not its loopback, where it has one.
-fn own_address() -> Option<IpAddr> {
+pub(crate) fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
     // Nothing is sent: it only tells by which address it would go.
     socket.connect(("192.0.2.1", 9)).ok()?;
