@@ -12,6 +12,9 @@ use super::kubernetes::{
 use super::object::{Kind, Object, ObjectMeta, ObjectRef};
 use super::shared_texts::{HasTexts, SharedTexts};
 
+/// What the names of annotations start with that only the control plane sets.
+pub const INTERNAL: &str = "internal.istio.io/";
+
 /// Declares one variant per kind.
 macro_rules! kinds {
     ($($kind:ident),* $(,)?) => {
@@ -46,6 +49,23 @@ macro_rules! kinds {
                 match self {
                     $(Self::$kind(object) => Arc::get_mut(object).map(|object| &mut object.meta),)*
                 }
+            }
+
+            /// The same without the annotations by which the control plane marks objects that it makes itself: from whoever
+            /// writes objects they would be a claim to be one of those.
+            #[must_use]
+            pub fn without_internal_annotations(mut self) -> Self {
+                let is_internal = |key: &Arc<str>| key.starts_with(INTERNAL);
+                if self.meta().annotations.keys().any(is_internal) {
+                    match &mut self {
+                        $(Self::$kind(object) => {
+                            let annotations = &mut Arc::make_mut(object).meta.annotations;
+                            let kept = annotations.iter().filter(|(key, _)| !is_internal(key));
+                            *annotations = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+                        })*
+                    }
+                }
+                self
             }
 
             /// Whether two versions say the same ([`Object::same_content`]); objects of two kinds never do.
@@ -110,5 +130,22 @@ impl AnyObject {
     #[must_use]
     pub fn object_ref(&self) -> ObjectRef {
         ObjectRef { kind: self.kind(), name: self.meta().key() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn annotations_of_the_control_plane_are_taken_from_what_others_write() {
+        let mut gateway = Object { meta: ObjectMeta::default(), spec: Gateway::default() };
+        for key in ["internal.istio.io/gateway-semantics", "internal.istio.io/service-account-name", "own/one"] {
+            gateway.meta.annotations.insert(Arc::from(key), Arc::from("gateway"));
+        }
+        let written = AnyObject::from(gateway);
+        let kept = written.clone().without_internal_annotations();
+        assert_eq!(kept.meta().annotations.keys().map(|key| &**key).collect::<Vec<_>>(), ["own/one"]);
+        assert_eq!(written.meta().annotations.len(), 3, "others who hold it see no change");
     }
 }

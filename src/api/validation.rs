@@ -58,7 +58,7 @@ pub use cel::check as check_cel;
 pub use re2_size::MAX_REGEX_PROGRAM;
 
 use self::path::Path;
-use super::any_object::AnyObject;
+use super::any_object::{AnyObject, INTERNAL};
 use super::field_error::FieldError;
 use super::object::{Object, ObjectMeta};
 
@@ -219,6 +219,10 @@ fn annotations(meta: &ObjectMeta) -> Verdict {
         if meta.annotations.contains_key(name) {
             verdict.error(&all.field(name), message);
         }
+    }
+    let refused = |key: &str| REFUSED_ANNOTATIONS.iter().any(|(name, _)| *name == key);
+    for key in meta.annotations.keys().filter(|key| key.starts_with(INTERNAL) && !refused(key)) {
+        verdict.warn(&all.field(key), "is for generated objects only and has no effect; remove the annotation");
     }
     verdict
 }

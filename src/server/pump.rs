@@ -46,7 +46,7 @@ impl Pump {
                 match event {
                     SourceEvent::Added(object) | SourceEvent::Updated(object) => {
                         demands.extend(demand_of(&object));
-                        changes.push(Change::Put(object));
+                        changes.push(Change::Put(object.without_internal_annotations()));
                     }
                     SourceEvent::Deleted(name) => {
                         if name.kind == Kind::RequestAuthentication {
