@@ -14,6 +14,7 @@ use super::trust::{self, Trust};
 use super::{Tasks, registration};
 use crate::api::names::{Namespace, TrustDomain};
 use crate::api::object::NamespacedName;
+use crate::net::destination::AddressPolicy;
 use crate::push::worker::PushHandle;
 use crate::security::api_server::ApiServer;
 use crate::security::authenticate::{
@@ -27,7 +28,7 @@ use crate::security::ca::{
     Bundle, CurrentAuthority, KeyType, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
 use crate::security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
-use crate::source::{AddressPolicy, Fetcher};
+use crate::source::Fetcher;
 use crate::status::ROOTS_KEY;
 use crate::xds::connections::Connections;
 

@@ -40,15 +40,23 @@ fn helm_makes_of_the_chart_what_is_committed() {
     let chart = chart();
     // Without a cluster it supposes one that is long gone.
     let version = "--kube-version=1.36.0";
-    let template = ["template", "navarch", chart.to_str().unwrap(), "--namespace", NAMESPACE, version];
-    let made = helm.run(None, &template).unwrap();
-    let mut expected = objects(&chart::render(&chart, NAMESPACE).unwrap());
-    // Helm makes the namespace by itself.
-    assert!(expected.remove(&format!("\"Namespace\" \"{NAMESPACE}\"")).is_some());
-    let (made, expected) = (objects(&made), expected);
-    assert_eq!(made.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
-    for (name, object) in expected {
-        assert_eq!(made[&name], object, "{name}");
+    let all = [
+        ("networkPolicy.enabled", "true"),
+        ("networkPolicy.apiServers", "10.0.0.0/28"),
+        ("resources.memoryLimit", "2Gi"),
+    ];
+    for set in [&[][..], &all] {
+        let settings: Vec<String> = set.iter().map(|(path, value)| format!("--set={path}={value}")).collect();
+        let mut template = vec!["template", "navarch", chart.to_str().unwrap(), "--namespace", NAMESPACE, version];
+        template.extend(settings.iter().map(String::as_str));
+        let made = objects(&helm.run(None, &template).unwrap());
+        let mut expected = objects(&chart::render_with(&chart, NAMESPACE, set).unwrap());
+        // Helm makes the namespace by itself.
+        assert!(expected.remove(&format!("\"Namespace\" \"{NAMESPACE}\"")).is_some());
+        assert_eq!(made.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>());
+        for (name, object) in expected {
+            assert_eq!(made[&name], object, "{name}");
+        }
     }
     helm.run(None, &["lint", "--strict", chart.to_str().unwrap(), version]).unwrap();
 }
