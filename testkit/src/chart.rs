@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 /// All templates of a chart, filled in with its default values, ordered by file name, as one text of documents.
