@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use thiserror::Error;
+use tokio::sync::Notify;
 
 /// A limit in bytes for all clients together.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct Budget {
     total: usize,
     /// What is held.
     held: Mutex<Held>,
+    /// Told when bytes are given back.
+    freed: Notify,
 }
 
 /// Bytes by holder.
@@ -48,7 +51,7 @@ impl Budget {
     /// A budget of `total` bytes.
     #[must_use]
     pub fn new(total: usize) -> Arc<Self> {
-        Arc::new(Self { total, held: Mutex::default() })
+        Arc::new(Self { total, held: Mutex::default(), freed: Notify::new() })
     }
 
     /// Charges bytes to a peer.
@@ -59,6 +62,12 @@ impl Budget {
         let mut charge = Charge { budget: self.clone(), peer: peer.to_canonical(), bytes: 0 };
         charge.grow(bytes)?;
         Ok(charge)
+    }
+
+    /// The limit.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.total
     }
 
     /// Bytes held for all peers.
@@ -89,9 +98,26 @@ impl Charge {
         Ok(())
     }
 
+    /// As [`Charge::grow`], but waits for others to give bytes back where there is no room. Callers limit the time.
+    pub async fn grow_when_free(&mut self, bytes: usize) {
+        let budget = self.budget.clone();
+        loop {
+            let mut freed = std::pin::pin!(budget.freed.notified());
+            // From here on nothing that is given back goes unnoticed.
+            freed.as_mut().enable();
+            if self.grow(bytes).is_ok() {
+                return;
+            }
+            freed.await;
+        }
+    }
+
     /// Gives bytes back, at most those that are charged.
     pub fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
+        if bytes == 0 {
+            return;
+        }
         self.bytes -= bytes;
         let mut held = self.budget.held.lock();
         held.all -= bytes;
@@ -101,6 +127,8 @@ impl Charge {
                 held.by_peer.remove(&self.peer);
             }
         }
+        drop(held);
+        self.budget.freed.notify_waiters();
     }
 
     /// The bytes that are charged.
@@ -146,5 +174,19 @@ mod tests {
         charge.grow(25).unwrap();
         drop(charge);
         assert_eq!(budget.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_on_when_bytes_are_given_back() {
+        let budget = Budget::new(100);
+        let (first, mut second) = (budget.charge(peer(1), 50).unwrap(), budget.charge(peer(1), 0).unwrap());
+        let limit = std::time::Duration::from_millis(50);
+        {
+            let mut waiting = std::pin::pin!(second.grow_when_free(30));
+            assert!(tokio::time::timeout(limit, waiting.as_mut()).await.is_err());
+            drop(first);
+            waiting.await;
+        }
+        assert_eq!((second.bytes(), budget.held()), (30, 30));
     }
 }

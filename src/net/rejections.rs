@@ -28,7 +28,7 @@ pub struct Rejections {
 /// What was turned away where.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`.
+    /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`, `dns`.
     port: &'static str,
     /// Why, in a few words joined by `_`.
     reason: &'static str,
@@ -58,21 +58,34 @@ impl Rejections {
     /// Counts one, and logs it unless the same was logged a moment ago. Both labels are literals, so that the number of
     /// series is bounded.
     pub fn count(&self, port: &'static str, reason: &'static str, peer: impl Display) {
-        let labels = Labels { port, reason };
+        if let Some(suppressed) = self.note(Labels { port, reason }) {
+            warn!(port, reason, %peer, suppressed, "client turned away");
+        }
+    }
+
+    /// Counts a connection that could not be accepted, as when the process has no file descriptor left, and logs it as
+    /// [`Rejections::count`] does.
+    pub fn accept_failed(&self, port: &'static str, error: &std::io::Error) {
+        if let Some(suppressed) = self.note(Labels { port, reason: "accept_failed" }) {
+            warn!(port, %error, suppressed, "failed to accept a connection");
+        }
+    }
+
+    /// Counts one. Gives how many were not logged since the last one, if this one is to be logged.
+    fn note(&self, labels: Labels) -> Option<u64> {
         self.counted.get_or_create(&labels).inc();
         let now = Instant::now();
         let mut logged = self.logged.lock();
         let suppressed = match logged.get_mut(&labels) {
             Some(last) if now.duration_since(last.at) < LOG_INTERVAL => {
                 last.suppressed += 1;
-                return;
+                return None;
             }
             Some(last) => last.suppressed,
             None => 0,
         };
         logged.insert(labels, Logged { at: now, suppressed: 0 });
-        drop(logged);
-        warn!(port, reason, %peer, suppressed, "client turned away");
+        Some(suppressed)
     }
 
     /// How many were counted.

@@ -1,0 +1,99 @@
+//! When a connection was last active, and whether it is to end.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::task::AtomicWaker;
+use tokio::time::Instant;
+
+/// What a port knows of one of its connections, shared with whatever serves it.
+#[derive(Debug)]
+pub struct Activity {
+    /// Time zero of the port.
+    begun: Instant,
+    /// Milliseconds between then and the last sign of activity.
+    last: AtomicU64,
+    /// Whether a request came.
+    is_asked: AtomicBool,
+    /// Whether it is to end.
+    is_evicted: AtomicBool,
+    /// The task of the connection.
+    task: AtomicWaker,
+}
+
+impl Activity {
+    /// A connection that begins now.
+    pub(super) fn new(begun: Instant) -> Self {
+        let activity = Self {
+            begun,
+            last: AtomicU64::new(0),
+            is_asked: AtomicBool::new(false),
+            is_evicted: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        };
+        activity.touch();
+        activity
+    }
+
+    /// The connection is active now.
+    pub fn touch(&self) {
+        self.last.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// A request came, which counts as activity.
+    pub fn asked(&self) {
+        self.is_asked.store(true, Ordering::Relaxed);
+        self.touch();
+    }
+
+    /// Whether a request ever came.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::Relaxed)
+    }
+
+    /// How long the connection has not been active.
+    #[must_use]
+    pub fn idle(&self) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(self.last()))
+    }
+
+    /// Waits until the connection is to end. To be awaited by the task that reads and writes, as only one is woken.
+    pub async fn evicted(&self) {
+        poll_fn(|context| self.poll_evicted(context)).await;
+    }
+
+    /// As [`Activity::evicted`].
+    pub(super) fn poll_evicted(&self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_evicted.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        self.task.register(context.waker());
+        // It may have been set before the waker was there.
+        if self.is_evicted.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Has the connection end.
+    pub(super) fn evict(&self) {
+        self.is_evicted.store(true, Ordering::Release);
+        self.task.wake();
+    }
+
+    /// When it was last active, in milliseconds of the port's time.
+    pub(super) fn last(&self) -> u64 {
+        self.last.load(Ordering::Relaxed)
+    }
+
+    /// Sets when it was last active.
+    #[cfg(test)]
+    pub(super) fn set(&self, last: u64) {
+        self.last.store(last, Ordering::Relaxed);
+    }
+
+    /// Milliseconds since time zero.
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}

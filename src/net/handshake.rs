@@ -1,0 +1,43 @@
+//! TLS handshakes of servers, which take only so long.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::stream::PortStream;
+
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// Shakes hands with a client; `None` where that fails, or takes too long, or its place goes to another.
+pub async fn handshake<S>(
+    tls: Arc<ServerConfig>,
+    stream: PortStream<S>,
+    peer: SocketAddr,
+) -> Option<TlsStream<PortStream<S>>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let accepting = TlsAcceptor::from(tls).accept(stream);
+    // Lent, so that the place is still there to be told of a client that is too slow.
+    let mut accepting = std::pin::pin!(accepting);
+    match timeout(HANDSHAKE, accepting.as_mut()).await {
+        Ok(Ok(stream)) => {
+            stream.get_ref().0.place().established();
+            return Some(stream);
+        }
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "TLS handshake failed"),
+        Err(_) => {
+            if let Some(stream) = accepting.get_ref() {
+                stream.place().reject("handshake_timeout");
+            }
+        }
+    }
+    None
+}
