@@ -1,6 +1,5 @@
 //! The node side: what stands beside an Envoy and speaks for it.
 
-mod accept;
 pub mod ads;
 pub mod backoff;
 pub mod bootstrap;

@@ -28,10 +28,16 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::envoy_life::{AdminApi, Order};
+use crate::net::budget::Budget;
 pub use probe_spec::{ProbeSpecError, Probes};
 pub use readiness::Condition;
 use readiness::Readiness;
 pub use scrape::{ScrapeConfig, ScrapeConfigError};
+
+/// Bytes of all scrapes under way, shared fairly by those who scrape.
+const SCRAPES: usize = 64 << 20;
+/// What one scrape takes in buffers and threads of Envoy and application, however little it answers.
+const SCRAPE: usize = 1 << 20;
 
 /// What the server is given.
 #[derive(Clone)]
@@ -62,6 +68,13 @@ pub struct StatusConfig {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Who takes orders for Envoy.
     pub orders: mpsc::Sender<Order>,
+    /// `NAVARCH_MAX_STATUS_CONNECTIONS`: the most connections at once, a quarter of them for this machine alone. Default 128.
+    pub connections: usize,
+}
+
+impl StatusConfig {
+    /// The most connections at once where nothing else is said.
+    pub const CONNECTIONS: usize = connections::CONNECTIONS;
 }
 
 impl std::fmt::Debug for StatusConfig {
@@ -77,11 +90,13 @@ struct Shared {
     config: StatusConfig,
     /// What is known of readiness.
     readiness: Readiness,
+    /// Bytes of scrapes under way.
+    scrapes: Arc<Budget>,
 }
 
 /// Serves until dropped.
 pub async fn serve(listener: TcpListener, config: StatusConfig) {
-    connections::serve(listener, router(config)).await;
+    connections::serve(listener, config.connections, router(config)).await;
 }
 
 /// All paths.
@@ -97,7 +112,7 @@ fn router(config: StatusConfig) -> Router {
         .route("/drain", any(drain))
         .route("/debug/ndsz", any(name_table))
         .layer(axum::middleware::from_fn(gzip::pack))
-        .with_state(Arc::new(Shared { config, readiness }))
+        .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(SCRAPES) }))
 }
 
 /// A short answer in plain text.
@@ -133,7 +148,10 @@ async fn metrics(
     {
         return refusal;
     }
-    let (content_type, body) = merge::merge(&shared.config, request.headers(), request.uri().query()).await;
+    let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE) else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once; try again\n");
+    };
+    let (content_type, body) = merge::merge(&shared.config, request.headers(), request.uri().query(), charge).await;
     ([(header::CONTENT_TYPE, content_type)], body).into_response()
 }
 

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -15,7 +14,10 @@ use super::answer::{Answer, Carrier, Question, answer};
 use super::forward::Forwarding;
 use super::table::NameTableSink;
 use super::{BeforeTable, DnsConfig};
-use crate::agent::{accept, random};
+use crate::agent::random;
+use crate::net::port::{Port, PortLimits};
+use crate::net::rejections::Rejections;
+use crate::net::stream::PortStream;
 
 /// Connections at a time. Programs ask over TCP only what does not fit a datagram.
 const CONNECTIONS: usize = 256;
@@ -82,9 +84,9 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
     for socket in udp {
         tasks.spawn(datagrams(Arc::new(socket), mind.clone()));
     }
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let port = Port::new("dns", PortLimits::plain(CONNECTIONS), Rejections::default());
     for listener in tcp {
-        tasks.spawn(connections(listener, mind.clone(), room.clone()));
+        tasks.spawn(connections(listener, mind.clone(), port.clone()));
     }
     stop.cancelled().await;
     tasks.shutdown().await;
@@ -142,7 +144,7 @@ async fn datagrams(socket: Arc<UdpSocket>, mind: Arc<Mind>) {
 }
 
 /// Serves connections for ever.
-async fn connections(listener: TcpListener, mind: Arc<Mind>, room: Arc<Semaphore>) {
+async fn connections(listener: TcpListener, mind: Arc<Mind>, port: Arc<Port>) {
     let serve = |stream, peer| {
         let mind = mind.clone();
         async move {
@@ -151,12 +153,11 @@ async fn connections(listener: TcpListener, mind: Arc<Mind>, room: Arc<Semaphore
             }
         }
     };
-    accept::each(listener, room, serve).await;
+    port.for_each(&listener, &mut JoinSet::new(), serve).await;
 }
 
 /// Answers one question of a connection after the other.
-async fn converse(mut stream: TcpStream, peer: SocketAddr, mind: &Mind) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+async fn converse(mut stream: PortStream, peer: SocketAddr, mind: &Mind) -> io::Result<()> {
     let slow = |_| io::Error::from(io::ErrorKind::TimedOut);
     loop {
         let read = async {

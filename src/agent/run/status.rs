@@ -25,6 +25,9 @@ pub enum StatusError {
     /// Its metrics cannot be scraped so.
     #[error(transparent)]
     Scrape(#[from] ScrapeConfigError),
+    /// The most connections are no number.
+    #[error("NAVARCH_MAX_STATUS_CONNECTIONS={0:?} is no whole number above 0")]
+    Connections(String),
     /// The port cannot be listened on.
     #[error("the status port {0} cannot be listened on")]
     Listen(u16, #[source] std::io::Error),
@@ -79,5 +82,15 @@ pub(super) fn config(
         name_table,
         metrics: Arc::new(move || metrics.scrape()),
         orders,
+        connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,
     })
+}
+
+/// The most connections at once, by the variable's text.
+fn connections(text: &str) -> Result<usize, StatusError> {
+    if text.is_empty() {
+        return Ok(StatusConfig::CONNECTIONS);
+    }
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| StatusError::Connections(text.to_owned()))
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::exposition::{self, whole_lines};
 use super::scrape::ScrapeTarget;
 use super::{StatusConfig, probing};
+use crate::net::budget::Charge;
 
 /// The most that one target's metrics may be.
 const MAX_TARGET: usize = 10 << 20;
@@ -38,8 +39,23 @@ enum Part {
     Coming(Incoming, usize),
 }
 
-/// Puts the metrics together: their type, and the answer's body.
-pub(super) async fn merge(config: &StatusConfig, headers: &HeaderMap, query: Option<&str>) -> (&'static str, Body) {
+/// What is left of an answer.
+struct Left {
+    /// Its parts.
+    parts: VecDeque<Part>,
+    /// Until when they must have come.
+    deadline: Instant,
+    /// What is charged until all are sent.
+    _charge: Charge,
+}
+
+/// Puts the metrics together: their type, and the answer's body. `charge` grows with what is kept in memory.
+pub(super) async fn merge(
+    config: &StatusConfig,
+    headers: &HeaderMap,
+    query: Option<&str>,
+    mut charge: Charge,
+) -> (&'static str, Body) {
     let deadline = Instant::now() + patience(headers);
     let taken = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default().to_owned();
     let mut parts = VecDeque::from([Part::There((config.metrics)().into())]);
@@ -65,9 +81,9 @@ pub(super) async fn merge(config: &StatusConfig, headers: &HeaderMap, query: Opt
                 exposition::PLAIN
             }
         },
-        Some(targets) => several(targets, headers, &accepted, deadline, &mut parts).await,
+        Some(targets) => several(targets, headers, (&accepted, deadline), &mut parts, &mut charge).await,
     };
-    (content_type, Body::from_stream(stream::unfold((parts, deadline), next)))
+    (content_type, Body::from_stream(stream::unfold(Left { parts, deadline, _charge: charge }, next)))
 }
 
 /// How long the scrape may take.
@@ -78,16 +94,14 @@ fn patience(headers: &HeaderMap) -> Duration {
 }
 
 /// Takes the next bytes. A part that breaks off, lasts too long or grows too large ends there; the others go on.
-async fn next(
-    (mut parts, deadline): (VecDeque<Part>, Instant),
-) -> Option<(Result<Bytes, std::io::Error>, (VecDeque<Part>, Instant))> {
+async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
     loop {
-        let (body, left) = match parts.pop_front()? {
-            Part::There(bytes) => return Some((Ok(bytes), (parts, deadline))),
+        let (body, left) = match rest.parts.pop_front()? {
+            Part::There(bytes) => return Some((Ok(bytes), rest)),
             Part::Coming(body, left) => (body, left),
         };
         let mut body = body;
-        let frame = timeout(probing::STEP, timeout_at(deadline, body.frame())).await;
+        let frame = timeout(probing::STEP, timeout_at(rest.deadline, body.frame())).await;
         let data = match frame {
             Ok(Ok(Some(Ok(frame)))) => frame.into_data().unwrap_or_default(),
             Ok(Ok(None)) => continue,
@@ -100,8 +114,8 @@ async fn next(
             tracing::warn!(limit = MAX_TARGET, "metrics are too large and are cut off");
             continue;
         };
-        parts.push_front(Part::Coming(body, left));
-        return Some((Ok(data), (parts, deadline)));
+        rest.parts.push_front(Part::Coming(body, left));
+        return Some((Ok(data), rest));
     }
 }
 
@@ -109,9 +123,9 @@ async fn next(
 async fn several(
     targets: &[ScrapeTarget],
     headers: &HeaderMap,
-    accepted: &str,
-    deadline: Instant,
+    (accepted, deadline): (&str, Instant),
     parts: &mut VecDeque<Part>,
+    charge: &mut Charge,
 ) -> &'static str {
     let read = async |target: &ScrapeTarget| {
         let (content_type, body) = scrape(target.port, &target.path, headers, accepted, deadline).await?;
@@ -121,7 +135,11 @@ async fn several(
     };
     let mut formats = Vec::new();
     for (target, answer) in targets.iter().zip(join_all(targets.iter().map(read)).await) {
-        match answer {
+        let charged = answer.and_then(|(format, body)| match charge.grow(body.len()) {
+            Ok(()) => Ok((format, body)),
+            Err(full) => Err(full.to_string()),
+        });
+        match charged {
             Ok((format, body)) => {
                 formats.push(format);
                 parts.push_back(Part::There(whole_lines(&body)));
