@@ -11,6 +11,7 @@ mod configz;
 mod debug;
 mod distribution;
 mod endpointz;
+mod exposition;
 mod health;
 mod push_status;
 mod registryz;
@@ -25,6 +26,7 @@ use axum::routing::get;
 pub use access::DebugAccess;
 pub use ca::ORDER as CA_ORDER;
 pub use distribution::{Share, configuration, shares};
+pub use exposition::Exposition;
 pub use state::{AdminState, Build, Problems, Readiness};
 
 /// What port 8080 serves: `/ready` and the debug API.

@@ -2,9 +2,11 @@
 
 mod agent;
 mod ca;
+mod connections;
 mod crds;
 mod discovery;
 pub mod environment;
+mod files;
 mod inject;
 mod limits;
 mod memory;

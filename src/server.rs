@@ -5,13 +5,14 @@
 
 mod address;
 mod configuration_metrics;
+mod connection_limits;
 mod controllers;
 mod gateway_hosts;
 mod http;
 mod ingress;
 mod injector;
 mod kubernetes;
-mod patient;
+mod ports;
 mod progress;
 mod pump;
 mod refusals;
@@ -29,21 +30,20 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
+pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
 pub use injector::InjectionSettings;
 pub use security::{SecurityConfig, StreamRules};
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 
-use crate::admin::{self, AdminState, Build, DebugAccess, Problems, Readiness};
+use crate::admin::{self, AdminState, Build, DebugAccess, Exposition, Problems, Readiness};
 use crate::api::settings::{SecretReaders, Settings};
 use crate::envoy::EnvoyTranslator;
 use crate::net::budget::Budget;
@@ -61,6 +61,8 @@ use crate::xds::serving::plain_connections;
 use crate::xds::{Ads, AdsParts, Limits, Workloads};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
+use http::{HttpPort, OpenHttpPort};
+use ports::{OpenPort, Ports};
 use refusals::Refusals;
 use secure::{Door, DoorPolicy};
 use sources::{Plan, Starter};
@@ -104,45 +106,22 @@ pub struct Config {
     pub http: ListenAddress,
     /// Metrics, version and debug.
     pub monitoring: ListenAddress,
+    /// How many files and connections the process may have open (`RLIMIT_NOFILE`).
+    pub files: usize,
+    /// How many connections each port has.
+    pub connections: ConnectionLimits,
     /// How long proxies have to go at the end.
     pub shutdown: Duration,
     /// The version stamp.
     pub build: Build,
 }
 
-/// The open ports.
-struct Ports {
-    /// Plaintext xDS.
-    grpc: Option<TcpListener>,
-    /// xDS and certificates over TLS.
-    secure: Option<TcpListener>,
-    /// Webhooks over TLS.
-    https: Option<TcpListener>,
-    /// Readiness and debug.
-    http: Option<TcpListener>,
-    /// Metrics, version and debug.
-    monitoring: Option<TcpListener>,
-}
-
-impl Ports {
-    /// Opens those that are wanted.
-    async fn bind(config: &Config) -> anyhow::Result<Self> {
-        Ok(Self {
-            grpc: bind(config.grpc, "--grpc-addr").await?,
-            secure: bind(config.secure, "--secure-grpc-addr").await?,
-            https: bind(config.https, "--https-addr").await?,
-            http: bind(config.http, "--http-addr").await?,
-            monitoring: bind(config.monitoring, "--monitoring-addr").await?,
-        })
-    }
-}
-
 /// What the TLS ports are opened with.
 struct TlsPorts {
     /// xDS and certificates.
-    secure: Option<TcpListener>,
+    secure: Option<OpenPort>,
     /// Webhooks.
-    https: Option<TcpListener>,
+    https: Option<OpenHttpPort>,
     /// Says who callers are.
     gatekeeper: Arc<Gatekeeper>,
     /// xDS.
@@ -164,23 +143,20 @@ type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 /// When a port cannot be opened, or a task fails.
 pub async fn run(mut config: Config) -> anyhow::Result<()> {
     log_panics();
-    let Ports { grpc, secure, https, http, monitoring } = Ports::bind(&config).await?;
+    let mut metrics = Registry::default();
+    let rejections = Rejections::register(&mut metrics);
+    let Ports { grpc, secure, https, http, monitoring } = Ports::bind(&config, &rejections).await?;
     let plan = plan(&mut config).await?;
     let (client, sources) = (plan.client.clone(), plan.describe());
-    let stop = CancellationToken::new();
-    let mut tasks = Tasks::new();
-    let mut metrics = Registry::default();
+    let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
     let push = start_push(&config, &mut metrics)?;
     let refusals = Refusals::register(&mut metrics);
-    let hook_metrics = webhook::Metrics::register(&mut metrics);
+    let counted = (webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
-    let rejections = Rejections::register(&mut metrics);
     let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections), &stop, &mut tasks);
-    let problems = Problems::default();
-    let reload = Arc::new(Notify::new());
+    let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
-    let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
-    let access = DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect() };
+    let access = debug_access(&config, &gatekeeper);
     let starter = Starter {
         config: &config.sources,
         keys: &config.keys,
@@ -193,7 +169,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     gateway_hosts::start(config.resolves_gateways, &push, &stop, &mut tasks);
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
-    let hooks = webhooks::start(&config, client.as_ref(), &push, hook_metrics, &readiness, (&stop, &mut tasks));
+    let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let (roots, connections) = (Arc::default(), ads.connections());
     let state = AdminState {
@@ -201,15 +177,14 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         connections: connections.clone(),
         problems,
         readiness: readiness.clone(),
-        metrics: Arc::new(metrics),
+        metrics: Arc::new(Exposition::new(metrics)),
         roots: Arc::clone(&roots),
         access,
         build: config.build,
     };
     serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
-    if let Some(listener) = grpc {
-        let policy = config.security.streams.plain_auth.then(|| DoorPolicy::of_streams(config.security.streams));
-        serve_plain(listener, ads.clone(), policy.map(|policy| (gatekeeper.clone(), policy)), &stop, &mut tasks);
+    if let Some(open) = grpc {
+        serve_plain(open, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     }
     let told = signals::follow(reload, &stop, &mut tasks);
     let ports = TlsPorts { secure, https, gatekeeper, ads, client: client.clone(), hooks, ca_metrics };
@@ -228,6 +203,12 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         tracing::info!(version = config.build.version, sources, "started");
     }
     until_the_end(config.shutdown, &told, &stop, &mut tasks).await
+}
+
+/// Who may see debug pages.
+fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
+    let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
+    DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect() }
 }
 
 /// Starts the push thread, its work and its results counted.
@@ -310,19 +291,24 @@ fn desk(
 
 /// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.
 fn serve_admin(
-    http: Option<TcpListener>,
-    monitoring: Option<TcpListener>,
+    http: Option<OpenHttpPort>,
+    monitoring: Option<OpenHttpPort>,
     on_http: axum::Router,
     state: AdminState,
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    if let Some(listener) = http {
-        serve_http("http", listener, admin::http_routes(state.clone()).merge(on_http), stop, tasks);
-    }
-    if let Some(listener) = monitoring {
-        serve_http("monitoring", listener, admin::monitoring_routes(state), stop, tasks);
-    }
+    let mut serve = |name, open: Option<OpenHttpPort>, routes| {
+        let Some(open) = open else { return };
+        let port = HttpPort { open, tls: None, routes };
+        let stop = stop.clone();
+        spawn(name, tasks, async move {
+            port.serve(stop).await;
+            Ok(())
+        });
+    };
+    serve("http", http, admin::http_routes(state.clone()).merge(on_http));
+    serve("monitoring", monitoring, admin::monitoring_routes(state));
 }
 
 /// Waits until told to end, or until a task fails; then lets the tasks end, for so long.
@@ -376,12 +362,13 @@ fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyho
 /// Serves xDS in plain text until told to stop. Nobody is asked who they are, so nobody gets anything secret; unless there is a
 /// door.
 fn serve_plain(
-    listener: TcpListener,
+    (listener, port): OpenPort,
     ads: Ads,
-    door: Option<(Arc<Gatekeeper>, DoorPolicy)>,
+    (gatekeeper, rules): (&Arc<Gatekeeper>, StreamRules),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
+    let door = rules.plain_auth.then(|| (gatekeeper.clone(), DoorPolicy::of_streams(rules)));
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let server = match door {
@@ -390,7 +377,7 @@ fn serve_plain(
                 ads.server("grpc").add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
             }
         };
-        server.serve(plain_connections(listener), stop.cancelled()).await;
+        server.serve(plain_connections(listener, port), stop.cancelled()).await;
         ads.ended().await;
         Ok(())
     });
@@ -424,9 +411,9 @@ impl TlsPorts {
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
         tracing::info!(%ends, "certificates are signed");
         let roots = security.tls.roots();
-        if let Some(listener) = self.https {
+        if let Some(open) = self.https {
             let port = webhooks::WebhookPort {
-                listener,
+                open,
                 tls: security.tls.clone(),
                 roots: roots.clone(),
                 client: self.client.as_ref(),
@@ -438,9 +425,10 @@ impl TlsPorts {
             };
             port.start(stop, tasks);
         }
-        if let Some(listener) = self.secure {
+        if let Some((listener, port)) = self.secure {
             let port = secure::SecurePort {
                 listener,
+                port,
                 tls: security.tls,
                 gatekeeper: self.gatekeeper,
                 policy: DoorPolicy::of_streams(config.security.streams),
@@ -456,26 +444,6 @@ impl TlsPorts {
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
         Ok(Some((Published { roots, revocations }, security.orders)))
     }
-}
-
-/// Serves HTTP until told to stop.
-fn serve_http(
-    name: &'static str,
-    listener: TcpListener,
-    routes: axum::Router,
-    stop: &CancellationToken,
-    tasks: &mut Tasks,
-) {
-    let stop = stop.clone();
-    spawn(name, tasks, async move {
-        http::serve(listener, routes, stop).await;
-        Ok(())
-    });
-}
-
-/// Opens a port, naming the flag that gave it.
-async fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
-    address.bind().await.with_context(|| format!("{flag}: cannot listen at {address:?}; is another server there?"))
 }
 
 /// What to say of a task that ended while it should not.

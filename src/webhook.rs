@@ -17,12 +17,13 @@ mod neighbours;
 pub mod registration;
 mod review;
 mod routes;
+mod turns;
 mod validation;
 pub mod verdict;
 
 pub use injection::inject_review;
 pub use injector_state::{CurrentInjector, InjectorState};
-pub use limits::{Limits, MAX_BODY};
+pub use limits::{Limits, MAX_BODY, SMALL_BODY};
 pub use metrics::Metrics;
 pub use routes::{Surroundings, Webhooks, routes};
 pub use validation::validate_review;

@@ -38,6 +38,8 @@ mod past;
 #[path = "agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the agent uses the rest")]
 mod pod;
+#[path = "secure/ports.rs"]
+mod ports;
 #[path = "secure/registration.rs"]
 mod registration;
 #[path = "secure/rotation.rs"]

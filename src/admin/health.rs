@@ -38,9 +38,8 @@ pub(super) async fn version(State(state): State<AdminState>) -> String {
 
 /// All metrics in Prometheus' text form.
 pub(super) async fn metrics(State(state): State<AdminState>) -> Response {
-    let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &state.metrics) {
-        Ok(()) => {
+    match state.metrics.text().await {
+        Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }

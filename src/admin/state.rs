@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use prometheus_client::registry::Registry;
 
 use super::access::DebugAccess;
+use super::exposition::Exposition;
 use crate::push::worker::PushHandle;
 use crate::security::ca::keeper::Orders;
 use crate::source::Problem;
@@ -33,7 +33,7 @@ pub struct AdminState {
     /// What else must be there before Navarch is ready.
     pub readiness: Readiness,
     /// All metrics.
-    pub metrics: Arc<Registry>,
+    pub metrics: Arc<Exposition>,
     /// Who looks after the roots, once there is a CA.
     pub roots: Arc<OnceLock<Orders>>,
     /// Who may see the debug pages.

@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::limits::{self, KeepaliveFlags};
-use super::{environment, memory};
+use super::{connections, environment, files, memory};
 use crate::admin::Build;
 use crate::api;
 use crate::net::destination::AddressPolicy;
@@ -120,6 +120,7 @@ impl Discovery {
         if let Some(namespace) = self.namespace {
             settings.system_namespace = crate::api::names::Namespace::new(namespace);
         }
+        let files = files::raise_limit();
         let keys = keys()?;
         let security = super::security::config(environment::variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
@@ -151,6 +152,8 @@ impl Discovery {
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
+            files,
+            connections: connections::limits(environment::variable, files)?,
             shutdown: self.shutdown_duration,
             build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
         })

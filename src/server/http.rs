@@ -1,71 +1,212 @@
-//! HTTP/1 ports whose clients are waited for only so long, and that take no more than they should.
+//! HTTP ports: health, metrics and debug pages in plain text, webhooks over TLS.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::ConnectInfo;
-use http::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use axum::response::{IntoResponse as _, Response};
+use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use tower_service::Service;
+use tower_service::Service as _;
 
-/// How long a client may take for the headers of a request (slow loris); istiod's read timeout.
+use crate::net::activity::Activity;
+use crate::net::answers;
+use crate::net::budget::Budget;
+use crate::net::handshake::handshake;
+use crate::net::port::Port;
+use crate::net::stream::PortStream;
+use crate::webhook::registration::Rollover;
+
+/// How long a client may take for the headers of a request (slow loris), and may be silent before its first one; istiod's
+/// read timeout.
 const HEADERS: Duration = Duration::from_secs(30);
+/// How long a connection may go without a request.
+const IDLE: Duration = Duration::from_mins(5);
+/// How long a connection may last. Clients open another.
+const AGE: Duration = Duration::from_mins(30);
+/// How long requests under way may take then.
+const GRACE: Duration = Duration::from_secs(30);
+/// How long requests under way may take when the server ends.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+/// How long a client may read nothing of an answer.
+const READING: Duration = Duration::from_secs(30);
+/// How often a silent HTTP/2 client is asked whether it is there.
+const PING: Duration = Duration::from_secs(30);
+/// Requests at once on one HTTP/2 connection.
+const STREAMS: u32 = 100;
 /// Bytes of the headers of a request.
-const BUFFER: usize = 64 << 10;
-/// How long to wait after the system gives no connection, as when files run out.
-const PAUSE: Duration = Duration::from_millis(100);
-/// How long requests under way may take at the end.
-const FAREWELL: Duration = Duration::from_secs(5);
+const HEADER_BYTES: u32 = 64 << 10;
+/// Bytes that may be under way on one HTTP/2 connection before anybody takes them.
+const WINDOW: u32 = 128 << 10;
 
-/// Serves until told to end. HTTP/1 alone is spoken: there is no upgrade to anything.
-pub(super) async fn serve(listener: TcpListener, routes: Router, stop: CancellationToken) {
-    let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "no connection could be accepted");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        let routes = routes.clone();
-        let service = service_fn(move |request: Request<Incoming>| answer(routes.clone(), peer, request));
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADERS)
-            .max_buf_size(BUFFER)
-            .serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
-        connections.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%peer, %error, "connection ended");
-            }
-        });
-    }
-    drop(tokio::time::timeout(FAREWELL, graceful.shutdown()).await);
+/// An open port.
+#[derive(Debug)]
+pub(super) struct OpenHttpPort {
+    /// What listens.
+    pub(super) listener: TcpListener,
+    /// Its connections.
+    pub(super) port: Arc<Port>,
+    /// Pays for answers until they are read.
+    pub(super) answers: Arc<Budget>,
 }
 
-/// Answers one request, saying whom it is from.
-pub(super) async fn answer(
-    mut routes: Router,
+/// A port and what is served on it.
+#[derive(Debug)]
+pub(super) struct HttpPort {
+    /// The open port.
+    pub(super) open: OpenHttpPort,
+    /// Its TLS, under which HTTP/2 is spoken, too; in plain text it is HTTP/1 alone, without upgrades.
+    pub(super) tls: Option<Rollover>,
+    /// What is served.
+    pub(super) routes: Router,
+}
+
+/// A client and what answers it.
+#[derive(Clone, Debug)]
+struct Client {
+    /// Its address.
     peer: SocketAddr,
-    mut request: Request<Incoming>,
-) -> Result<axum::response::Response, std::convert::Infallible> {
-    request.extensions_mut().insert(ConnectInfo(peer));
-    routes.call(request).await
+    /// When it asked.
+    activity: Arc<Activity>,
+    /// The port.
+    port: Arc<Port>,
+    /// What is served.
+    routes: Router,
+    /// Pays for answers.
+    answers: Arc<Budget>,
+}
+
+impl HttpPort {
+    /// Serves until told to end.
+    pub(super) async fn serve(self, stop: CancellationToken) {
+        let OpenHttpPort { listener, port, answers } = self.open;
+        let mut connections = JoinSet::new();
+        let converse = |stream: PortStream, peer| {
+            let stream = stream.with_read_limit(READING);
+            let client = Client {
+                peer,
+                activity: stream.place().activity().clone(),
+                port: port.clone(),
+                routes: self.routes.clone(),
+                answers: answers.clone(),
+            };
+            let (tls, stop) = (self.tls.as_ref().map(Rollover::get), stop.clone());
+            async move {
+                let Some(tls) = tls else { return converse(stream, client, plain(), &stop).await };
+                if let Some(mut stream) = handshake(tls, stream, peer).await {
+                    stream.get_mut().0.count_requests_only();
+                    converse(stream, client, with_http2(), &stop).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = port.for_each(&listener, &mut connections, converse) => {}
+            () = stop.cancelled() => {}
+        }
+        drop(timeout(STOP_GRACE, async { while connections.join_next().await.is_some() {} }).await);
+    }
+}
+
+/// Answers the requests of a connection until it ends, is not used any more or is too old.
+async fn converse<S>(stream: S, client: Client, builder: auto::Builder<TokioExecutor>, stop: &CancellationToken)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (peer, activity) = (client.peer, client.activity.clone());
+    let service = service_fn(move |request| client.clone().answer(request));
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let ended = tokio::select! {
+        ended = connection.as_mut() => Some(ended),
+        () = until_unused(&activity) => None,
+        () = sleep(AGE) => None,
+        () = stop.cancelled() => None,
+    };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => {
+            connection.as_mut().graceful_shutdown();
+            match timeout(GRACE, connection).await {
+                Ok(ended) => ended,
+                Err(_) => return,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "connection failed");
+    }
+}
+
+/// Waits until no request came for too long.
+async fn until_unused(activity: &Activity) {
+    loop {
+        let limit = if activity.is_asked() { IDLE } else { HEADERS };
+        match limit.checked_sub(activity.idle()) {
+            None | Some(Duration::ZERO) => return,
+            Some(left) => sleep(left).await,
+        }
+    }
+}
+
+impl Client {
+    /// Answers one request.
+    async fn answer(mut self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
+        self.activity.asked();
+        request.extensions_mut().insert(ConnectInfo(self.peer));
+        let response = self.routes.call(request).await?;
+        let response = self.charge(response).await;
+        self.activity.touch();
+        Ok(response)
+    }
+
+    /// Charges an answer to the client until it has read it.
+    async fn charge(&self, response: Response) -> Response {
+        let (parts, body) = response.into_parts();
+        if body.size_hint().exact().is_none_or(|length| length == 0) {
+            return Response::from_parts(parts, body);
+        }
+        let Ok(body) = body.collect().await else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+        match answers::charge(&self.answers, self.peer.ip(), body.to_bytes()) {
+            Ok(bytes) => Response::from_parts(parts, Body::from(bytes)),
+            Err(full) => {
+                self.port.reject("unread_answers", self.peer.ip());
+                (StatusCode::SERVICE_UNAVAILABLE, full.to_string()).into_response()
+            }
+        }
+    }
+}
+
+/// HTTP/1 with bounds.
+fn plain() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder
+}
+
+/// HTTP/1 and HTTP/2 with bounds.
+fn with_http2() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADERS).max_buf_size(HEADER_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(HEADER_BYTES)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(HEADERS);
+    builder
 }

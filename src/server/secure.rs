@@ -3,20 +3,17 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use http::{Request, Response};
 use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateServiceServer;
 use rustls::pki_types::CertificateDer;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -28,20 +25,17 @@ use tower_service::Service;
 
 use super::security::StreamRules;
 use crate::api::identity::Caller;
+use crate::net::handshake::handshake;
+use crate::net::port::Port;
+use crate::net::stream::PortStream;
 use crate::security::authenticate::{Credentials, Gatekeeper};
 use crate::security::ca::Metrics;
 use crate::security::ca::service::CertificateService;
 use crate::security::serving::ServingTls;
 use crate::xds::Ads;
 
-/// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes at work at once; more wait in the kernel's queue.
-const HANDSHAKES: usize = 1024;
 /// Connections that have shaken hands and wait to be served; then handshakes wait.
 const READY: usize = 64;
-/// How long to wait after the system gives no connection, as when files run out.
-const PAUSE: Duration = Duration::from_millis(100);
 /// Bytes of a certificate request, and some.
 const MAX_REQUEST: usize = 64 << 10;
 
@@ -50,6 +44,8 @@ const MAX_REQUEST: usize = 64 << 10;
 pub(super) struct SecurePort {
     /// The open port.
     pub(super) listener: TcpListener,
+    /// Its connections.
+    pub(super) port: Arc<Port>,
     /// Its TLS.
     pub(super) tls: ServingTls,
     /// Who says who callers are.
@@ -119,7 +115,7 @@ impl SecurePort {
         let certificates =
             Door { inner: certificates, gatekeeper: self.gatekeeper, policy: DoorPolicy::Known, refused };
         let server = self.ads.server("secure-grpc").add_service(ads).add_service(certificates);
-        let accepting = accept(self.listener, self.tls, ready);
+        let accepting = accept(self.listener, self.port, self.tls, ready);
         let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());
         tokio::pin!(serving);
         tokio::select! {
@@ -131,45 +127,28 @@ impl SecurePort {
     }
 }
 
-/// Accepts connections and shakes hands, many at once. Ends never.
+/// Accepts connections and shakes hands with all at once; the port limits how many. Ends never.
 async fn accept(
     listener: TcpListener,
+    port: Arc<Port>,
     tls: ServingTls,
-    ready: mpsc::Sender<io::Result<(TlsStream<TcpStream>, Shown)>>,
+    ready: mpsc::Sender<(TlsStream<PortStream>, Shown)>,
 ) {
-    let room = Arc::new(Semaphore::new(HANDSHAKES));
-    let mut handshakes = JoinSet::new();
-    loop {
-        let permit = room.clone().acquire_owned().await;
-        while handshakes.try_join_next().is_some() {}
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "no connection could be accepted");
-                tokio::time::sleep(PAUSE).await;
-                continue;
+    let shake = |stream, peer| {
+        let (tls, ready) = (tls.get(), ready.clone());
+        async move {
+            if let Some(stream) = handshake(tls, stream, peer).await {
+                let shown = Shown::of(&stream, peer);
+                drop(ready.send((stream, shown)).await);
             }
-        };
-        let (acceptor, ready) = (TlsAcceptor::from(tls.get()), ready.clone());
-        handshakes.spawn(async move {
-            let _permit = permit;
-            // Only a delay if it fails.
-            let _ = stream.set_nodelay(true);
-            match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
-                Ok(Ok(stream)) => {
-                    let shown = Shown::of(&stream, peer);
-                    drop(ready.send(Ok((stream, shown))).await);
-                }
-                Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS"),
-                Err(_) => tracing::debug!(%peer, "TLS took too long"),
-            }
-        });
-    }
+        }
+    };
+    port.for_each(&listener, &mut JoinSet::new(), shake).await;
 }
 
 impl Shown {
     /// What the client has shown that a connection to this address has shaken hands with.
-    fn of(stream: &TlsStream<TcpStream>, peer: SocketAddr) -> Self {
+    fn of(stream: &TlsStream<PortStream>, peer: SocketAddr) -> Self {
         let (_, session) = stream.get_ref();
         let certificates = session.peer_certificates().unwrap_or_default();
         let certificates = certificates.iter().map(|one| one.clone().into_owned()).collect();

@@ -11,11 +11,12 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::Request;
+use tokio::sync::Semaphore;
 
 use super::inject::Injector;
 use super::injection;
 use super::injector_state::CurrentInjector;
-use super::limits::{Budget, Limits};
+use super::limits::{Intake, Limits};
 use super::metrics::{Metrics, PodFate};
 use super::validation;
 use crate::store::Objects;
@@ -34,8 +35,10 @@ pub struct Webhooks {
     surroundings: Surroundings,
     /// What injects.
     injector: CurrentInjector,
-    /// What is given to callers.
-    budget: Budget,
+    /// Takes reviews within limits.
+    intake: Intake,
+    /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes.
+    large: Arc<Semaphore>,
     /// What is counted.
     metrics: Metrics,
 }
@@ -56,7 +59,9 @@ impl Webhooks {
         limits: Limits,
         metrics: Metrics,
     ) -> Self {
-        Self { ready, surroundings, injector, budget: Budget::new(limits), metrics }
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let large = Arc::new(Semaphore::new(processors));
+        Self { ready, surroundings, injector, intake: Intake::new(limits), large, metrics }
     }
 }
 
@@ -120,25 +125,25 @@ async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -
 
 /// Takes a review and answers it.
 async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -> Response {
-    let path = request.uri().path().to_owned();
-    let taken = match webhooks.budget.take(request).await {
+    let taken = match webhooks.intake.take(request).await {
         Ok(taken) => taken,
         Err(not_taken) => {
-            tracing::warn!(path, ?not_taken, "review not taken");
             let response = not_taken.into_response();
             webhooks.metrics.not_taken(response.status().as_u16());
             return response;
         }
     };
-    let body = taken.body.clone();
-    let decided = if body.len() <= LARGE {
-        decide(&webhooks, &asked, &body)
+    let decided = if taken.body.len() <= LARGE {
+        decide(&webhooks, &asked, &taken.body)
     } else {
-        let webhooks = webhooks.clone();
-        let decided = tokio::task::spawn_blocking(move || decide(&webhooks, &asked, &body)).await;
-        decided.unwrap_or(None)
+        // Never closed. It goes on where the caller gives up, and is charged as long.
+        let permit = webhooks.large.clone().acquire_owned().await;
+        let decided = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            decide(&webhooks, &asked, &taken.body)
+        });
+        decided.await.unwrap_or(None)
     };
-    drop(taken);
     match decided {
         Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
         None => {

@@ -36,6 +36,7 @@ use super::together::Companions;
 use super::workloads::Workloads;
 use crate::api::identity::Caller;
 use crate::net::budget::Budget;
+use crate::net::port::Port;
 use crate::net::rejections::Rejections;
 use crate::push::worker::PushHandle;
 
@@ -214,10 +215,10 @@ impl Ads {
         self.core.connections.clone()
     }
 
-    /// Serves in plain text until the drain is signalled and all streams have ended.
+    /// Serves in plain text, as many connections as come, until the drain is signalled and all streams have ended.
     pub async fn serve(self, listener: TcpListener) {
-        let drain = self.core.drain.clone();
-        self.server("grpc").add_service(self.clone()).serve(plain_connections(listener), drain.cancelled()).await;
+        let (drain, incoming) = (self.core.drain.clone(), plain_connections(listener, Port::unlimited("grpc")));
+        self.server("grpc").add_service(self.clone()).serve(incoming, drain.cancelled()).await;
         self.ended().await;
     }
 

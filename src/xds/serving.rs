@@ -6,7 +6,6 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::future::{Future, poll_fn};
-use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,11 +13,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::unfold;
 use futures_util::task::AtomicWaker;
 use h2::server::{Builder, Connection};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_stream::{Stream, StreamExt};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::body::Body;
 use tonic::server::NamedService;
-use tonic::transport::server::{Connected, TcpConnectInfo, TcpIncoming};
+use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 use tracing::debug;
 
@@ -35,6 +35,8 @@ use super::keepalive::{LastHeard, Listening, until_silent};
 use super::server::Limits;
 use super::together::{Companions, Together};
 use crate::api::hash::keyed_hash;
+use crate::net::port::Port;
+use crate::net::stream::PortStream;
 
 /// Bytes of the headers of one request: a token of 16 KiB, a forwarded certificate, and some.
 const HEADER_BYTES: u32 = 64 << 10;
@@ -47,8 +49,6 @@ const ERROR_RESETS: usize = 256;
 const WINDOW: u32 = 65_535;
 /// How long a client has for its first words. h2 would wait for ever, and so hold what a thousand silent clients cost.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long to wait after the system gives no connection, as when files run out.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// A server of gRPC services with the limits of the aggregated discovery service.
 #[derive(Clone)]
@@ -90,13 +90,11 @@ struct Open<C, I> {
 }
 
 /// The connections of a port in plain text.
-pub fn plain_connections(listener: TcpListener) -> impl Stream<Item = io::Result<(TcpStream, TcpConnectInfo)>> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
-    incoming.map(|stream| {
-        stream.map(|stream| {
-            let info = stream.connect_info();
-            (stream, info)
-        })
+pub fn plain_connections(listener: TcpListener, port: Arc<Port>) -> impl Stream<Item = (PortStream, TcpConnectInfo)> {
+    unfold((listener, port), |(listener, port)| async {
+        let (stream, peer) = port.accept(&listener).await;
+        let info = TcpConnectInfo { local_addr: listener.local_addr().ok(), remote_addr: Some(peer) };
+        Some(((stream, info), (listener, port)))
     })
 }
 
@@ -127,7 +125,7 @@ impl Server {
 
     /// Serves connections, which come with what is known of their clients, until told to stop, and until those that there
     /// are have ended. Requests have what is known among their extensions.
-    pub async fn serve<C, I>(self, incoming: impl Stream<Item = io::Result<(C, I)>>, stop: impl Future<Output = ()>)
+    pub async fn serve<C, I>(self, incoming: impl Stream<Item = (C, I)>, stop: impl Future<Output = ()>)
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         I: Clone + Send + Sync + 'static,
@@ -142,7 +140,7 @@ impl Server {
     /// Takes connections in until told to stop.
     async fn accept<C, I>(
         &self,
-        incoming: impl Stream<Item = io::Result<(C, I)>>,
+        incoming: impl Stream<Item = (C, I)>,
         stop: impl Future<Output = ()>,
         connections: &TaskTracker,
         stopping: &CancellationToken,
@@ -158,11 +156,7 @@ impl Server {
                 accepted = incoming.next() => accepted,
             };
             match accepted {
-                Some(Ok((connection, info))) => drop(connections.spawn(self.run(connection, info, stopping.clone()))),
-                Some(Err(error)) => {
-                    debug!(%error, "no connection could be accepted");
-                    sleep(PAUSE).await;
-                }
+                Some((connection, info)) => drop(connections.spawn(self.run(connection, info, stopping.clone()))),
                 None => return,
             }
         }

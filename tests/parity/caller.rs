@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use navarch::api::identity::{Caller, Identity};
+use navarch::net::port::Port;
 use navarch::xds::Ads;
 use navarch::xds::serving::plain_connections;
 use tokio::net::TcpListener;
@@ -57,6 +58,6 @@ pub(crate) async fn serve(
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     let service = As { caller: Caller { identities: vec![identity], ..Caller::default() }, ads: ads.clone() };
     let server = ads.server("grpc").add_service(service);
-    let incoming = plain_connections(listener);
+    let incoming = plain_connections(listener, Port::unlimited("grpc"));
     Ok((address, tokio::spawn(async move { server.serve(incoming, end.cancelled_owned()).await })))
 }

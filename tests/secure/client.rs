@@ -84,10 +84,19 @@ pub(crate) async fn connection(
     roots: &str,
     protocols: &[&[u8]],
 ) -> io::Result<TlsStream<TcpStream>> {
+    connection_over(TcpStream::connect(server).await?, roots, protocols).await
+}
+
+/// The same over a connection that is there.
+pub(crate) async fn connection_over(
+    stream: TcpStream,
+    roots: &str,
+    protocols: &[&[u8]],
+) -> io::Result<TlsStream<TcpStream>> {
     let mut config = tls(roots, &Proof::Nothing);
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from("istiod.istio-system.svc").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(server).await?).await
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await
 }
 
 /// A channel to a server that these roots vouch for.

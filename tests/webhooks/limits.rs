@@ -68,6 +68,18 @@ pub(crate) async fn hold(port: u16) {
     // Whoever sends too slowly is cut, within the time for which API servers wait.
     let slow = ask(port, &post("/validate", json, 100), b"{").await;
     assert_eq!(status(&slow), "408", "{slow}");
+    // What was announced and does not come keeps nobody waiting.
+    let mut announced = Vec::new();
+    for _ in 0..20 {
+        let mut stream = connect(port).await;
+        let head = format!("{}\r\nhost: localhost\r\n\r\n{{", post("/validate", json, 6 << 20));
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        announced.push(stream);
+    }
+    let small = ask(port, &post("/validate", json, 2), b"{}").await;
+    assert!(small.contains("could not decode body"), "{small}");
+    drop(announced);
     for path in ["/ready", "/httpsReady"] {
         assert_eq!(status(&ask(port, &format!("GET {path} HTTP/1.1"), b"").await), "200");
     }

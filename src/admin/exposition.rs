@@ -1,0 +1,107 @@
+//! The text of all metrics, made once for all who ask at a time.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// All metrics and their text.
+#[derive(Debug)]
+pub struct Exposition {
+    /// The metrics.
+    registry: Registry,
+    /// The text that was made last; whoever wants a new one waits for it.
+    latest: Mutex<Option<Latest>>,
+}
+
+/// A text, as long as anybody reads it.
+#[derive(Debug)]
+struct Latest {
+    /// When it was begun.
+    begun: Instant,
+    /// The text.
+    text: Weak<String>,
+}
+
+/// A text that is shared by all who read it.
+struct Shared(Arc<String>);
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl Exposition {
+    /// The metrics of a registry.
+    #[must_use]
+    pub fn new(registry: Registry) -> Self {
+        Self { registry, latest: Mutex::default() }
+    }
+
+    /// The text of this moment. One text is made at a time; all who ask while it is made get the next one together.
+    ///
+    /// # Errors
+    /// When a metric cannot be written.
+    pub async fn text(&self) -> Result<Bytes, fmt::Error> {
+        let asked = Instant::now();
+        let mut latest = self.latest.lock().await;
+        // Begun later, it shows all that was counted before it was asked for.
+        let shared = latest.as_ref().filter(|latest| latest.begun > asked).and_then(|latest| latest.text.upgrade());
+        let text = match shared {
+            Some(text) => text,
+            None => {
+                let (begun, mut text) = (Instant::now(), String::new());
+                encode(&mut text, &self.registry)?;
+                let text = Arc::new(text);
+                *latest = Some(Latest { begun, text: Arc::downgrade(&text) });
+                text
+            }
+        };
+        Ok(Bytes::from_owner(Shared(text)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use prometheus_client::collector::Collector;
+    use prometheus_client::encoding::DescriptorEncoder;
+
+    use super::*;
+
+    /// Counts how often it is asked, and takes a while each time.
+    #[derive(Clone, Debug, Default)]
+    struct Asked(Arc<AtomicUsize>);
+
+    impl Collector for Asked {
+        fn encode(&self, _: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            Ok(())
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn readers_at_a_time_share_a_text_and_later_ones_get_a_new_one() {
+        let (asked, mut registry) = (Asked::default(), Registry::default());
+        registry.register_collector(Box::new(asked.clone()));
+        let exposition = Arc::new(Exposition::new(registry));
+        let mut readers = tokio::task::JoinSet::new();
+        for _ in 0..200 {
+            let exposition = exposition.clone();
+            readers.spawn(async move { exposition.text().await.unwrap() });
+        }
+        let texts = readers.join_all().await;
+        let made = asked.0.load(Ordering::Relaxed);
+        assert!((1..=100).contains(&made), "{made} texts were made for 200 readers");
+        assert!(texts.iter().all(|text| text == "# EOF\n"));
+        exposition.text().await.unwrap();
+        assert_eq!(asked.0.load(Ordering::Relaxed), made + 1, "nobody gets a text from before it asked");
+    }
+}

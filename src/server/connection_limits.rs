@@ -1,0 +1,74 @@
+//! How many connections each port has at once.
+
+use crate::net::port::PortLimits;
+
+/// The most connections of a port that proxies connect to, unless set: more than one control plane serves.
+const XDS: usize = 32_768;
+/// Of the webhooks' port. API servers need a handful.
+const WEBHOOKS: usize = 1024;
+/// Of the ports of health, metrics and debug pages.
+const HTTP: usize = 512;
+/// TLS handshakes under way on a port.
+const HANDSHAKES: usize = 1024;
+/// What proxies of a large mesh need: less is said in the log.
+const ENOUGH: usize = 5000;
+
+/// How many connections each port has at once. When there are more, the idlest of the client that holds the most is closed,
+/// so that small limits keep nobody out for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    /// `NAVARCH_MAX_XDS_CONNECTIONS`: on each of the ports 15010 and 15012. Default 32,768, or 3 of 8 files that the process
+    /// may have open.
+    pub xds: usize,
+    /// `NAVARCH_MAX_WEBHOOK_CONNECTIONS`: on port 15017. Default 1,024, or 1 of 24 files.
+    pub webhooks: usize,
+    /// `NAVARCH_MAX_HTTP_CONNECTIONS`: on each of the ports 8080 and 15014. Default 512, or 1 of 48 files.
+    pub http: usize,
+    /// `NAVARCH_MAX_TLS_HANDSHAKES`: those of the connections on each of the ports 15012 and 15017 that have not finished their
+    /// TLS handshake. Default 1,024, or a fifth of the port's connections.
+    pub handshakes: Option<usize>,
+}
+
+impl ConnectionLimits {
+    /// The defaults of a process that may have so many files open. A sixth is left for files and for connections that
+    /// Navarch itself opens.
+    #[must_use]
+    pub fn of_files(files: usize) -> Self {
+        let share = |of_48: usize, most: usize| (files.saturating_mul(of_48) / 48).clamp(16, most);
+        Self { xds: share(18, XDS), webhooks: share(2, WEBHOOKS), http: share(1, HTTP), handshakes: None }
+    }
+
+    /// Says in the log what the limits are, and where they cannot be kept or are low.
+    pub(super) fn log(&self, files: usize) {
+        let Self { xds, webhooks, http, .. } = *self;
+        let all = 2 * xds + webhooks + 2 * http;
+        if all > files {
+            tracing::warn!(files, all, "the limits of connections exceed the limit of open files (RLIMIT_NOFILE)");
+        }
+        if xds < ENOUGH {
+            tracing::warn!(files, xds, "few connections per xDS port: raise the limit of open files (RLIMIT_NOFILE)");
+        }
+        tracing::info!(files, xds, webhooks, http, "limits of connections per port");
+    }
+
+    /// The limits of a port with TLS.
+    pub(super) fn tls(&self, connections: usize) -> PortLimits {
+        let handshakes = self.handshakes.unwrap_or_else(|| (connections / 5).clamp(8, HANDSHAKES));
+        PortLimits { connections, handshakes: Some(handshakes), loopback: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_kept_under_the_limit_of_files() {
+        for files in [1024, 4096, 20_000, 1 << 20] {
+            let limits = ConnectionLimits::of_files(files);
+            assert!(2 * limits.xds + limits.webhooks + 2 * limits.http <= files - files / 6, "{files}: {limits:?}");
+        }
+        assert!(ConnectionLimits::of_files(20_000).xds >= 5000, "load tests connect so many from one address");
+        assert_eq!(ConnectionLimits::of_files(usize::MAX).xds, XDS);
+    }
+}

@@ -1,0 +1,60 @@
+//! The ports, opened first and served last.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+
+use super::http::OpenHttpPort;
+use super::{Config, ListenAddress};
+use crate::net::budget::Budget;
+use crate::net::port::{Port, PortLimits};
+use crate::net::rejections::Rejections;
+
+/// Bytes of answers of all HTTP ports that clients have not read yet.
+const ANSWERS: usize = 128 << 20;
+
+/// An open port and its connections.
+pub(super) type OpenPort = (TcpListener, Arc<Port>);
+
+/// The open ports.
+pub(super) struct Ports {
+    /// Plaintext xDS.
+    pub(super) grpc: Option<OpenPort>,
+    /// xDS and certificates over TLS.
+    pub(super) secure: Option<OpenPort>,
+    /// Webhooks over TLS.
+    pub(super) https: Option<OpenHttpPort>,
+    /// Readiness and debug.
+    pub(super) http: Option<OpenHttpPort>,
+    /// Metrics, version and debug.
+    pub(super) monitoring: Option<OpenHttpPort>,
+}
+
+impl Ports {
+    /// Opens those that are wanted.
+    pub(super) async fn bind(config: &Config, rejections: &Rejections) -> anyhow::Result<Self> {
+        let limits = &config.connections;
+        limits.log(config.files);
+        let (xds, webhooks) = (limits.tls(limits.xds), limits.tls(limits.webhooks));
+        let (plain, web) = (PortLimits::plain(limits.xds), PortLimits::plain(limits.http));
+        let answers = Budget::new(ANSWERS);
+        let open = |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));
+        let open_http = |name, listener, limits| {
+            let (listener, port) = open(name, listener, limits)?;
+            Some(OpenHttpPort { listener, port, answers: answers.clone() })
+        };
+        Ok(Self {
+            grpc: open("grpc", bind(config.grpc, "--grpc-addr").await?, plain),
+            secure: open("secure-grpc", bind(config.secure, "--secure-grpc-addr").await?, xds),
+            https: open_http("https", bind(config.https, "--https-addr").await?, webhooks),
+            http: open_http("http", bind(config.http, "--http-addr").await?, web),
+            monitoring: open_http("monitoring", bind(config.monitoring, "--monitoring-addr").await?, web),
+        })
+    }
+}
+
+/// Opens a port, naming the flag that gave it.
+async fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
+    address.bind().await.with_context(|| format!("{flag}: cannot listen at {address:?}; is another server there?"))
+}
