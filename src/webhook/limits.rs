@@ -57,6 +57,8 @@ impl Default for Limits {
 pub(super) struct Taken {
     /// The bytes.
     pub(super) body: Bytes,
+    /// Whose they are.
+    pub(super) peer: IpAddr,
     /// What is charged for them.
     _charges: [Charge; 2],
     /// Its turn, if it is large.
@@ -182,7 +184,7 @@ impl Intake {
         if !is_json {
             return Err(NotTaken::WrongType);
         }
-        Ok(Taken { body, _charges: charges, _turn: turn })
+        Ok(Taken { body, peer, _charges: charges, _turn: turn })
     }
 
     /// Reads a body; its bytes are charged as they come, whatever their number was said to be.

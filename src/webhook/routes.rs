@@ -1,5 +1,6 @@
 //! The paths that the API server asks, and what keeps them from harm.
 
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +12,20 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::Request;
-use tokio::sync::Semaphore;
 
 use super::inject::Injector;
 use super::injection;
 use super::injector_state::CurrentInjector;
-use super::limits::{Intake, Limits};
+use super::limits::{Intake, Limits, NotTaken};
 use super::metrics::{Metrics, PodFate};
 use super::validation;
+use crate::net::turns::Turns;
 use crate::store::Objects;
 
 /// A review of more bytes is answered on a thread of its own: it must not hold up the others.
 const LARGE: usize = 64 << 10;
+/// Large reviews that may wait for their turn. There are seldom any.
+const WAITING: usize = 256;
 
 /// The objects of this moment; `None` as long as they are not all known.
 pub type Surroundings = Arc<dyn Fn() -> Option<Objects> + Send + Sync>;
@@ -37,8 +40,9 @@ pub struct Webhooks {
     injector: CurrentInjector,
     /// Takes reviews within limits.
     intake: Intake,
-    /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes.
-    large: Arc<Semaphore>,
+    /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes. Callers
+    /// take turns.
+    large: Arc<Turns<IpAddr>>,
     /// What is counted.
     metrics: Metrics,
 }
@@ -60,7 +64,7 @@ impl Webhooks {
         metrics: Metrics,
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let large = Arc::new(Semaphore::new(processors));
+        let large = Turns::new(processors, WAITING);
         Self { ready, surroundings, injector, intake: Intake::new(limits), large, metrics }
     }
 }
@@ -136,10 +140,13 @@ async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -
     let decided = if taken.body.len() <= LARGE {
         decide(&webhooks, &asked, &taken.body)
     } else {
-        // Never closed. It goes on where the caller gives up, and is charged as long.
-        let permit = webhooks.large.clone().acquire_owned().await;
+        let Ok(turn) = webhooks.large.take(taken.peer).await else {
+            webhooks.metrics.not_taken(StatusCode::SERVICE_UNAVAILABLE.as_u16());
+            return NotTaken::Busy.into_response();
+        };
+        // It goes on where the caller gives up, and is charged as long.
         let decided = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
+            let _turn = turn;
             decide(&webhooks, &asked, &taken.body)
         });
         decided.await.unwrap_or(None)

@@ -16,6 +16,7 @@ use tower_service::Service;
 
 use super::bench::*;
 use crate::api::identity::{Caller, Identity};
+use crate::net::port::Port;
 use crate::xds::connections::TypeInfo;
 use crate::xds::serving::plain_connections;
 use crate::xds::{Ads, Limits};
@@ -75,7 +76,9 @@ fn a_stream_ends_when_the_credential_of_its_client_expires() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let server = mesh.ads.server("secure-grpc").add_service(As { caller, ads: mesh.ads.clone() });
-        tokio::task::spawn_local(server.serve(plain_connections(listener), std::future::pending()));
+        tokio::task::spawn_local(
+            server.serve(plain_connections(listener, Port::unlimited("test")), std::future::pending()),
+        );
         let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
         let mut client = mesh.delta_on(channel).await;
         client.subscribe(LDS, &[]).await;
