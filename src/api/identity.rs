@@ -36,6 +36,10 @@ pub struct Caller {
     pub expires: Option<Timestamp>,
 }
 
+/// When a caller's credential expires, where the caller itself is not told of: put into a request's extensions in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CredentialExpiry(pub Timestamp);
+
 /// The pod that a caller runs in, by the word of whoever checked its token. Its namespace is that of the identity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodOfCaller {

@@ -71,8 +71,11 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
             per_second.with_context(|| format!("PILOT_MAX_REQUESTS_PER_SECOND={value:?} is not a rate"))?;
     }
     let streams = number("ISTIO_GPRC_MAXSTREAMS", 100_000)?;
-    limits.streams_per_connection =
-        u32::try_from(streams).with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too many"))?;
+    limits.streams_per_connection = match u32::try_from(streams) {
+        // As grpc-go has it.
+        Ok(0) => u32::MAX,
+        streams_or_error => streams_or_error.with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too many"))?,
+    };
     limits.request_bytes = number("ISTIO_GPRC_MAXRECVMSGSIZE", limits.request_bytes)?;
     limits.unproved_names = number("NAVARCH_MAX_UNAUTHENTICATED_NAMES", limits.unproved_names)?;
     Ok(limits)
@@ -172,6 +175,7 @@ mod tests {
         let set = |name, value| limits(one(name, value), &flags(&[]));
         assert_eq!(set("PILOT_MAX_REQUESTS_PER_SECOND", "2.5").unwrap().streams_per_second, 2.5);
         assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "12").unwrap().streams_per_connection, 12);
+        assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "0").unwrap().streams_per_connection, u32::MAX);
         assert_eq!(set("ISTIO_GPRC_MAXRECVMSGSIZE", "1024").unwrap().request_bytes, 1024);
         assert_eq!(set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7").unwrap().unproved_names, 7);
         assert_eq!(set("PILOT_PUSH_THROTTLE", "3").unwrap(), Limits::default());

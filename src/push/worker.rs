@@ -3,16 +3,19 @@
 //! The first change after quiet is pushed at once; what arrives during a push goes out together as the next. With
 //! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
+mod gone;
+mod standing;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use self::gone::{Gone, Unclaimed};
 use super::context::PushContext;
 use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
 use super::fact::FactKey;
@@ -26,6 +29,8 @@ use super::turns::{Turns, Waiting};
 use super::view::Translator;
 use super::world::{Change, World};
 use crate::api::settings::Settings;
+
+pub use standing::Standing;
 
 /// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
 const QUEUE: usize = 16_384;
@@ -79,8 +84,8 @@ type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
 /// What the thread is told.
 enum Command {
     /// A stream began, from this address.
-    Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<ProxyId>),
-    /// Streams have ended: see [`PushHandle::gone`].
+    Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<Unclaimed>),
+    /// Streams have ended: those in the list of the gone.
     Disconnected,
     /// What a stream wants of a type.
     Subscribe(ProxyId, ResourceType, Interest),
@@ -99,41 +104,12 @@ enum Command {
 pub struct PushHandle {
     /// To the thread.
     commands: mpsc::Sender<Command>,
-    /// Streams that have ended and that the thread has not forgotten yet; no more than there were streams.
-    gone: Arc<Mutex<Vec<ProxyId>>>,
+    /// Streams that have ended.
+    gone: Gone,
     /// Whether the first reading is in and pushed.
     synced: watch::Receiver<bool>,
     /// What is in force.
     standing: Standing,
-}
-
-/// Shows what is in force. Does not keep the thread going.
-#[derive(Clone)]
-pub struct Standing {
-    /// The snapshot.
-    context: watch::Receiver<Arc<PushContext>>,
-    /// What is counted about results.
-    notices: watch::Receiver<Arc<BTreeSet<Notice>>>,
-}
-
-impl Standing {
-    /// The snapshot in force.
-    #[must_use]
-    pub fn context(&self) -> Arc<PushContext> {
-        self.context.borrow().clone()
-    }
-
-    /// What is counted about results in force.
-    #[must_use]
-    pub fn notices(&self) -> Arc<BTreeSet<Notice>> {
-        self.notices.borrow().clone()
-    }
-}
-
-impl std::fmt::Debug for Standing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Standing").field("notices", &self.notices().len()).finish_non_exhaustive()
-    }
 }
 
 /// The push thread is gone: the process is going down.
@@ -160,7 +136,7 @@ struct Worker {
     /// Tells what is counted about results in force.
     notices: watch::Sender<Arc<BTreeSet<Notice>>>,
     /// Streams that have ended.
-    gone: Arc<Mutex<Vec<ProxyId>>>,
+    gone: Gone,
     /// Subscriptions that are not answered. Those that come before the first full reading wait for it.
     turns: Turns,
     /// The last pushes, oldest first.
@@ -194,7 +170,7 @@ pub fn start_counted(
     metrics: Metrics,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(QUEUE);
-    let gone: Arc<Mutex<Vec<ProxyId>>> = Arc::default();
+    let gone = Gone::default();
     let of_worker = gone.clone();
     let (sender, synced) = watch::channel(false);
     let world = World::new(settings);
@@ -236,12 +212,12 @@ impl PushHandle {
     ) -> Result<ProxyId, Ended> {
         let (answer, id) = oneshot::channel();
         self.send(Command::Connect(proxy, address, sink, answer)).await?;
-        id.await.map_err(|_| Ended)
+        id.await.ok().and_then(Unclaimed::claim).ok_or(Ended)
     }
 
     /// Forgets a proxy. Never waits, since it is called from destructors of streams.
     pub fn disconnect(&self, id: ProxyId) {
-        self.gone.lock().push(id);
+        self.gone.tell(id);
         // Where there is no room the thread is at work, and looks after each round.
         let _ = self.commands.try_send(Command::Disconnected);
     }
@@ -401,10 +377,8 @@ impl Worker {
             Command::Connect(proxy, address, sink, answer) => {
                 let is_proved = proxy.identity.is_some();
                 let id = self.engine.connect(proxy, sink);
-                match answer.send(id) {
-                    Ok(()) => self.turns.connect(id, address, is_proved),
-                    Err(id) => self.engine.disconnect(id),
-                }
+                self.turns.connect(id, address, is_proved);
+                drop(answer.send(self.gone.unless_claimed(id)));
             }
             Command::Disconnected => {}
             Command::Subscribe(id, kind, interest) => self.turns.subscribe(id, kind, interest),
@@ -434,7 +408,7 @@ impl Worker {
 
     /// Forgets the streams that have ended.
     fn forget_gone(&mut self) {
-        for id in std::mem::take(&mut *self.gone.lock()) {
+        for id in self.gone.take() {
             self.turns.disconnect(id);
             self.engine.disconnect(id);
         }

@@ -24,7 +24,7 @@ use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
 use super::security::StreamRules;
-use crate::api::identity::Caller;
+use crate::api::identity::{Caller, CredentialExpiry};
 use crate::net::handshake::handshake;
 use crate::net::port::Port;
 use crate::net::stream::PortStream;
@@ -187,7 +187,11 @@ where
             let extensions = request.extensions_mut();
             extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
             match admitted {
-                Ok(_) if policy == DoorPolicy::Nameless => {}
+                Ok(caller) if policy == DoorPolicy::Nameless => {
+                    if let Some(expires) = caller.expires {
+                        extensions.insert(CredentialExpiry(expires));
+                    }
+                }
                 Ok(caller) => _ = extensions.insert::<Caller>(caller),
                 Err(_) if policy == DoorPolicy::Anyone => {}
                 Err(unknown) => {

@@ -21,6 +21,8 @@ const MAX_NAME_BYTES: usize = 4096;
 const MAX_URL_BYTES: usize = 1024;
 /// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension names.
 const MAX_NODE_BYTES: usize = 1 << 20;
+/// Bytes of a node's id, which is in every line of the log about its stream: two names and a domain of Kubernetes, and an address.
+const MAX_NODE_ID_BYTES: usize = 2048;
 /// Bytes kept of why a response was rejected.
 const MAX_ERROR_BYTES: usize = 4096;
 /// What the types of Envoy start with. Those that are not served have nothing to do with the mesh.
@@ -152,6 +154,9 @@ fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
 pub(super) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
     let node = request.node().take().filter(|node| !node.id.is_empty());
     let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
+    if node.id.len() > MAX_NODE_ID_BYTES {
+        return Err(Status::invalid_argument(format!("a node id of more than {MAX_NODE_ID_BYTES} bytes")));
+    }
     if node.encoded_len() > MAX_NODE_BYTES {
         return Err(Status::invalid_argument(format!("a node of more than {MAX_NODE_BYTES} bytes")));
     }
@@ -361,8 +366,10 @@ mod tests {
         ] {
             assert_eq!(parse(request), expected);
         }
-        let node = Node { id: "x".repeat(MAX_NODE_BYTES), ..Node::default() };
-        let mut request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
-        assert_eq!(sender(&mut request).unwrap_err().code(), Code::InvalidArgument);
+        for (id, cluster) in [(MAX_NODE_ID_BYTES + 1, 0), (1, MAX_NODE_BYTES)] {
+            let node = Node { id: "x".repeat(id), cluster: "x".repeat(cluster), ..Node::default() };
+            let mut request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
+            assert_eq!(sender(&mut request).unwrap_err().code(), Code::InvalidArgument);
+        }
     }
 }

@@ -34,7 +34,7 @@ use super::serving::{Server, plain_connections};
 use super::stream::{self, Origin};
 use super::together::Companions;
 use super::workloads::Workloads;
-use crate::api::identity::Caller;
+use crate::api::identity::{Caller, CredentialExpiry};
 use crate::net::budget::Budget;
 use crate::net::port::Port;
 use crate::net::rejections::Rejections;
@@ -256,13 +256,17 @@ impl Ads {
             return Err(Status::internal("the stream is on no connection"));
         };
         let caller = extensions.get::<Caller>().cloned();
+        let expires = match &caller {
+            Some(caller) => caller.expires,
+            None => extensions.get::<CredentialExpiry>().map(|expiry| expiry.0),
+        };
         let mut head = Response::new(());
         head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         // A client that is gone already needs no answer.
         let Ok(responses) = reply.send_response(head, false) else { return Ok(()) };
         let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
         let requests = Requests::new(body, limits, client.clone());
-        let origin = Origin { peer, caller, client, paid };
+        let origin = Origin { peer, caller, expires, client, paid };
         self.wait_for_drain();
         let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
         companions.join(self.core.tasks.track_future(stream));

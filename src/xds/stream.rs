@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::time::{Instant, timeout};
@@ -41,6 +42,8 @@ pub(super) struct Origin {
     pub(super) peer: Option<SocketAddr>,
     /// Who the client was proved to be, where that is asked.
     pub(super) caller: Option<Caller>,
+    /// When what the client has shown expires.
+    pub(super) expires: Option<Timestamp>,
     /// The client as far as it holds memory.
     pub(super) client: Client,
     /// What is paid for the stream.
@@ -127,7 +130,7 @@ async fn serve<M: Wire>(
     let mailbox = Arc::new(Mailbox::default());
     let address = origin.peer.map(|peer| peer.ip().to_canonical());
     let proxy_id = core.push.connect(proxy.clone(), address, mailbox.clone()).await.map_err(push_ended)?;
-    let expires = origin.caller.as_ref().and_then(|caller| caller.expires).and_then(|at| core.instant_of(at));
+    let expires = origin.expires.and_then(|expires| core.instant_of(expires));
     let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin);
     tokio::select! {
         biased;
@@ -168,7 +171,7 @@ impl Stream {
         mailbox: Arc<Mailbox>,
         origin: Origin,
     ) -> Self {
-        let Origin { peer, caller: _, client, paid } = origin;
+        let Origin { peer, caller: _, expires: _, client, paid } = origin;
         let number = core.next_number();
         let begun = Instant::now();
         let id: Arc<str> = format!("{}-{number}", proxy.name).into();

@@ -122,5 +122,15 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     release.send(()).unwrap();
     busy.await.unwrap().unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
-    assert!(push.gone.lock().is_empty());
+    assert!(push.gone.take().is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_that_goes_before_it_takes_its_proxy_leaves_none() {
+    let push = started().await;
+    let mut connecting = Box::pin(stream(&push, 1));
+    assert!(futures_util::poll!(connecting.as_mut()).is_pending());
+    until(&push, |inspect| inspect.engine.sizes().proxies == 1).await;
+    drop(connecting);
+    until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
 }
