@@ -157,16 +157,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
     let access = debug_access(&config, &gatekeeper);
-    let starter = Starter {
-        config: &config.sources,
-        keys: &config.keys,
-        namespace: &config.settings.system_namespace,
-        reload: &reload,
-        stop: &stop,
-        tasks: &mut tasks,
-    };
-    starter.start(plan, push.clone(), problems.clone(), refusals)?;
-    gateway_hosts::start(config.resolves_gateways, &push, &stop, &mut tasks);
+    read_sources(plan, &config, &push, (problems.clone(), refusals), (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
     let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
@@ -218,6 +209,22 @@ fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker
     let (push, _) = worker::start_counted(settings, config.debounce, Arc::new(EnvoyTranslator), counted)?;
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
     Ok(push)
+}
+
+/// Starts reading what the plan says.
+fn read_sources(
+    plan: Plan,
+    config: &Config,
+    push: &worker::PushHandle,
+    (problems, refusals): (Problems, Refusals),
+    (reload, stop): (&Arc<Notify>, &CancellationToken),
+    tasks: &mut Tasks,
+) -> anyhow::Result<()> {
+    let (sources, keys, namespace) = (&config.sources, &config.keys, &config.settings.system_namespace);
+    let starter = Starter { config: sources, keys, namespace, reload, stop, tasks };
+    starter.start(plan, push.clone(), problems, refusals)?;
+    gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
+    Ok(())
 }
 
 /// Starts what writes back to the cluster, if there is one.
