@@ -42,6 +42,7 @@ mod watch;
 mod workloads;
 
 pub use request::{Protocol, Rejection, would_be_taken};
+pub use requests::would_be_read;
 pub use secret_access::AccessQuestion;
 pub use server::{Ads, AdsParts, Limits};
 pub use workloads::{Admittance, Presence, Workloads};

@@ -13,14 +13,20 @@
     reason = "a test may fail loudly, has a clock, and the targets are public where they are fuzzed"
 )]
 
+#[path = "../fuzz/entries/admission_body.rs"]
+mod admission_body;
 #[path = "../fuzz/entries/admission_review.rs"]
 mod admission_review;
+#[path = "../fuzz/entries/certificate_request.rs"]
+mod certificate_request;
 #[path = "../fuzz/entries/csr.rs"]
 mod csr;
 #[path = "../fuzz/entries/discovery_request.rs"]
 mod discovery_request;
 #[path = "../fuzz/entries/dns_packet.rs"]
 mod dns_packet;
+#[path = "../fuzz/entries/grpc_frames.rs"]
+mod grpc_frames;
 #[path = "../fuzz/entries/injection_annotations.rs"]
 mod injection_annotations;
 #[path = "../fuzz/entries/injection_templates.rs"]
@@ -39,6 +45,10 @@ mod probe_spec;
 mod prometheus_text;
 #[path = "../fuzz/entries/wasm_image.rs"]
 mod wasm_image;
+#[path = "../fuzz/entries/watch_event.rs"]
+mod watch_event;
+#[path = "../fuzz/entries/workload_registration.rs"]
+mod workload_registration;
 #[path = "../fuzz/entries/yaml_to_xds.rs"]
 mod yaml_to_xds;
 
@@ -56,7 +66,7 @@ macro_rules! targets {
 }
 
 targets! {
-    admission_review, csr, discovery_request, dns_packet, injection_annotations, injection_templates, jwks, jwt, node_metadata, pem_bundle, probe_spec, prometheus_text, wasm_image, yaml_to_xds,
+    admission_body, admission_review, certificate_request, csr, discovery_request, dns_packet, grpc_frames, injection_annotations, injection_templates, jwks, jwt, node_metadata, pem_bundle, probe_spec, prometheus_text, wasm_image, watch_event, workload_registration, yaml_to_xds,
 }
 
 /// The longest that one input may take, on a slow machine and not optimised.

@@ -76,6 +76,12 @@ impl Presence for Entry {
     }
 }
 
+/// What a proxy would register as, if it is a workload that registers. To try what strangers may send.
+#[must_use]
+pub fn would_register(proxy: &Proxy) -> Option<Workload> {
+    claim(proxy).map(|claim| workload(proxy, claim, true))
+}
+
 /// Which entry a proxy says that it goes by.
 fn claim(proxy: &Proxy) -> Option<Claim> {
     let text = |key: &str| proxy.meta(key).filter(|text| !text.is_empty());

@@ -3,19 +3,24 @@
 //! tonic's own keeps a buffer as large as the largest request for as long as the stream lives; that in which an Envoy asks for
 //! the endpoints of a thousand clusters is some 60 kB, and Envoys are many.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http_body_util::BodyExt;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
 use prost::Message;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::client::Client;
-use crate::net::budget::Charge;
+use super::client::{Client, Memory};
+use super::request::Protocol;
+use crate::net::budget::{Budget, Charge};
+use crate::net::rejections::Rejections;
 
 /// Before every gRPC message: a byte that tells whether it is compressed, and its length.
 pub(super) const PREFIX: usize = 5;
@@ -152,6 +157,31 @@ impl<M: Message + Default> Requests<M> {
     }
 }
 
+/// What a stream of so-cut bytes would be read as: the number of requests, and how it ends. To try what strangers may send.
+pub async fn would_be_read(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+    match protocol {
+        Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(pieces, limit).await,
+        Protocol::Delta => read_all::<DeltaDiscoveryRequest>(pieces, limit).await,
+    }
+}
+
+/// Reads requests until the stream ends.
+async fn read_all<M: Message + Default>(pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+    let frames = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+    let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
+    let memory = Memory::new(Budget::new(16 * limit), Rejections::default());
+    let limits = RequestLimits { bytes: limit, rest: Duration::from_secs(30) };
+    let mut requests = Requests::<M>::new(body, limits, memory.client("grpc", None));
+    let mut count = 0;
+    loop {
+        match requests.message().await {
+            Ok(Some(_)) => count += 1,
+            Ok(None) => return (count, Ok(())),
+            Err(status) => return (count, Err(status)),
+        }
+    }
+}
+
 /// The body of the first message, if all of it is there.
 fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
     let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
@@ -172,11 +202,6 @@ fn decode<M: Message + Default>(body: &[u8]) -> Result<Box<M>, Status> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
-    use http_body::Frame;
-    use http_body_util::StreamBody;
-    use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
     use tokio_stream::StreamExt as _;
 
     use super::*;

@@ -1,0 +1,8 @@
+//! Bodies of reviews, cut anywhere.
+
+#![no_main]
+
+#[path = "../entries/admission_body.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

@@ -1,0 +1,8 @@
+//! gRPC messages of discovery streams, cut anywhere.
+
+#![no_main]
+
+#[path = "../entries/grpc_frames.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));

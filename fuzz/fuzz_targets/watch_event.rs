@@ -1,0 +1,8 @@
+//! Events of watches, as lines of JSON and in Kubernetes' binary form.
+
+#![no_main]
+
+#[path = "../entries/watch_event.rs"]
+mod entry;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| entry::run(data));
