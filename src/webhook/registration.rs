@@ -32,6 +32,8 @@ pub use rollover::{Rollover, rollover};
 const REVISION: &str = "istio.io/rev";
 /// How soon what failed is tried again, at first and at most.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+/// Trials that may fail before that is worth a warning: some 25 seconds, as the API server takes a moment to see the webhook.
+const TRIALS: u32 = 8;
 /// How often one configuration is written within [`WINDOW`]: somebody else who keeps it otherwise is not fought for ever.
 const WRITES: usize = 10;
 /// See [`WRITES`].
@@ -76,6 +78,8 @@ struct State {
     listed: Vec<String>,
     /// Whether a trial has shown that broken objects are refused.
     is_tried: bool,
+    /// How many trials have shown something else.
+    trials: u32,
     /// Roots of others, and since when they are seen.
     grace: Grace,
     /// When each configuration was written of late.
@@ -132,7 +136,8 @@ impl Registration {
             state.look_again(until);
             if self.kind == HookKind::Validating && hooks::is_open(&wanted) {
                 if !state.is_tried && hooks::holds(self.kind, &found, &roots) {
-                    state.is_tried = trial::is_refused(&self.client, &self.namespace, &self.revision).await;
+                    let outcome = trial::run(&self.client, &self.namespace, &self.revision).await;
+                    state.tried(outcome);
                 }
                 if state.is_tried {
                     hooks::close(&mut wanted);
@@ -218,6 +223,24 @@ impl State {
             Event::Delete(object) => _ = self.known.remove(&object.metadata.name.unwrap_or_default()),
         }
         false
+    }
+
+    /// Takes in what a trial has shown.
+    fn tried(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => {
+                tracing::info!("validation is in force: failurePolicy is set to Fail");
+                self.is_tried = true;
+            }
+            Err(reason) => {
+                self.trials += 1;
+                if self.trials == TRIALS {
+                    tracing::warn!(reason, "validation is not in force: failurePolicy stays Ignore");
+                } else {
+                    tracing::debug!(reason, "validation is not in force yet");
+                }
+            }
+        }
     }
 
     /// Keeps a configuration.

@@ -51,7 +51,13 @@ fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> An
         subject.namespace.clone_from(namespace);
     }
     if !verdict.is_valid() {
-        tracing::info!(%subject, fault = verdict.errors.first().map(tracing::field::display), dry_run = request.is_dry_run(), "refused");
+        let fault = verdict.errors.first().map(tracing::field::display);
+        if request.is_dry_run() {
+            // Nothing was to be stored; among these are our own trials.
+            tracing::debug!(%subject, fault, "refused in a dry run");
+        } else {
+            tracing::info!(%subject, fault, "refused");
+        }
         let fields = verdict.errors.iter().map(|problem| problem.field.as_str()).collect::<Vec<_>>().join(", ");
         return Answer::refuse(refusal(&subject.to_string(), &verdict.errors))
             .noting("validation", format!("refused: {}", cut(&fields, LONGEST_NOTE)));

@@ -8,9 +8,15 @@ use super::{CALL, REVISION};
 
 /// The annotation by which an object is refused whatever is in it.
 const REJECT: &str = "internal.istio.io/webhook-always-reject";
+/// Answers by which the trial is over: the object is refused, or where there are no definitions, or another webhook cannot do dry
+/// runs, will never be.
+const SIGNS: [&str; 3] = ["denied the request", "could not find the requested resource", "does not support dry run"];
 
-/// Whether a broken object is refused by the webhook. Nothing is stored: it is a dry run.
-pub(super) async fn is_refused(client: &Client, namespace: &str, revision: &str) -> bool {
+/// Offers a broken object, which the webhook must refuse. Nothing is stored: it is a dry run.
+///
+/// # Errors
+/// When it is not refused, and how the API server answers instead.
+pub(super) async fn run(client: &Client, namespace: &str, revision: &str) -> Result<(), String> {
     let object = json!({
         "apiVersion": "networking.istio.io/v1",
         "kind": "Gateway",
@@ -25,25 +31,13 @@ pub(super) async fn is_refused(client: &Client, namespace: &str, revision: &str)
     let path = format!("/apis/networking.istio.io/v1/namespaces/{namespace}/gateways?dryRun=All");
     let request =
         http::Request::post(path).header("content-type", "application/json").body(object.to_string().into_bytes());
-    let Ok(request) = request else { return false };
-    let Ok(outcome) = timeout(CALL, client.request::<serde_json::Value>(request)).await else { return false };
-    match outcome {
-        Ok(_) => {
-            tracing::info!("validation stays open: the API server does not ask yet");
-            false
-        }
-        Err(error) => {
-            let told = error.to_string();
-            // Where there are no definitions, or another webhook cannot do dry runs, the trial will never show more.
-            let refused = ["denied the request", "could not find the requested resource", "does not support dry run"]
-                .iter()
-                .any(|sign| told.contains(sign));
-            if refused {
-                tracing::info!(told, "broken objects are refused: validation fails closed from now on");
-            } else {
-                tracing::info!(told, "validation stays open: the trial was refused for another reason");
-            }
-            refused
-        }
-    }
+    let request = request.map_err(|error| error.to_string())?;
+    let outcome = timeout(CALL, client.request::<serde_json::Value>(request)).await;
+    let answer = match outcome.map_err(|_| "the API server does not answer".to_owned())? {
+        Ok(_) => return Err("an invalid object was admitted: the API server does not call the webhook yet".to_owned()),
+        // The whole error is a page long.
+        Err(kube::Error::Api(status)) => status.message.clone(),
+        Err(error) => error.to_string(),
+    };
+    if SIGNS.iter().any(|sign| answer.contains(sign)) { Ok(()) } else { Err(answer) }
 }
