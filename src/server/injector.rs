@@ -445,7 +445,8 @@ mod tests {
 
     #[tokio::test]
     async fn no_pod_is_admitted_without_an_injector() {
-        let started = Started::new([("config", "templates: {sidecar: '{{ nonsense'}"), ("values", "{}")]);
+        let started =
+            Started::new([("config", "{policy: enabled, templates: {sidecar: '{{ nonsense'}}"), ("values", "{}")]);
         // The mesh config is not known yet.
         assert!(!started.readiness.is_ready());
         started.becomes("pending").await;
@@ -466,7 +467,7 @@ mod tests {
         assert_eq!(started.readiness.lacks(), "");
 
         // A later one that is broken or gone takes nothing away.
-        for broken in ["policy: [", "templates: {sidecar: '{{ nonsense'}"] {
+        for broken in ["policy: [", "{policy: enabled, templates: {sidecar: '{{ nonsense'}}"] {
             fs::write(started.folder.path().join("config"), broken).unwrap();
             started.becomes("stale").await;
             assert!(started.asked().await.1.contains("JSONPatch"));
@@ -477,6 +478,36 @@ mod tests {
         started.becomes("stale").await;
         assert!(started.readiness.is_ready() && started.readiness.lacks().contains("values"));
         assert!(started.asked().await.1.contains("JSONPatch"));
+    }
+
+    #[tokio::test]
+    async fn readiness_waits_until_the_map_was_looked_for() {
+        let started = Started::new([]);
+        let (sender, found) = watch::channel(Found::Unknown(Arc::from("ConfigMap n/m has not been read yet")));
+        started.push.full_sync().await.unwrap();
+        let mut follower = Follower {
+            settings: InjectionSettings::default(),
+            revision: String::new(),
+            folder: None,
+            found,
+            push: started.push.clone(),
+            current: started.current.clone(),
+            readiness: started.readiness.clone(),
+            metrics: Metrics::default(),
+            injector: None,
+            last: None,
+            refused: None,
+        };
+        follower.look();
+        assert!(!started.readiness.is_ready() && started.readiness.lacks().contains("ConfigMap n/m"));
+        assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
+        sender.send_replace(Found::Missing(Arc::from("ConfigMap n/m does not exist")));
+        follower.look();
+        assert!(started.readiness.is_ready() && started.readiness.lacks().contains("does not exist"));
+        assert_eq!(started.asked().await.0, StatusCode::SERVICE_UNAVAILABLE);
+        sender.send_replace(Found::Texts(Texts::default()));
+        follower.look();
+        assert_eq!((started.asked().await.0, started.readiness.lacks().as_str()), (StatusCode::OK, ""));
     }
 
     #[tokio::test]

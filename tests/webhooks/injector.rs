@@ -29,7 +29,7 @@ async fn no_pod_comes_in_without_its_proxy() {
 
     // Broken.
     let mut broken = map.clone();
-    broken["data"]["config"] = json!("templates: {sidecar: '{{ nonsense'}");
+    broken["data"]["config"] = json!("{policy: enabled, templates: {sidecar: '{{ nonsense'}}");
     assert!(installed.apply(&broken).well);
     is_refused(&installed, "broken", "sidecar").await;
     state_is(&navarch, "failed").await;
@@ -60,13 +60,17 @@ async fn it_cannot_be_read(installed: &Installed) {
         let said = installed.kubectl(&["patch", "clusterrole", ROLE, "--type=json", "-p", &patch.to_string()], "");
         assert!(said.well, "{said:?}");
     };
-    // The mesh config is in a map of its own.
+    // The mesh config is in a map of its own; other maps and so the first reading of all are held up, too.
     patch(&json!(["istio"]));
     let mut navarch = installed.launch_at("unreadable", installed.port).await;
-    is_refused(installed, "unreadable", "injection is not configured yet").await;
-    let (status, body) = ready(&navarch).await;
-    assert!(status == 503 && body.contains(MAP) && body.contains("forbidden"), "{status} {body}");
+    until("readiness says why", async || {
+        let (status, body) = ready(&navarch).await;
+        assert_eq!(status, 503, "{body}");
+        body.contains("forbidden") && body.contains("injection: ")
+    })
+    .await;
     state_is(&navarch, "pending").await;
+    is_refused(installed, "unreadable", "failed calling webhook").await;
     patch(&json!([]));
     navarch.wait_ready().await.unwrap();
     is_injected(installed, "readable").await;
@@ -80,16 +84,16 @@ async fn map(installed: &Installed) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": found["data"] })
 }
 
-/// What `/ready` says.
+/// What `/ready` says; as if not ready, before anybody answers.
 async fn ready(navarch: &Navarch) -> (u16, String) {
-    let reply = client::get(navarch.http, "navarch", "/ready", &[]).await.unwrap();
-    (reply.status.as_u16(), reply.body)
+    let reply = client::get(navarch.http, "navarch", "/ready", &[]).await;
+    reply.map_or_else(|_| (503, String::new()), |reply| (reply.status.as_u16(), reply.body))
 }
 
 /// Waits until the metric says so.
 async fn state_is(navarch: &Navarch, state: &str) {
     let line = format!("navarch_injector_state{{state=\"{state}\"}} 1\n");
-    until(&line, async || navarch.metrics().await.unwrap().contains(&line)).await;
+    until(&line, async || navarch.metrics().await.is_ok_and(|metrics| metrics.contains(&line))).await;
 }
 
 /// Tries to make a pod until the refusal says why.

@@ -1,0 +1,114 @@
+//! The ports that need a certificate, and with it the first reading of the configuration.
+
+use std::sync::{Arc, OnceLock};
+
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::controllers::Published;
+use super::secure::DoorPolicy;
+use super::{Config, Tasks, ended_unasked, spawn, write_back};
+use crate::push::worker::PushHandle;
+use crate::security::authenticate::Gatekeeper;
+use crate::security::ca::{self, keeper::Orders};
+use crate::webhook::{self, Webhooks};
+use crate::xds::Ads;
+
+/// What the TLS ports are opened with.
+pub(super) struct TlsPorts {
+    /// xDS and certificates.
+    pub(super) secure: Option<TcpListener>,
+    /// Webhooks.
+    pub(super) https: Option<TcpListener>,
+    /// Says who callers are.
+    pub(super) gatekeeper: Arc<Gatekeeper>,
+    /// xDS.
+    pub(super) ads: Ads,
+    /// The client of the Kubernetes API, where it is used.
+    pub(super) client: Option<kube::Client>,
+    /// The webhooks.
+    pub(super) hooks: Arc<Webhooks>,
+    /// What is counted of the CA.
+    pub(super) ca_metrics: ca::Metrics,
+    /// Where who looks after the CA's roots is found, once there is a CA.
+    pub(super) roots: Arc<OnceLock<Orders>>,
+}
+
+impl TlsPorts {
+    /// Serves them until told to stop, and starts what writes back to the cluster.
+    pub(super) async fn serve(
+        self,
+        config: &Config,
+        push: &PushHandle,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<()> {
+        let (client, connections) = (self.client.clone(), self.ads.connections());
+        let mut published = None;
+        if self.secure.is_some() || self.https.is_some() {
+            // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
+            // As long as it is not known nobody may be given a certificate; istiod, too, serves its ports after the first
+            // reading.
+            tokio::select! {
+                synced = push.wait_synced() => synced?,
+                ended = tasks.join_next() => return Err(ended_unasked(ended)),
+            }
+            published = Some(self.open(config, push, stop, tasks).await?);
+        }
+        write_back(client, published, config, (push, connections), stop, tasks);
+        Ok(())
+    }
+
+    /// Starts the CA and serves them. Gives what is told of the CA.
+    async fn open(
+        self,
+        config: &Config,
+        push: &PushHandle,
+        stop: &CancellationToken,
+        tasks: &mut Tasks,
+    ) -> anyhow::Result<Published> {
+        let namespace = &config.settings.system_namespace;
+        let (replica, roots) = (&config.writing.identity, &config.writing.roots);
+        let names = super::security::Names { namespace, replica, roots };
+        let proxies = (push, self.ads.connections());
+        let (client, together) = (self.client.as_ref(), (stop, &mut *tasks));
+        let security =
+            super::security::start(&config.security, names, client, proxies, self.ca_metrics, together).await?;
+        let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
+        tracing::info!(%ends, "certificates are signed");
+        let roots = security.tls.roots();
+        if let Some(listener) = self.https {
+            let port = super::webhooks::WebhookPort {
+                listener,
+                tls: security.tls.clone(),
+                roots: roots.clone(),
+                client: self.client.as_ref(),
+                config: &config.webhooks,
+                namespace: namespace.as_str(),
+                routes: webhook::routes(self.hooks.clone()).merge(self.hooks.readiness()),
+                push,
+                metrics: self.hooks.metrics(),
+            };
+            port.start(stop, tasks);
+        }
+        if let Some(listener) = self.secure {
+            let port = super::secure::SecurePort {
+                listener,
+                tls: security.tls,
+                gatekeeper: self.gatekeeper,
+                policy: DoorPolicy::of_streams(config.security.streams),
+                ads: self.ads,
+                certificates: security.certificates,
+                stop: stop.clone(),
+            };
+            spawn("secure xds", tasks, async move {
+                port.serve().await;
+                Ok(())
+            });
+        }
+        // Nobody else sets it.
+        let _ = self.roots.set(security.orders);
+        let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
+        Ok(Published { roots, revocations })
+    }
+}
