@@ -24,6 +24,7 @@ use navarch::api::identity::Identity;
 use navarch::security::authenticate::{Credentials, Gatekeeper, JwtAuthenticator, JwtRule, TrustedNetworks};
 use navarch::security::ca::{Authority, Bundle, KeyType, SigningRequest, Subject, in_force};
 use navarch::security::serving::{self, ServerCertificate, ServingConfig, ServingTls};
+use navarch::security::tls_rules::TlsRules;
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_RSA_SHA256};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConnection};
@@ -72,7 +73,7 @@ fn signing(c: &mut Criterion) {
 fn server() -> (ServingTls, Arc<Authority>) {
     let (switch, current) = in_force(authority(KeyType::P256));
     let certificate = ServerCertificate::Issued(serving::host_names("istio-system", "", ""));
-    let config = ServingConfig { certificate, further_roots: Vec::new() };
+    let config = ServingConfig { certificate, further_roots: Vec::new(), rules: TlsRules::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (tls, _renewal) = runtime.block_on(serving::start(current, config, SystemTime::now)).unwrap();
     (tls, switch.current())

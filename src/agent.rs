@@ -14,6 +14,7 @@ pub mod go_path;
 pub mod grpc_bootstrap;
 pub mod health;
 pub mod host;
+pub mod ignored;
 pub mod iptables;
 pub mod local_http;
 pub mod node;

@@ -8,14 +8,17 @@ mod discovery;
 pub mod environment;
 mod files;
 mod inject;
+mod istiod_variables;
 mod limits;
+mod log;
 mod memory;
+mod pilot_flags;
 mod security;
 mod version;
 mod webhooks;
 mod writing;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// A service-mesh control plane that speaks Istio's configuration and Envoy's xDS.
 ///
@@ -60,8 +63,9 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         let rest = arguments.into_iter().skip(1);
         return agent::run(&command.into_iter().chain(rest).collect::<Vec<_>>()).map(exit_code);
     }
-    match Arguments::parse().command {
-        Command::Discovery(discovery) => discovery.run()?,
+    let (arguments, unknown) = without_unknown(arguments);
+    match Arguments::parse_from(arguments).command {
+        Command::Discovery(discovery) => discovery.run(unknown)?,
         Command::Agent { arguments } => return agent::run(&arguments).map(exit_code),
         Command::Inject(inject) => inject.run()?,
         Command::Ca(ca) => ca.run()?,
@@ -69,6 +73,17 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Version => version::print(),
     }
     Ok(std::process::ExitCode::SUCCESS)
+}
+
+/// Leaves flags of `discovery` out that are not known, as pilot-discovery does; gives them beside.
+fn without_unknown(arguments: Vec<String>) -> (Vec<String>, Vec<String>) {
+    let words = arguments.get(1).filter(|word| *word == "discovery").and_then(|_| arguments.get(2..));
+    let command = Arguments::command();
+    let Some((words, command)) = words.zip(command.find_subcommand("discovery")) else {
+        return (arguments, Vec::new());
+    };
+    let (kept, unknown) = pilot_flags::leave_out_unknown(command, words);
+    (arguments.iter().take(2).cloned().chain(kept).collect(), unknown)
 }
 
 /// A code of the agent's commands as the process's own; one that does not fit is a failure.

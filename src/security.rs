@@ -19,6 +19,7 @@ pub mod pem;
 pub mod rules;
 pub mod secret_access;
 pub mod serving;
+pub mod tls_rules;
 pub mod trust_bundle;
 
 /// Tells the time of day.

@@ -4,6 +4,7 @@
 //! waited for. A task that ends unasked ends the process loudly.
 
 mod address;
+mod api_rate;
 mod configuration_metrics;
 mod connection_limits;
 mod controllers;
@@ -22,6 +23,7 @@ mod secure;
 mod security;
 mod signals;
 mod sources;
+mod tls_ports;
 mod trust;
 mod webhooks;
 mod workloads;
@@ -36,12 +38,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use address::{AddressError, ListenAddress};
+pub use api_rate::ApiRate;
 pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
 pub use injector::InjectionSettings;
 pub use security::{SecurityConfig, StreamRules};
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
+pub use workloads::would_register;
 
 use crate::admin::{self, AdminState, Build, DebugAccess, Exposition, Problems, Readiness};
 use crate::api::settings::{SecretReaders, Settings};
@@ -51,10 +55,10 @@ use crate::net::rejections::Rejections;
 use crate::push::metrics::Metrics as PushMetrics;
 use crate::push::worker::{self, Debounce};
 use crate::security::authenticate::Gatekeeper;
-use crate::security::ca::{self, keeper::Orders};
+use crate::security::ca;
 use crate::source::KeyConfig;
 use crate::status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
-use crate::webhook::{self, Webhooks};
+use crate::webhook;
 use crate::xds::connections::Connections;
 use crate::xds::metrics::Metrics;
 use crate::xds::serving::plain_connections;
@@ -66,6 +70,7 @@ use ports::{OpenPort, Ports};
 use refusals::Refusals;
 use secure::{Door, DoorPolicy};
 use sources::{Plan, Starter};
+use tls_ports::TlsPorts;
 use workloads::Desk;
 
 /// What holds readiness until all ports are served.
@@ -116,24 +121,6 @@ pub struct Config {
     pub build: Build,
 }
 
-/// What the TLS ports are opened with.
-struct TlsPorts {
-    /// xDS and certificates.
-    secure: Option<OpenPort>,
-    /// Webhooks.
-    https: Option<OpenHttpPort>,
-    /// Says who callers are.
-    gatekeeper: Arc<Gatekeeper>,
-    /// xDS.
-    ads: Ads,
-    /// The client of the Kubernetes API, where it is used.
-    client: Option<kube::Client>,
-    /// The webhooks.
-    hooks: Arc<Webhooks>,
-    /// What is counted of the CA.
-    ca_metrics: ca::Metrics,
-}
-
 /// The tasks of the process, each with its name.
 type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
 
@@ -162,36 +149,30 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
     let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
-    let (roots, connections) = (Arc::default(), ads.connections());
     let state = AdminState {
         push: push.clone(),
-        connections: connections.clone(),
+        connections: ads.connections(),
         problems,
         readiness: readiness.clone(),
         metrics: Arc::new(Exposition::new(metrics)),
-        roots: Arc::clone(&roots),
+        roots: Arc::default(),
         access,
         build: config.build,
     };
+    let roots = state.roots.clone();
     serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
     if let Some(open) = grpc {
         serve_plain(open, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     }
     let told = signals::follow(reload, &stop, &mut tasks);
-    let ports = TlsPorts { secure, https, gatekeeper, ads, client: client.clone(), hooks, ca_metrics };
-    let served = tokio::select! {
-        served = ports.serve(&config, &push, &stop, &mut tasks) => Some(served?),
-        () = told.cancelled() => None,
-    };
-    if let Some(served) = served {
-        let (published, orders) = served.unzip();
-        if let Some(orders) = orders {
-            // Nobody else sets it.
-            let _ = roots.set(orders);
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, roots };
+    tokio::select! {
+        served = ports.serve(&config, &push, &stop, &mut tasks) => {
+            served?;
+            readiness.release(PORTS);
+            tracing::info!(version = config.build.version, sources, "started");
         }
-        write_back(client, published, &config, (&push, connections), &stop, &mut tasks);
-        readiness.release(PORTS);
-        tracing::info!(version = config.build.version, sources, "started");
+        () = told.cancelled() => {}
     }
     until_the_end(config.shutdown, &told, &stop, &mut tasks).await
 }
@@ -388,69 +369,6 @@ fn serve_plain(
         ads.ended().await;
         Ok(())
     });
-}
-
-impl TlsPorts {
-    /// Serves them until told to stop. Gives what is told of the CA and who looks after its roots, where there is such a port
-    /// at all.
-    async fn serve(
-        self,
-        config: &Config,
-        push: &worker::PushHandle,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
-    ) -> anyhow::Result<Option<(Published, Orders)>> {
-        if self.secure.is_none() && self.https.is_none() {
-            return Ok(None);
-        }
-        // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
-        // As long as it is not known nobody may be given a certificate; istiod, too, serves its ports after the first reading.
-        tokio::select! {
-            synced = push.wait_synced() => synced?,
-            ended = tasks.join_next() => return Err(ended_unasked(ended)),
-        }
-        let namespace = &config.settings.system_namespace;
-        let (replica, roots) = (&config.writing.identity, &config.writing.roots);
-        let names = security::Names { namespace, replica, roots };
-        let proxies = (push, self.ads.connections());
-        let (client, together) = (self.client.as_ref(), (stop, &mut *tasks));
-        let security = security::start(&config.security, names, client, proxies, self.ca_metrics, together).await?;
-        let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
-        tracing::info!(%ends, "certificates are signed");
-        let roots = security.tls.roots();
-        if let Some(open) = self.https {
-            let port = webhooks::WebhookPort {
-                open,
-                tls: security.tls.clone(),
-                roots: roots.clone(),
-                client: self.client.as_ref(),
-                config: &config.webhooks,
-                namespace: namespace.as_str(),
-                routes: webhook::routes(self.hooks.clone()).merge(self.hooks.readiness()),
-                push,
-                metrics: self.hooks.metrics(),
-            };
-            port.start(stop, tasks);
-        }
-        if let Some((listener, port)) = self.secure {
-            let port = secure::SecurePort {
-                listener,
-                port,
-                tls: security.tls,
-                gatekeeper: self.gatekeeper,
-                policy: DoorPolicy::of_streams(config.security.streams),
-                ads: self.ads,
-                certificates: security.certificates,
-                stop: stop.clone(),
-            };
-            spawn("secure xds", tasks, async move {
-                port.serve().await;
-                Ok(())
-            });
-        }
-        let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
-        Ok(Some((Published { roots, revocations }, security.orders)))
-    }
 }
 
 /// What to say of a task that ended while it should not.

@@ -23,6 +23,8 @@ pub struct ProxyCommand {
     pub template_file: String,
     /// `--log_output_level`.
     pub log_output_level: String,
+    /// Flags that were given and have no effect.
+    pub without_effect: Vec<String>,
     /// All settings that are not of the proxy config.
     pub settings: Settings,
 }
@@ -74,7 +76,26 @@ const FLAGS: &[Flag] = &[
     switch("log_as_json"),
 ];
 
+/// Flags of [`FLAGS`] that are taken for pilot-agent's sake, each with the value that says what happens anyway.
+const WITHOUT_EFFECT: &[(&str, &str)] = &[
+    ("tokenManagerPlugin", ""),
+    ("profiling", "false"),
+    ("log_target", "stderr"),
+    ("log_stacktrace_level", "default:none"),
+    ("log_caller", ""),
+];
+
+/// The flags that were given and have no effect, unknown ones with them.
+fn without_effect(line: &CommandLine) -> Vec<String> {
+    let is_given = |(flag, usual): &&(&str, &str)| line.flags.get(flag).is_some_and(|value| value != usual);
+    let known = WITHOUT_EFFECT.iter().filter(is_given).map(|(flag, _)| format!("--{flag}"));
+    known.chain(line.unknown.iter().cloned()).collect()
+}
+
 impl ProxyCommand {
+    /// All flags that are known.
+    pub const FLAGS: &[Flag] = FLAGS;
+
     /// Reads flags, words after `proxy`, and variables.
     ///
     /// # Errors
@@ -103,6 +124,7 @@ impl ProxyCommand {
             concurrency: line.parsed("concurrency", "number", |text| text.parse().ok())?.unwrap_or_default(),
             template_file: value("templateFile", ""),
             log_output_level: value("log_output_level", ""),
+            without_effect: without_effect(&line),
             settings,
         })
     }

@@ -41,6 +41,8 @@ pub struct CommandLine {
     pub flags: BTreeMap<&'static str, String>,
     /// What is no flag, in order.
     pub words: Vec<String>,
+    /// The flags that were passed over.
+    pub unknown: Vec<String>,
 }
 
 /// Why a command line cannot be read.
@@ -102,6 +104,7 @@ impl CommandLine {
             Some(flag) => self.take(*flag, value, rest),
             None if unknown == UnknownFlags::Refuse => Err(FlagError::Unknown(format!("--{name}"))),
             None => {
+                self.unknown.push(format!("--{name}"));
                 pass_over(value, rest);
                 Ok(())
             }
@@ -124,6 +127,7 @@ impl CommandLine {
                 if unknown == UnknownFlags::Refuse {
                     return Err(FlagError::Unknown(format!("-{letter}")));
                 }
+                self.unknown.push(format!("-{letter}"));
                 pass_over(Some(after).filter(|after| !after.is_empty()), rest);
                 return Ok(());
             };

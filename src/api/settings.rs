@@ -103,8 +103,6 @@ pub struct Settings {
     /// `ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS`: proxies with IPv6 alone use IPv4 towards the outside, too.
     /// Default false.
     pub ipv4_for_ipv6_only: bool,
-    /// `PILOT_ENABLE_SENDING_HBONE`. Default false; true with `PILOT_ENABLE_AMBIENT`.
-    pub sending_hbone: bool,
     /// `PILOT_ENABLE_SIDECAR_LISTENING_HBONE`. Default false; true with `PILOT_ENABLE_AMBIENT`.
     pub sidecar_listening_hbone: bool,
     /// `PILOT_HTTP10`: every HTTP listener takes HTTP/1.0. Default false.
@@ -270,7 +268,6 @@ impl Default for Settings {
             dynamic_dns_max_hosts: 1024,
             merge_sidecar_ingress: false,
             ipv4_for_ipv6_only: false,
-            sending_hbone: false,
             sidecar_listening_hbone: false,
             http10: false,
             sidecar_use_remote_address: false,

@@ -11,7 +11,10 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use super::environment;
+use super::{environment, log};
+use crate::agent::command::ProxyCommand;
+use crate::agent::flags::{Flag, FlagValue};
+use crate::agent::iptables::Options;
 use crate::agent::variables::Variables;
 
 /// What is told of the commands.
@@ -47,9 +50,13 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
         let (command, after) = after.split_first()?;
         Some((command, [before, after].concat()))
     }) else {
-        print_help();
+        print(HELP);
         return Ok(i32::from(arguments.is_empty()));
     };
+    if let Some(help) = help(command).filter(|_| asks_for_help(&rest)) {
+        print(&help);
+        return Ok(0);
+    }
     match command.as_str() {
         "proxy" => proxy::run(&rest, &variables),
         "request" => request::run(&rest),
@@ -61,7 +68,7 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
             Ok(0)
         }
         "help" => {
-            print_help();
+            print(HELP);
             Ok(0)
         }
         exec::COMMAND => exec::run(&rest),
@@ -69,42 +76,64 @@ pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
     }
 }
 
-/// Prints what commands there are.
+/// Prints a text.
 #[expect(clippy::print_stdout, reason = "printing is what help is for")]
-fn print_help() {
-    println!("{HELP}");
+fn print(text: &str) {
+    println!("{text}");
 }
 
-/// Starts logging, at `levels` in Istio's notation (`default:info,dns:debug`) or as `RUST_LOG` has it. Logs go to standard
-/// error, as standard output belongs to Envoy and to what commands print.
+/// Whether help is wanted in place of the command.
+fn asks_for_help(arguments: &[String]) -> bool {
+    let flags = arguments.iter().take_while(|word| *word != "--");
+    flags.into_iter().any(|word| matches!(word.as_str(), "--help" | "-h"))
+}
+
+/// What is told of a command that people give; `None` for any other word.
+fn help(command: &str) -> Option<String> {
+    let (usage, about, flags): (&str, &str, &[Flag]) = match command {
+        "proxy" => ("proxy [sidecar|router|waypoint] [FLAGS]", "Start Envoy and stand by it.", ProxyCommand::FLAGS),
+        "request" => ("request <METHOD> <PATH> [BODY]", "Ask the admin API of the Envoy beside.", request::FLAGS),
+        "wait" => ("wait [FLAGS]", "Wait until the Envoy beside is ready.", wait::FLAGS),
+        "istio-iptables" => (
+            "istio-iptables [FLAGS]",
+            "Set the rules that send a pod's traffic through its Envoy. Each flag can be set by a variable, too.",
+            Options::FLAGS,
+        ),
+        "istio-clean-iptables" => {
+            ("istio-clean-iptables [FLAGS]", "Take the rules away that istio-iptables sets.", Options::FLAGS)
+        }
+        "version" => ("version", "Print version and commit.", &[]),
+        _ => return None,
+    };
+    let mut text = format!("{about} Flags are pilot-agent's.\n\nUsage: navarch agent {usage}\n\nFlags:\n");
+    for flag in flags {
+        let letter = flag.letter.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+        let value = if flag.value == FlagValue::Text { " VALUE" } else { "" };
+        text.push_str(&format!("  {letter}--{}{value}\n", flag.name));
+    }
+    text.push_str("  -h, --help");
+    Some(text)
+}
+
+/// Says in one line what was given and is not obeyed, if anything is.
+fn say_ignored(what: &str, names: &[impl AsRef<str>]) {
+    if !names.is_empty() {
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        tracing::warn!(names = names.join(", "), "{what}");
+    }
+}
+
+/// Starts logging, at `levels` in Istio's notation (`default:info,dns:debug`). Logs go to standard error, as standard output belongs
+/// to Envoy and to what commands print.
 fn start_log(levels: &str, json: bool) -> anyhow::Result<()> {
+    // Scopes are rooms of the agent with that name.
+    let (filter, _) = log::filter(levels, |scope| vec![format!("navarch::agent::{scope}")])?;
     let log = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter(levels))?)
+        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
         .with_ansi(false)
         .with_writer(std::io::stderr);
     let started = if json { log.json().try_init() } else { log.try_init() };
     started.map_err(|error| anyhow::anyhow!("no log: {error}"))
-}
-
-/// Istio's levels as a filter: that of `default` for all, those of other scopes for rooms of the agent with that name.
-fn filter(levels: &str) -> String {
-    let named = |level: &str| match level {
-        "none" => "off".to_owned(),
-        "warning" => "warn".to_owned(),
-        "fatal" => "error".to_owned(),
-        level => level.to_owned(),
-    };
-    let mut parts = vec!["info".to_owned()];
-    for part in levels.split(',').filter(|part| !part.is_empty()) {
-        match part.split_once(':') {
-            None | Some(("default" | "all", _)) => {
-                let level = part.rsplit(':').next().unwrap_or(part);
-                parts.splice(0..1, [named(level)]);
-            }
-            Some((scope, level)) => parts.push(format!("navarch::agent::{scope}={}", named(level))),
-        }
-    }
-    parts.join(",")
 }
 
 #[cfg(test)]
@@ -117,15 +146,5 @@ mod tests {
         assert_eq!(command_of_name(Some("istio-iptables")), Some(vec!["istio-iptables".to_owned()]));
         assert_eq!(command_of_name(Some("/bin/navarch")), None);
         assert_eq!(command_of_name(None), None);
-    }
-
-    #[test]
-    fn levels_are_read_in_istios_notation() {
-        assert_eq!(
-            filter("default:info,dns:debug,grpc:none"),
-            "info,navarch::agent::dns=debug,navarch::agent::grpc=off"
-        );
-        assert_eq!(filter("warning"), "warn");
-        assert_eq!(filter(""), "info");
     }
 }

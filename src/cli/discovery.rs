@@ -6,14 +6,19 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 
+use super::environment::{self, Variables};
 use super::limits::{self, KeepaliveFlags};
-use super::{connections, environment, files, memory};
+use super::log::LogFlags;
+use super::pilot_flags::WithoutEffect;
+use super::{connections, files, memory};
 use crate::admin::Build;
 use crate::api;
+use crate::api::settings::Environment;
 use crate::net::destination::AddressPolicy;
 use crate::push::worker::Debounce;
 use crate::security::serving::GivenFiles;
-use crate::server::{self, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig};
+use crate::security::tls_rules::TlsRules;
+use crate::server::{self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig};
 use crate::source::{KeyConfig, KubernetesScope, ReadKinds};
 
 /// Run the control plane: read configuration, serve xDS to proxies.
@@ -92,27 +97,47 @@ pub(super) struct Discovery {
     /// How long proxies have to go when Navarch ends
     #[arg(long, alias = "shutdownDuration", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     shutdown_duration: Duration,
-    /// What to log: error, warn, info, debug or trace, also by room as in `info,navarch::xds=debug`
-    #[arg(long, value_name = "LEVELS", default_value = "info")]
-    log_level: String,
-    /// Log JSON objects
-    #[arg(long, alias = "log_as_json")]
-    log_as_json: bool,
+    /// Cipher suites of TLS 1.2, by Go's names, comma-separated; all that are safe if unset
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tls_cipher_suites: Vec<String>,
+    /// Oldest version of TLS that is spoken: 1.2 or 1.3
+    #[arg(long, value_name = "VERSION", default_value = "1.2")]
+    tls_min_version: String,
+    /// How often the Kubernetes API is asked per second, in the long run; 80 where the burst is limited, else without limit
+    #[arg(long = "kubernetesApiQPS", alias = "kubernetes-api-qps", value_name = "NUMBER", value_parser = per_second)]
+    kubernetes_api_qps: Option<f64>,
+    /// How often at once; 160 where the number per second is limited, else without limit
+    #[arg(long = "kubernetesApiBurst", alias = "kubernetes-api-burst", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    kubernetes_api_burst: Option<u32>,
+    /// How to log.
+    #[command(flatten)]
+    log: LogFlags,
+    /// Flags of pilot-discovery's.
+    #[command(flatten)]
+    without_effect: WithoutEffect,
 }
 
 impl Discovery {
-    /// Runs until told to end.
-    pub(super) fn run(self) -> anyhow::Result<()> {
+    /// Runs until told to end. `unknown` are flags that were left out.
+    pub(super) fn run(self, unknown: Vec<String>) -> anyhow::Result<()> {
         memory::do_without_huge_pages();
-        self.start_log()?;
-        let config = self.config()?;
+        let scopes = self.log.start()?;
+        let variables = Variables::new(environment::all());
+        say("--log_output_level: scopes that do not exist here", scopes);
+        say("flags that are not known", unknown);
+        say("flags of pilot-discovery that have no effect", self.without_effect.given());
+        let config = self.config(&variables)?;
+        let ignored = variables.ignored().into_iter().map(str::to_owned).collect();
+        say("environment variables of istiod that have no effect", ignored);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
         runtime.block_on(server::run(config))
     }
 
     /// Flags and environment as the server's settings.
-    fn config(self) -> anyhow::Result<Config> {
-        let mut settings = environment::settings(environment::variable)?;
+    pub(super) fn config(self, variables: &Variables) -> anyhow::Result<Config> {
+        let variable = |name: &str| variables.get(name);
+        let mut settings = environment::settings(variable)?;
+        settings.environment = Environment::new(variables.all().clone());
         settings.domain_suffix = self.domain;
         if let Some(cluster) = self.cluster_id {
             settings.cluster_id = crate::api::names::ClusterId::new(cluster);
@@ -121,22 +146,25 @@ impl Discovery {
             settings.system_namespace = crate::api::names::Namespace::new(namespace);
         }
         let files = files::raise_limit();
-        let keys = keys()?;
-        let security = super::security::config(environment::variable)?;
+        let keys = keys(variables)?;
+        let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
+        say("--tls-cipher-suites: suites that are not safe and never spoken", never);
+        let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
-        let security = SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), given, ..security };
+        let security =
+            SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), given, tls, ..security };
         Ok(Config {
             settings,
-            debounce: debounce()?,
-            limits: limits::limits(environment::variable, &self.keepalive)?,
-            client_memory: limits::client_memory(environment::variable)?,
-            resolves_gateways: environment::flag(environment::variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
+            debounce: debounce(variables)?,
+            limits: limits::limits(variable, &self.keepalive)?,
+            client_memory: limits::client_memory(variable)?,
+            resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             keys,
             secure: self.secure_grpc_addr,
             security,
             https: self.https_addr,
-            webhooks: super::webhooks::config(environment::variable, self.revision.as_deref())?,
-            injection: super::webhooks::injection(environment::variable, environment::all().into_iter().collect()),
+            webhooks: super::webhooks::config(variable, self.revision.as_deref())?,
+            injection: super::webhooks::injection(variable, variables.all().clone()),
             sources: SourcesConfig {
                 addresses: self.config_sources,
                 kubernetes_registry: self.registries.contains(&true),
@@ -144,35 +172,46 @@ impl Discovery {
                 mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
                 networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
                 kubeconfig: self.kubeconfig,
-                scope: scope(self.revision.clone()),
+                scope: scope(variables, self.revision.clone()),
                 silence: self.kubernetes_idle_timeout,
-                shared_mesh_config: text("SHARED_MESH_CONFIG"),
+                rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
+                shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
             },
-            writing: super::writing::config(environment::variable, self.revision)?,
+            writing: super::writing::config(variable, self.revision)?,
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
             files,
-            connections: connections::limits(environment::variable, files)?,
+            connections: connections::limits(variable, files)?,
             shutdown: self.shutdown_duration,
             build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
         })
     }
+}
 
-    /// Sends logs to standard output.
-    fn start_log(&self) -> anyhow::Result<()> {
-        let filter = tracing_subscriber::EnvFilter::try_new(&self.log_level)
-            .with_context(|| format!("--log-level {:?} cannot be read", self.log_level))?;
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
-        let started = if self.log_as_json { log.json().try_init() } else { log.try_init() };
-        started.map_err(|error| anyhow::anyhow!("no log: {error}"))
+/// Says in one line what is given and not obeyed, if anything is.
+fn say(what: &str, names: Vec<String>) {
+    if !names.is_empty() {
+        tracing::warn!(names = names.join(", "), "{what}");
     }
+}
+
+/// The limit of the Kubernetes API's client, where either flag sets one. The other is then Istio's default.
+fn rate(per_second: Option<f64>, burst: Option<u32>) -> Option<ApiRate> {
+    let is_set = per_second.is_some() || burst.is_some();
+    is_set.then(|| ApiRate { per_second: per_second.unwrap_or(80.0), burst: burst.unwrap_or(160) })
+}
+
+/// A rate that makes sense.
+fn per_second(text: &str) -> anyhow::Result<f64> {
+    let rate = text.parse().ok().filter(|rate| (0.001..=1e6).contains(rate));
+    rate.context("must be a number between 0.001 and 1000000")
 }
 
 /// `PILOT_JWT_PUB_KEY_REFRESH_INTERVAL` (20 min), `BLOCKED_CIDRS_IN_JWKS_URIS`, and `NAVARCH_JWKS_ALLOW_LOOPBACK`, which
 /// lets policies name servers on the control plane's own machine.
-fn keys() -> anyhow::Result<KeyConfig> {
-    let set = |name: &str| environment::variable(name).filter(|value| !value.is_empty());
+fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
+    let set = |name: &str| text(variables, name);
     let refresh = match set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL") {
         None => Duration::from_mins(20),
         Some(text) => api::duration::Duration::parse(&text)
@@ -197,8 +236,8 @@ fn given(chain: Option<PathBuf>, key: Option<PathBuf>, roots: Option<PathBuf>) -
 }
 
 /// `PILOT_DEBOUNCE_AFTER` and `PILOT_DEBOUNCE_MAX`: obeyed when set, else changes are pushed at once.
-fn debounce() -> anyhow::Result<Debounce> {
-    let read = |name: &str| match environment::variable(name).filter(|value| !value.is_empty()) {
+fn debounce(variables: &Variables) -> anyhow::Result<Debounce> {
+    let read = |name: &str| match text(variables, name) {
         None => Ok(None),
         Some(value) => duration(&value).map(Some).with_context(|| format!("{name}={value:?}")),
     };
@@ -208,12 +247,13 @@ fn debounce() -> anyhow::Result<Debounce> {
 }
 
 /// A variable that is set and not empty.
-fn text(name: &str) -> Option<String> {
-    environment::variable(name).filter(|value| !value.is_empty())
+fn text(variables: &Variables, name: &str) -> Option<String> {
+    variables.get(name).filter(|value| !value.is_empty())
 }
 
 /// What of the Kubernetes API is read.
-fn scope(revision: Option<String>) -> KubernetesScope {
+fn scope(variables: &Variables, revision: Option<String>) -> KubernetesScope {
+    let text = |name: &str| text(variables, name);
     KubernetesScope {
         kinds: ReadKinds::All,
         namespace: crate::api::names::Namespace::new(text("ISTIO_WATCH_NAMESPACE").unwrap_or_default()),

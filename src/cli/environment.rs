@@ -1,7 +1,11 @@
 //! Istio's environment variables as settings: one table, read once at start.
 
-use anyhow::Context;
+use std::collections::{BTreeMap, BTreeSet};
 
+use anyhow::Context;
+use parking_lot::Mutex;
+
+use super::istiod_variables::ISTIOD;
 use crate::api::duration::Duration;
 use crate::api::go_text::parse_bool;
 use crate::api::names::{ClusterId, Namespace};
@@ -56,6 +60,50 @@ pub fn all() -> Vec<(String, String)> {
         Some((name.into_string().ok()?, value.into_string().ok()?))
     };
     std::env::vars_os().filter_map(text).collect()
+}
+
+/// The variables of a process, and which of them were asked for.
+#[derive(Debug, Default)]
+pub(super) struct Variables {
+    /// The values.
+    values: BTreeMap<String, String>,
+    /// The names that were asked for, set or not.
+    asked: Mutex<BTreeSet<String>>,
+}
+
+impl Variables {
+    /// Variables with these values.
+    pub(super) fn new(values: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { values: values.into_iter().collect(), asked: Mutex::default() }
+    }
+
+    /// The value of a variable.
+    pub(super) fn get(&self, name: &str) -> Option<String> {
+        self.asked.lock().insert(name.to_owned());
+        self.values.get(name).cloned()
+    }
+
+    /// All values, for templates and headers that may name any variable. That is no asking.
+    pub(super) fn all(&self) -> &BTreeMap<String, String> {
+        &self.values
+    }
+
+    /// The names that were asked for.
+    #[cfg(test)]
+    pub(super) fn asked(&self) -> BTreeSet<String> {
+        self.asked.lock().clone()
+    }
+
+    /// istiod's variables that are set, and that nobody asked for: they have no effect. Those are left out whose value says
+    /// what happens anyway.
+    pub(super) fn ignored(&self) -> Vec<&'static str> {
+        let asked = self.asked.lock();
+        let is_ignored = |(name, usual): &&(&'static str, Option<&str>)| {
+            let value = self.values.get(*name).map(String::as_str).filter(|value| !value.is_empty());
+            value.is_some_and(|value| !asked.contains(*name) && *usual != Some(value))
+        };
+        ISTIOD.iter().filter(is_ignored).map(|(name, _)| *name).collect()
+    }
 }
 
 /// Variables by their types.
@@ -130,9 +178,7 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("DISABLE_SHADOW_HOST_SUFFIX", &mut settings.disable_shadow_host_suffix)?;
     read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)?;
     read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
-    settings.sending_hbone = settings.ambient;
     settings.sidecar_listening_hbone = settings.ambient;
-    read.flag("PILOT_ENABLE_SENDING_HBONE", &mut settings.sending_hbone)?;
     read.flag("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", &mut settings.sidecar_listening_hbone)
 }
 

@@ -70,13 +70,11 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
 
 /// `EXTERNAL_CA`, `K8S_SIGNER`, `CERT_SIGNER_DOMAIN`.
 fn registration(text: &impl Fn(&str) -> Option<String>) -> anyhow::Result<Option<RegistrationConfig>> {
+    let signer = text("K8S_SIGNER").unwrap_or_default();
+    let signer_domain = text("CERT_SIGNER_DOMAIN").unwrap_or_default();
     match text("EXTERNAL_CA").as_deref() {
         None => Ok(None),
-        Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig {
-            signer: text("K8S_SIGNER").unwrap_or_default(),
-            signer_domain: text("CERT_SIGNER_DOMAIN").unwrap_or_default(),
-            roots: None,
-        })),
+        Some("ISTIOD_RA_KUBERNETES_API") => Ok(Some(RegistrationConfig { signer, signer_domain, roots: None })),
         Some(other) => anyhow::bail!("EXTERNAL_CA={other:?}: there is ISTIOD_RA_KUBERNETES_API alone"),
     }
 }

@@ -41,12 +41,13 @@ pub(super) fn config(
         }
         None => Ok(usual),
     };
-    if text("PILOT_ENABLE_STATUS").is_some_and(|value| value == "true") {
-        config.distribution = Some(interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?);
-    }
-    if text("PILOT_ENABLE_ANALYSIS").is_some_and(|value| value == "true") {
-        config.analysis = Some(interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?);
-    }
+    let (status, analysis) = (
+        interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?,
+        interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?,
+    );
+    let is_true = |name: &str| text(name).is_some_and(|value| value == "true");
+    config.distribution = is_true("PILOT_ENABLE_STATUS").then_some(status);
+    config.analysis = is_true("PILOT_ENABLE_ANALYSIS").then_some(analysis);
     let is_on = |name: &str| text(name).is_none_or(|value| value != "false");
     config.registration = RegistrationConfig {
         auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION"),

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::Clock;
 use super::ca::{Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject};
+use super::tls_rules::TlsRules;
 use crate::api::kubernetes::SecretBytes;
 use crate::api::regular_file::{self, MAX_SETTINGS_BYTES};
 
@@ -30,8 +31,6 @@ const SETTLE: Duration = Duration::from_millis(200);
 const H2: &[u8] = b"h2";
 /// What else is spoken to callers of the web.
 const HTTP1: &[u8] = b"http/1.1";
-/// The versions of TLS.
-const VERSIONS: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +71,8 @@ pub struct ServingConfig {
     pub certificate: ServerCertificate,
     /// Files with further roots by which clients may show certificates, such as an outer CA's.
     pub further_roots: Vec<PathBuf>,
+    /// Versions and cipher suites.
+    pub rules: TlsRules,
 }
 
 /// Where the server's certificate comes from.
@@ -379,7 +380,7 @@ fn configure(
             (held.chain.clone(), PrivateKeyDer::from(held.key.clone_key()), Arc::from(held.roots.as_str()))
         }
     };
-    let web = WebTls { config: web_config(chain.clone(), key.clone_key())?, roots: known_by };
+    let web = WebTls { config: web_config(chain.clone(), key.clone_key(), &config.rules)?, roots: known_by };
     let mut believed = authority.root_certificates().to_vec();
     for path in &config.further_roots {
         match files.certificates(path) {
@@ -395,7 +396,7 @@ fn configure(
         let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
         believed.extend(roots.filter_map(Result::ok));
     }
-    Ok(Served { mesh: server_config(chain, key, &believed, authority.revocations())?, web })
+    Ok(Served { mesh: server_config(chain, key, &believed, authority.revocations(), &config.rules)?, web })
 }
 
 /// The lists of revoked certificates in a text of PEM that can be used to check clients. Others are left out: they must not
@@ -415,7 +416,7 @@ fn revocations(
     lists
 }
 
-/// TLS 1.2 and later for a server with this certificate. Clients may show certificates of these roots, or none.
+/// TLS for a server with this certificate. Clients may show certificates of these roots, or none.
 ///
 /// Sessions are not resumed: a client's certificate would not be looked at again, be it expired or revoked meanwhile.
 fn server_config(
@@ -423,8 +424,9 @@ fn server_config(
     key: PrivateKeyDer<'static>,
     roots: &[CertificateDer<'static>],
     revoked: &str,
+    rules: &TlsRules,
 ) -> Result<Arc<ServerConfig>, ServingError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = rules.provider();
     let mut store = RootCertStore::empty();
     for root in roots {
         store.add(root.clone())?;
@@ -436,7 +438,7 @@ fn server_config(
     let verifier = builder().with_crls(revoked).allow_unknown_revocation_status();
     let verifier = verifier.allow_unauthenticated().build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(VERSIONS)?
+        .with_protocol_versions(rules.versions())?
         .with_client_cert_verifier(verifier)
         .with_single_cert(chain, key)?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -445,15 +447,16 @@ fn server_config(
     Ok(Arc::new(config))
 }
 
-/// TLS 1.2 and later for a server with this certificate. Clients are not asked for certificates: an API server might show
+/// TLS for a server with this certificate. Clients are not asked for certificates: an API server might show
 /// one of a root of its own.
 fn web_config(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
+    rules: &TlsRules,
 ) -> Result<Arc<ServerConfig>, ServingError> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let provider = rules.provider();
     let mut config = ServerConfig::builder_with_provider(provider)
-        .with_protocol_versions(VERSIONS)?
+        .with_protocol_versions(rules.versions())?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
@@ -487,7 +490,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let given = GivenFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
-        let config = ServingConfig { certificate: ServerCertificate::Given(given), further_roots: Vec::new() };
+        let config = ServingConfig {
+            certificate: ServerCertificate::Given(given),
+            further_roots: Vec::new(),
+            rules: TlsRules::default(),
+        };
         let (_switch, current) = in_force(authority());
         assert!(start(current.clone(), config.clone(), clock).await.is_err(), "there are no files yet");
         let outer = authority();

@@ -17,6 +17,8 @@ use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tower_service::Service;
 
+use super::api_rate::{ApiRate, Limited};
+
 /// How long it may take to connect.
 const CONNECT: Duration = Duration::from_secs(10);
 
@@ -27,7 +29,7 @@ const BUFFER: usize = 32 << 10;
 ///
 /// # Errors
 /// When the file cannot be read, or without one this is no pod of a cluster.
-pub(super) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Client> {
+pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
     let mut config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
@@ -41,14 +43,19 @@ pub(super) async fn client(kubeconfig: Option<&Path>) -> anyhow::Result<kube::Cl
     config.connect_timeout = Some(CONNECT);
     // Who asks knows better how long to wait, and whether to ask again.
     config.default_retry = false;
-    connect(config).context("the Kubernetes API cannot be used")
+    connect(config, rate).context("the Kubernetes API cannot be used")
 }
 
 /// A client whose connections have small buffers. By themselves they grow to a megabyte each while everything is read, and there
 /// is one for each kind.
-fn connect(config: kube::Config) -> kube::Result<kube::Client> {
+fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Client> {
     if config.proxy_url.is_some() {
         // Proxies are known to the general client alone.
+        if rate.is_some() {
+            tracing::warn!(
+                "--kubernetesApiQPS and --kubernetesApiBurst have no effect where the kubeconfig names a proxy"
+            );
+        }
         return kube::Client::try_from(config);
     }
     let mut tcp = HttpConnector::new();
@@ -59,7 +66,7 @@ fn connect(config: kube::Config) -> kube::Result<kube::Client> {
     connector.set_write_timeout(config.write_timeout);
     let mut http = Builder::new(TokioExecutor::new());
     let http = http.http1_max_buf_size(BUFFER).build::<_, Body>(connector);
-    let client = ClientBuilder::new(Http(http), config.default_namespace.clone());
+    let client = ClientBuilder::new(Limited::new(Http(http), rate), config.default_namespace.clone());
     let client = client.with_layer(&config.extra_headers_layer()?);
     let base = config.base_uri_layer();
     Ok(match config.auth_layer()? {

@@ -28,6 +28,7 @@ use crate::security::ca::{
     Bundle, CurrentAuthority, KeyType, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
 use crate::security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
+use crate::security::tls_rules::TlsRules;
 use crate::source::Fetcher;
 use crate::status::ROOTS_KEY;
 use crate::xds::connections::Connections;
@@ -79,6 +80,8 @@ pub struct SecurityConfig {
     pub revision: String,
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: namespaces beside the control plane's whose workloads may see all debug pages.
     pub debug_namespaces: Vec<Namespace>,
+    /// `--tls-min-version`, `--tls-cipher-suites`.
+    pub tls: TlsRules,
     /// Who may have streams.
     pub streams: StreamRules,
     /// `PILOT_ENABLE_CA_CRL`: lists of revoked certificates of a plugged-in CA are told in every namespace. Default true.
@@ -153,6 +156,7 @@ impl Default for SecurityConfig {
             custom_hosts: String::new(),
             revision: String::new(),
             debug_namespaces: Vec::new(),
+            tls: TlsRules::default(),
             streams: StreamRules::default(),
             publishes_revocations: true,
         }
@@ -205,8 +209,8 @@ pub(super) async fn start(
     let further_roots: Vec<PathBuf> =
         registration.iter().filter_map(|registration| registration.roots.clone()).collect();
     let further_root = further_roots.first().cloned();
-    let (tls, renewing) =
-        serving::start(authority.clone(), ServingConfig { certificate, further_roots }, clock).await?;
+    let serving = ServingConfig { certificate, further_roots, rules: config.tls.clone() };
+    let (tls, renewing) = serving::start(authority.clone(), serving, clock).await?;
     let stopped = stop.clone();
     super::spawn("own certificate", tasks, async move {
         super::until(&stopped, renewing).await;

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::api_rate::ApiRate;
 use super::refusals::Refusals;
 use super::{Tasks, finish, kubernetes, pump, spawn, until};
 use crate::admin::Problems;
@@ -48,6 +49,8 @@ pub struct SourcesConfig {
     pub scope: KubernetesScope,
     /// `--kubernetes-idle-timeout`: how long a connection to the Kubernetes API may be silent before it counts as dead.
     pub silence: Duration,
+    /// How often the Kubernetes API may be asked, if there is a limit.
+    pub rate: Option<ApiRate>,
     /// `SHARED_MESH_CONFIG`: a ConfigMap below that of the revision.
     pub shared_mesh_config: Option<String>,
 }
@@ -65,6 +68,7 @@ impl Default for SourcesConfig {
             kubeconfig,
             scope,
             silence: SILENCE,
+            rate: None,
             shared_mesh_config,
         }
     }
@@ -129,7 +133,7 @@ impl Plan {
         if files_alone && (!config.addresses.is_empty() || !config.kubernetes_registry) {
             return Ok(Self { sources: addresses.into_iter().map(Planned::from).collect(), client: None });
         }
-        let client = kubernetes::client(config.kubeconfig.as_deref()).await?;
+        let client = kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?;
         let mesh_file = config.mesh_config.as_ref().filter(|file| file.exists());
         let addresses = match (addresses.is_empty(), mesh_file) {
             (true, None) => addresses_in_map(&client, namespace, &map_name(&config.scope.revision)).await?,

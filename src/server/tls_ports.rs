@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::controllers::Published;
+use super::http::OpenHttpPort;
+use super::ports::OpenPort;
 use super::secure::DoorPolicy;
 use super::{Config, Tasks, ended_unasked, spawn, write_back};
 use crate::push::worker::PushHandle;
@@ -17,9 +18,9 @@ use crate::xds::Ads;
 /// What the TLS ports are opened with.
 pub(super) struct TlsPorts {
     /// xDS and certificates.
-    pub(super) secure: Option<TcpListener>,
+    pub(super) secure: Option<OpenPort>,
     /// Webhooks.
-    pub(super) https: Option<TcpListener>,
+    pub(super) https: Option<OpenHttpPort>,
     /// Says who callers are.
     pub(super) gatekeeper: Arc<Gatekeeper>,
     /// xDS.
@@ -77,9 +78,9 @@ impl TlsPorts {
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
         tracing::info!(%ends, "certificates are signed");
         let roots = security.tls.roots();
-        if let Some(listener) = self.https {
+        if let Some(open) = self.https {
             let port = super::webhooks::WebhookPort {
-                listener,
+                open,
                 tls: security.tls.clone(),
                 roots: roots.clone(),
                 client: self.client.as_ref(),
@@ -91,9 +92,10 @@ impl TlsPorts {
             };
             port.start(stop, tasks);
         }
-        if let Some(listener) = self.secure {
+        if let Some((listener, port)) = self.secure {
             let port = super::secure::SecurePort {
                 listener,
+                port,
                 tls: security.tls,
                 gatekeeper: self.gatekeeper,
                 policy: DoorPolicy::of_streams(config.security.streams),

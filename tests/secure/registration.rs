@@ -16,6 +16,7 @@ use navarch::security::ca::{
     Authority, Bundle, KeyType, Registration, RegistrationConfig, RegistrationError, SigningRequest, Subject, in_force,
 };
 use navarch::security::serving::{self, ServerCertificate, ServerRequest, ServingConfig, ServingError};
+use navarch::security::tls_rules::TlsRules;
 use navarch::status::{self, TrustBundleObject};
 use navarch_testkit::cluster::{Cluster, ClusterConfig};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, SanType};
@@ -156,6 +157,7 @@ async fn for_the_server(cluster: &Cluster, registration: &Registration, authorit
             registration: registration.clone(),
         })),
         further_roots: Vec::new(),
+        rules: TlsRules::default(),
     };
     let (_switch, own) = in_force(outer()?);
     let start = |signer: &str| serving::start(own.clone(), of(signer), SystemTime::now);

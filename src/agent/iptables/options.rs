@@ -134,6 +134,9 @@ const OTHER_VARIABLES: [(&str, &str); 3] =
     [("redirect-dns", "ISTIO_META_DNS_CAPTURE"), ("drop-invalid", "INVALID_DROP"), ("dual-stack", "ISTIO_DUAL_STACK")];
 
 impl Options {
+    /// All flags.
+    pub const FLAGS: &[Flag] = FLAGS;
+
     /// Reads flags and variables; flags count more. A variable of a switch or number that cannot be read counts as unset.
     ///
     /// # Errors

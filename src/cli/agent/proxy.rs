@@ -3,6 +3,7 @@
 use anyhow::Context as _;
 
 use crate::agent::command::ProxyCommand;
+use crate::agent::ignored;
 use crate::agent::run::{self, Surroundings};
 use crate::agent::variables::Variables;
 use crate::cli::memory;
@@ -17,6 +18,8 @@ pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result
     memory::do_without_huge_pages();
     let command = ProxyCommand::read(arguments, variables)?;
     super::start_log(&command.log_output_level, command.settings.log_json)?;
+    super::say_ignored("flags that have no effect", &command.without_effect);
+    super::say_ignored("environment variables of pilot-agent that have no effect", &ignored::ignored(variables));
     // One thread serves all: what the agent does is small, and the kernel binds Envoy to the thread that started it.
     // Files and names of hosts are looked up on a few more, which end when there is nothing to do.
     let runtime = tokio::runtime::Builder::new_current_thread()

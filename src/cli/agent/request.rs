@@ -10,7 +10,7 @@ use crate::agent::local_http::Question;
 /// The ports that may be asked.
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
 /// The one flag.
-const FLAGS: &[Flag] = &[Flag { name: "debug-port", letter: None, value: FlagValue::Text }];
+pub(super) const FLAGS: &[Flag] = &[Flag { name: "debug-port", letter: None, value: FlagValue::Text }];
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 

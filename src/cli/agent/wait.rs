@@ -15,7 +15,8 @@ const fn text(name: &'static str) -> Flag {
 }
 
 /// The flags.
-const FLAGS: &[Flag] = &[text("timeoutSeconds"), text("requestTimeoutMillis"), text("periodMillis"), text("url")];
+pub(super) const FLAGS: &[Flag] =
+    &[text("timeoutSeconds"), text("requestTimeoutMillis"), text("periodMillis"), text("url")];
 /// Where readiness is told.
 const URL: &str = "http://localhost:15021/healthz/ready";
 

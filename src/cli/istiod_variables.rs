@@ -1,0 +1,256 @@
+//! The environment variables of istiod, by name.
+//!
+//! One that is set and not read has no effect, which is said at start. So this must hold every variable that istiod reads: a test
+//! sees to it that it holds all that are read here.
+
+/// All variables of istiod (1.32), each with the value that says what Navarch does without reading the variable, if any value does.
+/// Tuning of what Navarch does not have, such as caches, has no such value.
+pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
+    ("AMBIENT_ENABLE_BAGGAGE", Some("false")),
+    ("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", Some("false")),
+    ("AMBIENT_ENABLE_MULTI_NETWORK", Some("false")),
+    ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", Some("false")),
+    ("AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT", Some("false")),
+    ("AMBIENT_ENABLE_STATUS", Some("false")),
+    ("AMBIENT_SCOPED_ADDRESS_PUSHES", None),
+    ("AUDIENCE", None),
+    ("BLOCKED_CIDRS_IN_JWKS_URIS", None),
+    ("BLOCKED_CIDRS_IN_WASM_FETCH", None),
+    ("CA_TRUSTED_NODE_ACCOUNTS", None),
+    ("CERT_SIGNER_DOMAIN", None),
+    ("CITADEL_ENABLE_JITTER_FOR_ROOT_CERT_ROTATOR", None),
+    ("CITADEL_SELF_SIGNED_CA_CERT_TTL", None),
+    ("CITADEL_SELF_SIGNED_CA_RSA_KEY_SIZE", None),
+    ("CITADEL_SELF_SIGNED_ROOT_CERT_CHECK_INTERVAL", None),
+    ("CITADEL_SELF_SIGNED_ROOT_CERT_GRACE_PERIOD_PERCENTILE", None),
+    ("CLUSTER_ID", None),
+    ("COMPLIANCE_POLICY", None),
+    ("DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES", None),
+    ("DEFAULT_WORKLOAD_CERT_TTL", None),
+    ("DISABLE_SHADOW_HOST_SUFFIX", None),
+    ("DISABLE_TRACK_REMAINING_CB_METRICS", None),
+    ("ENABLE_100_CONTINUE_HEADERS", None),
+    ("ENABLE_CA_SERVER", Some("true")),
+    ("ENABLE_CLUSTER_TRUST_BUNDLE_API", None),
+    ("ENABLE_DEBUG_ENDPOINT_AUTH", Some("true")),
+    ("ENABLE_DEBUG_ON_HTTP", Some("true")),
+    ("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", None),
+    ("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", Some("false")),
+    ("ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", Some("false")),
+    ("ENABLE_HCM_INTERNAL_NETWORKS", None),
+    ("ENABLE_INGRESS_WAYPOINT_ROUTING", Some("false")),
+    ("ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES", Some("false")),
+    ("ENABLE_LAZY_SIDECAR_EVALUATION", None),
+    ("ENABLE_LEADER_ELECTION", None),
+    ("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG", None),
+    ("ENABLE_MCS_AUTO_EXPORT", Some("false")),
+    ("ENABLE_MCS_CLUSTER_LOCAL", Some("false")),
+    ("ENABLE_MCS_HOST", Some("false")),
+    ("ENABLE_MCS_SERVICE_DISCOVERY", Some("false")),
+    ("ENABLE_MULTICLUSTER_HEADLESS", None),
+    ("ENABLE_NATIVE_SIDECARS", None),
+    ("ENABLE_PROXY_FIND_POD_BY_IP", None),
+    ("ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY", None),
+    ("ENABLE_TLS_ON_SIDECAR_INGRESS", None),
+    ("ENABLE_VTPROTOBUF", None),
+    ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", Some("false")),
+    ("ENABLE_XDS_API_GENERATOR_AUTH", Some("true")),
+    ("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", Some("false")),
+    ("EXTERNAL_CA", None),
+    ("EXTERNAL_ISTIOD", Some("false")),
+    ("GRPC_KEEPALIVE_INTERVAL", None),
+    ("GRPC_KEEPALIVE_TIMEOUT", None),
+    ("INJECTION_WEBHOOK_CONFIG_NAME", None),
+    ("INJECT_ENABLED", None),
+    ("ISTIOD_CUSTOM_HOST", None),
+    ("ISTIO_DELTA_XDS", Some("true")),
+    ("ISTIO_DUAL_STACK", None),
+    ("ISTIO_ENABLE_CONTROLLER_QUEUE_METRICS", Some("false")),
+    ("ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS", None),
+    ("ISTIO_GPRC_MAXRECVMSGSIZE", None),
+    ("ISTIO_GPRC_MAXSTREAMS", None),
+    ("ISTIO_KUBE_CLIENT_CONTENT_TYPE", Some("protobuf")),
+    ("ISTIO_MULTIROOT_MESH", None),
+    ("ISTIO_WASM_MAX_BINARY_SIZE_BYTES", None),
+    ("ISTIO_WATCH_NAMESPACE", None),
+    ("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", None),
+    ("JWKS_RESOLVER_INSECURE_SKIP_VERIFY", Some("false")),
+    ("JWT_RULE", None),
+    ("K8S_INGRESS_NS", None),
+    ("K8S_SIGNER", None),
+    ("LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES", None),
+    ("LOCAL_CLUSTER_SECRET_WATCHER", Some("false")),
+    ("MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP", None),
+    ("MAX_WORKLOAD_CERT_TTL", None),
+    ("MCS_API_GROUP", None),
+    ("MCS_API_VERSION", None),
+    ("METRICS_LOCALHOST_ACCESS_ONLY", Some("false")),
+    ("MUTEX_PROFILE_FRACTION", None),
+    ("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS", None),
+    ("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", None),
+    ("PILOT_ANALYSIS_INTERVAL", None),
+    ("PILOT_AUTO_ALLOW_WAYPOINT_POLICY", Some("false")),
+    ("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS", None),
+    ("PILOT_CA_CERT_CONFIGMAP", None),
+    ("PILOT_CERT_PROVIDER", None),
+    ("PILOT_CONVERT_SIDECAR_SCOPE_CONCURRENCY", None),
+    ("PILOT_CRL_CONFIGMAP", Some("istio-ca-crl")),
+    ("PILOT_DEBOUNCE_AFTER", None),
+    ("PILOT_DEBOUNCE_MAX", None),
+    ("PILOT_DISABLE_MX_ALPN", None),
+    ("PILOT_DNS_CARES_UDP_MAX_QUERIES", None),
+    ("PILOT_DNS_JITTER_DURATION", None),
+    ("PILOT_DRAINING_LABEL", None),
+    ("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", None),
+    ("PILOT_ENABLE_AGENTGATEWAY", Some("false")),
+    ("PILOT_ENABLE_ALPHA_GATEWAY_API", Some("false")),
+    ("PILOT_ENABLE_ALPN_FILTER", None),
+    ("PILOT_ENABLE_AMBIENT", None),
+    ("PILOT_ENABLE_AMBIENT_WAYPOINTS", Some("false")),
+    ("PILOT_ENABLE_ANALYSIS", None),
+    ("PILOT_ENABLE_CA_CRL", None),
+    ("PILOT_ENABLE_CDS_CACHE", None),
+    ("PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY", Some("false")),
+    ("PILOT_ENABLE_EDS_DEBOUNCE", None),
+    ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", None),
+    ("PILOT_ENABLE_GATEWAY_API", Some("false")),
+    ("PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS", Some("false")),
+    ("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", Some("false")),
+    ("PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER", Some("false")),
+    ("PILOT_ENABLE_GATEWAY_API_STATUS", Some("false")),
+    ("PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER", None),
+    ("PILOT_ENABLE_IP_AUTOALLOCATE", None),
+    ("PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES", None),
+    ("PILOT_ENABLE_METADATA_EXCHANGE", None),
+    ("PILOT_ENABLE_MONGO_FILTER", None),
+    ("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", None),
+    ("PILOT_ENABLE_MYSQL_FILTER", None),
+    ("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", Some("false")),
+    ("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", None),
+    ("PILOT_ENABLE_QUIC_LISTENERS", None),
+    ("PILOT_ENABLE_RDS_CACHE", None),
+    ("PILOT_ENABLE_REDIS_FILTER", None),
+    ("PILOT_ENABLE_REMOTE_CREDENTIALS_CONTROLLER", Some("false")),
+    ("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", None),
+    ("PILOT_ENABLE_SENDING_HBONE", Some("false")),
+    ("PILOT_ENABLE_SERVICEENTRY_SELECT_PODS", None),
+    ("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", None),
+    ("PILOT_ENABLE_STRICT_GATEWAY_MERGING", None),
+    ("PILOT_ENABLE_TELEMETRY_LABEL", None),
+    ("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", None),
+    ("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", None),
+    ("PILOT_ENABLE_XDS_CACHE", None),
+    ("PILOT_ENABLE_XDS_IDENTITY_CHECK", None),
+    ("PILOT_ENDPOINT_TELEMETRY_LABEL", None),
+    ("PILOT_ENVOY_FILTER_STATS", None),
+    ("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", None),
+    ("PILOT_GATEWAY_API_CONTROLLER_NAME", None),
+    ("PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME", None),
+    ("PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT", None),
+    ("PILOT_HBONE_INITIAL_CONNECTION_WINDOW_SIZE", None),
+    ("PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE", None),
+    ("PILOT_HTTP10", None),
+    ("PILOT_IGNORE_RESOURCES", None),
+    ("PILOT_INCLUDE_RESOURCES", None),
+    ("PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS", None),
+    ("PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", None),
+    ("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", None),
+    ("PILOT_JWT_ENABLE_REMOTE_JWKS", None),
+    ("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", None),
+    ("PILOT_MAX_REQUESTS_PER_SECOND", None),
+    ("PILOT_MULTICLUSTER_KUBECONFIG_PATH", None),
+    ("PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API", Some("false")),
+    ("PILOT_MX_ADDITIONAL_LABELS", None),
+    ("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME", None),
+    ("PILOT_PERSISTENT_SESSION_HEADER_LABEL", None),
+    ("PILOT_PERSISTENT_SESSION_LABEL", None),
+    ("PILOT_PREFER_SENDING_HBONE", Some("false")),
+    ("PILOT_PUSH_THROTTLE", None),
+    ("PILOT_REMOTE_CLUSTER_TIMEOUT", None),
+    ("PILOT_SCOPE_GATEWAY_TO_NAMESPACE", None),
+    ("PILOT_SEND_UNHEALTHY_ENDPOINTS", None),
+    ("PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE", None),
+    ("PILOT_SIDECAR_USE_REMOTE_ADDRESS", None),
+    ("PILOT_SKIP_VALIDATE_TRUST_DOMAIN", None),
+    ("PILOT_STATUS_MAX_WORKERS", None),
+    ("PILOT_TRACE_SAMPLING", None),
+    ("PILOT_UNIFIED_SIDECAR_SCOPE", None),
+    ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", None),
+    ("PILOT_XDS_CACHE_INDEX_CLEAR_INTERVAL", None),
+    ("PILOT_XDS_CACHE_SIZE", None),
+    ("PILOT_XDS_CACHE_STATS", Some("false")),
+    ("PLATFORM", None),
+    ("POD_NAME", None),
+    ("POD_NAMESPACE", None),
+    ("PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES", None),
+    ("RESOLVE_HOSTNAME_GATEWAYS", None),
+    ("REVISION", None),
+    ("ROOT_CA_DIR", None),
+    ("SHARED_MESH_CONFIG", None),
+    ("TOKEN_AUDIENCES", None),
+    ("TOKEN_ISSUER", None),
+    ("TRUSTED_GATEWAY_CIDR", None),
+    ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", Some("false")),
+    ("UNSAFE_PILOT_ENABLE_RUNTIME_ASSERTIONS", Some("false")),
+    ("USE_CACERTS_FOR_SELF_SIGNED_CA", Some("false")),
+    ("USE_REMOTE_CERTS", Some("false")),
+    ("VALIDATION_WEBHOOK_CONFIG_NAME", None),
+    ("XDS_AUTH", None),
+    ("XDS_AUTH_PLAINTEXT", None),
+];
+
+/// Variables of earlier releases of istiod's, which are still read.
+#[cfg(test)]
+const FORMER: &[&str] = &["PILOT_ENABLE_STATUS", "PILOT_STATUS_UPDATE_INTERVAL"];
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::super::environment::Variables;
+    use super::super::{Arguments, Command};
+    use super::*;
+
+    /// The variables after the settings of a control plane were read from them.
+    fn read(values: &[(&str, &str)]) -> Variables {
+        let variables = Variables::new(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let Command::Discovery(discovery) = Arguments::parse_from(["navarch", "discovery"]).command else {
+            panic!("another command")
+        };
+        discovery.config(&variables).unwrap();
+        variables
+    }
+
+    #[test]
+    fn every_variable_that_is_read_is_istiods_or_ours() {
+        let asked = read(&[]).asked();
+        let is_known = |name: &&String| {
+            let name = name.as_str();
+            name.starts_with("NAVARCH_") || FORMER.contains(&name) || ISTIOD.iter().any(|(known, _)| *known == name)
+        };
+        let unknown: Vec<_> = asked.iter().filter(|name| !is_known(name)).collect();
+        assert_eq!(unknown, Vec::<&String>::new());
+        // Most are read; of these, none says what happens without reading it.
+        assert!(asked.len() > 100, "{asked:?}");
+        let both: Vec<_> = ISTIOD.iter().filter(|(name, usual)| usual.is_some() && asked.contains(*name)).collect();
+        assert_eq!(both, Vec::<&(&str, Option<&str>)>::new());
+        assert!(ISTIOD.is_sorted() && ISTIOD.windows(2).all(|pair| pair[0].0 != pair[1].0));
+    }
+
+    #[test]
+    fn what_is_set_and_not_read_is_named() {
+        let variables = read(&[
+            ("PILOT_ENABLE_GATEWAY_API", "true"),
+            ("MCS_API_GROUP", "g"),
+            ("PILOT_HTTP10", "true"),
+            ("EXTERNAL_ISTIOD", "false"),
+            ("K8S_SIGNER", "s"),
+            ("PILOT_ANALYSIS_INTERVAL", "5s"),
+            ("TOKEN_ISSUER", ""),
+            ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true"),
+            ("PATH", "/bin"),
+        ]);
+        assert_eq!(variables.ignored(), ["MCS_API_GROUP", "PILOT_ENABLE_GATEWAY_API", "UNSAFE_ENABLE_ADMIN_ENDPOINTS"]);
+        assert_eq!(read(&[]).ignored(), Vec::<&str>::new());
+    }
+}
