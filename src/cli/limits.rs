@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::Args;
 
 use super::discovery::duration;
+use crate::api::regular_file;
 use crate::xds::Limits;
 
 /// Flags about connections. The first two have their defaults from the environment.
@@ -103,7 +104,7 @@ fn share_of(memory: Option<usize>) -> usize {
 /// The memory that the process may have: the limit of its container, else what the machine has. `root` is where `/sys` and `/proc`
 /// are.
 fn memory_limit(root: &Path) -> Option<usize> {
-    let read = |file: &str| std::fs::read_to_string(root.join(file)).ok();
+    let read = |file: &str| regular_file::read_text(&root.join(file)).ok();
     let machine = read("proc/meminfo").and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1 << 10)
