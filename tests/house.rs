@@ -198,7 +198,7 @@ fn no_file_is_too_long_for_one_sitting() {
 /// are random.
 fn hashers_without_a_key(text: &str) -> Vec<String> {
     let hashers =
-        Regex::new(r"\b(ahash|rustc_hash|foldhash|fnv|fxhash|nohash\w*|siphasher|Fx\w*|DefaultHasher|BuildHasher\w*|with_hasher)\b|\bimpl\b.*\bHasher for\b")
+        Regex::new(r"\b(ahash|rustc_hash|foldhash|fnv|fxhash|nohash\w*|siphasher|Fx\w*|DefaultHasher|BuildHasherDefault|with_hasher)\b|\bimpl\b.*\bHasher for\b")
             .unwrap();
     let code = code(text);
     let lines = code.lines().take(lines_without_tests(text));
