@@ -10,6 +10,8 @@ use crate::until;
 
 /// The ConfigMap with the configuration.
 const MAP: &str = "istio-sidecar-injector";
+/// What the API server makes of a 503; of its body it tells nothing.
+const UNAVAILABLE: &str = "the server is currently unable to handle the request";
 /// What lets Navarch read it.
 const ROLE: &str = "navarch-default-istio-system";
 
@@ -23,7 +25,7 @@ async fn no_pod_comes_in_without_its_proxy() {
     // Missing at start: it was looked for, so xDS and validation are served. Pods are refused, and everybody is told why.
     assert!(installed.kubectl(&["delete", "configmap", "-n", NAMESPACE, MAP], "").well);
     let navarch = installed.navarch("missing").await;
-    is_refused(&installed, "missing", "istio-sidecar-injector does not exist").await;
+    is_refused(&installed, "missing", UNAVAILABLE).await;
     assert!(ready(&navarch).await.1.contains("istio-sidecar-injector does not exist"));
     state_is(&navarch, "failed").await;
 
@@ -31,7 +33,8 @@ async fn no_pod_comes_in_without_its_proxy() {
     let mut broken = map.clone();
     broken["data"]["config"] = json!("{policy: enabled, templates: {sidecar: '{{ nonsense'}}");
     assert!(installed.apply(&broken).well);
-    is_refused(&installed, "broken", "sidecar").await;
+    until("it is read", async || ready(&navarch).await.1.contains("template \"sidecar\"")).await;
+    is_refused(&installed, "broken", UNAVAILABLE).await;
     state_is(&navarch, "failed").await;
 
     // Good.
