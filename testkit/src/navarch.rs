@@ -75,6 +75,23 @@ impl Navarch {
         Ok(navarch)
     }
 
+    /// As [`Navarch::start_on_kubernetes`] on given addresses (xDS, HTTP, monitoring); `args` name the kubeconfig.
+    ///
+    /// # Errors
+    /// As [`Navarch::start`].
+    pub async fn start_with_args_at(
+        program: &Path,
+        args: &[String],
+        environment: &[(&str, &str)],
+        xds: SocketAddr,
+        http: SocketAddr,
+        monitoring: SocketAddr,
+    ) -> Result<Self> {
+        let mut navarch = Self::launch(program, args, environment, xds, http, monitoring)?;
+        navarch.wait_ready().await?;
+        Ok(navarch)
+    }
+
     /// As [`Navarch::start_on_kubernetes`], without waiting.
     ///
     /// # Errors
@@ -180,6 +197,14 @@ impl Navarch {
     /// When it cannot be signalled.
     pub fn reload(&self) -> Result<()> {
         self.process.signal("USR1")
+    }
+
+    /// Kills it as a crash would.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn kill(&self) -> Result<()> {
+        self.process.signal("KILL")
     }
 
     /// What it has printed.

@@ -1,0 +1,127 @@
+//! Clients that attack the control plane and the agent, while well-behaved clients must keep their service.
+//!
+//! Everything is real: the `navarch` binary, sockets, TLS, an API server. Each test runs itself again in a network namespace
+//! of its own, with 10.77.0.0/16 on its loopback device, so that every client has an address of its own. Needs `unshare` and
+//! `ip`; the test of the API server needs the programs of `make tools`, the test of the agent Envoy.
+//!
+//! `NAVARCH_BIN=target/release/navarch cargo test --test hostile_clients -- --nocapture` prints the figures of another build;
+//! `NAVARCH_ATTACKS=A2,N1` tries some attacks alone.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::type_complexity,
+    clippy::unwrap_used,
+    clippy::wildcard_enum_match_arm,
+    reason = "a test may fail loudly, print, spawn and read its switches from the environment"
+)]
+
+#[path = "hostile_clients/agent.rs"]
+mod agent;
+#[path = "hostile_clients/api_server.rs"]
+mod api_server;
+#[path = "hostile_clients/attack.rs"]
+mod attack;
+#[path = "secure/client.rs"]
+#[allow(dead_code, reason = "the test of the secure port uses the rest")]
+mod client;
+#[path = "hostile_clients/collisions.rs"]
+mod collisions;
+#[path = "hostile_clients/connections.rs"]
+mod connections;
+#[path = "hostile_clients/debug.rs"]
+mod debug;
+#[path = "hostile_clients/files.rs"]
+mod files;
+#[path = "hostile_clients/grpc.rs"]
+mod grpc;
+#[path = "secure/issuer.rs"]
+mod issuer;
+#[path = "hostile_clients/limits.rs"]
+mod limits;
+#[path = "hostile_clients/network.rs"]
+mod network;
+#[path = "hostile_clients/others.rs"]
+mod others;
+#[path = "hostile_clients/plane.rs"]
+mod plane;
+#[path = "agent_life/pod.rs"]
+#[allow(dead_code, reason = "the tests of the agent's life use the rest")]
+mod pod;
+#[path = "hostile_clients/proxies.rs"]
+mod proxies;
+#[path = "hostile_clients/report.rs"]
+mod report;
+#[path = "hostile_clients/series.rs"]
+mod series;
+#[path = "secure/server.rs"]
+#[allow(dead_code, reason = "the test of the secure port uses the rest")]
+mod server;
+#[path = "hostile_clients/streams.rs"]
+mod streams;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use attack::Attack;
+use plane::Plane;
+use report::{Expect, Report};
+
+/// How long the well-behaved clients are measured before the first attack.
+const BEFORE: Duration = Duration::from_secs(6);
+/// How long each attack lasts.
+const DURING: Duration = Duration::from_secs(5);
+/// How long a begun message and a stream that says nothing may last at most: their limits are 30 s and 10 s.
+const CLOSED_WITHIN: Duration = Duration::from_secs(45);
+
+#[test]
+fn well_behaved_clients_are_served_while_others_attack() -> Result<()> {
+    network::run("well_behaved_clients_are_served_while_others_attack", attacks)
+}
+
+/// One attack after the other on one server.
+async fn attacks() -> Result<()> {
+    let plane = Arc::new(Plane::start().await?);
+    let token = plane.issuer.token(json!({"sub": "system:serviceaccount:shop:evil"}));
+    let mut report = Report::start(plane.clone()).await?;
+    report.before(BEFORE).await?;
+
+    // Closed by the server while the other attacks go on.
+    let waiting = Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
+
+    let proved = token.clone();
+    report.during("A1 names of one hash", Expect::nothing(), move || streams::one_hash(proved, DURING)).await?;
+    report.during("A8 alternating names", Expect::nothing(), move || streams::alternating(token, DURING)).await?;
+    let expect = Expect { metrics_growth: Some(64 << 10), ..Expect::nothing() };
+    report.during("A5 versions of 100 KiB", expect, || streams::long_versions(DURING)).await?;
+    let expect = Expect { rejected: Some("grpc"), peak_kb: Some(192 << 10), ..Expect::nothing() };
+    report.during("A6 half messages", expect, || streams::half_messages(DURING)).await?;
+    report.during("A2 idle connections", Expect::rejected("https"), || connections::idle(DURING)).await?;
+    report.during("A2 announced bodies", Expect::nothing(), || connections::announced(DURING)).await?;
+    report.during("A9 silent handshakes", Expect::rejected("secure-grpc"), || connections::silent(DURING)).await?;
+    report.during("A16 slow readers", Expect::rejected("http"), || connections::slow_readers(DURING)).await?;
+    let folder = plane.mesh();
+    report.during("N1 many hosts", Expect::nothing(), move || files::many_hosts(folder, DURING)).await?;
+    let folder = plane.mesh();
+    report.during("N2 device", Expect::nothing(), move || files::device(folder, DURING)).await?;
+    let folder = plane.mesh();
+    report.during("N3 FIFO", Expect::nothing(), move || files::fifo(folder, DURING)).await?;
+
+    let closed = waiting.end().await;
+    report.print();
+    ensure!(closed.is_ok(), "A6: {closed:?}");
+    println!("{}", closed?);
+    report.judge()?;
+    drop(report);
+    let plane = Arc::into_inner(plane).expect("nobody else holds it");
+    let log = plane.navarch.output();
+    ensure!(plane.navarch.stop().await?, "ends when asked to:\n{log}");
+    Ok(())
+}

@@ -1,0 +1,274 @@
+//! A3 and A4: nothing that a client writes reaches the API server before it is judged, and who knows nothing learns nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use navarch_proto::istio::v1::auth::IstioCertificateRequest;
+use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::usage::usage;
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep, timeout, timeout_at};
+
+use crate::attack::Attack;
+use crate::grpc::{CLUSTERS, Connection, DELTA, framed, node};
+use crate::network::{self, client};
+use crate::others::{certificate, page};
+use crate::plane::{HTTP, HTTPS, MONITORING, SECURE, XDS, program};
+use crate::series::Series;
+
+/// How long each attack lasts.
+const DURING: Duration = Duration::from_secs(5);
+/// Token reviews that random tokens of the right shape may cause in that time, at the most.
+const REVIEWS: usize = 2_000;
+
+/// A cluster that notes what is asked about tokens and workloads, and a control plane on it.
+struct World {
+    cluster: Cluster,
+    navarch: Navarch,
+    /// The API server's record.
+    audit: PathBuf,
+    _folder: TempDir,
+}
+
+impl World {
+    async fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let (policy, audit) = (folder.path().join("policy.yaml"), folder.path().join("audit.log"));
+        let noted = json!([
+            {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
+            {"group": "networking.istio.io", "resources": ["workloadentries", "workloadgroups"]},
+        ]);
+        let rules = json!({
+            "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+            "rules": [{"level": "Metadata", "resources": noted}, {"level": "None"}],
+        });
+        std::fs::write(&policy, rules.to_string())?;
+        let api_server_flags =
+            vec![format!("--audit-policy-file={}", policy.display()), format!("--audit-log-path={}", audit.display())];
+        let cluster = Cluster::start_with(ClusterConfig { api_server_flags, ..ClusterConfig::default() }).await?;
+        cluster.apply_crds(Path::new(env!("CARGO_MANIFEST_DIR")))?;
+        for name in ["shop", "istio-system"] {
+            cluster.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}).to_string())?;
+        }
+        for name in ["web", "evil"] {
+            let metadata = json!({"name": name, "namespace": "shop"});
+            cluster.apply(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}).to_string())?;
+        }
+        let args = [
+            format!("--kubeconfig={}", cluster.admin_kubeconfig().display()),
+            format!("--secure-grpc-addr={SECURE}"),
+            format!("--https-addr={HTTPS}"),
+        ];
+        let navarch = Navarch::start_with_args_at(&program(), &args, &[], XDS, HTTP, MONITORING).await?;
+        Ok(Self { cluster, navarch, audit, _folder: folder })
+    }
+
+    /// A token of a service account of `shop`.
+    async fn token(&self, account: &str) -> Result<String> {
+        let path = format!("/api/v1/namespaces/shop/serviceaccounts/{account}/token");
+        let ask = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+            "spec": {"audiences": ["istio-ca"], "expirationSeconds": 3600},
+        });
+        let answer = self.cluster.call("POST", &path, "application/json", &ask).await?;
+        Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+    }
+
+    /// What was asked about a resource, as verb and URI; watches that were there from the start are left out.
+    fn asked(&self, resource: &str) -> Vec<String> {
+        let log = std::fs::read_to_string(&self.audit).unwrap_or_default();
+        let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let about = events.filter(|event| event["objectRef"]["resource"] == resource);
+        about.map(|event| format!("{} {}", event["verb"], event["requestURI"])).collect()
+    }
+}
+
+#[test]
+fn nothing_that_strangers_write_reaches_the_api_server() -> Result<()> {
+    network::run("api_server::nothing_that_strangers_write_reaches_the_api_server", strangers)
+}
+
+async fn strangers() -> Result<()> {
+    let world = World::start().await?;
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let good = world.token("web").await?;
+    certificate(client(4, 1), &good, csr.clone()).await?;
+    entries_are_not_looked_for(&world).await?;
+    tokens_are_looked_at_first(&world, &good, csr).await
+}
+
+/// Something that looks like a token of this cluster, but for its signature, over these claims.
+fn forged(real: &str, over: &Value) -> String {
+    let mut parts = real.split('.');
+    let (header, payload) = (parts.next().unwrap(), parts.next().unwrap());
+    let mut claims: Value = serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(payload).unwrap()).unwrap();
+    claims.as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
+    let payload = BASE64_URL_SAFE_NO_PAD.encode(claims.to_string());
+    format!("{header}.{payload}.{}", BASE64_URL_SAFE_NO_PAD.encode([7; 256]))
+}
+
+/// A3: tokens that cannot be good, and tokens that might.
+async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> Result<()> {
+    let files = usage(world.navarch.pid())?.files;
+    let real = good.to_owned();
+    let kinds: [(&str, usize, Box<dyn Fn(usize) -> String + Send + Sync>); 4] = [
+        ("random letters", 0, Box::new(|number| format!("{number:x}").repeat(2_000))),
+        (
+            "expired",
+            0,
+            Box::new({
+                let real = real.clone();
+                move |number| forged(&real, &json!({"jti": number.to_string(), "exp": 1_600_000_000}))
+            }),
+        ),
+        (
+            "of another audience",
+            0,
+            Box::new({
+                let real = real.clone();
+                move |number| forged(&real, &json!({"jti": number.to_string(), "aud": ["somebody-else"]}))
+            }),
+        ),
+        ("forged", REVIEWS, Box::new(move |number| forged(&real, &json!({"jti": number.to_string()})))),
+    ];
+    for (kind, most, make) in kinds {
+        let before = world.asked("tokenreviews").len();
+        let series = Arc::new(Series::default());
+        let mut workloads = JoinSet::new();
+        let (asked, token, csr) = (series.clone(), good.to_owned(), csr.clone());
+        workloads.spawn(async move {
+            let mut ticks = interval(Duration::from_millis(250));
+            for number in 0_usize.. {
+                ticks.tick().await;
+                let question = asked.ask();
+                let answer =
+                    timeout(Duration::from_secs(10), certificate(client(4, number), &token, csr.clone())).await;
+                question.end(answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no certificate in 10 s"))));
+            }
+        });
+        let from = Instant::now();
+        let mut attack = Box::pin(Attack::start(move || ask_with_tokens(make, DURING)).end());
+        let mut most_files = files;
+        let said = loop {
+            tokio::select! {
+                said = &mut attack => break said?,
+                () = sleep(Duration::from_millis(50)) => most_files = most_files.max(usage(world.navarch.pid())?.files),
+            }
+        };
+        let to = Instant::now();
+        ensure!(series.settled(to, to + Duration::from_secs(20)).await, "{kind}: workloads have no answer");
+        let met = series.between(from, to);
+        let reviews = world.asked("tokenreviews").len() - before;
+        println!(
+            "A3, {kind}: {said}; {reviews} token reviews; {files} files before, {most_files} at the most; a certificate: p99 of {} is {:?}, {} failed",
+            met.count,
+            met.p99,
+            met.failed.len()
+        );
+        ensure!(met.count > 3 && met.failed.is_empty(), "{kind}: {met:?}");
+        // One that was good before may be asked about again.
+        ensure!(reviews <= most + 5, "{kind}: {reviews} token reviews");
+        ensure!(most_files < files + 1_000, "{kind}: {most_files} open files, {files} before");
+    }
+    Ok(())
+}
+
+/// Asks for certificates and debug pages with other tokens all the time; over few connections, with many calls.
+async fn ask_with_tokens(make: Box<dyn Fn(usize) -> String + Send + Sync>, time: Duration) -> Result<String> {
+    let end = Instant::now() + time;
+    let make = Arc::new(make);
+    let mut attackers = JoinSet::new();
+    for attacker in 0..40 {
+        let make = make.clone();
+        attackers.spawn(async move {
+            let mut asked = 0_usize;
+            let attack = async {
+                loop {
+                    let number = attacker * 1_000_000 + asked;
+                    asked += 5;
+                    drop(ask_once(&**make, number).await);
+                }
+            };
+            let ended: Result<(), _> = timeout_at(end, attack).await;
+            ended.unwrap_err();
+            asked
+        });
+    }
+    let asked: usize = attackers.join_all().await.into_iter().sum();
+    ensure!(asked > 200, "only {asked} were asked");
+    Ok(format!("{asked} tokens"))
+}
+
+/// Four calls of the CA on one connection at once, and one of a debug page.
+async fn ask_once(make: &(dyn Fn(usize) -> String + Send + Sync), number: usize) -> Result<()> {
+    let mut connection = Connection::to_xds(client(66, 10), true).await?;
+    let request = framed(&IstioCertificateRequest { csr: "none".to_owned(), ..Default::default() });
+    let mut calls = Vec::new();
+    for at in 0..4 {
+        let token = make(number + at);
+        let mut call =
+            connection.call("/istio.v1.auth.IstioCertificateService/CreateCertificate", Some(&token)).await?;
+        call.send(request.clone()).await?;
+        calls.push(call);
+    }
+    let bearer = format!("Bearer {}", make(number + 4));
+    drop(
+        timeout(Duration::from_secs(1), page(client(66, 10), HTTP, "/debug/syncz", &[("authorization", &bearer)]))
+            .await,
+    );
+    for mut call in calls {
+        drop(timeout(Duration::from_millis(200), call.ended()).await);
+    }
+    Ok(())
+}
+
+/// What a proxy is told that says of itself to be a WorkloadEntry.
+async fn answer(tls: bool, token: Option<&str>, metadata: &[(&str, &str)]) -> Result<String> {
+    let mut connection = Connection::to_xds(client(66, 11), tls).await?;
+    let mut call = connection.call(DELTA, token).await?;
+    let hello = DeltaDiscoveryRequest {
+        node: Some(node("evil-1", "evil", metadata)),
+        type_url: CLUSTERS.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    call.send(framed(&hello)).await?;
+    timeout(Duration::from_secs(10), call.ended()).await.context("the stream goes on")
+}
+
+/// A4: names of workloads are checked before the API server is asked, and strangers cannot tell which there are.
+async fn entries_are_not_looked_for(world: &World) -> Result<()> {
+    let entry = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "WorkloadEntry", "metadata": {"name": "there", "namespace": "shop"},
+        "spec": {"address": "10.9.0.7", "serviceAccount": "web"},
+    });
+    world.cluster.apply(&entry.to_string())?;
+    let token = world.token("evil").await?;
+    let asked = || [world.asked("workloadentries"), world.asked("workloadgroups")].concat();
+    let before = asked();
+    let paths = ["?limit=0", "?watch=true", "../../bank/workloadentries/x", "a/b", "a%2fb", "..", "A", "x?y", "there#"];
+    for (tls, token) in [(false, None), (true, Some(token.as_str()))] {
+        for path in paths {
+            for metadata in [[("WORKLOAD_ENTRY", path)], [("AUTO_REGISTER_GROUP", path)]] {
+                answer(tls, token, &metadata).await.with_context(|| format!("{metadata:?}"))?;
+            }
+        }
+    }
+    let after = asked();
+    ensure!(after == before, "the API server was asked: {:?}", &after[before.len()..]);
+    // In plain text nobody has an identity: nobody is told what there is, and the API server is not asked.
+    let there = answer(false, None, &[("WORKLOAD_ENTRY", "there")]).await?;
+    let absent = answer(false, None, &[("WORKLOAD_ENTRY", "absent")]).await?;
+    ensure!(there.replace("there", "absent") == absent, "{there} is not {absent}");
+    let after = asked();
+    ensure!(after == before, "the API server was asked: {:?}", &after[before.len()..]);
+    Ok(())
+}

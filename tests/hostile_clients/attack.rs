@@ -1,0 +1,35 @@
+//! An attacker: a thread of low priority, since its processor time would be spent elsewhere.
+
+use std::future::Future;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+use tokio::sync::oneshot;
+
+/// An attack under way. It says what became of it.
+pub(crate) struct Attack(oneshot::Receiver<Result<String>>);
+
+impl Attack {
+    /// Begins.
+    pub(crate) fn start<F>(attack: impl FnOnce() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Result<String>>,
+    {
+        let (sender, receiver) = oneshot::channel();
+        std::thread::spawn(move || {
+            let thread = nix::unistd::gettid().to_string();
+            let nice = Command::new("renice").args(["-n", "10", "-p", &thread]).stdout(Stdio::null()).status();
+            let outcome = nice.context("cannot run renice").and_then(|_| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                runtime.block_on(attack())
+            });
+            drop(sender.send(outcome));
+        });
+        Self(receiver)
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn end(self) -> Result<String> {
+        self.0.await.context("the attacker panicked")?
+    }
+}

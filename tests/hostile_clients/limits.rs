@@ -1,0 +1,153 @@
+//! What the machine has too little of: room on the disk, and open files.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::resource::{Resource, setrlimit};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::network::{self, client, connect};
+use crate::others::{certificate, page};
+use crate::plane::{HTTP, Plane, XDS, program};
+
+/// How long recovery may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits until something is so; says how long that took.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) -> Result<Duration> {
+    let begun = Instant::now();
+    while !holds().await {
+        ensure!(begun.elapsed() < PATIENCE, "not so after {PATIENCE:?}: {what}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    Ok(begun.elapsed())
+}
+
+/// Runs `navarch ca` on the server's own machine; what it prints, and whether it succeeded.
+fn ca(plane: &Plane, words: &[&str]) -> Result<(bool, String)> {
+    let mut command = Command::new(program());
+    command.arg("ca").args(words).args(["--address", &plane.local_http().to_string()]);
+    let output = command.output()?;
+    Ok((output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()))
+}
+
+#[test]
+fn a_full_disk_keeps_the_root_that_signs_until_there_is_room() -> Result<()> {
+    let test = "limits::a_full_disk_keeps_the_root_that_signs_until_there_is_room";
+    network::run(test, full_disk)
+}
+
+async fn full_disk() -> Result<()> {
+    // A small disk of its own, which nobody outside sees: mounts are the test's own, as the network is.
+    let disk = tempfile::tempdir()?;
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(disk.path()).status()?;
+    ensure!(mounted.success(), "no disk could be mounted");
+    let plane = Plane::start_in(Some(disk.path().join("state")), &[("NAVARCH_ROOT_OVERLAP", "1s")]).await?;
+    let file = |name: &str| std::fs::read_to_string(disk.path().join("state").join(name)).unwrap_or_default();
+    let (root, key) = (file("ca-cert.pem"), file("ca-key.pem"));
+    ensure!(root.contains("BEGIN CERTIFICATE") && key.contains("PRIVATE KEY"), "there is a root");
+
+    let ballast = disk.path().join("ballast");
+    let full = fill(&ballast)?;
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let token = plane.issuer.token(json!({}));
+    let (good, said) = ca(&plane, &["rotate"])?;
+    ensure!(!good && said.contains("No space left on device"), "a root that cannot be kept is not begun: {said}");
+    certificate(client(4, 1), &token, csr.clone()).await.context("certificates go on")?;
+    ensure!(plane.navarch.is_ready().await, "it is ready still");
+    ensure!((file("ca-cert.pem"), file("ca-key.pem")) == (root.clone(), key), "what was kept is as it was");
+
+    drop(full);
+    std::fs::remove_file(&ballast)?;
+    let begun = Instant::now();
+    let (good, said) = ca(&plane, &["rotate"])?;
+    ensure!(good, "there is room: {said}");
+    let rotated = until("another root signs", async || file("ca-cert.pem") != root).await?;
+    println!(
+        "chaos: disk full: rotation refused, certificates went on; another root signs {rotated:?} after there is room"
+    );
+    certificate(client(4, 1), &token, csr).await.context("certificates go on")?;
+    let kept = file("ca-cert.pem");
+    let plane = plane.restart().await?;
+    ensure!(file("ca-cert.pem") == kept, "what is kept now holds after a restart");
+    ensure!(begun.elapsed() < PATIENCE * 2, "recovered");
+    ensure!(plane.navarch.stop().await?, "ends when asked to");
+    Ok(())
+}
+
+/// Fills a disk.
+fn fill(file: &PathBuf) -> Result<std::fs::File> {
+    use std::io::Write as _;
+    let mut full = std::fs::File::create(file)?;
+    while full.write_all(&[7; 512]).is_ok() {}
+    Ok(full)
+}
+
+#[test]
+fn open_files_at_their_limit_lose_nothing() -> Result<()> {
+    network::run("limits::open_files_at_their_limit_lose_nothing", open_files)
+}
+
+async fn open_files() -> Result<()> {
+    // The server takes the limit over; the test itself needs more, and has raised the soft limit only afterwards.
+    let (soft, hard) = nix::sys::resource::getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, 160, hard)?;
+    let plane = Plane::start().await;
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+    let plane = plane?;
+    let write = |host: &str| {
+        let text = format!(
+            "apiVersion: networking.istio.io/v1\nkind: ServiceEntry\nmetadata: {{name: e, namespace: shop}}\nspec: {{hosts: \
+             [{host}], ports: [{{number: 80, name: http, protocol: HTTP}}], resolution: STATIC, endpoints: [{{address: 11.1.1.1}}]}}\n"
+        );
+        let draft = plane.folder().join("draft");
+        std::fs::write(&draft, text)?;
+        std::fs::rename(draft, plane.mesh().join("e.yaml")).map_err(anyhow::Error::from)
+    };
+    let knows = async |host: &str| {
+        let page = timeout(
+            Duration::from_secs(2),
+            page([127, 0, 0, 1].into(), HTTP, "/debug/configz", &[("host", "localhost")]),
+        )
+        .await;
+        page.is_ok_and(|page| page.is_ok_and(|(status, body)| status == 200 && body.contains(host)))
+    };
+    write("before.example")?;
+    until("the first version is read", async || knows("before.example").await).await?;
+
+    // Many clients from many addresses, so that no share of one of them keeps files free.
+    let mut open = JoinSet::new();
+    for number in 0..600 {
+        open.spawn(async move {
+            timeout(Duration::from_secs(5), connect(client(70 + u8::try_from(number / 200).unwrap(), number), XDS))
+                .await
+        });
+    }
+    let held: Vec<_> = open.join_all().await;
+    let used = || navarch_testkit::usage::usage(plane.navarch.pid()).map(|usage| usage.files);
+    until("all files are used", async || used().is_ok_and(|files| files >= 120)).await?;
+    write("meanwhile.example")?;
+    sleep(Duration::from_secs(3)).await;
+    let files = used()?;
+    drop(held);
+    let begun = Instant::now();
+    let read = until("what was written meanwhile is read", async || knows("meanwhile.example").await).await;
+    let read = read.with_context(|| plane.navarch.output())?;
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let token = plane.issuer.token(json!({}));
+    until("certificates are issued", async || certificate(client(4, 1), &token, csr.clone()).await.is_ok()).await?;
+    println!(
+        "chaos: {files} of 160 files open: a change is in force {read:?}, all is well {:?} after they are free",
+        begun.elapsed()
+    );
+    let state: Value =
+        serde_json::from_str(&page([127, 0, 0, 1].into(), HTTP, "/debug/configz", &[("host", "localhost")]).await?.1)?;
+    ensure!(!state.to_string().contains("before.example"), "the old version is gone");
+    ensure!(plane.navarch.stop().await?, "ends when asked to");
+    Ok(())
+}

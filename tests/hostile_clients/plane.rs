@@ -1,0 +1,111 @@
+//! The control plane under attack: all ports at Istio's numbers, configuration in a folder, injection on.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, ensure};
+use navarch_testkit::navarch::Navarch;
+use tempfile::TempDir;
+
+use crate::issuer::Issuer;
+use crate::network::SERVER;
+
+/// A port of the server.
+const fn port(number: u16) -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(SERVER), number)
+}
+
+/// Plaintext xDS.
+pub(crate) const XDS: SocketAddr = port(15010);
+/// xDS and certificates over TLS.
+pub(crate) const SECURE: SocketAddr = port(15012);
+/// Webhooks.
+pub(crate) const HTTPS: SocketAddr = port(15017);
+/// Readiness and debug.
+pub(crate) const HTTP: SocketAddr = port(8080);
+/// Metrics.
+pub(crate) const MONITORING: SocketAddr = port(15014);
+
+/// The program under test.
+pub(crate) fn program() -> PathBuf {
+    let other = std::env::var_os("NAVARCH_BIN").map(PathBuf::from);
+    other.unwrap_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_navarch")))
+}
+
+/// A running control plane.
+pub(crate) struct Plane {
+    /// The process.
+    pub(crate) navarch: Navarch,
+    /// Whose tokens it believes.
+    pub(crate) issuer: Issuer,
+    folder: TempDir,
+    state: PathBuf,
+    variables: Vec<(String, String)>,
+}
+
+impl Plane {
+    /// Starts with no configuration at all.
+    pub(crate) async fn start() -> Result<Self> {
+        Self::start_in(None, &[]).await
+    }
+
+    /// Starts with its state in a folder, where one is given, and with further variables.
+    pub(crate) async fn start_in(state: Option<PathBuf>, variables: &[(&str, &str)]) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        for name in ["mesh", "var/lib/istio/inject"] {
+            std::fs::create_dir_all(folder.path().join(name))?;
+        }
+        std::fs::write(folder.path().join("var/lib/istio/inject/config"), "")?;
+        std::fs::write(folder.path().join("var/lib/istio/inject/values"), "{}")?;
+        // Injection is configured below the folder that it starts in.
+        let script = folder.path().join("navarch");
+        let text = format!("#!/bin/sh\ncd '{}' && exec '{}' \"$@\"\n", folder.path().display(), program().display());
+        std::fs::write(&script, text)?;
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+        let state = state.unwrap_or_else(|| folder.path().join("state"));
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self::launch(folder, state, Issuer::new(), variables).await
+    }
+
+    /// Starts, with what may be of the time before.
+    async fn launch(folder: TempDir, state: PathBuf, issuer: Issuer, variables: Vec<(String, String)>) -> Result<Self> {
+        let args = [
+            format!("--https-addr={HTTPS}"),
+            format!("--secure-grpc-addr={SECURE}"),
+            format!("--state-dir={}", state.display()),
+        ];
+        let (script, mesh, rule) = (folder.path().join("navarch"), folder.path().join("mesh"), issuer.rule());
+        // So little that an attack can come to its end: a client alone gets half.
+        let mut environment = vec![("JWT_RULE", rule.as_str()), ("NAVARCH_CLIENT_MEMORY", "96Mi")];
+        environment.extend(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
+        // Every address of the machine, loopback too: who is on the machine itself may do more.
+        let any = |address: SocketAddr| SocketAddr::from(([0, 0, 0, 0], address.port()));
+        let mut navarch =
+            Navarch::start_at(&script, &mesh, &args, &environment, XDS, any(HTTP), any(MONITORING)).await?;
+        (navarch.http, navarch.monitoring) = (HTTP, MONITORING);
+        Ok(Self { navarch, issuer, folder, state, variables })
+    }
+
+    /// Ends, and starts again with the same state.
+    pub(crate) async fn restart(self) -> Result<Self> {
+        let Self { navarch, issuer, folder, state, variables } = self;
+        ensure!(navarch.stop().await?, "ends when asked to");
+        Self::launch(folder, state, issuer, variables).await
+    }
+
+    /// The debug port, as seen on the server's own machine.
+    pub(crate) fn local_http(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.navarch.http.port()))
+    }
+
+    /// The folder of its configuration.
+    pub(crate) fn mesh(&self) -> PathBuf {
+        self.folder.path().join("mesh")
+    }
+
+    /// A folder beside it.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}

@@ -1,0 +1,172 @@
+//! Attacks by what is said on streams of xDS.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+
+use crate::collisions;
+use crate::grpc::{CLUSTERS, Call, Connection, DELTA, ENDPOINTS, framed, node};
+use crate::network::client;
+
+/// A subscription to endpoints.
+fn subscription(names: Vec<String>, without: Vec<String>) -> Bytes {
+    framed(&DeltaDiscoveryRequest {
+        node: Some(node("evil-1", "evil", &[])),
+        type_url: ENDPOINTS.to_owned(),
+        resource_names_subscribe: names,
+        resource_names_unsubscribe: without,
+        ..DeltaDiscoveryRequest::default()
+    })
+}
+
+/// A1: one message of 50,000 names of one hash in plain text, and one of 20,000 from a workload with a token.
+pub(crate) async fn one_hash(token: String, time: Duration) -> Result<String> {
+    let end = Instant::now() + time;
+    let mut said = Vec::new();
+    let mut open = Vec::new();
+    for (count, token) in [(50_000, None), (20_000, Some(token.as_str()))] {
+        let mut connection = Connection::to_xds(client(66, 1), token.is_some()).await?;
+        let mut call = connection.call(DELTA, token).await?;
+        let sent = call.send(subscription(collisions::names(count), Vec::new())).await;
+        let answer = async { sent.and(call.message().await) };
+        said.push(match timeout(Duration::from_secs(1), answer).await {
+            Err(_) => "no answer for a second".to_owned(),
+            Ok(Ok(())) => "answered".to_owned(),
+            Ok(Err(error)) => format!("refused: {error:#}"),
+        });
+        open.push((connection, call));
+    }
+    sleep_until(end).await;
+    Ok(format!("plain: {}; token: {}", said[0], said[1]))
+}
+
+/// Changes between two sets of names as fast as they are answered; counts that.
+async fn alternate(token: Option<&str>, rounds: &mut usize) -> Result<()> {
+    let set = |from: usize| (from..from + 40_000).map(|n| format!("outbound|80||{n:08}.svc")).collect::<Vec<_>>();
+    let turns = [subscription(set(0), set(40_000)), subscription(set(40_000), set(0))];
+    let mut connection = Connection::to_xds(client(66, 2), token.is_some()).await?;
+    let mut call = connection.call(DELTA, token).await?;
+    for turn in turns.iter().cycle() {
+        call.send(turn.clone()).await?;
+        call.message().await?;
+        *rounds += 1;
+    }
+    Ok(())
+}
+
+/// A8: two streams that alternate, one with a token; each comes again when it is ended.
+pub(crate) async fn alternating(token: String, time: Duration) -> Result<String> {
+    let end = Instant::now() + time;
+    let mut attackers = JoinSet::new();
+    for token in [None, Some(token)] {
+        attackers.spawn(async move {
+            let (mut rounds, mut refused) = (0, 0);
+            while let Ok(outcome) = timeout_at(end, alternate(token.as_deref(), &mut rounds)).await {
+                refused += usize::from(outcome.is_err());
+                sleep(Duration::from_millis(100)).await;
+            }
+            format!("{rounds} rounds, {refused} refused")
+        });
+    }
+    Ok(attackers.join_all().await.join("; "))
+}
+
+/// A5: 200 streams that end at once, each of an own version of 100 KiB.
+pub(crate) async fn long_versions(time: Duration) -> Result<String> {
+    let end = Instant::now() + time;
+    let (mut answered, mut refused) = (0, 0);
+    for number in 0..200 {
+        let version = format!("1.{number}{}", "a".repeat(100 << 10));
+        let hello = framed(&DeltaDiscoveryRequest {
+            node: Some(node(&format!("evil-{number}"), "evil", &[("ISTIO_VERSION", &version)])),
+            type_url: CLUSTERS.to_owned(),
+            ..DeltaDiscoveryRequest::default()
+        });
+        let mut connection = Connection::to_xds(client(66, 3), false).await?;
+        let mut call = connection.call(DELTA, None).await?;
+        let said = async {
+            call.send(hello).await?;
+            call.message().await
+        };
+        *if said.await.is_ok() { &mut answered } else { &mut refused } += 1;
+    }
+    sleep_until(end).await;
+    ensure!(answered + refused == 200, "not all were tried");
+    Ok(format!("{answered} answered, {refused} refused"))
+}
+
+/// The first part of a message of `announced` bytes.
+fn half_message(announced: u32, sent: usize) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(sent + 5);
+    bytes.put_u8(0);
+    bytes.put_u32(announced);
+    // A field of unknown number and of text, which is as long as all the rest.
+    bytes.put_bytes(0x7a, sent);
+    bytes.freeze()
+}
+
+/// A6: 120 messages of almost 4 MiB that never end, from one client.
+pub(crate) async fn half_messages(time: Duration) -> Result<String> {
+    let end = Instant::now() + time;
+    let half = half_message(4_000_000, 3_900_000);
+    let mut attackers = JoinSet::new();
+    for _ in 0..120 {
+        let half = half.clone();
+        attackers.spawn(timeout_at(end, async move {
+            let mut connection = Connection::to_xds(client(66, 4), false).await?;
+            let mut call = connection.call(DELTA, None).await?;
+            call.send(half).await?;
+            anyhow::Ok((connection, call))
+        }));
+    }
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for outcome in attackers.join_all().await {
+        match outcome {
+            Ok(Ok(call)) => held.push(call),
+            Ok(Err(_)) | Err(_) => refused += 1,
+        }
+    }
+    sleep_until(end).await;
+    Ok(format!("{} sent, {refused} refused or not taken in time", held.len()))
+}
+
+/// A6: streams that say nothing, and messages of which a part comes: all are ended by the server within `most`.
+pub(crate) async fn never_finished(most: Duration) -> Result<String> {
+    let mut open = JoinSet::new();
+    for number in 0..60 {
+        let begun = number % 2 == 0;
+        open.spawn(async move {
+            let start = Instant::now();
+            let mut connection = Connection::to_xds(client(67, number), false).await?;
+            let mut call = connection.call(DELTA, None).await?;
+            if begun {
+                call.send(half_message(4_000_000, 64 << 10)).await?;
+            }
+            let why = ended(&mut call, most).await;
+            ensure!(
+                why.is_some(),
+                "a stream with {} is not ended in {most:?}",
+                if begun { "half a message" } else { "no message" }
+            );
+            Ok((begun, start.elapsed()))
+        });
+    }
+    let mut longest = [Duration::ZERO; 2];
+    while let Some(outcome) = open.join_next().await {
+        let (begun, time) = outcome??;
+        let longest = &mut longest[usize::from(begun)];
+        *longest = time.max(*longest);
+    }
+    let [silent, begun] = longest;
+    Ok(format!("streams without a message ended after {silent:?}, with half a message after {begun:?}"))
+}
+
+/// Why the server ended a call within some time.
+async fn ended(call: &mut Call, most: Duration) -> Option<String> {
+    timeout(most, call.ended()).await.ok()
+}
