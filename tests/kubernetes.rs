@@ -15,6 +15,13 @@
     reason = "a test may fail loudly, print, spawn and read its switches from the environment"
 )]
 
+#[path = "kubernetes/chaos.rs"]
+mod chaos;
+#[path = "secure/client.rs"]
+#[allow(dead_code, reason = "the test of the secure port uses the rest")]
+mod client;
+#[path = "kubernetes/crashes.rs"]
+mod crashes;
 #[path = "kubernetes/edge.rs"]
 mod edge;
 #[path = "kubernetes/follows.rs"]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Result;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -9,11 +10,16 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+/// How long each piece waits on a slow connection.
+const SLOW: Duration = Duration::from_millis(100);
+
 /// The weather.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weather {
     /// Everything passes.
     Fair,
+    /// Each piece of 16 KiB at most waits for [`SLOW`].
+    Slow,
     /// Connections stand, and nothing passes.
     Silent,
     /// Connections are cut, and none can be made.
@@ -76,7 +82,13 @@ async fn copy(
     mut weather: watch::Receiver<Weather>,
 ) {
     let mut buffer = vec![0_u8; 64 * 1024];
-    while let Ok(count) = from.read(&mut buffer).await {
+    loop {
+        let is_slow = *weather.borrow() == Weather::Slow;
+        let room = if is_slow { buffer.len() / 4 } else { buffer.len() };
+        let Ok(count) = from.read(buffer.get_mut(..room).unwrap_or_default()).await else { break };
+        if is_slow {
+            tokio::time::sleep(SLOW).await;
+        }
         if weather.wait_for(|weather| *weather != Weather::Silent).await.is_err() {
             return;
         }

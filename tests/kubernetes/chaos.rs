@@ -1,0 +1,177 @@
+//! An API server that is paused or slow, and a replica that is killed while a root is replaced: nothing is lost, and nothing
+//! is served that should not be.
+
+use std::net::SocketAddr;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_proto::istio::v1::auth::IstioCertificateRequest;
+use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
+use navarch_testkit::cluster::{Cluster, Writer};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use navarch_testkit::wire::{Weather, Wire};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::client::{self, Proof};
+use super::edge::{self, Edge};
+use super::{cluster, program};
+
+/// How long a replica that says nothing counts as there is a minute; and some.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    edge.answer("a", 201).await?;
+    let wire = Wire::start(cluster.address).await?;
+    let kubeconfig = cluster.admin_kubeconfig_through(wire.address)?;
+    let navarch = Navarch::start_on_kubernetes(program(), &kubeconfig, &["--kubernetes-idle-timeout=2s"], &[]).await?;
+    let gateway = edge::start_gateway(navarch.xds).await?;
+    edge::expect("a", 201).await?;
+
+    // Longer than a connection may be silent: watches are taken for dead, and new ones are not answered.
+    cluster.freeze_api_server(true)?;
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        ensure!(navarch.is_ready().await, "a paused API server does not make it unready");
+        ensure!(edge::ask("a").await == 201, "what was read is served on");
+        sleep(Duration::from_millis(100)).await;
+    }
+    cluster.freeze_api_server(false)?;
+    let thawed = Instant::now();
+    edge.answer("a", 202).await?;
+    edge::expect("a", 202).await?;
+    println!("chaos: API server paused for 5 s: in step {:?} after it goes on", thawed.elapsed());
+
+    wire.set(Weather::Slow);
+    let slowed = Instant::now();
+    for status in 203..=206 {
+        edge.answer("a", status).await?;
+    }
+    edge.writer.put(&edge::answer("gone", 299)).await?;
+    edge.writer.delete(&edge::answer("gone", 299)).await?;
+    edge::expect("a", 206).await?;
+    println!("chaos: API server slow: in step after {:?}", slowed.elapsed());
+    // One that starts now has to read everything so slowly.
+    let late = Navarch::start_on_kubernetes(program(), &kubeconfig, &[], &[]).await?;
+    println!("chaos: API server slow: another is ready after {:?}", slowed.elapsed());
+    ensure!(late.stop().await?, "navarch ends when asked to");
+    edge::expect("gone", 404).await?;
+    edge::nothing_refused(&gateway).await?;
+    ensure!(navarch.stop().await?, "navarch ends when asked to");
+    Ok(())
+}
+
+/// A replica with its TLS port.
+struct Replica {
+    navarch: Navarch,
+    secure: SocketAddr,
+}
+
+impl Replica {
+    async fn start(cluster: &Cluster, name: &str) -> Result<Self> {
+        let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+        let environment = [("POD_NAME", name), ("POD_NAMESPACE", "istio-system"), ("NAVARCH_ROOT_OVERLAP", "1s")];
+        let flag = format!("--secure-grpc-addr={secure}");
+        let navarch =
+            Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[&flag], &environment).await?;
+        Ok(Self { navarch, secure })
+    }
+
+    /// Runs `navarch ca`.
+    fn ca(&self, words: &[&str]) -> Result<(bool, String)> {
+        let mut command = Command::new(program());
+        let output = command.arg("ca").args(words).args(["--address", &self.navarch.http.to_string()]).output()?;
+        Ok((output.status.success(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()))
+    }
+
+    /// Gets a certificate as a workload that trusts `roots` alone; the chain.
+    async fn certificate(&self, roots: &str, token: &str, csr: &str) -> Result<Vec<String>> {
+        let proof = Proof::Token(token.to_owned());
+        let channel = client::channel(self.secure, roots, &proof);
+        let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: 3600, ..Default::default() };
+        let mut service = IstioCertificateServiceClient::new(channel);
+        let answer = service.create_certificate(client::signed(request, &proof));
+        Ok(tokio::time::timeout(Duration::from_secs(10), answer).await??.into_inner().cert_chain)
+    }
+}
+
+/// The roots that pods are given.
+async fn published(writer: &Writer) -> Result<String> {
+    let map = writer.get("/api/v1/namespaces/istio-system/configmaps/istio-ca-root-cert").await?;
+    Ok(map["data"]["root-cert.pem"].as_str().context("roots")?.to_owned())
+}
+
+/// A token of a workload.
+async fn token(cluster: &Cluster) -> Result<String> {
+    let path = "/api/v1/namespaces/edge/serviceaccounts/rotating";
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rotating", "namespace": "edge"}});
+    cluster.apply(&account.to_string())?;
+    let ask = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": {"audiences": ["istio-ca"], "expirationSeconds": 3600},
+    });
+    let answer = cluster.call("POST", &format!("{path}/token"), "application/json", &ask).await?;
+    Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    let token = token(cluster).await?;
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let (first, second) = (Replica::start(cluster, "first").await?, Replica::start(cluster, "second").await?);
+    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await?;
+    let before = published(&edge.writer).await?;
+    for replica in [&first, &second] {
+        let chain = replica.certificate(&before, &token, &csr).await?;
+        ensure!(chain.last().is_some_and(|root| before.contains(root.trim())), "signed by the root");
+    }
+    let (good, text) = first.ca(&["rotate"])?;
+    ensure!(good, "{text}");
+    first.navarch.kill()?;
+    let killed = Instant::now();
+    let mut certificates = 0;
+    let status = loop {
+        // Whatever is signed now is trusted by what pods have now.
+        let roots = published(&edge.writer).await?;
+        let chain = second.certificate(&roots, &token, &csr).await.context("certificates go on")?;
+        let roots = roots + &published(&edge.writer).await?;
+        ensure!(chain.last().is_some_and(|root| roots.contains(root.trim())), "a root that no pod has: {chain:?}");
+        certificates += 1;
+        let (good, text) = second.ca(&["status", "--json"])?;
+        ensure!(good, "{text}");
+        let status: Value = serde_json::from_str(&text)?;
+        // Before it has looked, it says that nothing is under way.
+        if status["phase"] == "retiring" || (status["phase"] == "settled" && roots != before) {
+            break status;
+        }
+        ensure!(killed.elapsed() < PATIENCE, "the rotation stands: {text}\n{}", second.navarch.output());
+        sleep(Duration::from_millis(500)).await;
+    };
+    println!(
+        "chaos: replica killed while a root rotates: the other signs by the new root after {:?}, {certificates} certificates meanwhile",
+        killed.elapsed()
+    );
+    let after = published(&edge.writer).await?;
+    ensure!(after != before, "{status}");
+    let chain = second.certificate(&after, &token, &csr).await?;
+    ensure!(chain.last().is_some_and(|root| !before.contains(root.trim())), "another root signs");
+    // One that comes back has the same.
+    let back = Replica::start(cluster, "first").await?;
+    let again = back.certificate(&after, &token, &csr).await?;
+    ensure!(again.last() == chain.last(), "it signs by the same root");
+    for replica in [second, back] {
+        ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
+    }
+    Ok(())
+}
