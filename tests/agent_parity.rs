@@ -30,3 +30,16 @@ fn iptables_rules_are_those_of_istio_iptables() {
 fn bootstraps_are_those_of_pilot_agent() {
     cases::judge("bootstrap", bootstrap::differences);
 }
+
+/// Envoy is told to take paths with a fragment: it must cut the fragment off then, before policies look at the path.
+#[test]
+fn cve_2021_39156_fragments_are_cut_off_before_policies_look() {
+    let bootstraps = bootstrap::made_by_default();
+    assert!(bootstraps.len() > 3, "{}", bootstraps.len());
+    for (name, bootstrap) in bootstraps {
+        let flags = &bootstrap["layered_runtime"]["layers"][0]["static_layer"];
+        assert!(flags.is_object(), "{name}: {bootstrap}");
+        let cut_off = &flags["envoy.reloadable_features.http_strip_fragment_from_path_unsafe_if_disabled"];
+        assert!(cut_off.is_null(), "{name}: on is Envoy's default, but it says {cut_off}");
+    }
+}

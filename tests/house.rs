@@ -255,6 +255,37 @@ fn files_are_read_by_the_one_function_that_neither_blocks_nor_goes_on_for_ever()
 }
 
 #[test]
+fn every_regression_in_the_docs_has_a_test_that_exists() {
+    let text = fs::read_to_string(folder("docs/security-regressions.md")).unwrap();
+    let quoted = Regex::new("`([^`]+)`").unwrap();
+    let is_file = |text: &str| Path::new(text).extension().is_some_and(|extension| extension == "rs");
+    let mut wrong = Vec::new();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|line| line.starts_with("| ") && !line.starts_with("| ---") && !line.starts_with("| fault"))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    for row in &rows {
+        let tests = row.last().unwrap();
+        let (mut file, mut found) = (None, 0);
+        for name in quoted.captures_iter(tests).map(|found| found.get(1).unwrap().as_str()) {
+            if is_file(name) {
+                file = fs::read_to_string(folder(name)).ok();
+            } else if file.as_ref().is_some_and(|text| text.contains(&format!("fn {name}("))) {
+                found += 1;
+            } else {
+                wrong.push(format!("{}: there is no {name}", row[0]));
+            }
+        }
+        if found == 0 && !tests.starts_with("not applicable: ") {
+            wrong.push(format!("{}: no test", row[0]));
+        }
+    }
+    assert!(rows.len() > 30, "{} rows", rows.len());
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
 fn a_forbidden_arrow_is_seen_in_every_form() {
     let path = |text: &str| text.split('/').map(str::to_owned).collect::<Vec<_>>();
     for text in [

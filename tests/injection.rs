@@ -238,3 +238,46 @@ fn what_has_a_template_of_pods_is_injected_offline() {
     assert_eq!(items[2], before["items"][2]);
     assert_eq!(items[3], before["items"][3]);
 }
+
+#[test]
+fn istio_58889_annotations_with_line_breaks_add_no_container() {
+    let injector = injector(&json!({}));
+    let names = [
+        "sidecar.istio.io/proxyImage",
+        "sidecar.istio.io/logLevel",
+        "sidecar.istio.io/componentLogLevel",
+        "sidecar.istio.io/agentLogLevel",
+        "sidecar.istio.io/proxyCPU",
+        "sidecar.istio.io/proxyMemoryLimit",
+        "sidecar.istio.io/bootstrapOverride",
+        "sidecar.istio.io/interceptionMode",
+        "traffic.sidecar.istio.io/includeInboundPorts",
+        "traffic.sidecar.istio.io/kubevirtInterfaces",
+        "traffic.sidecar.istio.io/excludeInterfaces",
+        "status.sidecar.istio.io/port",
+        "readiness.status.sidecar.istio.io/periodSeconds",
+        "prometheus.istio.io/merge-metrics",
+    ];
+    let evil = "\n  - name: evil\n    image: evil\n    securityContext: {privileged: true}\n";
+    let mut injected = 0;
+    for name in names {
+        for value in
+            [evil.to_owned(), format!("a\"{evil}"), format!("a:b{evil}"), format!("'{evil}#"), "a\u{b}b".to_owned()]
+        {
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "shop", "annotations": {name: value}},
+                "spec": {"containers": [{"name": "c", "image": "i"}]},
+            });
+            // It is refused, or does no harm.
+            let Some(injection) = inject(&injector, &pod) else { continue };
+            let Some(patch) = injection.patch() else { continue };
+            injected += 1;
+            for container in containers(&default::patched(&pod, patch)) {
+                let own = ["c", "istio-proxy", "istio-init", "istio-validation", "enable-core-dump"];
+                assert!(own.iter().any(|own| container["name"] == *own), "{name}: {value:?}: {container}");
+                assert_ne!(container["securityContext"]["privileged"], true, "{name}: {value:?}");
+            }
+        }
+    }
+    assert!(injected > 0, "nothing was injected");
+}

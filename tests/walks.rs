@@ -12,6 +12,8 @@
 mod authorization;
 #[path = "walks/breadth.rs"]
 mod breadth;
+#[path = "walks/crashes.rs"]
+mod crashes;
 #[path = "walks/mesh.rs"]
 mod mesh;
 #[path = "walks/past.rs"]

@@ -15,7 +15,7 @@ use navarch::agent::proxy_config::{ConfigSources, effective};
 use navarch::agent::variables::Variables;
 use serde_json::{Value, json};
 
-use super::cases::{text_map, texts};
+use super::cases::{cases, text_map, texts};
 
 /// How what the agent makes of a case differs from what is expected.
 pub(crate) fn differences(case: &Value) -> Vec<String> {
@@ -30,6 +30,14 @@ pub(crate) fn differences(case: &Value) -> Vec<String> {
         }
     }
     found
+}
+
+/// The bootstraps of all cases whose environment and annotations say nothing of fragments or of runtime values.
+pub(crate) fn made_by_default() -> BTreeMap<String, Value> {
+    let says_so =
+        |case: &Value| case.to_string().contains("RAGMENT") || case["annotations"].to_string().contains("untime");
+    let cases = cases("bootstrap").into_iter().filter(|(_, case)| case.get("bootstrap").is_some() && !says_so(case));
+    cases.map(|(name, case)| (name, make(&case).unwrap()["bootstrap"].clone())).collect()
 }
 
 /// What the agent makes of a case's input.

@@ -10,9 +10,7 @@ static REPORT: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
 
 /// Runs all cases of a kind by `differences`, reports them and fails where one differs.
 pub(crate) fn judge(kind: &str, differences: impl Fn(&Value) -> Vec<String>) {
-    let file = folder().join(format!("{kind}.json"));
-    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-    let cases: BTreeMap<String, Value> = serde_json::from_str(&text).unwrap();
+    let cases = cases(kind);
     let outcome: BTreeMap<String, Vec<String>> =
         cases.iter().map(|(name, case)| (format!("{kind}/{name}"), differences(case))).collect();
     report(&outcome);
@@ -22,6 +20,13 @@ pub(crate) fn judge(kind: &str, differences: impl Fn(&Value) -> Vec<String>) {
         .map(|(name, differences)| format!("{name}\n  {}", differences.join("\n  ")))
         .collect();
     assert!(differing.is_empty(), "{} of {} differ:\n{}", differing.len(), outcome.len(), differing.join("\n"));
+}
+
+/// All cases of a kind.
+pub(crate) fn cases(kind: &str) -> BTreeMap<String, Value> {
+    let file = folder().join(format!("{kind}.json"));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    serde_json::from_str(&text).unwrap()
 }
 
 /// The folder with the cases.

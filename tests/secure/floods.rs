@@ -76,7 +76,7 @@ fn junk(_: u32) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn floods_end_their_connection_and_nothing_else() -> Result<()> {
+async fn cve_2023_44487_and_cve_2023_45288_floods_end_their_connection_and_nothing_else() -> Result<()> {
     let server = Server::start().await?;
     let (plain, secure, root) = (server.plain(), server.secure, server.root());
     let floods: [(&str, fn(u32) -> Vec<u8>); 3] =

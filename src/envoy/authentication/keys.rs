@@ -122,6 +122,15 @@ mod tests {
     }
 
     #[test]
+    fn cve_2026_31837_the_keys_that_stand_in_for_missing_ones_have_no_private_part() {
+        let set: serde_json::Value = serde_json::from_str(NO_KEYS).unwrap();
+        let keys = set["keys"].as_array().unwrap();
+        assert_eq!(keys.len(), 1);
+        let members: Vec<&str> = keys[0].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(members, ["alg", "crv", "kty", "x", "y"], "a point, and nothing to sign with");
+    }
+
+    #[test]
     fn addresses_have_a_port() {
         let parts = |uri: &str| Address::of(uri).map(|at| (at.host, at.port));
         assert_eq!(parts("https://keys.example/a?b"), Some(("keys.example".to_owned(), 443)));

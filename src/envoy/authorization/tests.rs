@@ -299,7 +299,7 @@ fn of_peer(namespace: &'static str, account: &'static str) -> Asked {
 
 /// CVE-2020-16844: a suffix of principals denied nothing over TCP.
 #[test]
-fn suffixes_of_principals_are_denied_over_tcp() {
+fn cve_2020_16844_suffixes_of_principals_are_denied_over_tcp() {
     let policies = [of_yaml("{action: DENY, rules: [{from: [{source: {principals: ['*/sa/web']}}]}]}")];
     let told = rbac(&policies, Transport::Tcp);
     assert!(!told.iter().all(|rbac| of_peer("bank", "web").passes(rbac)));
@@ -308,7 +308,7 @@ fn suffixes_of_principals_are_denied_over_tcp() {
 
 /// CVE-2026-39350: a dot in the name of a service account stood for any character.
 #[test]
-fn dots_in_service_accounts_are_dots() {
+fn cve_2026_39350_dots_in_service_accounts_are_dots() {
     let policies = [of_yaml("{rules: [{from: [{source: {serviceAccounts: ['bank/we.b']}}]}]}")];
     let told = rbac(&policies, Transport::Tcp);
     assert!(told.iter().all(|rbac| of_peer("bank", "we.b").passes(rbac)));
@@ -317,7 +317,7 @@ fn dots_in_service_accounts_are_dots() {
 
 /// CVE-2021-39155: hosts differed by case.
 #[test]
-fn hosts_are_the_same_in_any_case() {
+fn cve_2021_39155_hosts_are_the_same_in_any_case() {
     let policies =
         [of_yaml("{action: DENY, rules: [{to: [{operation: {hosts: ['Shop.example', 'shop.example:*']}}]}]}")];
     let told = rbac(&policies, Transport::Http);

@@ -53,7 +53,7 @@ fn a_proved_proxy_gets_the_secrets_of_its_namespace() {
 
 // CVE-2021-34824: a gateway of another namespace got at a secret by way of the cache that one of its own had filled.
 #[test]
-fn nobody_gets_a_secret_of_another_namespace_whoever_asked_before() {
+fn cve_2021_34824_nobody_gets_a_secret_of_another_namespace_whoever_asked_before() {
     let mut mesh = TestMesh::new(&pair("edge", "web"));
     let owner = mesh.proved_gateway("edge", "gw");
     let stranger = mesh.proved_gateway("other", "gw");
