@@ -158,7 +158,7 @@ async fn before_the_first_reading_nothing_is_answered_and_sigterm_is_obeyed() {
     }
     let mut process = process.env_clear().stdout(log).stdin(Stdio::null()).spawn().unwrap();
     let http = http.parse().unwrap();
-    let get = async |path: &str| client::get(http, "navarch", path, &[]).await.ok();
+    let get = async |path: &str| client::get(http, "localhost", path, &[]).await.ok();
     until("readiness is told", async || get("/ready").await.is_some()).await;
     let said = get("/ready").await.unwrap();
     assert_eq!(said.status, 503, "{}", said.body);

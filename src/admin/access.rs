@@ -65,6 +65,10 @@ fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     };
     // Without one it is from before hosts were sent, not from a browser.
     let Some(host) = host else { return headers.get(header::HOST).is_none() };
+    // No browser sends user information here.
+    if host.as_str().contains('@') {
+        return false;
+    }
     let is_of_uri = |uri: &Authority| uri.host() == host.host();
     let name = host.host().trim_start_matches('[').trim_end_matches(']');
     let is_local = name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok();

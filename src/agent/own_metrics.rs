@@ -3,7 +3,11 @@
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::registry::Registry;
+
 use crate::api::regular_file;
+use crate::net::rejections::Rejections;
 
 /// The size of the kernel's pages, which holds on every machine that Envoy is built for with 4 KiB pages.
 const PAGE: u64 = 4096;
@@ -11,10 +15,22 @@ const PAGE: u64 = 4096;
 const TICKS: f64 = 100.0;
 
 /// What is counted.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OwnMetrics {
     /// Scrapes of merged metrics.
     scrapes: AtomicU64,
+    /// Clients that were turned away.
+    rejections: Rejections,
+    /// What is under names of Navarch's own: the rejections.
+    registry: Registry,
+}
+
+impl Default for OwnMetrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let rejections = Rejections::register(&mut registry);
+        Self { scrapes: AtomicU64::default(), rejections, registry }
+    }
 }
 
 impl OwnMetrics {
@@ -35,7 +51,15 @@ impl OwnMetrics {
                 counter(&mut text, &format!("istio_agent_process_{name}"), help, kind, value);
             }
         }
+        // Writing to a `String` never fails.
+        let _ = encode_registry(&mut text, &self.registry);
         text
+    }
+
+    /// Where clients that are turned away are counted.
+    #[must_use]
+    pub fn rejections(&self) -> Rejections {
+        self.rejections.clone()
     }
 }
 
@@ -85,5 +109,9 @@ mod tests {
         for name in ["resident_memory_bytes", "cpu_seconds_total", "open_fds"] {
             assert!(second.contains(&format!("\nistio_agent_process_{name} ")), "{name}");
         }
+        metrics.rejections().count("status", "too_many_connections", "10.0.0.1");
+        let third = metrics.scrape();
+        let line = "\nnavarch_rejected_total{port=\"status\",reason=\"too_many_connections\"} 1\n";
+        assert!(third.contains(line) && !third.contains("# EOF"), "{third}");
     }
 }

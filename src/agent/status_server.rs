@@ -29,6 +29,7 @@ use tokio::sync::mpsc;
 
 use super::envoy_life::{AdminApi, Order};
 use crate::net::budget::Budget;
+use crate::net::rejections::Rejections;
 pub use probe_spec::{ProbeSpecError, Probes};
 pub use readiness::Condition;
 use readiness::Readiness;
@@ -68,6 +69,8 @@ pub struct StatusConfig {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Who takes orders for Envoy.
     pub orders: mpsc::Sender<Order>,
+    /// Where clients that are turned away are counted.
+    pub rejections: Rejections,
     /// `NAVARCH_MAX_STATUS_CONNECTIONS`: the most connections at once, a quarter of them for this machine alone. Default 128.
     pub connections: usize,
 }
@@ -96,7 +99,8 @@ struct Shared {
 
 /// Serves until dropped.
 pub async fn serve(listener: TcpListener, config: StatusConfig) {
-    connections::serve(listener, config.connections, router(config)).await;
+    let (connections, rejections) = (config.connections, config.rejections.clone());
+    connections::serve(listener, (connections, rejections), router(config)).await;
 }
 
 /// All paths.

@@ -67,7 +67,8 @@ impl<S: SourceUnderTest> Listener<S> {
     pub(super) async fn next(&mut self) -> SourceEvent {
         while self.waiting.is_empty() {
             let batch = timeout(PATIENCE, self.source.events().recv()).await;
-            let batch = batch.unwrap_or_else(|_| panic!("nothing came; so far: {:#?}", self.objects.keys()));
+            let batch = batch
+                .unwrap_or_else(|_| panic!("nothing came; so far: {:#?}, {:#?}", self.objects.keys(), self.problems));
             self.waiting.extend(batch.expect("the source ended"));
         }
         let event = self.waiting.pop_front().unwrap();

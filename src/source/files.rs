@@ -252,6 +252,10 @@ impl Worker {
                 return;
             }
             Reading::Objects(decoded, hash) => (Some(Contents::read(&file, decoded, &before)), Some(hash)),
+            Reading::Failed(reason) => {
+                self.agenda.note_file(path.to_owned(), Signal::Failed, now);
+                (Some(Contents::unreadable(&file, reason, &before)), None)
+            }
             Reading::Unreadable(reason) | Reading::Unfit(reason) => {
                 (Some(Contents::unreadable(&file, reason, &before)), None)
             }

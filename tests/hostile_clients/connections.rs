@@ -105,10 +105,10 @@ pub(crate) async fn silent(time: Duration) -> Result<String> {
     .await
 }
 
-/// A16: 300 clients of each of the two HTTP ports that ask for much and read nothing.
+/// A16: 600 connections to each of the two HTTP ports, more than these take, that ask for much and read nothing.
 pub(crate) async fn slow_readers(time: Duration) -> Result<String> {
     let end = Instant::now() + time;
-    let read = |to: SocketAddr| keep(300, end, move || ask_and_wait(client(66, 8), to, end));
+    let read = |to: SocketAddr| keep(600, end, move || ask_and_wait(client(66, 8), to, end));
     let (http, monitoring) = tokio::join!(read(HTTP), read(MONITORING));
     Ok(format!("http: {}; monitoring: {}", http?, monitoring?))
 }

@@ -12,13 +12,13 @@ use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_c
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_testkit::backend::Backend;
 use navarch_testkit::{client, ports};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
-use tonic::transport::Endpoint;
 
+use crate::client::{Proof, channel, signed};
 use crate::pod::Pod;
-use crate::server::Server;
+use crate::server::{self, Server};
 use crate::web;
 
 /// How long anything may take on a busy machine.
@@ -161,7 +161,7 @@ impl Traffic {
     }
 }
 
-/// A proxy that asks for clusters only.
+/// A proxy with an identity that asks for clusters only.
 struct Late {
     /// What it says.
     _requests: tokio::sync::mpsc::Sender<DeltaDiscoveryRequest>,
@@ -173,12 +173,13 @@ impl Late {
     /// Connects it.
     async fn connect(server: &Server) -> Result<Self> {
         let (late, requests) = tokio::sync::mpsc::channel(1);
-        let node = Node { id: "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned(), ..Node::default() };
+        let id = "router~10.0.0.9~late-1.shop~shop.svc.cluster.local".to_owned();
+        let node = Node { id, ..server::node("shop", "late") };
         let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
         late.send(DeltaDiscoveryRequest { node: Some(node), type_url, ..DeltaDiscoveryRequest::default() }).await?;
-        let channel = Endpoint::from_shared(format!("http://{}", server.plain()))?.connect_lazy();
-        let mut ads = AggregatedDiscoveryServiceClient::new(channel);
-        let requests = tokio_stream::wrappers::ReceiverStream::new(requests);
+        let proof = Proof::Token(server.issuer.token(json!({"sub": "system:serviceaccount:shop:late"})));
+        let mut ads = AggregatedDiscoveryServiceClient::new(channel(server.secure, &server.root(), &proof));
+        let requests = signed(tokio_stream::wrappers::ReceiverStream::new(requests), &proof);
         let mut answers = ads.delta_aggregated_resources(requests).await?.into_inner();
         answers.message().await?;
         Ok(Self { _requests: late, _answers: answers })

@@ -80,6 +80,7 @@ pub(super) fn config(
         metrics_on_loopback_only: variables.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),
         conditions,
         name_table,
+        rejections: metrics.rejections(),
         metrics: Arc::new(move || metrics.scrape()),
         orders,
         connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,

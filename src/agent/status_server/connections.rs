@@ -34,9 +34,9 @@ const READING: Duration = Duration::from_secs(30);
 const BUFFER: usize = 16 << 10;
 
 /// Serves until dropped.
-pub(super) async fn serve(listener: TcpListener, connections: usize, router: Router) {
+pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usize, Rejections), router: Router) {
     let limits = PortLimits { connections, handshakes: None, loopback: connections / LOOPBACK };
-    let port = Port::new("status", limits, Rejections::default());
+    let port = Port::new("status", limits, rejections);
     let serve = |stream: PortStream, peer| {
         let stream = stream.with_read_limit(READING);
         let router = router.clone();

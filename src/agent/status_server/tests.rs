@@ -68,6 +68,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         name_table: Arc::new(|| None),
         metrics: Arc::new(|| "agent 1\n".to_owned()),
         orders: give,
+        rejections: crate::net::rejections::Rejections::default(),
         connections: StatusConfig::CONNECTIONS,
     };
     tasks.spawn(serve(listener, config));

@@ -49,7 +49,7 @@ pub(in crate::envoy) struct ServerGroup {
 }
 
 /// Port, address and protocol.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::envoy) struct GroupKey {
     /// The port that is listened to.
     pub(in crate::envoy) port: u16,
@@ -66,6 +66,10 @@ struct Merger {
     quic: bool,
     /// What is planned so far.
     plan: Plan,
+    /// Where each group is in [`Plan::groups`]; a Gateway may have as many groups as servers.
+    groups: BTreeMap<GroupKey, usize>,
+    /// Where each group is in [`Plan::quic`].
+    quic_groups: BTreeMap<GroupKey, usize>,
     /// The ports that some server has.
     taken: BTreeSet<u16>,
     /// The latest group without TLS on each port.
@@ -124,7 +128,7 @@ impl Merger {
                 }
                 return;
             }
-            Some(_) if self.plan.has(&key) => self.join(&key, server),
+            Some(_) if self.groups.contains_key(&key) => self.join(&key, server),
             Some(_) => self.open(key, server),
             None if ends_tls_or_passes_it_on(&server) => {
                 if !self.add_tls(key, server) {
@@ -140,9 +144,13 @@ impl Merger {
 
     /// Has a server served over QUIC.
     fn add_quic(&mut self, key: GroupKey, server: Arc<PlannedServer>) {
-        match self.plan.quic.iter_mut().find(|group| group.key == key) {
+        let group = self.quic_groups.get(&key).and_then(|index| self.plan.quic.get_mut(*index));
+        match group {
             Some(group) => group.servers.push(server),
-            None => self.plan.quic.push(ServerGroup { key, route_name: String::new(), servers: vec![server] }),
+            None => {
+                self.quic_groups.insert(key.clone(), self.plan.quic.len());
+                self.plan.quic.push(ServerGroup { key, route_name: String::new(), servers: vec![server] });
+            }
         }
     }
 
@@ -166,9 +174,9 @@ impl Merger {
             }
             self.plan.routes.insert(server.route_name.clone(), vec![server.clone()]);
         }
-        match self.plan.group(&key) {
+        match self.group(&key) {
             Some(group) => group.servers.push(server),
-            None => self.plan.groups.push(ServerGroup { key, route_name: String::new(), servers: vec![server] }),
+            None => self.append(ServerGroup { key, route_name: String::new(), servers: vec![server] }),
         }
         true
     }
@@ -183,10 +191,21 @@ impl Merger {
             self.plan.routes.insert(route_name.clone(), vec![server.clone()]);
         }
         let group = ServerGroup { key, route_name, servers: vec![server] };
-        match self.plan.group(&group.key) {
+        match self.group(&group.key) {
             Some(old) => *old = group,
-            None => self.plan.groups.push(group),
+            None => self.append(group),
         }
+    }
+
+    /// The group of this key.
+    fn group(&mut self, key: &GroupKey) -> Option<&mut ServerGroup> {
+        self.plan.groups.get_mut(*self.groups.get(key)?)
+    }
+
+    /// Adds a group that is not there yet.
+    fn append(&mut self, group: ServerGroup) {
+        self.groups.insert(group.key.clone(), self.plan.groups.len());
+        self.plan.groups.push(group);
     }
 
     /// Adds an HTTP server to a group of others.
@@ -194,21 +213,9 @@ impl Merger {
         if !server.route_name.is_empty() {
             self.plan.routes.entry(server.route_name.clone()).or_default().push(server.clone());
         }
-        if let Some(group) = self.plan.group(key) {
+        if let Some(group) = self.group(key) {
             group.servers.push(server);
         }
-    }
-}
-
-impl Plan {
-    /// Whether there is a group of this key.
-    fn has(&self, key: &GroupKey) -> bool {
-        self.groups.iter().any(|group| group.key == *key)
-    }
-
-    /// The group of this key.
-    fn group(&mut self, key: &GroupKey) -> Option<&mut ServerGroup> {
-        self.groups.iter_mut().find(|group| group.key == *key)
     }
 }
 

@@ -16,6 +16,9 @@ const SETTLE: Duration = Duration::from_millis(1);
 /// How long a file that was touched, but not closed, must be quiet.
 const QUIET: Duration = Duration::from_millis(20);
 
+/// When a file that could not be read is read again: what is missing, such as file descriptors, may be there by then.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// How long a loss waits for its reason to go away.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -35,6 +38,8 @@ pub(in crate::source) enum Signal {
     Settled,
     /// Somebody may be at it still.
     Touched,
+    /// Reading it failed.
+    Failed,
 }
 
 /// What is to be done when.
@@ -70,6 +75,7 @@ impl Agenda {
         let wait = match signal {
             Signal::Settled => SETTLE,
             Signal::Touched => QUIET,
+            Signal::Failed => RETRY,
         };
         self.files.insert(path, now + wait);
     }

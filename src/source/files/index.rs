@@ -184,7 +184,10 @@ impl Index {
     fn problems(&self, place: &Arc<str>) -> Vec<Problem> {
         let mut problems = self.other_problems.get(place).cloned().unwrap_or_default();
         let Some(file) = self.files.get(place) else { return problems };
-        problems.extend(file.contents.problems.iter().cloned());
+        // The walk may have met the same fault as the reading.
+        problems.extend(
+            file.contents.problems.iter().filter(|problem| !problems.contains(problem)).cloned().collect::<Vec<_>>(),
+        );
         if !file.vanishing {
             problems.extend(self.duplicates(place, &file.contents));
         }

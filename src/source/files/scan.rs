@@ -49,8 +49,10 @@ pub(super) enum Reading {
     Same,
     /// Its objects.
     Objects(Vec<Decoded>, Hash),
-    /// It could not be read.
+    /// It is no text.
     Unreadable(String),
+    /// Reading it failed, and may go well later.
+    Failed(String),
     /// It is nothing that is read: too large, or no regular file.
     Unfit(String),
     /// Somebody writes at this moment: what was read may be half of it.
@@ -162,7 +164,7 @@ pub(super) fn read(path: &Path, known_stamp: Option<Stamp>, known: Option<Hash>)
         Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::FileTooLarge) => {
             return Reading::Unfit(error.to_string());
         }
-        Err(error) => return Reading::Unreadable(error.to_string()),
+        Err(error) => return Reading::Failed(error.to_string()),
     };
     if stamp(path) != known_stamp {
         return Reading::Changing;

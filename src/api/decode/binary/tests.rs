@@ -228,6 +228,7 @@ fn a_node_reads_as_its_text_does() {
         }),
     };
     let text = json!({"type": "ADDED", "object": {
+        "apiVersion": "v1", "kind": "Node",
         "metadata": {
             "name": "a", "namespace": "shop", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z",
             "labels": {"app": "a"}, "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a-1", "uid": "u", "controller": true}],
@@ -239,8 +240,12 @@ fn a_node_reads_as_its_text_does() {
     }})
     .to_string();
     let by_text = decode_watch_event(Kind::Node, text.as_bytes(), &mut SharedTexts::default()).unwrap();
-    assert_eq!(decode(Kind::Node, &event("ADDED", &node)).unwrap(), by_text);
-    let WatchEvent::Put(put) = by_text else { panic!("it is there") };
-    let Outcome::Read { object: AnyObject::Node(read), .. } = put.outcome else { panic!("it is read") };
+    let (WatchEvent::Put(by_text), WatchEvent::Put(binary)) =
+        (by_text, decode(Kind::Node, &event("ADDED", &node)).unwrap())
+    else {
+        panic!("it is there");
+    };
+    assert_eq!(binary.outcome, by_text.outcome);
+    let Outcome::Read { object: AnyObject::Node(read), .. } = binary.outcome else { panic!("it is read") };
     assert_eq!(&*read.spec.kubelet_version, "v1.36.3");
 }
