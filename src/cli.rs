@@ -65,7 +65,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
     }
     let (arguments, unknown) = without_unknown(arguments);
     match Arguments::parse_from(arguments).command {
-        Command::Discovery(discovery) => discovery.run(unknown)?,
+        Command::Discovery(discovery) => discovery.run(&unknown)?,
         Command::Agent { arguments } => return agent::run(&arguments).map(exit_code),
         Command::Inject(inject) => inject.run()?,
         Command::Ca(ca) => ca.run()?,

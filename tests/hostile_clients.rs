@@ -68,6 +68,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use navarch_testkit::wait::until;
 use serde_json::json;
 
 use attack::Attack;
@@ -120,6 +121,8 @@ async fn attacks() -> Result<()> {
     println!("{}", closed?);
     report.judge()?;
     drop(report);
+    // Aborted tasks let go of it once the runtime comes to them.
+    until("only the test holds the control plane", async || Arc::strong_count(&plane) == 1).await;
     let plane = Arc::into_inner(plane).expect("nobody else holds it");
     let log = plane.navarch.output();
     ensure!(plane.navarch.stop().await?, "ends when asked to:\n{log}");

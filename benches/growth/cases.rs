@@ -1,6 +1,10 @@
 //! The lists that a namespace's user writes, each as long as is asked for.
 
-#![allow(clippy::indexing_slicing, reason = "test equipment: what it builds is its own")]
+#![allow(
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "test equipment: what it builds is its own, and builders of values read best taking values"
+)]
 
 use serde_json::{Value, json};
 

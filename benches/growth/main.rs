@@ -4,7 +4,6 @@
 //! `cargo bench --bench growth -- FILTER [LENGTH]` measures the cases of which the name holds the filter.
 
 #![expect(clippy::print_stdout, reason = "a report")]
-#![expect(clippy::disallowed_methods, reason = "a bench reads its arguments")]
 
 mod cases;
 mod measure;

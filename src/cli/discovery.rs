@@ -119,16 +119,16 @@ pub(super) struct Discovery {
 
 impl Discovery {
     /// Runs until told to end. `unknown` are flags that were left out.
-    pub(super) fn run(self, unknown: Vec<String>) -> anyhow::Result<()> {
+    pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
         memory::do_without_huge_pages();
         let scopes = self.log.start()?;
         let variables = Variables::new(environment::all());
-        say("--log_output_level: scopes that do not exist here", scopes);
+        say("--log_output_level: scopes that do not exist here", &scopes);
         say("flags that are not known", unknown);
-        say("flags of pilot-discovery that have no effect", self.without_effect.given());
+        say("flags of pilot-discovery that have no effect", &self.without_effect.given());
         let config = self.config(&variables)?;
-        let ignored = variables.ignored().into_iter().map(str::to_owned).collect();
-        say("environment variables of istiod that have no effect", ignored);
+        let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
+        say("environment variables of istiod that have no effect", &ignored);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
         runtime.block_on(server::run(config))
     }
@@ -148,7 +148,7 @@ impl Discovery {
         let files = files::raise_limit();
         let keys = keys(variables)?;
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
-        say("--tls-cipher-suites: suites that are not safe and never spoken", never);
+        say("--tls-cipher-suites: suites that are not safe and never spoken", &never);
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let security =
@@ -190,7 +190,7 @@ impl Discovery {
 }
 
 /// Says in one line what is given and not obeyed, if anything is.
-fn say(what: &str, names: Vec<String>) {
+fn say(what: &str, names: &[String]) {
     if !names.is_empty() {
         tracing::warn!(names = names.join(", "), "{what}");
     }

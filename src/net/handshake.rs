@@ -1,4 +1,4 @@
-//! TLS handshakes of servers, which take only so long.
+//! TLS handshakes of servers, with a time limit.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tokio_rustls::server::TlsStream;
 use super::stream::PortStream;
 
 /// How long a TLS handshake may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Shakes hands with a client; `None` where that fails, or takes too long, or its place goes to another.
+/// Performs the TLS handshake; `None` if it fails or takes longer than [`HANDSHAKE_TIMEOUT`].
 pub async fn handshake<S>(
     tls: Arc<ServerConfig>,
     stream: PortStream<S>,
@@ -27,7 +27,7 @@ where
     let accepting = TlsAcceptor::from(tls).accept(stream);
     // Lent, so that the place is still there to be told of a client that is too slow.
     let mut accepting = std::pin::pin!(accepting);
-    match timeout(HANDSHAKE, accepting.as_mut()).await {
+    match timeout(HANDSHAKE_TIMEOUT, accepting.as_mut()).await {
         Ok(Ok(stream)) => {
             stream.get_ref().0.place().established();
             return Some(stream);

@@ -16,8 +16,8 @@ use super::rejections::Rejections;
 use super::shares::Shares;
 use super::stream::PortStream;
 
-/// How long to wait after the system gives no connection, as when file descriptors run out.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait after `accept` failed, as when file descriptors run out.
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// How many connections a port has at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ struct Table {
     all: Shares,
     /// Those from other machines.
     remote: Shares,
-    /// Those that have not finished their handshake.
+    /// Those that have not finished their TLS handshake.
     handshakes: Shares,
     /// What is told to each.
     activities: HashMap<u64, (IpAddr, Arc<Activity>)>,
@@ -97,7 +97,7 @@ impl Port {
         Self::new(name, PortLimits::plain(usize::MAX), Rejections::default())
     }
 
-    /// The next connection. Errors of the system are logged and waited out. Nothing is lost when dropped.
+    /// The next connection. Errors of `accept` are logged and retried after [`ACCEPT_RETRY_DELAY`]. Cancel safe.
     pub async fn accept(self: &Arc<Self>, listener: &TcpListener) -> (PortStream<TcpStream>, SocketAddr) {
         loop {
             match listener.accept().await {
@@ -109,19 +109,19 @@ impl Port {
                 Err(error) if is_of_the_connection(&error) => {}
                 Err(error) => {
                     self.rejections.accept_failed(self.name, &error);
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     }
 
-    /// Has each connection conversed with in a task of its own, until dropped. A conversation is dropped when its connection
-    /// has to make room.
+    /// Serves each accepted connection with `handler` in a task of its own. Dropping the future aborts all of them; the task of a
+    /// connection that has to make room is aborted alone.
     pub async fn for_each<F>(
         self: &Arc<Self>,
         listener: &TcpListener,
         tasks: &mut JoinSet<()>,
-        converse: impl Fn(PortStream, SocketAddr) -> F,
+        handler: impl Fn(PortStream, SocketAddr) -> F,
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -129,10 +129,10 @@ impl Port {
             while tasks.try_join_next().is_some() {}
             let (stream, peer) = self.accept(listener).await;
             let activity = stream.place().activity().clone();
-            let conversation = converse(stream, peer);
+            let served = handler(stream, peer);
             tasks.spawn(async move {
                 tokio::select! {
-                    () = conversation => {}
+                    () = served => {}
                     () = activity.evicted() => {}
                 }
             });

@@ -110,6 +110,7 @@ impl Shares {
 }
 
 #[cfg(test)]
+#[allow(clippy::cast_possible_truncation, reason = "the numbers of the test are small")]
 mod tests {
     use tokio::time::Instant;
 

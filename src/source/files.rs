@@ -243,6 +243,11 @@ impl Worker {
             self.agenda.note_file(path.to_owned(), Signal::Touched, now);
             return;
         }
+        // The walk found that it could not be looked at; that is over.
+        let is_faulty = matches!(reading, Reading::Failed(_) | Reading::Unfit(_));
+        if !is_faulty && self.unreadable.remove(path) {
+            self.index.set_problem(&file, None);
+        }
         let before = self.index.contents(&file);
         let (contents, hash) = match reading {
             Reading::Same => {

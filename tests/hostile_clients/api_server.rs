@@ -144,17 +144,7 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
         let before = world.asked("tokenreviews").len();
         let series = Arc::new(Series::default());
         let mut workloads = JoinSet::new();
-        let (asked, token, csr) = (series.clone(), good.to_owned(), csr.clone());
-        workloads.spawn(async move {
-            let mut ticks = interval(Duration::from_millis(250));
-            for number in 0_usize.. {
-                ticks.tick().await;
-                let question = asked.ask();
-                let answer =
-                    timeout(Duration::from_secs(10), certificate(client(4, number), &token, csr.clone())).await;
-                question.end(answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no certificate in 10 s"))));
-            }
-        });
+        workloads.spawn(ask_for_certificates(series.clone(), good.to_owned(), csr.clone()));
         let from = Instant::now();
         let mut attack = Box::pin(Attack::start(move || ask_with_tokens(make, DURING)).end());
         let mut most_files = files;
@@ -180,6 +170,17 @@ async fn tokens_are_looked_at_first(world: &World, good: &str, csr: String) -> R
         ensure!(most_files < files + 1_000, "{kind}: {most_files} open files, {files} before");
     }
     Ok(())
+}
+
+/// Asks for a certificate four times a second, each time as another workload.
+async fn ask_for_certificates(asked: Arc<Series>, token: String, csr: String) {
+    let mut ticks = interval(Duration::from_millis(250));
+    for number in 0_usize.. {
+        ticks.tick().await;
+        let question = asked.ask();
+        let answer = timeout(Duration::from_secs(10), certificate(client(4, number), &token, csr.clone())).await;
+        question.end(answer.unwrap_or_else(|_| Err(anyhow::anyhow!("no certificate in 10 s"))));
+    }
 }
 
 /// Asks for certificates and debug pages with other tokens all the time; over few connections, with many calls.

@@ -76,8 +76,13 @@ impl Plane {
             format!("--state-dir={}", state.display()),
         ];
         let (script, mesh, rule) = (folder.path().join("navarch"), folder.path().join("mesh"), issuer.rule());
-        // So little that an attack can come to its end: a client alone gets half.
-        let mut environment = vec![("JWT_RULE", rule.as_str()), ("NAVARCH_CLIENT_MEMORY", "96Mi")];
+        // Limits that attacks reach in seconds, whatever the machine's own are.
+        let mut environment = vec![
+            ("JWT_RULE", rule.as_str()),
+            ("NAVARCH_CLIENT_MEMORY", "96Mi"),
+            ("NAVARCH_MAX_WEBHOOK_CONNECTIONS", "400"),
+            ("NAVARCH_MAX_HTTP_CONNECTIONS", "400"),
+        ];
         environment.extend(variables.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         // Every address of the machine, loopback too: who is on the machine itself may do more.
         let any = |address: SocketAddr| SocketAddr::from(([0, 0, 0, 0], address.port()));

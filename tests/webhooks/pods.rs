@@ -81,10 +81,11 @@ async fn control_plane_is_a_service(installed: &Installed, pod: &Value) {
     let discovery = config["discoveryAddress"].as_str().unwrap_or("istiod.istio-system.svc:15012");
     for address in [variable("CA_ADDR").as_str().unwrap(), discovery] {
         let (host, port) = address.split_once(':').unwrap();
+        let port: u64 = port.parse().unwrap();
         let [name, namespace, "svc"] = host.split('.').collect::<Vec<_>>()[..] else { panic!("no Service: {address}") };
         let service = installed.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await;
         let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
-        assert!(ports.iter().any(|one| one["port"].to_string() == port), "{address}: {service:#}");
+        assert!(ports.iter().any(|one| one["port"] == port), "{address}: {service:#}");
     }
 }
 

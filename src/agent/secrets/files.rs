@@ -137,11 +137,10 @@ impl Wanted {
 
 /// A file's bytes.
 async fn read(path: &Path) -> Result<Bytes, FileError> {
-    let failed = |error| FileError::Read(path.to_owned(), error);
     let read = regular_file::read_async(path, MAX_BYTES).await;
-    read.map(Bytes::from).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => FileError::TooLarge(path.to_owned()),
-        _ => failed(error),
+    read.map(Bytes::from).map_err(|error| {
+        let is_too_large = error.kind() == io::ErrorKind::FileTooLarge;
+        if is_too_large { FileError::TooLarge(path.to_owned()) } else { FileError::Read(path.to_owned(), error) }
     })
 }
 

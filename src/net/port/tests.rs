@@ -59,13 +59,7 @@ async fn addresses_of_either_family_are_one_peer() {
 async fn handshakes_have_a_limit_of_their_own() {
     let limits = PortLimits { connections: 100, handshakes: Some(4), loopback: 0 };
     let (port, rejections) = port(limits);
-    let done: Vec<Place> = (0..50)
-        .map(|_| port.admit(pod(1)))
-        .map(|place| {
-            place.established();
-            place
-        })
-        .collect();
+    let done: Vec<Place> = (0..50).map(|_| port.admit(pod(1))).inspect(Place::established).collect();
     let silent: Vec<Place> = (0..4).map(|_| port.admit(pod(1))).collect();
     let newcomer = port.admit(pod(2));
     assert!(is_evicted(&silent[0]).await && !is_evicted(&silent[1]).await && !is_evicted(&newcomer).await);

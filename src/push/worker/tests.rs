@@ -100,7 +100,8 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     let (last, _) = stream(&push, 1).await;
     let (release, released) = std::sync::mpsc::channel::<()>();
     let (blocked, is_blocked) = oneshot::channel();
-    let busy = tokio::spawn({
+    let mut busy = tokio::task::JoinSet::new();
+    busy.spawn({
         let push = push.clone();
         async move {
             push.inspect(move |_| {
@@ -120,7 +121,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     let after = threads();
     assert!(after < before + 1000, "{before} threads became {after}");
     release.send(()).unwrap();
-    busy.await.unwrap().unwrap();
+    busy.join_next().await.unwrap().unwrap().unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
     assert!(push.gone.take().is_empty());
 }

@@ -128,38 +128,10 @@ impl Registry {
             work.allocation |= changed.iter().any(|host| wants(before, host) != wants(after, host));
             let kept: Vec<bool> = changed.iter().map(|host| after.of(host).next().is_some()).collect();
             let number = match new {
-                Some(mut new) => {
-                    if let Some(old) = old {
-                        // Made anew in a later step.
-                        new.endpoints = old.endpoints.clone();
-                        new.services.share(&old.services);
-                        if new.object.spec.resolution == old.object.spec.resolution {
-                            new.gathered = old.gathered.clone();
-                        }
-                    }
-                    work.addresses.extend(new.endpoints.addresses());
-                    let selector = new.selector.clone();
-                    let (number, old) = self.service_entries.put(new);
-                    if let Some(was) = old.and_then(|old| old.selector) {
-                        self.entry_selectors.remove(&name.namespace, &was, number);
-                    }
-                    if let Some(is) = selector {
-                        self.entry_selectors.insert(&name.namespace, &is, number);
-                    }
-                    number
-                }
-                None => {
-                    let Some((number, old)) = self.service_entries.remove(&name) else { continue };
-                    if let Some(was) = &old.selector {
-                        self.entry_selectors.remove(&name.namespace, was, number);
-                    }
-                    for address in old.endpoints.addresses() {
-                        self.entry_addresses.remove(&address, number);
-                        work.addresses.insert(address);
-                    }
-                    number
-                }
+                Some(new) => Some(self.put_service_entry(&name, new, work)),
+                None => self.remove_service_entry(&name, work),
             };
+            let Some(number) = number else { continue };
             for (hostname, kept) in changed.into_iter().zip(kept) {
                 let key = ServiceKey { namespace: name.namespace.clone(), hostname };
                 match kept {
@@ -171,6 +143,41 @@ impl Registry {
             }
             work.entry_endpoints.insert(name);
         }
+    }
+
+    /// Puts a ServiceEntry in place of the one of its name; gives its number.
+    fn put_service_entry(&mut self, name: &NamespacedName, mut new: ServiceEntryState, work: &mut Work) -> u32 {
+        if let Some(old) = self.service_entries.get(name) {
+            // Made anew in a later step.
+            new.endpoints = old.endpoints.clone();
+            new.services.share(&old.services);
+            if new.object.spec.resolution == old.object.spec.resolution {
+                new.gathered = old.gathered.clone();
+            }
+        }
+        work.addresses.extend(new.endpoints.addresses());
+        let selector = new.selector.clone();
+        let (number, old) = self.service_entries.put(new);
+        if let Some(was) = old.and_then(|old| old.selector) {
+            self.entry_selectors.remove(&name.namespace, &was, number);
+        }
+        if let Some(is) = selector {
+            self.entry_selectors.insert(&name.namespace, &is, number);
+        }
+        number
+    }
+
+    /// Removes a ServiceEntry; gives the number that it had.
+    fn remove_service_entry(&mut self, name: &NamespacedName, work: &mut Work) -> Option<u32> {
+        let (number, old) = self.service_entries.remove(name)?;
+        if let Some(was) = &old.selector {
+            self.entry_selectors.remove(&name.namespace, was, number);
+        }
+        for address in old.endpoints.addresses() {
+            self.entry_addresses.remove(&address, number);
+            work.addresses.insert(address);
+        }
+        Some(number)
     }
 
     /// Makes a ServiceEntry's state, endpoints aside.
