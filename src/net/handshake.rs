@@ -15,7 +15,7 @@ use super::stream::PortStream;
 /// How long a TLS handshake may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Performs the TLS handshake; `None` if it fails or takes longer than [`HANDSHAKE_TIMEOUT`].
+/// Performs the TLS handshake; `None` if it fails or takes longer than 10 s.
 pub async fn handshake<S>(
     tls: Arc<ServerConfig>,
     stream: PortStream<S>,

@@ -97,7 +97,7 @@ impl Port {
         Self::new(name, PortLimits::plain(usize::MAX), Rejections::default())
     }
 
-    /// The next connection. Errors of `accept` are logged and retried after [`ACCEPT_RETRY_DELAY`]. Cancel safe.
+    /// The next connection. Errors of `accept` are logged and retried after 100 ms. Cancel safe.
     pub async fn accept(self: &Arc<Self>, listener: &TcpListener) -> (PortStream<TcpStream>, SocketAddr) {
         loop {
             match listener.accept().await {

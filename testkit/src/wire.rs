@@ -18,7 +18,7 @@ const SLOW: Duration = Duration::from_millis(100);
 pub enum Weather {
     /// Everything passes.
     Fair,
-    /// Each piece of 16 KiB at most waits for [`SLOW`].
+    /// Each piece of 16 KiB at most waits for 100 ms.
     Slow,
     /// Connections stand, and nothing passes.
     Silent,
