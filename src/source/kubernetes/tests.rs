@@ -63,6 +63,16 @@ async fn clean(writer: &Writer) {
     }
 }
 
+/// Puts an object. The API server may still take a namespace for the one of its name that was deleted before.
+async fn put(writer: &Writer, object: &Value) {
+    let end = tokio::time::Instant::now() + Duration::from_secs(30);
+    while let Err(error) = writer.put(object).await {
+        let is_late = format!("{error:?}").contains("NamespaceTerminating") && tokio::time::Instant::now() < end;
+        assert!(is_late, "{error:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
 /// What names an object.
 fn reference(object: &Value) -> ObjectRef {
     decode_stored(object).subject.object_ref().unwrap()
@@ -91,7 +101,7 @@ impl SourceUnderTest for ApiServer {
         let ours: Arc<parking_lot::Mutex<BTreeSet<ObjectRef>>> = Arc::default();
         for object in objects {
             ours.lock().insert(reference(object));
-            writer.put(object).await.unwrap();
+            put(&writer, object).await;
         }
         let client = cluster.client().await.unwrap();
         let config = KubernetesSourceConfig { client, scope: KubernetesScope::default(), silence: SILENCE };
@@ -113,7 +123,7 @@ impl SourceUnderTest for ApiServer {
 
     async fn put(&mut self, object: &Value) {
         self.ours.lock().insert(reference(object));
-        self.writer.put(object).await.unwrap();
+        put(&self.writer, object).await;
     }
 
     async fn delete(&mut self, object: &Value) {
