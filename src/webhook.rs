@@ -8,6 +8,7 @@
 //!
 //! Answers are pure functions of the request, and of a snapshot where other objects matter. Knows nothing of proxies.
 
+mod caller_shares;
 pub mod inject;
 mod injection;
 mod injector_state;
@@ -17,7 +18,6 @@ mod neighbours;
 pub mod registration;
 mod review;
 mod routes;
-mod turns;
 mod validation;
 pub mod verdict;
 

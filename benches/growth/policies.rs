@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Case, LONG, Reader, beside_web, entry, list, networking, number, object, patch, security, web};
 
-/// The lists.
+/// One case for each list of this part.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "Sidecar: egress hosts",

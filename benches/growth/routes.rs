@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Case, LONG, Reader, address, entry, gateway, list, networking, number, route, rule, virtual_service};
 
-/// The lists.
+/// One case for each list of this part.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "VirtualService: hosts",

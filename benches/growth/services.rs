@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{Case, LONG, Reader, address, entry, list, networking, number, object, own_service, pod, web};
 
-/// The lists.
+/// One case for each list of this part.
 pub(crate) const CASES: &[Case] = &[
     Case {
         name: "ServiceEntry: hosts",

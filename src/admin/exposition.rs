@@ -12,7 +12,7 @@ use tokio::time::Instant;
 /// All metrics and their text.
 #[derive(Debug)]
 pub struct Exposition {
-    /// The metrics.
+    /// The registry that is encoded for each scrape.
     registry: Registry,
     /// The text that was made last; whoever wants a new one waits for it.
     latest: Mutex<Option<Latest>>,

@@ -14,7 +14,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use tokio::time::timeout;
 
-use super::turns::{Turn, Turns};
+use super::caller_shares::{CallerShare, CallerShares};
 use crate::net::budget::{Budget, Charge};
 use crate::net::rejections::Rejections;
 
@@ -61,8 +61,8 @@ pub(super) struct Taken {
     pub(super) peer: IpAddr,
     /// What is charged for them.
     _charges: [Charge; 2],
-    /// Its turn, if it is large.
-    _turn: Option<Turn>,
+    /// What it takes of its caller's share, if it is large.
+    _share_of_caller: Option<CallerShare>,
 }
 
 /// Why a review is not taken.
@@ -127,7 +127,7 @@ pub(super) struct Intake {
     large: Arc<Budget>,
     /// Lets each caller send only as many large reviews at once as it can be sure to finish: were all of them begun, all
     /// might wait for the room that the others hold.
-    turns: Arc<Turns>,
+    caller_shares: Arc<CallerShares>,
     /// The limits.
     limits: Limits,
 }
@@ -140,7 +140,7 @@ impl Intake {
         Self {
             small: Budget::new(limits.small_bytes.max(4 * SMALL_BODY)),
             large: Budget::new(bytes),
-            turns: Turns::new(bytes / 4),
+            caller_shares: CallerShares::new(bytes / 4),
             limits,
         }
     }
@@ -164,11 +164,11 @@ impl Intake {
             return Err(NotTaken::TooLarge);
         }
         let is_json = request.headers().get(header::CONTENT_TYPE).is_some_and(is_json);
-        let turn = match said {
+        let share = match said {
             Some(..=SMALL_BODY) => None,
             large => {
-                let turn = self.turns.take(peer, large.unwrap_or(MAX_BODY));
-                Some(timeout(self.limits.turn, turn).await.map_err(|_| NotTaken::Busy)?)
+                let share = self.caller_shares.take(peer, large.unwrap_or(MAX_BODY));
+                Some(timeout(self.limits.turn, share).await.map_err(|_| NotTaken::Busy)?)
             }
         };
         let waits_for_room = AtomicBool::new(false);
@@ -184,7 +184,7 @@ impl Intake {
         if !is_json {
             return Err(NotTaken::WrongType);
         }
-        Ok(Taken { body, peer, _charges: charges, _turn: turn })
+        Ok(Taken { body, peer, _charges: charges, _share_of_caller: share })
     }
 
     /// Reads a body; its bytes are charged as they come, whatever their number was said to be.
@@ -282,7 +282,7 @@ mod tests {
         while let Some(outcome) = silent.join_next().await {
             assert_eq!(outcome.unwrap(), Err(NotTaken::Slow));
         }
-        assert_eq!((intake.small.held(), intake.large.held(), intake.turns.len()), (0, 0, 0));
+        assert_eq!((intake.small.held(), intake.large.held(), intake.caller_shares.len()), (0, 0, 0));
     }
 
     #[tokio::test]
@@ -300,7 +300,7 @@ mod tests {
         }
         drop(held);
         assert_eq!(intake.take_from(peer(1), whole(MAX_BODY)).await.unwrap().body.len(), MAX_BODY);
-        assert_eq!((intake.small.held(), intake.large.held(), intake.turns.len()), (0, 0, 0));
+        assert_eq!((intake.small.held(), intake.large.held(), intake.caller_shares.len()), (0, 0, 0));
     }
 
     #[tokio::test]

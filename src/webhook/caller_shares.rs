@@ -9,16 +9,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The callers that send, and what each may still send.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct CallerShares {
     /// By caller.
     callers: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     /// What each may send, in kilobytes.
     kilobytes: u32,
 }
 
-/// A caller's turn; over when dropped.
+/// Bytes taken of a caller's share; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct CallerShare {
     /// What is taken of its share. Dropped before the entry is looked at.
     _permit: Option<OwnedSemaphorePermit>,
     /// The caller's entry.
@@ -29,27 +29,27 @@ pub(super) struct Turn {
 #[derive(Debug)]
 struct Entry {
     /// Where it is.
-    turns: Arc<Turns>,
+    shares: Arc<CallerShares>,
     /// Whose it is.
     caller: IpAddr,
     /// The entry.
     semaphore: Arc<Semaphore>,
 }
 
-impl Turns {
-    /// Turns of so many bytes for each caller.
+impl CallerShares {
+    /// Shares of `bytes` for each caller.
     pub(super) fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self { callers: Mutex::default(), kilobytes: kilobytes(bytes) })
     }
 
     /// Waits until a caller may send so many bytes more; those of one caller go first that came first.
-    pub(super) async fn take(self: &Arc<Self>, caller: IpAddr, bytes: usize) -> Turn {
+    pub(super) async fn take(self: &Arc<Self>, caller: IpAddr, bytes: usize) -> CallerShare {
         let caller = caller.to_canonical();
         let semaphore = self.callers.lock().entry(caller).or_insert_with(|| self.semaphore()).clone();
-        let entry = Entry { turns: self.clone(), caller, semaphore: semaphore.clone() };
+        let entry = Entry { shares: self.clone(), caller, semaphore: semaphore.clone() };
         // Never closed.
         let permit = semaphore.acquire_many_owned(kilobytes(bytes).min(self.kilobytes)).await.ok();
-        Turn { _permit: permit, _entry: entry }
+        CallerShare { _permit: permit, _entry: entry }
     }
 
     /// The share of a caller.
@@ -66,7 +66,7 @@ impl Turns {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut callers = self.turns.callers.lock();
+        let mut callers = self.shares.callers.lock();
         // The map's and this one: nothing else of the caller is under way, and nothing begins without the lock.
         if Arc::strong_count(&self.semaphore) == 2 {
             callers.remove(&self.caller);
