@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak fmt lint unit doc demo release program layout cluster crds image bench bench-agent bench-engine bench-kubernetes tools
+.PHONY: test soak fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -28,9 +28,10 @@ lint:
 unit:
 	$(CARGO) test $(LOCKED) --workspace
 
-# What takes minutes by its nature: certificates of a minute under traffic for five.
+# What takes minutes by its nature: certificates of a minute under traffic for five, an API server away for one.
 soak: tools
-	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 $(CARGO) test $(LOCKED) --test agent_pods
+	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 NAVARCH_CLUSTER_SECONDS=60 $(CARGO) test $(LOCKED) --workspace \
+		--test agent_pods --test cluster
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps
@@ -60,27 +61,34 @@ demo:
 release:
 	$(CARGO) build $(LOCKED) --release --workspace --bins $(LAID_OUT)
 
-# What images hold: navarch alone, for TARGET if that is another.
+# What images hold: the control plane and the agent, for TARGET if that is another.
 program:
-	$(CARGO) build $(LOCKED) --profile dist --bin navarch $(if $(TARGET),--target $(TARGET)) $(LAID_OUT)
+	$(CARGO) build $(LOCKED) --profile dist --package navarch --package navarch-agent --bin navarch --bin pilot-agent $(if $(TARGET),--target $(TARGET)) $(LAID_OUT)
 
 # Finds out anew which functions run; needs valgrind.
 layout: tools release
 	scripts/layout-record $(or $(CARGO_TARGET_DIR),target)/release
 
-# A Kubernetes API server with the sample mesh, to try things on; it says what to export.
+# A Kubernetes node with Navarch and the sample mesh in pods, to try things on; it says what to export. Where root or containerd is
+# missing, an API server with the sample's objects, until Ctrl-C.
 cluster: tools
-	$(CARGO) build $(LOCKED) --workspace --bin cluster
-	$(or $(CARGO_TARGET_DIR),target)/debug/cluster .
+	$(CARGO) build $(LOCKED) --workspace --bin navarch --bin pilot-agent --bin cluster --bin workload
+	$(or $(CARGO_TARGET_DIR),target)/debug/cluster $(or $(CARGO_TARGET_DIR),target)/debug/navarch .
+
+# NAVARCH_CLUSTER is its folder.
+cluster-down:
+	scripts/cluster/down $(or $(NAVARCH_CLUSTER),$(HOME)/.cache/navarch/cluster)
 
 # The committed CRDs, from the types; a test tells when they are out of date.
 crds:
 	$(CARGO) build $(LOCKED) --workspace --bin navarch
 	$(or $(CARGO_TARGET_DIR),target)/debug/navarch crds > deploy/charts/navarch/crds/istio.yaml
 
-# What deploy/Containerfile makes, without a container engine: a static program on a read-only root. As root; takes long.
+# The images navarch and navarch-proxy, as deploy/Containerfile and deploy/Containerfile.proxy say, without a container engine: OCI
+# archives in target/image. Starts what they hold, for which it needs root. Takes long.
 image:
-	scripts/image
+	scripts/image --gzip
+	scripts/image-try
 
 # What the engine costs by itself.
 bench-engine:
