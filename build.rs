@@ -9,7 +9,6 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=NAVARCH_VERSION");
     println!("cargo::rerun-if-env-changed=NAVARCH_COMMIT");
     // Only a release looks at the repository: else each commit would have everything compiled again.

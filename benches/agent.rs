@@ -228,7 +228,7 @@ fn pass_through(c: &mut Criterion) {
             headers: BTreeMap::new(),
         };
         let upstream = Upstream::new(upstream);
-        let config = AdsConfig { upstream, names: None, trust: None, health: None, modules: None };
+        let config = AdsConfig { upstream, names: None, trust: None, health: None, modules: None, side_by_side: false };
         runtime.spawn(ads::serve(socket::listen(&path).unwrap(), config, stop.clone()));
         address
     });

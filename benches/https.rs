@@ -20,13 +20,11 @@ use tokio_rustls::TlsConnector;
 /// How many connections there are.
 const CONNECTIONS: u64 = 16;
 /// How long it may take until it is configured.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running Navarch and its webhook port.
 pub(crate) struct Port {
-    /// The process.
     _navarch: Navarch,
-    /// The port.
     port: u16,
     /// How long each review took.
     taken: Mutex<Vec<Duration>>,
@@ -69,7 +67,7 @@ impl Port {
     /// Waits until an answer says what is looked for.
     pub(crate) async fn wait_for(&self, path: &'static str, body: &Bytes, text: &str) {
         let mut client = self.connect().await.expect("the port is open");
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         loop {
             let answer = ask(&mut client, path, body.clone()).await;
             let answer = String::from_utf8_lossy(&answer);

@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A pod.
 fn pod(containers: usize, variables: usize) -> String {
     let env: Vec<_> =
         (0..variables).map(|at| json!({ "name": format!("NAME_{at}"), "value": format!("value {at}") })).collect();

@@ -45,7 +45,6 @@ fn authority(key: KeyType) -> Authority {
     Authority::new(&Bundle::self_signed("cluster.local", key, 100 * DAY, now).unwrap(), now).unwrap()
 }
 
-/// A workload.
 fn workload() -> Subject {
     Subject::Workload(Identity::parse("spiffe://cluster.local/ns/shop/sa/web").unwrap())
 }

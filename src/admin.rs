@@ -29,22 +29,39 @@ pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
 pub use state::{AdminState, Build, Problems, Readiness};
 
+/// Which pages there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pages {
+    /// The debug API.
+    pub debug: bool,
+    /// Metrics and version on port 8080, as they have no port of their own.
+    pub monitoring: bool,
+}
+
 /// What port 8080 serves: `/ready` and the debug API.
-pub fn http_routes(state: AdminState) -> Router {
-    Router::new().route("/ready", get(health::ready)).merge(debug_routes(&state)).with_state(state)
+pub fn http_routes(state: AdminState, pages: Pages) -> Router {
+    let mut routes = Router::new().route("/ready", get(health::ready)).merge(debug_routes(&state, pages));
+    if pages.monitoring {
+        routes = routes.merge(monitoring());
+    }
+    routes.with_state(state)
 }
 
 /// What port 15014 serves: `/metrics`, `/version` and the debug API.
-pub fn monitoring_routes(state: AdminState) -> Router {
-    Router::new()
-        .route("/metrics", get(health::metrics))
-        .route("/version", get(health::version))
-        .merge(debug_routes(&state))
-        .with_state(state)
+pub fn monitoring_routes(state: AdminState, pages: Pages) -> Router {
+    monitoring().merge(debug_routes(&state, pages)).with_state(state)
+}
+
+/// Metrics and version.
+fn monitoring() -> Router<AdminState> {
+    Router::new().route("/metrics", get(health::metrics)).route("/version", get(health::version))
 }
 
 /// The debug API, for those who may see it, and once there is something to see.
-fn debug_routes(state: &AdminState) -> Router<AdminState> {
+fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
+    if !pages.debug {
+        return Router::new();
+    }
     Router::new()
         .route("/debug/adsz", get(syncz::adsz))
         .route("/debug/ca", get(ca::status).post(ca::order))

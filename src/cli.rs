@@ -1,6 +1,5 @@
 //! The command line: one file per subcommand, and the environment.
 
-mod agent;
 mod ca;
 mod connections;
 mod crds;
@@ -11,14 +10,19 @@ mod inject;
 mod istiod_variables;
 mod limits;
 mod log;
-mod memory;
 mod pilot_flags;
+mod request;
 mod security;
 mod version;
 mod webhooks;
 mod writing;
 
+use std::path::Path;
+
 use clap::{CommandFactory as _, Parser, Subcommand};
+
+/// The command that runs the control plane.
+const DISCOVERY: &str = "discovery";
 
 /// A service-mesh control plane that speaks Istio's configuration and Envoy's xDS.
 ///
@@ -47,6 +51,8 @@ enum Command {
     Inject(Box<inject::Inject>),
     /// Show the roots that the mesh trusts, and replace the one that signs
     Ca(Box<ca::Ca>),
+    /// Ask the control plane that runs beside, on its port of metrics and debug pages
+    Request(request::Request),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -59,34 +65,57 @@ enum Command {
 /// What made the program fail, with what to do about it.
 pub fn run() -> anyhow::Result<std::process::ExitCode> {
     let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(command) = agent::command_of_name(arguments.first().map(String::as_str)) {
+    if let Some(command) = navarch_agent::cli::command_of_name(arguments.first().map(String::as_str)) {
         let rest = arguments.into_iter().skip(1);
-        return agent::run(&command.into_iter().chain(rest).collect::<Vec<_>>()).map(exit_code);
+        return navarch_agent::cli::run(&command.into_iter().chain(rest).collect::<Vec<_>>());
     }
-    let (arguments, unknown) = without_unknown(arguments);
+    let (arguments, unknown) = without_unknown(with_command_of_name(arguments));
     match Arguments::parse_from(arguments).command {
         Command::Discovery(discovery) => discovery.run(&unknown)?,
-        Command::Agent { arguments } => return agent::run(&arguments).map(exit_code),
+        Command::Agent { arguments } => return navarch_agent::cli::run(&arguments),
         Command::Inject(inject) => inject.run()?,
         Command::Ca(ca) => ca.run()?,
+        Command::Request(request) => request.run()?,
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }
     Ok(std::process::ExitCode::SUCCESS)
 }
 
+/// Puts the command there that the program's name is, as in `/usr/local/bin/discovery --domain d`; by any other name, such as
+/// `pilot-discovery`, the command is said.
+fn with_command_of_name(mut arguments: Vec<String>) -> Vec<String> {
+    let name = arguments.first().and_then(|program| Path::new(program).file_name()?.to_str());
+    let is_said = arguments.get(1).is_some_and(|word| Arguments::command().find_subcommand(word).is_some());
+    if name == Some(DISCOVERY) && !is_said {
+        arguments.insert(1, DISCOVERY.to_owned());
+    }
+    arguments
+}
+
 /// Leaves flags of `discovery` out that are not known, as pilot-discovery does; gives them beside.
 fn without_unknown(arguments: Vec<String>) -> (Vec<String>, Vec<String>) {
-    let words = arguments.get(1).filter(|word| *word == "discovery").and_then(|_| arguments.get(2..));
+    let words = arguments.get(1).filter(|word| *word == DISCOVERY).and_then(|_| arguments.get(2..));
     let command = Arguments::command();
-    let Some((words, command)) = words.zip(command.find_subcommand("discovery")) else {
+    let Some((words, command)) = words.zip(command.find_subcommand(DISCOVERY)) else {
         return (arguments, Vec::new());
     };
     let (kept, unknown) = pilot_flags::leave_out_unknown(command, words);
     (arguments.iter().take(2).cloned().chain(kept).collect(), unknown)
 }
 
-/// A code of the agent's commands as the process's own; one that does not fit is a failure.
-fn exit_code(code: i32) -> std::process::ExitCode {
-    u8::try_from(code).map_or(std::process::ExitCode::FAILURE, std::process::ExitCode::from)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_name_may_be_the_command() {
+        let read = |line: &str| with_command_of_name(line.split(' ').map(str::to_owned).collect()).join(" ");
+        assert_eq!(read("/usr/local/bin/discovery --domain d"), "/usr/local/bin/discovery discovery --domain d");
+        assert_eq!(read("discovery discovery"), "discovery discovery");
+        assert_eq!(read("discovery request GET /ready"), "discovery request GET /ready");
+        for other in ["pilot-discovery discovery", "/usr/local/bin/pilot-discovery", "navarch --help"] {
+            assert_eq!(read(other), other);
+        }
+    }
 }

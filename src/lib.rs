@@ -1,22 +1,22 @@
 //! Navarch: a service-mesh control plane that speaks Istio's configuration and Envoy's xDS.
 //!
-//! The rooms and the way data walks through them are drawn in `ARCHITECTURE.md`.
-
-#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+//! This crate wires the others together; the crates and the way data takes through them are drawn in `ARCHITECTURE.md`.
 
 pub mod admin;
-pub mod agent;
-pub mod api;
 pub mod cli;
-pub mod envoy;
-pub mod net;
-pub mod push;
-pub mod registry;
-pub mod security;
 pub mod server;
-pub mod source;
-pub mod status;
-pub mod store;
-pub mod walk;
-pub mod webhook;
-pub mod xds;
+
+pub use navarch_agent as agent;
+pub use navarch_ambient as ambient;
+pub use navarch_api as api;
+pub use navarch_envoy as envoy;
+pub use navarch_net as net;
+pub use navarch_push as push;
+pub use navarch_registry as registry;
+pub use navarch_security as security;
+pub use navarch_source as source;
+pub use navarch_status as status;
+pub use navarch_store as store;
+pub use navarch_walk as walk;
+pub use navarch_webhook as webhook;
+pub use navarch_xds as xds;

@@ -13,6 +13,7 @@ mod http;
 mod ingress;
 mod injector;
 mod kubernetes;
+mod object_status;
 mod ports;
 mod progress;
 mod pump;
@@ -29,13 +30,17 @@ mod webhooks;
 mod workloads;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::transport::server::TcpConnectInfo;
 
 pub use address::{AddressError, ListenAddress};
 pub use api_rate::ApiRate;
@@ -48,33 +53,38 @@ pub use webhooks::WebhookConfig;
 pub use workloads::would_register;
 
 use crate::admin::{self, AdminState, Build, DebugAccess, Exposition, Problems, Readiness};
-use crate::api::settings::{SecretReaders, Settings};
-use crate::envoy::EnvoyTranslator;
-use crate::net::budget::Budget;
-use crate::net::rejections::Rejections;
-use crate::push::metrics::Metrics as PushMetrics;
-use crate::push::worker::{self, Debounce};
-use crate::security::authenticate::Gatekeeper;
-use crate::security::ca;
-use crate::source::KeyConfig;
-use crate::status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
-use crate::webhook;
-use crate::xds::connections::Connections;
-use crate::xds::metrics::Metrics;
-use crate::xds::serving::plain_connections;
-use crate::xds::{Ads, AdsParts, Limits, Workloads};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
-use http::{HttpPort, OpenHttpPort};
-use ports::{OpenPort, Ports};
+use http::{HttpPort, OpenHttpPort, PlainConnections};
+use navarch_ambient::AmbientTranslator;
+use navarch_api::settings::{SecretReaders, Settings};
+use navarch_envoy::EnvoyTranslator;
+use navarch_net::budget::Budget;
+use navarch_net::rejections::Rejections;
+use navarch_net::stream::PortStream;
+use navarch_push::metrics::Metrics as PushMetrics;
+use navarch_push::worker::{self, Debounce};
+use navarch_security::authenticate::Gatekeeper;
+use navarch_security::ca;
+use navarch_source::KeyConfig;
+use navarch_status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
+use navarch_webhook::CurrentInjector;
+use navarch_xds::connections::Connections;
+use navarch_xds::metrics::Metrics;
+use navarch_xds::serving::plain_connections;
+use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
+use ports::Ports;
 use refusals::Refusals;
-use secure::{Door, DoorPolicy};
+use secure::{AuthLayer, AuthPolicy};
 use sources::{Plan, Starter};
 use tls_ports::TlsPorts;
-use workloads::Desk;
+use workloads::WorkloadRegistration;
 
 /// What holds readiness until all ports are served.
 const PORTS: &str = "ports";
+
+/// Connections of gRPC that the HTTP port has found and nobody serves yet.
+const PLAIN: usize = 64;
 
 /// All that flags and environment say.
 #[derive(Clone, Debug)]
@@ -93,7 +103,7 @@ pub struct Config {
     pub keys: KeyConfig,
     /// Where configuration and services come from.
     pub sources: SourcesConfig,
-    /// Plaintext xDS.
+    /// Plaintext xDS; where it is off it is on the port of readiness and debug.
     pub grpc: ListenAddress,
     /// xDS and certificates over TLS.
     pub secure: ListenAddress,
@@ -109,8 +119,10 @@ pub struct Config {
     pub injection: InjectionSettings,
     /// Readiness and debug.
     pub http: ListenAddress,
-    /// Metrics, version and debug.
+    /// Metrics, version and debug; where it is off they are on the port of readiness and debug.
     pub monitoring: ListenAddress,
+    /// `ENABLE_DEBUG_ON_HTTP`: there are debug pages. Default true.
+    pub debug_on_http: bool,
     /// How many files and connections the process may have open (`RLIMIT_NOFILE`).
     pub files: usize,
     /// How many connections each port has.
@@ -120,6 +132,9 @@ pub struct Config {
     /// The version stamp.
     pub build: Build,
 }
+
+/// Connections of xDS in plain text.
+type Plain = Pin<Box<dyn tokio_stream::Stream<Item = (PortStream, TcpConnectInfo)> + Send>>;
 
 /// The tasks of the process, each with its name.
 type Tasks = JoinSet<(&'static str, anyhow::Result<()>)>;
@@ -138,7 +153,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
     let push = start_push(&config, &mut metrics)?;
     let refusals = Refusals::register(&mut metrics);
-    let counted = (webhook::Metrics::register(&mut metrics), rejections.clone());
+    let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections), &stop, &mut tasks);
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
@@ -148,7 +163,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
     let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
-    let on_http = if https.is_none() { webhook::routes(hooks.clone()) } else { axum::Router::new() };
+    let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let state = AdminState {
         push: push.clone(),
         connections: ads.connections(),
@@ -160,17 +175,23 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         build: config.build,
     };
     let roots = state.roots.clone();
-    serve_admin(http, monitoring, on_http, state, &stop, &mut tasks);
-    if let Some(open) = grpc {
-        serve_plain(open, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
-    }
+    let (plain, on_http_port) = mpsc::channel(PLAIN);
+    let pages = admin::Pages { debug: config.debug_on_http, monitoring: monitoring.is_none() };
+    let http = http.map(|open| (open, grpc.is_none().then_some(plain)));
+    serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
+    let plain: Plain = match grpc {
+        Some((listener, port)) => Box::pin(plain_connections(listener, port)),
+        // Without a port for either there are none, and the stream must not end before it is told to.
+        None => Box::pin(ReceiverStream::new(on_http_port).chain(tokio_stream::pending())),
+    };
+    serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     let told = signals::follow(reload, &stop, &mut tasks);
     let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, roots };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
             readiness.release(PORTS);
-            tracing::info!(version = config.build.version, sources, "started");
+            log_start(&config, &sources);
         }
         () = told.cancelled() => {}
     }
@@ -187,7 +208,8 @@ fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
 fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker::PushHandle> {
     let (settings, counted) = (config.settings.clone(), PushMetrics::register(metrics));
     let tells_patches = settings.envoy_filter_stats;
-    let (push, _) = worker::start_counted(settings, config.debounce, Arc::new(EnvoyTranslator), counted)?;
+    let (push, _) =
+        worker::start_counted(settings, config.debounce, Arc::new(AmbientTranslator(EnvoyTranslator)), counted)?;
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
     Ok(push)
 }
@@ -213,13 +235,14 @@ fn write_back(
     client: Option<kube::Client>,
     published: Option<Published>,
     config: &Config,
-    (push, connections): (&worker::PushHandle, Arc<Connections>),
+    (push, connections, injector): (&worker::PushHandle, Arc<Connections>, CurrentInjector),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
     let Some(client) = client else { return };
     let controllers = Controllers {
         config: &config.writing,
+        injector,
         cluster: Cluster(client),
         namespace: config.settings.system_namespace.as_str(),
         allocates: config.settings.ip_autoallocate,
@@ -245,6 +268,7 @@ fn xds(
         rejections,
         access: client.map(|client| secret_access::start(client, push, stop, tasks)),
         workloads: Some(desk(client, config, push, metrics, stop, tasks)),
+        served: if config.settings.ambient { Served::Ambient } else { Served::Envoys },
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
     })
 }
@@ -259,7 +283,7 @@ fn desk(
     tasks: &mut Tasks,
 ) -> Arc<dyn Workloads> {
     let Some(client) = client.filter(|_| config.settings.discover_configuration) else {
-        return Arc::new(Desk::Files { push: push.clone() });
+        return Arc::new(WorkloadRegistration::Files { push: push.clone() });
     };
     let metrics = RegistrationMetrics::register(metrics);
     let (cluster, writing) = (Cluster(client.clone()), &config.writing);
@@ -274,29 +298,49 @@ fn desk(
         work.await;
         Ok(())
     });
-    Arc::new(Desk::Kubernetes { registrar, sidecars_take_hbone: config.settings.sidecar_listening_hbone })
+    Arc::new(WorkloadRegistration::Kubernetes {
+        registrar,
+        sidecars_take_hbone: config.settings.sidecar_listening_hbone,
+    })
+}
+
+/// Says what has started: the release, whose it is, and where it is reached.
+fn log_start(config: &Config, sources: &str) {
+    let ports = [
+        ("http", config.http),
+        ("grpc", config.grpc),
+        ("secure-grpc", config.secure),
+        ("https", config.https),
+        ("monitoring", config.monitoring),
+    ];
+    let addresses: Vec<_> = ports.iter().map(|(name, address)| format!("{name}={address}")).collect();
+    let revision = if config.webhooks.revision.is_empty() { "default" } else { &config.webhooks.revision };
+    let (cluster, namespace) = (config.settings.cluster_id.as_str(), config.settings.system_namespace.as_str());
+    let (version, addresses) = (config.build.version, addresses.join(" "));
+    tracing::info!(version, revision, cluster, namespace, sources, addresses, "started");
 }
 
 /// Serves readiness, metrics and debug pages, and on the HTTP port what else belongs there.
 fn serve_admin(
-    http: Option<OpenHttpPort>,
+    http: Option<(OpenHttpPort, Option<PlainConnections>)>,
     monitoring: Option<OpenHttpPort>,
     on_http: axum::Router,
-    state: AdminState,
+    (state, pages): (AdminState, admin::Pages),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let mut serve = |name, open: Option<OpenHttpPort>, routes| {
+    let mut serve = |name, open, grpc, routes| {
         let Some(open) = open else { return };
-        let port = HttpPort { open, tls: None, routes };
+        let port = HttpPort { open, grpc, tls: None, routes };
         let stop = stop.clone();
         spawn(name, tasks, async move {
             port.serve(stop).await;
             Ok(())
         });
     };
-    serve("http", http, admin::http_routes(state.clone()).merge(on_http));
-    serve("monitoring", monitoring, admin::monitoring_routes(state));
+    let (http, grpc) = http.unzip();
+    serve("http", http, grpc.flatten(), admin::http_routes(state.clone(), pages).merge(on_http));
+    serve("monitoring", monitoring, None, admin::monitoring_routes(state, pages));
 }
 
 /// Waits until told to end, or until a task fails; then lets the tasks end, for so long.
@@ -310,10 +354,10 @@ async fn until_the_end(
         () = told.cancelled() => Ok(()),
         ended = tasks.join_next() => Err(ended_unasked(ended)),
     };
-    tracing::info!("ending: proxies are let go");
+    tracing::info!("shutting down: closing the streams of proxies");
     stop.cancel();
     if tokio::time::timeout(shutdown, async { while tasks.join_next().await.is_some() {} }).await.is_err() {
-        tracing::warn!(after = ?shutdown, "ending although some tasks are still at work");
+        tracing::warn!(after = ?shutdown, "shutting down before all tasks ended");
         tasks.abort_all();
     }
     outcome
@@ -350,22 +394,26 @@ fn spawn(name: &'static str, tasks: &mut Tasks, task: impl Future<Output = anyho
 /// Serves xDS in plain text until told to stop. Nobody is asked who they are, so nobody gets anything secret; unless there is a
 /// door.
 fn serve_plain(
-    (listener, port): OpenPort,
+    connections: Plain,
     ads: Ads,
     (gatekeeper, rules): (&Arc<Gatekeeper>, StreamRules),
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let door = rules.plain_auth.then(|| (gatekeeper.clone(), DoorPolicy::of_streams(rules)));
+    let door = rules.plain_auth.then(|| (gatekeeper.clone(), AuthPolicy::of_streams(rules)));
     let stop = stop.clone();
     spawn("xds", tasks, async move {
         let server = match door {
             None => ads.server("grpc").add_service(ads.clone()),
-            Some((gatekeeper, policy)) => {
-                ads.server("grpc").add_service(Door { inner: ads.clone(), gatekeeper, policy, refused: None })
-            }
+            Some((gatekeeper, policy)) => ads.server("grpc").add_service(AuthLayer {
+                inner: ads.clone(),
+                gatekeeper,
+                policy,
+                refused: None,
+                log: Arc::default(),
+            }),
         };
-        server.serve(plain_connections(listener, port), stop.cancelled()).await;
+        server.serve(connections, stop.cancelled()).await;
         ads.ended().await;
         Ok(())
     });

@@ -27,8 +27,6 @@ mod net;
 mod pod;
 #[path = "agent_pods/rules.rs"]
 mod rules;
-#[path = "agent_pods/sniffer.rs"]
-mod sniffer;
 #[path = "agent_pods/world.rs"]
 mod world;
 
@@ -86,7 +84,7 @@ async fn pods_talk_by_mutual_tls_through_thick_and_thin() -> Result<()> {
     }
 
     // Captured, identified, encrypted, allowed or not.
-    let sniffer = sniffer::Sniffer::start()?;
+    let sniffer = navarch_testkit::sniffer::Sniffer::start()?;
     let answer = client.get("web.shop", &format!("/open?{SECRET}")).await?;
     ensure!(answer["status"] == 200 && answer["body"].as_str().is_some_and(|body| body.starts_with("web")), "{answer}");
     let forwarded = answer["body"].as_str().unwrap_or_default();

@@ -12,10 +12,14 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::DiscoveryRequest;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_testkit::client;
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::ports;
 use navarch_testkit::wait::until;
+use tokio_stream::wrappers::ReceiverStream;
 
 /// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_navarch");
@@ -42,7 +46,7 @@ fn helps(program: &Path, arguments: &[&str], usage: &str) {
 fn every_command_prints_its_help_and_starts_nothing() {
     let navarch = Path::new(PROGRAM);
     let help = String::from_utf8(run(navarch, &["--help"]).stdout).unwrap();
-    let of_clap = ["discovery", "inject", "ca", "crds", "version"];
+    let of_clap = ["discovery", "inject", "ca", "request", "crds", "version"];
     for command in of_clap {
         helps(navarch, &[command, "--help"], &format!("navarch {command}"));
         helps(navarch, &[command, "-h"], &format!("navarch {command}"));
@@ -53,7 +57,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
     assert_eq!(listed.len(), of_clap.len() + 2, "agent and help are the others: {listed:?}");
 
     helps(navarch, &["ca", "rotate", "--help"], "navarch ca rotate");
-    helps(navarch, &["agent", "--help"], "navarch agent");
+    helps(navarch, &["agent", "--help"], "pilot-agent <COMMAND>");
     let folder = tempfile::tempdir().unwrap();
     let named = |name: &str| {
         let path = folder.path().join(name);
@@ -61,26 +65,28 @@ fn every_command_prints_its_help_and_starts_nothing() {
         path
     };
     let pilot_agent = named("pilot-agent");
-    helps(&pilot_agent, &["--help"], "navarch agent");
+    helps(&pilot_agent, &["--help"], "pilot-agent <COMMAND>");
     for command in ["proxy", "request", "wait", "istio-iptables", "istio-clean-iptables", "version"] {
         assert!(String::from_utf8(run(navarch, &["agent", "--help"]).stdout).unwrap().contains(command));
         for flags in [&["--help"][..], &["-h"], &["sidecar", "--domain", "d", "--help"]] {
-            helps(&pilot_agent, &[&[command], flags].concat(), &format!("navarch agent {command}"));
-            helps(navarch, &[&["agent", command], flags].concat(), &format!("navarch agent {command}"));
+            helps(&pilot_agent, &[&[command], flags].concat(), &format!("pilot-agent {command}"));
+            helps(navarch, &[&["agent", command], flags].concat(), &format!("pilot-agent {command}"));
         }
     }
     for command in ["istio-iptables", "istio-clean-iptables"] {
-        helps(&named(command), &["--help"], &format!("navarch agent {command}"));
+        helps(&named(command), &["--help"], &format!("pilot-agent {command}"));
     }
 }
 
 /// Starts the control plane on an empty folder of configuration.
 async fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Navarch {
-    let folder = tempfile::tempdir().unwrap();
+    // It stays: a folder that goes while it is watched is told of in the log.
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-configuration");
+    std::fs::create_dir_all(&folder).unwrap();
     let arguments: Vec<_> = arguments.iter().map(ToString::to_string).collect();
     let address = || std::net::SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
     let program = Path::new(PROGRAM);
-    Navarch::start_at(program, folder.path(), &arguments, environment, address(), address(), address()).await.unwrap()
+    Navarch::start_at(program, &folder, &arguments, environment, address(), address(), address()).await.unwrap()
 }
 
 /// The lines of the log that warn.
@@ -94,8 +100,107 @@ async fn it_starts_with_the_arguments_of_istios_chart() {
         ["--log_output_level=default:info", "--domain", "cluster.local", "--keepaliveMaxServerConnectionAge", "30m"];
     let navarch = start(&arguments, &[("PILOT_ENABLE_ANALYSIS", "false"), ("EXTERNAL_ISTIOD", "false")]).await;
     let log = navarch.output();
-    assert!(log.contains("started"), "{log}");
     assert!(!log.contains("no effect"), "{log}");
+    // One line says what has started, and where.
+    let started: Vec<_> = log.lines().filter(|line| line.contains("started")).collect();
+    let [line] = started[..] else { panic!("{log}") };
+    for said in
+        ["version=", "revision=\"default\"", "cluster=\"Kubernetes\"", "namespace=\"istio-system\"", "http=127.0.0.1:"]
+    {
+        assert!(line.contains(said), "{said}: {line}");
+    }
+    // Nothing in a healthy start looks like a fault.
+    assert_eq!(warnings(&navarch).iter().filter(|line| !line.contains("roots are kept in memory")).count(), 0, "{log}");
+}
+
+/// A page of the HTTP port.
+async fn page(navarch: &Navarch, path: &str) -> (u16, String) {
+    let reply = client::get(navarch.http, "localhost", path, &[]).await.unwrap();
+    (reply.status.as_u16(), reply.body)
+}
+
+#[tokio::test]
+async fn without_ports_of_their_own_xds_and_metrics_are_on_the_http_port() {
+    let navarch = start(&["--grpc-addr=", "--monitoring-addr="], &[]).await;
+    assert_eq!(page(&navarch, "/ready").await.0, 200);
+    assert!(page(&navarch, "/metrics").await.1.contains("# TYPE"));
+    assert_eq!(page(&navarch, "/version").await.0, 200);
+    let mut ads = AggregatedDiscoveryServiceClient::connect(format!("http://{}", navarch.http)).await.unwrap();
+    let node = Node { id: "sidecar~10.0.0.1~a.b~b.svc.cluster.local".to_owned(), ..Node::default() };
+    let type_url = "type.googleapis.com/envoy.config.cluster.v3.Cluster".to_owned();
+    let ask = DiscoveryRequest { node: Some(node), type_url: type_url.clone(), ..DiscoveryRequest::default() };
+    // The stream stays open while the answer is awaited.
+    let (asks, asked) = tokio::sync::mpsc::channel(1);
+    asks.send(ask).await.unwrap();
+    let mut answers = ads.stream_aggregated_resources(ReceiverStream::new(asked)).await.unwrap().into_inner();
+    assert_eq!(answers.message().await.unwrap().unwrap().type_url, type_url);
+    // The port answers HTTP/1 beside it.
+    assert!(page(&navarch, "/debug/connections").await.1.contains("a.b"));
+}
+
+#[tokio::test]
+async fn debug_pages_can_be_switched_off() {
+    let navarch = start(&[], &[("ENABLE_DEBUG_ON_HTTP", "false")]).await;
+    assert_eq!(page(&navarch, "/ready").await.0, 200);
+    for path in ["/debug", "/debug/syncz", "/debug/config_dump?proxyID=a.b"] {
+        assert_eq!(page(&navarch, path).await.0, 404, "{path}");
+    }
+    let monitoring = client::get(navarch.monitoring, "localhost", "/debug/syncz", &[]).await.unwrap();
+    assert_eq!(monitoring.status, 404, "on the port of metrics neither");
+}
+
+#[tokio::test]
+async fn request_asks_the_control_plane_beside() {
+    let navarch = start(&[], &[]).await;
+    let port = format!("--port={}", navarch.monitoring.port());
+    let ask = |words: &[&str]| {
+        let (words, port) = (words.iter().map(ToString::to_string).collect::<Vec<_>>(), port.clone());
+        tokio::task::spawn_blocking(move || {
+            let words: Vec<&str> = words.iter().map(String::as_str).chain([port.as_str()]).collect();
+            run(Path::new(PROGRAM), &[&["request"], &words[..]].concat())
+        })
+    };
+    let found = ask(&["GET", "/debug/list"]).await.unwrap();
+    assert!(found.status.success() && String::from_utf8(found.stdout).unwrap().contains("syncz"));
+    let missing = ask(&["get", "debug/nothing"]).await.unwrap();
+    assert!(!missing.status.success() && String::from_utf8(missing.stderr).unwrap().contains("404"));
+}
+
+#[test]
+fn without_a_ca_the_certificate_must_come_from_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("--config-dir={}", folder.path().display());
+    let addresses =
+        ["grpc", "secure-grpc", "https", "http", "monitoring"].map(|name| format!("--{name}-addr=127.0.0.1:0"));
+    let mut command = Command::new("timeout");
+    command.args(["60", PROGRAM, "discovery", &config]).args(addresses);
+    command.env_clear().env("ENABLE_CA_SERVER", "false").current_dir(folder.path()).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        !output.status.success() && said.contains("ENABLE_CA_SERVER=false") && said.contains("--tlsCertFile"),
+        "{said}"
+    );
+}
+
+#[test]
+fn kubeconfig_is_read_where_there_is_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (empty, broken) = (folder.path().join("empty"), folder.path().join("broken"));
+    std::fs::write(&empty, "").unwrap();
+    std::fs::write(&broken, "no kubeconfig").unwrap();
+    let start = |files: &str| {
+        let mut command = Command::new("timeout");
+        let addresses = ["grpc", "secure-grpc", "https", "http", "monitoring"].map(|name| format!("--{name}-addr="));
+        command.args(["60", PROGRAM, "discovery"]).args(addresses);
+        command.env_clear().env("KUBECONFIG", files).current_dir(folder.path()).stdin(Stdio::null());
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let (empty, broken) = (empty.display().to_string(), broken.display().to_string());
+    // Istio's chart names a file that is seldom there.
+    assert!(start("/nowhere").contains("this is no pod of a cluster"));
+    assert!(start(&empty).contains("this is no pod of a cluster"));
+    assert!(start(&format!("/nowhere:{empty}:{broken}")).contains(&broken));
 }
 
 #[tokio::test]
@@ -120,7 +225,8 @@ async fn what_has_no_effect_is_said_once_by_name() {
         "--from-a-later-release",
         "value",
     ];
-    let navarch = start(&arguments, &[("PILOT_ENABLE_SENDING_HBONE", "true"), ("MCS_API_GROUP", "g")]).await;
+    let navarch =
+        start(&arguments, &[("PILOT_ENABLE_SENDING_HBONE", "true"), ("ENABLE_MCS_AUTO_EXPORT", "true")]).await;
     let warnings = warnings(&navarch);
     let line = |words: &str| {
         let lines: Vec<_> = warnings.iter().filter(|line| line.contains(words)).collect();
@@ -129,18 +235,16 @@ async fn what_has_no_effect_is_said_once_by_name() {
     };
     assert!(line("flags that are not known").contains("names=\"--from-a-later-release\""));
     let flags = line("flags of pilot-discovery that have no effect");
-    for flag in
-        ["log_stacktrace_level", "log_caller", "vklog", "ctrlz_port", "clusterAliases", "cniNamespace", "profile"]
-    {
+    for flag in ["log_stacktrace_level", "log_caller", "vklog", "ctrlz_port", "clusterAliases", "profile"] {
         assert!(flags.contains(&format!("--{flag}")), "{flag}: {flags}");
     }
-    for obeyed in ["log_target", "log_as_json", "kubernetesApiQPS", "tls-min-version"] {
+    for obeyed in ["log_target", "log_as_json", "kubernetesApiQPS", "tls-min-version", "cniNamespace"] {
         assert!(!flags.contains(obeyed), "{obeyed}: {flags}");
     }
     assert!(line("scopes that do not exist").contains("nobody"));
     assert!(line("never spoken").contains("TLS_RSA_WITH_AES_128_CBC_SHA"));
     let variables = line("environment variables of istiod that have no effect");
-    assert!(variables.contains("names=\"MCS_API_GROUP, PILOT_ENABLE_SENDING_HBONE\""), "{variables}");
+    assert!(variables.contains("names=\"ENABLE_MCS_AUTO_EXPORT, PILOT_ENABLE_SENDING_HBONE\""), "{variables}");
 }
 
 #[tokio::test]
@@ -173,9 +277,48 @@ async fn before_the_first_reading_nothing_is_answered_and_sigterm_is_obeyed() {
     assert_eq!(get("/debug").await.unwrap().status, 200);
     // No certificate was signed, and no root made.
     let log = std::fs::read_to_string(folder.path().join("log")).unwrap();
-    assert!(!log.contains("certificates are signed"), "{log}");
+    assert!(!log.contains("CA ready"), "{log}");
     assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
     let ended = tokio::task::spawn_blocking(move || process.wait().unwrap());
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), ended).await;
     assert!(ended.unwrap().unwrap().success());
+}
+
+/// istiod serves the defaults then, of another trust domain perhaps.
+#[tokio::test]
+async fn istio_61563_a_mesh_config_that_is_broken_at_start_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (config, mesh) = (folder.path().join("config"), folder.path().join("mesh"));
+    std::fs::create_dir(&config).unwrap();
+    std::fs::write(&mesh, "trustDomain: own\nconnectTimeout: [broken\n").unwrap();
+    let [grpc, secure, https, http, monitoring] = [(); 5].map(|()| format!("127.0.0.1:{}", ports::free().unwrap()));
+    let log = std::fs::File::create(folder.path().join("log")).unwrap();
+    let mut process = Command::new(PROGRAM);
+    process.arg("discovery").arg(format!("--config-dir={}", config.display()));
+    process.arg(format!("--meshConfig={}", mesh.display()));
+    for (flag, address) in
+        [("grpc", &grpc), ("secure-grpc", &secure), ("https", &https), ("http", &http), ("monitoring", &monitoring)]
+    {
+        process.arg(format!("--{flag}-addr={address}"));
+    }
+    let mut process = process.env_clear().stdout(log).stdin(Stdio::null()).spawn().unwrap();
+    let (http, monitoring) = (http.parse().unwrap(), monitoring.parse().unwrap());
+    let ready = async |host: &str| client::get(http, host, "/ready", &[]).await.ok();
+    let mesh_name = mesh.display().to_string();
+    let named =
+        async || ready("localhost").await.is_some_and(|said| said.status == 503 && said.body.contains(&mesh_name));
+    until("the mesh config is named", named).await;
+    // A page in a browser, or a caller from elsewhere.
+    let said = ready("navarch").await.unwrap();
+    assert!(said.status == 503 && said.body.contains("reasons") && !said.body.contains("mesh"), "{}", said.body);
+    let metrics = client::get(monitoring, "localhost", "/metrics", &[]).await.unwrap().body;
+    assert!(metrics.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1"), "{metrics}");
+    let log = || std::fs::read_to_string(folder.path().join("log")).unwrap();
+    assert!(log().contains(&mesh_name), "{}", log());
+    std::fs::write(&mesh, "trustDomain: own\n").unwrap();
+    until("it is ready", async || ready("navarch").await.is_some_and(|said| said.status == 200)).await;
+    let page = client::get(http, "localhost", "/debug/mesh", &[]).await.unwrap().body;
+    assert!(page.contains("\"own\""), "{page}");
+    process.kill().unwrap();
+    process.wait().unwrap();
 }

@@ -50,7 +50,6 @@ fn program() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_navarch"))
 }
 
-/// The checkout.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

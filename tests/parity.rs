@@ -27,14 +27,22 @@ mod canon;
 mod case;
 #[path = "parity/cluster.rs"]
 mod cluster;
+#[path = "parity/created.rs"]
+mod created;
 #[path = "parity/forms.rs"]
 mod forms;
+#[path = "parity/grpc.rs"]
+mod grpc;
 #[path = "parity/input.rs"]
 mod input;
+#[path = "parity/object_status.rs"]
+mod object_status;
 #[path = "parity/run.rs"]
 mod run;
 #[path = "shared/shown.rs"]
 mod shown;
+#[path = "parity/ztunnel.rs"]
+mod ztunnel;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -92,7 +100,9 @@ fn istiods_answers_are_as_envoy_demands() {
     let cases = Case::all(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/parity/cases"));
     let codec = Codec::new();
     let mut faults = Vec::new();
-    for (case, proxy) in cases.iter().flat_map(|case| case.proxies.iter().map(move |proxy| (case, proxy))) {
+    // What applications with gRPC get is not for Envoy.
+    let proxies = cases.iter().flat_map(|case| case.proxies.iter().map(move |proxy| (case, proxy)));
+    for (case, proxy) in proxies.filter(|(_, proxy)| !proxy.is_grpc()) {
         for resource in case.expected(proxy).into_values().flatten() {
             let Ok(any) = codec.any_from_json(&resource) else { continue };
             let fault = navarch::envoy::constraints::check_bytes(&any.type_url, &any.value);
@@ -156,6 +166,9 @@ fn answers_are_the_same_by_way_of_an_api_server() {
     });
 }
 
+/// What stands in place of a proxy where objects are compared.
+const OBJECTS: &str = "objects";
+
 async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap<String, Vec<String>>>, String> {
     let answers = run::run(case, codec).await?;
     let mut by_proxy = BTreeMap::new();
@@ -167,6 +180,13 @@ async fn compare(case: &Case, codec: &Codec) -> Result<BTreeMap<String, BTreeMap
             (kind, differences)
         });
         by_proxy.insert(proxy.name.clone(), by_type.collect());
+    }
+    if let Some(differences) = object_status::differences(case).await? {
+        by_proxy.insert(OBJECTS.to_owned(), BTreeMap::from([("status".to_owned(), differences)]));
+    }
+    if let Some(differences) = created::compare(case) {
+        let objects: &mut BTreeMap<_, _> = by_proxy.entry(OBJECTS.to_owned()).or_default();
+        objects.insert("created".to_owned(), differences?);
     }
     Ok(by_proxy)
 }

@@ -25,6 +25,8 @@ mod bare_mesh;
 mod client;
 #[path = "secure/floods.rs"]
 mod floods;
+#[path = "secure/grpc.rs"]
+mod grpc;
 #[path = "secure/guarded.rs"]
 mod guarded;
 #[path = "secure/issuer.rs"]

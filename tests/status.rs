@@ -16,6 +16,10 @@ mod addresses;
 mod analysis;
 #[path = "status/deploy.rs"]
 mod deploy;
+#[path = "status/gateway_api.rs"]
+mod gateway_api;
+#[path = "status/gateways.rs"]
+mod gateways;
 #[path = "status/helm.rs"]
 mod helm;
 #[path = "status/leaders.rs"]
@@ -24,6 +28,8 @@ mod leaders;
 mod registration;
 #[path = "status/roots.rs"]
 mod roots;
+#[path = "status/untaint.rs"]
+mod untaint;
 #[path = "status/whole.rs"]
 mod whole;
 
@@ -40,7 +46,6 @@ const NAMESPACE: &str = "istio-system";
 
 /// A cluster with Navarch's manifests, which notes who was refused what.
 struct Deployed {
-    /// The cluster.
     cluster: Cluster,
     /// The API server's record of refused calls.
     audit: PathBuf,

@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 /// An object and what istiod says of it.
 #[derive(Deserialize)]
 struct Case {
-    /// The object.
     object: Value,
     /// Whether it is let in.
     allowed: bool,

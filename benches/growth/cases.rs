@@ -53,7 +53,6 @@ fn security(kind: &str, name: &str, spec: Value) -> Value {
     object("security.istio.io", kind, name, spec)
 }
 
-/// A list.
 fn list<T: Into<Value>>(length: usize, element: impl FnMut(usize) -> T) -> Value {
     Value::Array((0..length).map(element).map(Into::into).collect())
 }
@@ -160,7 +159,6 @@ mod services;
 /// Longer than any list here.
 const LONG: usize = 1 << 20;
 
-/// All lists.
 pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
     services::CASES.iter().chain(routes::CASES).chain(policies::CASES)
 }

@@ -408,4 +408,34 @@ pub(crate) const CASES: &[Case] = &[
             all
         },
     },
+    Case {
+        name: "VirtualService: wildcard hosts, and as many services",
+        reader: Reader::Sidecar,
+        size: 200,
+        longest: LONG,
+        objects: |n, turn| {
+            let wildcards = list(n, |i| format!("*.h{}.example.com", number(i, n, turn)));
+            let mut all = virtual_service(&[("hosts", wildcards)]);
+            all[0] = entry(&[("hosts", list(n, |i| format!("s.h{i}.example.com")))]);
+            all
+        },
+    },
+    Case {
+        name: "Gateway: servers, and as many VirtualServices",
+        reader: Reader::Gateway,
+        size: 200,
+        longest: LONG,
+        objects: |n, turn| {
+            let host = |i: usize| format!("h{}.example.com", number(i, n, turn));
+            let mut all = gateway(list(
+                n,
+                |i| json!({ "port": { "number": 80, "name": format!("http-{i}"), "protocol": "HTTP" }, "hosts": [host(i)] }),
+            ));
+            all.extend((0..n).map(|i| {
+                let spec = json!({ "hosts": [host(i)], "gateways": ["list"], "http": [route("/a")] });
+                networking("VirtualService", &format!("v{i}"), spec)
+            }));
+            all
+        },
+    },
 ];

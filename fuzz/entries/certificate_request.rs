@@ -9,7 +9,7 @@ use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::identity::{Caller, Identity, PodOfCaller};
 use navarch::api::names::{ClusterId, TrustDomain};
 use navarch::api::object::NamespacedName;
-use navarch::security::authenticate::{Glance, Surroundings};
+use navarch::security::authenticate::{MeshSnapshot, SnapshotProvider};
 use navarch::security::ca::service::{CertificateService, CertificateServiceConfig};
 use navarch::security::ca::{Authority, Bundle, KeyType, Metrics, in_force};
 use navarch::store::Objects;
@@ -41,9 +41,9 @@ const CALLERS: [(&str, &str, &[&str]); 2] = [
 /// What is known of the mesh.
 struct World(Objects);
 
-impl Surroundings for World {
-    fn glance(&self) -> Glance {
-        Glance {
+impl SnapshotProvider for World {
+    fn snapshot(&self) -> MeshSnapshot {
+        MeshSnapshot {
             objects: self.0.clone(),
             trust_domain: TrustDomain::new("cluster.local"),
             aliases: Vec::new(),

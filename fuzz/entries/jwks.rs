@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use navarch::api::names::{ClusterId, TrustDomain};
-use navarch::security::authenticate::{Glance, JwtAuthenticator, JwtRule};
+use navarch::security::authenticate::{JwtAuthenticator, JwtRule, MeshSnapshot};
 use navarch::store::Objects;
 use navarch::webhook::verdict::judge;
 use serde_json::json;
@@ -28,12 +28,12 @@ pub fn run(data: &[u8]) {
         ..JwtRule::default()
     };
     let Ok(authenticator) = JwtAuthenticator::new(rule) else { return };
-    let glance = Glance {
+    let snapshot = MeshSnapshot {
         objects: Objects::default(),
         trust_domain: TrustDomain::new("cluster.local"),
         aliases: Vec::new(),
         cluster: ClusterId::new("Kubernetes"),
     };
-    let mut asked = pin!(authenticator.caller(TOKEN, &glance));
+    let mut asked = pin!(authenticator.caller(TOKEN, &snapshot));
     let _ = asked.as_mut().poll(&mut Context::from_waker(Waker::noop()));
 }

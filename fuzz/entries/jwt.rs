@@ -7,15 +7,15 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use navarch::api::names::{ClusterId, TrustDomain};
-use navarch::security::authenticate::{Glance, JwtAuthenticator, JwtRule};
+use navarch::security::authenticate::{JwtAuthenticator, JwtRule, MeshSnapshot};
 use navarch::store::Objects;
 
 /// The issuer's keys.
 const KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","kid":"one","x":"zzkrqd7MQg81hoQSprthRZ7NmIsUw6_mWBZYmCSuLRc","y":"yt5CCGdXnGAFX4gM4yhUxxEmj_u_I1DJHEw_YVqEYoY"}]}"#;
 
 /// A mesh of which nothing is known but its names.
-fn glance() -> Glance {
-    Glance {
+fn snapshot() -> MeshSnapshot {
+    MeshSnapshot {
         objects: Objects::default(),
         trust_domain: TrustDomain::new("cluster.local"),
         aliases: Vec::new(),
@@ -36,8 +36,8 @@ pub fn run(data: &[u8]) {
         ..JwtRule::default()
     };
     let authenticator = JwtAuthenticator::new(rule).expect("the rule is good");
-    let glance = glance();
-    let asked = pin!(authenticator.caller(text.trim(), &glance));
+    let snapshot = snapshot();
+    let asked = pin!(authenticator.caller(text.trim(), &snapshot));
     // Keys that are given are never waited for.
     let Poll::Ready(answer) = asked.poll(&mut Context::from_waker(Waker::noop())) else {
         panic!("nothing is fetched");

@@ -8,15 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use axum::extract::{ConnectInfo, Request, State};
+use axum::http::request::Parts;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::state::AdminState;
-use crate::api::names::Namespace;
-use crate::security::authenticate::{Credentials, Gatekeeper};
-use crate::security::rules::{self, Sight};
+use navarch_api::names::Namespace;
+use navarch_security::authenticate::{Credentials, Gatekeeper};
+use navarch_security::rules::{self, Sight};
 
 /// Who says who callers are, and which of them are operators.
 #[derive(Clone, Debug)]
@@ -29,30 +30,40 @@ pub struct DebugAccess {
 }
 
 /// Lets a request for a debug page through, with what it may see noted, or refuses it.
-pub(super) async fn guard(State(state): State<AdminState>, mut request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
-    let is_local = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
-        && is_meant_for_this_machine(request.uri(), request.headers());
-    let sight = if is_local {
-        Sight::Everything
-    } else if !request.method().is_safe() {
-        tracing::debug!(?peer, path = request.uri().path(), "changes are taken from the same machine alone");
-        return StatusCode::FORBIDDEN.into_response();
-    } else {
-        let credentials = Credentials { peer, certificates: &[], headers: request.headers() };
-        match state.access.gatekeeper.admit(credentials).await {
-            Ok(caller) => rules::sight(page(request.uri().path()), &caller, &state.access.operators),
-            Err(unknown) => {
-                tracing::debug!(?peer, %unknown, "no debug page for strangers");
-                return StatusCode::UNAUTHORIZED.into_response();
-            }
+pub(super) async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let (mut head, body) = request.into_parts();
+    match sight(&state, &head).await {
+        Ok(Sight::Nothing) => StatusCode::FORBIDDEN.into_response(),
+        Ok(sight) => {
+            head.extensions.insert(sight);
+            next.run(Request::from_parts(head, body)).await
         }
-    };
-    if sight == Sight::Nothing {
-        return StatusCode::FORBIDDEN.into_response();
+        Err(refused) => refused.into_response(),
     }
-    request.extensions_mut().insert(sight);
-    next.run(request).await
+}
+
+/// What a request may see of the page at its path.
+///
+/// # Errors
+/// With the status for those who may not ask at all.
+pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, StatusCode> {
+    let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+    let is_loopback = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+    if is_loopback && is_meant_for_this_machine(&request.uri, &request.headers) {
+        return Ok(Sight::Everything);
+    }
+    if !request.method.is_safe() {
+        tracing::debug!(?peer, path = request.uri.path(), "changes are taken from the same machine alone");
+        return Err(StatusCode::FORBIDDEN);
+    }
+    let credentials = Credentials { peer, certificates: &[], headers: &request.headers };
+    match state.access.gatekeeper.admit(credentials).await {
+        Ok(caller) => Ok(rules::sight(page(request.uri.path()), &caller, &state.access.operators)),
+        Err(unknown) => {
+            tracing::debug!(?peer, %unknown, "caller is not known");
+            Err(StatusCode::UNAUTHORIZED)
+        }
+    }
 }
 
 /// Whether a request names this machine as its host: by `localhost` or an address, which no other site can have.

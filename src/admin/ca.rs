@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::security::ca::keeper::{Order, Orders, RotateError};
+use navarch_security::ca::keeper::{Order, Orders, RotateError};
 
 /// The header that holds the order. A page in somebody's browser cannot set it for another site.
 pub const ORDER: &str = "x-navarch-order";

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::envoy::routes::with_hosts;
-use crate::push::resource::{Collection, Resource, ResourceType};
-use crate::security::rules::Sight;
-use crate::xds::connections::ConnectionInfo;
+use navarch_envoy::routes::with_hosts;
+use navarch_push::resource::{Collection, Resource, ResourceType};
+use navarch_security::rules::Sight;
+use navarch_xds::connections::ConnectionInfo;
 
 /// The types that a dump has unless asked for others.
 const DEFAULT: [ResourceType; 3] = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];
@@ -90,7 +90,7 @@ fn whole_routes(routes: &Collection, hosts: Option<&Arc<Collection>>) -> Collect
         let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
         Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
     };
-    Collection { kind: routes.kind, resources: routes.resources.iter().map(whole).collect() }
+    Collection::new(routes.kind, routes.resources.iter().map(whole).collect())
 }
 
 /// One type's section.
@@ -105,6 +105,10 @@ fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value
         ResourceType::ExtensionConfig => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
         ResourceType::NameTable => ("NameTableDump", "nameTables", "nameTable"),
         ResourceType::ProxyConfig => ("ProxyConfigDump", "proxyConfigs", "proxyConfig"),
+        ResourceType::ObjectStatus => ("ObjectStatusDump", "objectStatuses", "status"),
+        ResourceType::Address => ("AddressesDump", "addresses", "address"),
+        ResourceType::Workload => ("WorkloadsDump", "workloads", "workload"),
+        ResourceType::Authorization => ("AuthorizationsDump", "authorizations", "authorization"),
     };
     let mut rows = Vec::with_capacity(sent.resources.len());
     for resource in &sent.resources {
@@ -121,7 +125,11 @@ fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value
             | ResourceType::VirtualHost
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
-            | ResourceType::ProxyConfig => {
+            | ResourceType::ProxyConfig
+            | ResourceType::ObjectStatus
+            | ResourceType::Address
+            | ResourceType::Workload
+            | ResourceType::Authorization => {
                 json!({ "versionInfo": version, field: codec.any_to_json(kind.type_url(), &resource.body)? })
             }
         };

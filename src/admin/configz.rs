@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::api::object::Object;
-use crate::store::{Objects, Stored};
+use navarch_api::object::Object;
+use navarch_store::{Objects, Stored};
 
 /// All of Istio's objects as Kubernetes objects.
 pub(super) async fn configz(State(state): State<AdminState>, parameters: Parameters) -> Response {
@@ -36,7 +36,7 @@ pub(super) async fn mesh(State(state): State<AdminState>, parameters: Parameters
 }
 
 /// Adds the objects of one kind.
-fn describe<T: Stored + Serialize>(_: &Objects, table: &crate::store::Table<T>, all: &mut Vec<Value>) {
+fn describe<T: Stored + Serialize>(_: &Objects, table: &navarch_store::Table<T>, all: &mut Vec<Value>) {
     all.extend(table.iter().map(|object| one(object)));
 }
 

@@ -10,14 +10,14 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::api::any_object::AnyObject;
-use crate::api::object::{Kind, Object, ObjectRef};
-use crate::push::context::{PushContext, facts_of};
-use crate::push::engine::ProxyId;
-use crate::push::resource::ResourceType;
-use crate::push::worker::{Ended, PushHandle};
-use crate::store::Stored;
-use crate::xds::connections::Connections;
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::{Kind, Object, ObjectRef};
+use navarch_push::context::{PushContext, facts_of};
+use navarch_push::engine::ProxyId;
+use navarch_push::resource::ResourceType;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_store::Stored;
+use navarch_xds::connections::Connections;
 
 /// How many objects are looked up before the push thread goes on with its work.
 const AT_ONCE: usize = 32;
@@ -83,7 +83,7 @@ fn behind(connections: &Connections) -> BTreeMap<ProxyId, BTreeSet<ResourceType>
 /// All objects of the mesh's configuration.
 #[must_use]
 pub fn configuration(context: &PushContext) -> Vec<AnyObject> {
-    use crate::api::istio as kinds;
+    use navarch_api::istio as kinds;
     let mut all = Vec::new();
     add::<kinds::VirtualService>(context, &mut all);
     add::<kinds::DestinationRule>(context, &mut all);

@@ -8,10 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::push::context::PushContext;
-use crate::registry::model::{Endpoint, Health, Registry, ServiceEndpoints, ServiceKey};
+use navarch_push::context::PushContext;
+use navarch_registry::model::{Endpoint, Health, Registry, ServiceEndpoints, ServiceKey};
 
-/// All endpoints.
 pub(super) async fn endpointz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let Ok(context) = state.push.inspect(|inspect| inspect.engine.context().clone()).await else {
         return reply::ended();
@@ -50,8 +49,8 @@ fn one(endpoint: &Endpoint) -> Value {
         "EndpointPort": endpoint.port,
         "LbWeight": endpoint.weight,
         "TLSMode": match workload.tls_mode {
-            crate::registry::model::TlsMode::Disabled => "disabled",
-            crate::registry::model::TlsMode::Istio => "istio",
+            navarch_registry::model::TlsMode::Disabled => "disabled",
+            navarch_registry::model::TlsMode::Istio => "istio",
         },
         "Namespace": workload.namespace,
         "WorkloadName": &*workload.name,

@@ -23,7 +23,6 @@ pub struct Exposition {
 struct Latest {
     /// When it was begun.
     begun: Instant,
-    /// The text.
     text: Weak<String>,
 }
 

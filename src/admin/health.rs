@@ -1,25 +1,60 @@
 //! `/ready`, `/version`, `/metrics`.
 
 use axum::extract::{Request, State};
+use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::access;
 use super::state::AdminState;
-use crate::source::Fault;
+use navarch_api::decode::Subject;
+use navarch_security::rules::Sight;
+use navarch_source::{Fault, Problem};
 
 /// 200 once the first reading of all sources is pushed and nothing else holds readiness, 503 before, as istiod. The body says
-/// what is waited for, and what Navarch goes on without.
-pub(super) async fn ready(State(state): State<AdminState>) -> (StatusCode, String) {
-    let lacks = state.readiness.lacks();
-    if !state.push.is_synced() {
-        let problems = state.problems.all();
-        let unread = problems.values().flatten().filter(|problem| matches!(problem.fault, Fault::Unreadable(_)));
-        let unread: String = unread.map(|problem| format!("{problem}\n")).collect();
-        return (StatusCode::SERVICE_UNAVAILABLE, unread + &lacks);
+/// what is waited for, and what Navarch goes on without: by name to those who may see the debug pages, in numbers to others.
+pub(super) async fn ready(State(state): State<AdminState>, request: Parts) -> (StatusCode, String) {
+    let may_see = access::sight(&state, &request).await == Ok(Sight::Everything);
+    (status(&state), if may_see { reasons(&state) } else { counts(&state) })
+}
+
+/// Whether Navarch is ready.
+fn status(state: &AdminState) -> StatusCode {
+    match state.push.is_synced() && state.readiness.is_ready() {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
     }
-    let status = if state.readiness.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, lacks)
+}
+
+/// What is waited for, and what Navarch goes on without, a line each.
+fn reasons(state: &AdminState) -> String {
+    let unread: String = holding(state).iter().map(|problem| format!("{problem}\n")).collect();
+    unread + &state.readiness.lacks()
+}
+
+/// How much is waited for, and gone on without.
+fn counts(state: &AdminState) -> String {
+    let (unread, lacks) = (holding(state).len(), state.readiness.lacks().lines().count());
+    match (state.push.is_synced(), unread + lacks) {
+        (true, 0) => String::new(),
+        (false, 0) => "the configuration has not been read yet\n".to_owned(),
+        (_, count) => format!("{count} reasons; the log and /ready of this machine name them\n"),
+    }
+}
+
+/// What keeps the first reading from being done: what cannot be read, and broken mesh config. No object is one of these.
+fn holding(state: &AdminState) -> Vec<Problem> {
+    if state.push.is_synced() {
+        return Vec::new();
+    }
+    let is_mesh = |problem: &Problem| problem.subject == Subject::default();
+    let holds = |problem: &&Problem| match problem.fault {
+        Fault::Unreadable(_) => true,
+        Fault::Rejected(_) => is_mesh(problem),
+        Fault::UnknownField(_) | Fault::UnknownKind | Fault::Duplicate { .. } | Fault::Warning(_) => false,
+    };
+    state.problems.all().values().flatten().filter(holds).cloned().collect()
 }
 
 /// Answers 503 in place of a debug page before the first reading: an empty page would be read as an empty mesh.
@@ -27,8 +62,8 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
     if state.push.is_synced() {
         return next.run(request).await;
     }
-    let lacks = ready(State(state)).await.1;
-    (StatusCode::SERVICE_UNAVAILABLE, format!("the configuration has not been read yet\n{lacks}")).into_response()
+    let reasons = reasons(&state);
+    (StatusCode::SERVICE_UNAVAILABLE, format!("the configuration has not been read yet\n{reasons}")).into_response()
 }
 
 /// One line: release and commit.

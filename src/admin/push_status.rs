@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::push::engine::{Faulty, Remark};
-use crate::push::worker::PushRecord;
+use navarch_push::engine::{Faulty, Remark};
+use navarch_push::worker::PushRecord;
 
 /// The status of pushes: `lastPushes` newest first, `faults` of translation, what was
 /// `leftOut` of what proxies get, `rejected` input by place.

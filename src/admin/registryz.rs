@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::registry::model::{ExportTo, Registry, Resolution, Service};
+use navarch_registry::model::{ExportTo, Registry, Resolution, Service};
 
 /// All services, by namespace and host.
 pub(super) async fn registryz(State(state): State<AdminState>, parameters: Parameters) -> Response {

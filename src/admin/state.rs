@@ -7,10 +7,10 @@ use parking_lot::Mutex;
 
 use super::access::DebugAccess;
 use super::exposition::Exposition;
-use crate::push::worker::PushHandle;
-use crate::security::ca::keeper::Orders;
-use crate::source::Problem;
-use crate::xds::connections::Connections;
+use navarch_push::worker::PushHandle;
+use navarch_security::ca::keeper::Orders;
+use navarch_source::Problem;
+use navarch_xds::connections::Connections;
 
 /// The version stamp of the build.
 #[derive(Clone, Copy, Debug)]

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
-use crate::push::resource::ResourceType;
-use crate::xds::connections::{ConnectionInfo, Mark, TypeInfo};
+use navarch_push::resource::ResourceType;
+use navarch_xds::connections::{ConnectionInfo, Mark, TypeInfo};
 
 /// What each proxy was sent and has acknowledged, by type; those of one `namespace` where the request names one.
 pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameters) -> Response {
@@ -109,6 +109,13 @@ fn long_name(kind: ResourceType) -> Option<&'static str> {
         ResourceType::Listener => Some("listener"),
         ResourceType::Route => Some("route"),
         ResourceType::ExtensionConfig => Some("extensionconfig"),
-        ResourceType::VirtualHost | ResourceType::Secret | ResourceType::NameTable | ResourceType::ProxyConfig => None,
+        ResourceType::VirtualHost
+        | ResourceType::Secret
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::ObjectStatus
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization => None,
     }
 }

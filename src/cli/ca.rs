@@ -9,11 +9,11 @@ use http::{HeaderValue, Method, header};
 use serde_json::Value;
 
 use crate::admin::CA_ORDER;
-use crate::agent::local_http::Question;
-use crate::api::regular_file;
+use navarch_agent::local_http::Question;
+use navarch_api::regular_file;
 
 /// How long an answer may take: orders wait until the change is kept.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Show the roots that the mesh trusts, and replace the one that signs.
 ///
@@ -78,7 +78,7 @@ impl Ca {
         let (host, port) = self.address.rsplit_once(':').context("--address must be host:port")?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = port.parse().context("--address must be host:port")?;
-        let mut question = Question::get(host, port, "/debug/ca", PATIENCE);
+        let mut question = Question::get(host, port, "/debug/ca", REQUEST_TIMEOUT);
         if let Some(order) = order {
             question.method = Method::POST;
             question.headers.insert(CA_ORDER, HeaderValue::from_static(order));

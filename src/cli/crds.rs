@@ -1,6 +1,6 @@
 //! `navarch crds`.
 
-use crate::api::crds;
+use navarch_api::crds;
 
 /// Prints the CustomResourceDefinitions of Istio's kinds.
 #[expect(clippy::print_stdout, reason = "printing is what the command is for")]

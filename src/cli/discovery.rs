@@ -10,20 +10,25 @@ use super::environment::{self, Variables};
 use super::limits::{self, KeepaliveFlags};
 use super::log::LogFlags;
 use super::pilot_flags::WithoutEffect;
-use super::{connections, files, memory};
+use super::{connections, files};
 use crate::admin::Build;
-use crate::api;
-use crate::api::settings::Environment;
-use crate::net::destination::AddressPolicy;
-use crate::push::worker::Debounce;
-use crate::security::serving::GivenFiles;
-use crate::security::tls_rules::TlsRules;
-use crate::server::{self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig};
-use crate::source::{KeyConfig, KubernetesScope, ReadKinds};
+use crate::server::{
+    self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
+};
+use navarch_api::settings::Environment;
+use navarch_net::destination::AddressPolicy;
+use navarch_push::worker::Debounce;
+use navarch_security::serving::GivenFiles;
+use navarch_security::tls_rules::TlsRules;
+use navarch_source::{KeyConfig, KubernetesScope, ReadKinds};
+
+/// Set by Kubernetes in every container.
+const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
 /// Run the control plane: read configuration, serve xDS to proxies.
 ///
-/// Addresses are host:port, `:port` for all addresses of the machine, or empty to switch a server off. Environment variables
+/// Addresses are host:port, `:port` for all addresses of the machine, or empty to switch a server off; what --grpc-addr,
+/// --monitoring-addr and --https-addr stand for is then on the port of --http-addr. Environment variables
 /// are istiod's (`CLUSTER_ID`, `POD_NAMESPACE`, `REVISION`, `ISTIO_WATCH_NAMESPACE`, `PILOT_…`). SIGUSR1 reads all files anew; SIGTERM
 /// lets proxies go and ends.
 #[derive(Args, Debug)]
@@ -35,10 +40,11 @@ pub(super) struct Discovery {
     /// and of objects with the same name the first counts
     #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
     config_sources: Vec<SourceAddress>,
-    /// Where services come from besides ServiceEntries: Kubernetes, or nothing where it is empty
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "Kubernetes", value_parser = registry)]
-    registries: Vec<bool>,
-    /// Kubeconfig of the cluster to read; without it the cluster that Navarch runs in
+    /// Where services come from besides ServiceEntries: Kubernetes, or nothing where it is empty. Kubernetes if unset, but for
+    /// --config-dir where Navarch runs in no cluster and no kubeconfig is given
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = registry)]
+    registries: Option<Vec<bool>>,
+    /// Kubeconfig of the cluster to read; KUBECONFIG if unset and there is such a file, else the cluster that Navarch runs in
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// How long a connection to the Kubernetes API may be silent before it counts as dead; a watch on which nothing happens
@@ -55,7 +61,7 @@ pub(super) struct Discovery {
     /// File with the mesh networks; ./etc/istio/config/meshNetworks where that exists, else the same ConfigMap
     #[arg(long, alias = "networksConfig", value_name = "FILE")]
     networks_config: Option<PathBuf>,
-    /// Plaintext xDS
+    /// Plaintext xDS; empty, and it is on the port of --http-addr
     #[arg(long, alias = "grpcAddr", value_name = "ADDRESS", default_value = ":15010")]
     grpc_addr: ListenAddress,
     /// xDS and certificates over TLS
@@ -67,7 +73,7 @@ pub(super) struct Discovery {
     /// Webhooks over TLS; empty, and they are on the port of --http-addr, for whoever ends TLS before it
     #[arg(long, alias = "httpsAddr", value_name = "ADDRESS", default_value = ":15017")]
     https_addr: ListenAddress,
-    /// Metrics, version and debug API
+    /// Metrics, version and debug API; empty, and they are on the port of --http-addr
     #[arg(long, alias = "monitoringAddr", value_name = "ADDRESS", default_value = ":15014")]
     monitoring_addr: ListenAddress,
     /// Directory that keeps the root of a self-signed CA; in memory if unset. Not used where there is a CA in ROOT_CA_DIR
@@ -92,6 +98,9 @@ pub(super) struct Discovery {
     /// Namespace that Navarch runs in; POD_NAMESPACE if unset
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
+    /// Namespace of istio-cni, whose pods say when nodes lose their taint; Navarch's own if unset
+    #[arg(long, alias = "cniNamespace", value_name = "NAMESPACE")]
+    cni_namespace: Option<String>,
     #[command(flatten)]
     keepalive: KeepaliveFlags,
     /// How long proxies have to go when Navarch ends
@@ -120,9 +129,9 @@ pub(super) struct Discovery {
 impl Discovery {
     /// Runs until told to end. `unknown` are flags that were left out.
     pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
-        memory::do_without_huge_pages();
+        navarch_api::huge_pages::do_without_huge_pages();
         let scopes = self.log.start()?;
-        let variables = Variables::new(environment::all());
+        let variables = Variables::new(navarch_agent::cli::environment());
         say("--log_output_level: scopes that do not exist here", &scopes);
         say("flags that are not known", unknown);
         say("flags of pilot-discovery that have no effect", &self.without_effect.given());
@@ -140,11 +149,12 @@ impl Discovery {
         settings.environment = Environment::new(variables.all().clone());
         settings.domain_suffix = self.domain;
         if let Some(cluster) = self.cluster_id {
-            settings.cluster_id = crate::api::names::ClusterId::new(cluster);
+            settings.cluster_id = navarch_api::names::ClusterId::new(cluster);
         }
         if let Some(namespace) = self.namespace {
-            settings.system_namespace = crate::api::names::Namespace::new(namespace);
+            settings.system_namespace = navarch_api::names::Namespace::new(namespace);
         }
+        let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
         let files = files::raise_limit();
         let keys = keys(variables)?;
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
@@ -153,6 +163,7 @@ impl Discovery {
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let security =
             SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), given, tls, ..security };
+        let writing = super::writing::config(variable, self.revision.clone(), &settings)?;
         Ok(Config {
             settings,
             debounce: debounce(variables)?,
@@ -167,20 +178,24 @@ impl Discovery {
             injection: super::webhooks::injection(variable, variables.all().clone()),
             sources: SourcesConfig {
                 addresses: self.config_sources,
-                kubernetes_registry: self.registries.contains(&true),
+                kubernetes_registry: match &self.registries {
+                    Some(names) => names.contains(&true),
+                    None => self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some(),
+                },
                 config_dir: self.config_dir,
                 mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
                 networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
-                kubeconfig: self.kubeconfig,
+                kubeconfig,
                 scope: scope(variables, self.revision.clone()),
-                silence: self.kubernetes_idle_timeout,
+                idle_timeout: self.kubernetes_idle_timeout,
                 rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
                 shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
             },
-            writing: super::writing::config(variable, self.revision)?,
+            writing: WritingConfig { cni_namespace: self.cni_namespace.filter(|name| !name.is_empty()), ..writing },
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
+            debug_on_http: environment::flag(variable, "ENABLE_DEBUG_ON_HTTP", true)?,
             files,
             connections: connections::limits(variable, files)?,
             shutdown: self.shutdown_duration,
@@ -214,14 +229,14 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     let set = |name: &str| text(variables, name);
     let refresh = match set("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL") {
         None => Duration::from_mins(20),
-        Some(text) => api::duration::Duration::parse(&text)
+        Some(text) => navarch_api::duration::Duration::parse(&text)
             .ok()
-            .and_then(api::duration::Duration::as_std)
+            .and_then(navarch_api::duration::Duration::as_std)
             .filter(|interval| !interval.is_zero())
             .with_context(|| format!("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL={text:?} is no duration"))?,
     };
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
-    let blocked = api::cidr::Cidr::parse_list(&ranges)
+    let blocked = navarch_api::cidr::Cidr::parse_list(&ranges)
         .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is no range of addresses"))?;
     let allow_loopback = set("NAVARCH_JWKS_ALLOW_LOOPBACK").is_some_and(|value| value == "true");
     Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
@@ -256,12 +271,27 @@ fn scope(variables: &Variables, revision: Option<String>) -> KubernetesScope {
     let text = |name: &str| text(variables, name);
     KubernetesScope {
         kinds: ReadKinds::All,
-        namespace: crate::api::names::Namespace::new(text("ISTIO_WATCH_NAMESPACE").unwrap_or_default()),
+        namespace: navarch_api::names::Namespace::new(text("ISTIO_WATCH_NAMESPACE").unwrap_or_default()),
         revision: revision.or_else(|| text("REVISION")).unwrap_or_default(),
-        system_namespace: crate::api::names::Namespace::default(),
+        system_namespace: navarch_api::names::Namespace::default(),
         ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
         included: text("PILOT_INCLUDE_RESOURCES").unwrap_or_default(),
     }
+}
+
+/// `KUBECONFIG`: the first of its files that says anything. Istio's chart always sets it, and seldom is there a file.
+fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
+    let names = text(variables, "KUBECONFIG")?;
+    let says_anything = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
+    let mut files = names.split(':').filter(|name| !name.is_empty()).map(PathBuf::from).filter(says_anything);
+    let first = files.next();
+    say("KUBECONFIG: files that are not read, as the first one counts", &shown(files));
+    first
+}
+
+/// Paths as texts.
+fn shown(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
+    paths.map(|path| path.display().to_string()).collect()
 }
 
 /// A name of `--registries`, as whether it is Kubernetes.
@@ -280,6 +310,6 @@ fn if_there(path: &str) -> Option<PathBuf> {
 
 /// A duration as Go writes it, such as `10s` or `1m30s`.
 pub(super) fn duration(text: &str) -> anyhow::Result<Duration> {
-    let duration = crate::api::duration::Duration::parse(text)?;
+    let duration = navarch_api::duration::Duration::parse(text)?;
     duration.as_std().with_context(|| format!("{text} is negative"))
 }

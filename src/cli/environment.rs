@@ -6,10 +6,11 @@ use anyhow::Context;
 use parking_lot::Mutex;
 
 use super::istiod_variables::ISTIOD;
-use crate::api::duration::Duration;
-use crate::api::go_text::parse_bool;
-use crate::api::names::{ClusterId, Namespace};
-use crate::api::settings::{CompliancePolicy, KeyFetching, Settings};
+use navarch_api::duration::Duration;
+use navarch_api::go_text::parse_bool;
+use navarch_api::names::{ClusterId, Namespace};
+use navarch_api::settings::{CompliancePolicy, KeyFetching, Settings};
+use navarch_status::GatewayControllerSettings;
 
 /// A variable with a value that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +35,32 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     read_clusters(&read, &mut settings)?;
     read_listeners(&read, &mut settings)?;
     read_gateways(&read, &mut settings)?;
+    read_gateway_api(&read, &mut settings)?;
     Ok(settings)
+}
+
+/// Reads what concerns GatewayClasses and the proxies of Gateways; the rest follows from the settings and the revision.
+///
+/// # Errors
+/// At the first variable whose value cannot be read.
+pub fn gateway_controllers(
+    variable: impl Fn(&str) -> Option<String>,
+    settings: &Settings,
+    revision: String,
+) -> Result<GatewayControllerSettings, VariableError> {
+    let read = Reader(&variable);
+    let mut controllers = GatewayControllerSettings {
+        api: settings.gateway_api.clone(),
+        quic: settings.quic_listeners,
+        cluster: settings.cluster_id.to_string(),
+        namespace: settings.system_namespace.to_string(),
+        revision,
+        ..GatewayControllerSettings::default()
+    };
+    read.flag("PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER", &mut controllers.classes)?;
+    read.flag("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", &mut controllers.deploys)?;
+    read.flag("PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS", &mut controllers.copies_metadata)?;
+    Ok(controllers)
 }
 
 /// A variable of the process.
@@ -51,15 +77,6 @@ pub fn variable(name: &str) -> Option<String> {
 pub fn flag(variable: impl Fn(&str) -> Option<String>, name: &str, default: bool) -> anyhow::Result<bool> {
     let Some(value) = variable(name).filter(|value| !value.is_empty()) else { return Ok(default) };
     parse_bool(&value).with_context(|| format!("{name}={value:?} is neither true nor false"))
-}
-
-/// All variables of the process that are text.
-#[must_use]
-pub fn all() -> Vec<(String, String)> {
-    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-        Some((name.into_string().ok()?, value.into_string().ok()?))
-    };
-    std::env::vars_os().filter_map(text).collect()
 }
 
 /// The variables of a process, and which of them were asked for.
@@ -178,6 +195,11 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("DISABLE_SHADOW_HOST_SUFFIX", &mut settings.disable_shadow_host_suffix)?;
     read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)?;
     read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
+    if settings.ambient {
+        // Without ambient mode istiod has none of these on, whatever is said of them.
+        read.flag("PILOT_AUTO_ALLOW_WAYPOINT_POLICY", &mut settings.auto_allow_waypoints)?;
+        read.flag("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", &mut settings.ambient_dry_run)?;
+    }
     settings.sidecar_listening_hbone = settings.ambient;
     read.flag("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", &mut settings.sidecar_listening_hbone)
 }
@@ -257,6 +279,26 @@ fn read_gateways(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.flag("PILOT_FILTER_GATEWAY_CLUSTER_CONFIG", &mut settings.filter_gateway_clusters)?;
     read.flag("PILOT_ENABLE_STRICT_GATEWAY_MERGING", &mut settings.strict_gateway_merging)?;
     read.flag("PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION", &mut settings.route_collapse)
+}
+
+/// What is made of the Gateway API.
+fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
+    let ambient = settings.ambient;
+    let api = &mut settings.gateway_api;
+    read.flag("PILOT_ENABLE_GATEWAY_API", &mut api.enabled)?;
+    read.flag("PILOT_ENABLE_GATEWAY_API_STATUS", &mut api.status)?;
+    read.flag("PILOT_ENABLE_ALPHA_GATEWAY_API", &mut api.alpha)?;
+    read.flag("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", &mut api.inference)?;
+    read.flag("ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", &mut api.manual_deployment)?;
+    read.flag("PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API", &mut api.remote_class)?;
+    api.waypoints = ambient;
+    read.flag("PILOT_ENABLE_AMBIENT_WAYPOINTS", &mut api.waypoints)?;
+    read.flag("AMBIENT_ENABLE_MULTI_NETWORK", &mut api.east_west)?;
+    read.flag("ENABLE_MCS_HOST", &mut api.mcs_host)?;
+    read.words("PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME", &mut api.default_class);
+    read.words("PILOT_GATEWAY_API_CONTROLLER_NAME", &mut api.controller);
+    read.words("MCS_API_GROUP", &mut api.mcs_group);
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::environment;
-use crate::api::mesh::MeshConfig;
-use crate::api::yaml::{self, Schema};
-use crate::webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
+use navarch_api::mesh::MeshConfig;
+use navarch_api::yaml::{self, Schema};
+use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
 
 /// The most that is read of one file.
 const MAX_BYTES: u64 = 256 << 20;

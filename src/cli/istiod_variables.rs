@@ -7,8 +7,8 @@
 /// Tuning of what Navarch does not have, such as caches, has no such value.
 pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("AMBIENT_ENABLE_BAGGAGE", Some("false")),
-    ("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", Some("false")),
-    ("AMBIENT_ENABLE_MULTI_NETWORK", Some("false")),
+    ("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", None),
+    ("AMBIENT_ENABLE_MULTI_NETWORK", None),
     ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", Some("false")),
     ("AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT", Some("false")),
     ("AMBIENT_ENABLE_STATUS", Some("false")),
@@ -30,13 +30,13 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("DISABLE_SHADOW_HOST_SUFFIX", None),
     ("DISABLE_TRACK_REMAINING_CB_METRICS", None),
     ("ENABLE_100_CONTINUE_HEADERS", None),
-    ("ENABLE_CA_SERVER", Some("true")),
+    ("ENABLE_CA_SERVER", None),
     ("ENABLE_CLUSTER_TRUST_BUNDLE_API", None),
     ("ENABLE_DEBUG_ENDPOINT_AUTH", Some("true")),
-    ("ENABLE_DEBUG_ON_HTTP", Some("true")),
+    ("ENABLE_DEBUG_ON_HTTP", None),
     ("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", None),
-    ("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", Some("false")),
-    ("ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", Some("false")),
+    ("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", None),
+    ("ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", None),
     ("ENABLE_HCM_INTERNAL_NETWORKS", None),
     ("ENABLE_INGRESS_WAYPOINT_ROUTING", Some("false")),
     ("ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES", Some("false")),
@@ -45,7 +45,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG", None),
     ("ENABLE_MCS_AUTO_EXPORT", Some("false")),
     ("ENABLE_MCS_CLUSTER_LOCAL", Some("false")),
-    ("ENABLE_MCS_HOST", Some("false")),
+    ("ENABLE_MCS_HOST", None),
     ("ENABLE_MCS_SERVICE_DISCOVERY", Some("false")),
     ("ENABLE_MULTICLUSTER_HEADLESS", None),
     ("ENABLE_NATIVE_SIDECARS", None),
@@ -89,12 +89,12 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS", None),
     ("PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE", None),
     ("PILOT_ANALYSIS_INTERVAL", None),
-    ("PILOT_AUTO_ALLOW_WAYPOINT_POLICY", Some("false")),
+    ("PILOT_AUTO_ALLOW_WAYPOINT_POLICY", None),
     ("PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS", None),
     ("PILOT_CA_CERT_CONFIGMAP", None),
     ("PILOT_CERT_PROVIDER", None),
     ("PILOT_CONVERT_SIDECAR_SCOPE_CONCURRENCY", None),
-    ("PILOT_CRL_CONFIGMAP", Some("istio-ca-crl")),
+    ("PILOT_CRL_CONFIGMAP", None),
     ("PILOT_DEBOUNCE_AFTER", None),
     ("PILOT_DEBOUNCE_MAX", None),
     ("PILOT_DISABLE_MX_ALPN", None),
@@ -103,21 +103,21 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("PILOT_DRAINING_LABEL", None),
     ("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", None),
     ("PILOT_ENABLE_AGENTGATEWAY", Some("false")),
-    ("PILOT_ENABLE_ALPHA_GATEWAY_API", Some("false")),
+    ("PILOT_ENABLE_ALPHA_GATEWAY_API", None),
     ("PILOT_ENABLE_ALPN_FILTER", None),
     ("PILOT_ENABLE_AMBIENT", None),
-    ("PILOT_ENABLE_AMBIENT_WAYPOINTS", Some("false")),
+    ("PILOT_ENABLE_AMBIENT_WAYPOINTS", None),
     ("PILOT_ENABLE_ANALYSIS", None),
     ("PILOT_ENABLE_CA_CRL", None),
     ("PILOT_ENABLE_CDS_CACHE", None),
     ("PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY", Some("false")),
     ("PILOT_ENABLE_EDS_DEBOUNCE", None),
     ("PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES", None),
-    ("PILOT_ENABLE_GATEWAY_API", Some("false")),
-    ("PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS", Some("false")),
-    ("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", Some("false")),
-    ("PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER", Some("false")),
-    ("PILOT_ENABLE_GATEWAY_API_STATUS", Some("false")),
+    ("PILOT_ENABLE_GATEWAY_API", None),
+    ("PILOT_ENABLE_GATEWAY_API_COPY_LABELS_ANNOTATIONS", None),
+    ("PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER", None),
+    ("PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER", None),
+    ("PILOT_ENABLE_GATEWAY_API_STATUS", None),
     ("PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER", None),
     ("PILOT_ENABLE_IP_AUTOALLOCATE", None),
     ("PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES", None),
@@ -125,7 +125,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("PILOT_ENABLE_MONGO_FILTER", None),
     ("PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS", None),
     ("PILOT_ENABLE_MYSQL_FILTER", None),
-    ("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", Some("false")),
+    ("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", None),
     ("PILOT_ENABLE_PERSISTENT_SESSION_FILTER", None),
     ("PILOT_ENABLE_QUIC_LISTENERS", None),
     ("PILOT_ENABLE_RDS_CACHE", None),
@@ -159,7 +159,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("PILOT_JWT_PUB_KEY_REFRESH_INTERVAL", None),
     ("PILOT_MAX_REQUESTS_PER_SECOND", None),
     ("PILOT_MULTICLUSTER_KUBECONFIG_PATH", None),
-    ("PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API", Some("false")),
+    ("PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API", None),
     ("PILOT_MX_ADDITIONAL_LABELS", None),
     ("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME", None),
     ("PILOT_PERSISTENT_SESSION_HEADER_LABEL", None),
@@ -203,6 +203,10 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
 #[cfg(test)]
 const FORMER: &[&str] = &["PILOT_ENABLE_STATUS", "PILOT_STATUS_UPDATE_INTERVAL"];
 
+/// Variables that clients of Kubernetes read.
+#[cfg(test)]
+const OF_KUBERNETES: &[&str] = &["KUBECONFIG", "KUBERNETES_SERVICE_HOST"];
+
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
@@ -226,7 +230,9 @@ mod tests {
         let asked = read(&[]).asked();
         let is_known = |name: &&String| {
             let name = name.as_str();
-            name.starts_with("NAVARCH_") || FORMER.contains(&name) || ISTIOD.iter().any(|(known, _)| *known == name)
+            name.starts_with("NAVARCH_")
+                || [FORMER, OF_KUBERNETES].concat().contains(&name)
+                || ISTIOD.iter().any(|(known, _)| *known == name)
         };
         let unknown: Vec<_> = asked.iter().filter(|name| !is_known(name)).collect();
         assert_eq!(unknown, Vec::<&String>::new());
@@ -240,8 +246,8 @@ mod tests {
     #[test]
     fn what_is_set_and_not_read_is_named() {
         let variables = read(&[
-            ("PILOT_ENABLE_GATEWAY_API", "true"),
-            ("MCS_API_GROUP", "g"),
+            ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", "true"),
+            ("ENABLE_MCS_AUTO_EXPORT", "true"),
             ("PILOT_HTTP10", "true"),
             ("EXTERNAL_ISTIOD", "false"),
             ("K8S_SIGNER", "s"),
@@ -250,7 +256,10 @@ mod tests {
             ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true"),
             ("PATH", "/bin"),
         ]);
-        assert_eq!(variables.ignored(), ["MCS_API_GROUP", "PILOT_ENABLE_GATEWAY_API", "UNSAFE_ENABLE_ADMIN_ENDPOINTS"]);
+        assert_eq!(
+            variables.ignored(),
+            ["AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", "ENABLE_MCS_AUTO_EXPORT", "UNSAFE_ENABLE_ADMIN_ENDPOINTS"]
+        );
         assert_eq!(read(&[]).ignored(), Vec::<&str>::new());
     }
 }

@@ -7,8 +7,9 @@ use anyhow::Context;
 use clap::Args;
 
 use super::discovery::duration;
-use crate::api::regular_file;
-use crate::xds::Limits;
+use navarch_api::go_text::parse_bool;
+use navarch_api::regular_file;
+use navarch_xds::Limits;
 
 /// Flags about connections. The first two have their defaults from the environment.
 #[derive(Args, Debug, Default)]
@@ -30,6 +31,9 @@ pub(super) struct KeepaliveFlags {
     keepalive_max_server_connection_age: Duration,
 }
 
+/// Bytes of one request in ambient mode, unless said otherwise: a ztunnel that comes back names all that it has, with versions
+/// some 120 bytes each.
+const AMBIENT_REQUEST_BYTES: usize = 16 << 20;
 /// What grpc-go takes for an interval of zero.
 const DEFAULT_INTERVAL: Duration = Duration::from_hours(2);
 /// What it takes for a timeout of zero.
@@ -77,7 +81,9 @@ pub(super) fn limits(variable: impl Fn(&str) -> Option<String>, flags: &Keepaliv
         Ok(0) => u32::MAX,
         streams_or_error => streams_or_error.with_context(|| format!("ISTIO_GPRC_MAXSTREAMS={streams} is too many"))?,
     };
-    limits.request_bytes = number("ISTIO_GPRC_MAXRECVMSGSIZE", limits.request_bytes)?;
+    let ambient = text("PILOT_ENABLE_AMBIENT").and_then(|value| parse_bool(&value)).unwrap_or_default();
+    let request_bytes = if ambient { AMBIENT_REQUEST_BYTES } else { limits.request_bytes };
+    limits.request_bytes = number("ISTIO_GPRC_MAXRECVMSGSIZE", request_bytes)?;
     limits.unproved_names = number("NAVARCH_MAX_UNAUTHENTICATED_NAMES", limits.unproved_names)?;
     Ok(limits)
 }
@@ -178,6 +184,7 @@ mod tests {
         assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "12").unwrap().streams_per_connection, 12);
         assert_eq!(set("ISTIO_GPRC_MAXSTREAMS", "0").unwrap().streams_per_connection, u32::MAX);
         assert_eq!(set("ISTIO_GPRC_MAXRECVMSGSIZE", "1024").unwrap().request_bytes, 1024);
+        assert_eq!(set("PILOT_ENABLE_AMBIENT", "true").unwrap().request_bytes, AMBIENT_REQUEST_BYTES);
         assert_eq!(set("NAVARCH_MAX_UNAUTHENTICATED_NAMES", "7").unwrap().unproved_names, 7);
         assert_eq!(set("PILOT_PUSH_THROTTLE", "3").unwrap(), Limits::default());
         for name in [

@@ -1,52 +1,56 @@
 //! Logging by Istio's flags: levels by scope, targets, JSON.
 
 use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::sync::Arc;
 
 use anyhow::Context as _;
 use clap::Args;
+use navarch_api::log_levels;
+use nix::fcntl::OFlag;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt as _};
 
 /// istiod's scopes, and where what they log comes from here. Those that log by themselves under other names, such as `grpc`, are
 /// the crates that do the same.
 const SCOPES: &[(&str, &[&str])] = &[
-    ("ads", &["navarch::xds"]),
-    ("analysis", &["navarch::status::analysis"]),
-    ("authn", &["navarch::security::authenticate"]),
-    ("authorization", &["navarch::envoy::filters"]),
-    ("ca", &["navarch::security::ca"]),
-    ("controllers", &["navarch::status", "navarch::server::controllers"]),
-    ("delta", &["navarch::xds"]),
-    ("file", &["navarch::source::files", "navarch::source::mesh_files"]),
-    ("gateway", &["navarch::envoy::listeners::gateway"]),
+    ("ads", &["navarch_xds"]),
+    ("analysis", &["navarch_status::analysis"]),
+    ("authn", &["navarch_security::authenticate"]),
+    ("authorization", &["navarch_envoy::filters"]),
+    ("ca", &["navarch_security::ca"]),
+    ("controllers", &["navarch_status", "navarch::server::controllers"]),
+    ("delta", &["navarch_xds"]),
+    ("file", &["navarch_source::files", "navarch_source::mesh_files"]),
+    ("gateway", &["navarch_envoy::listeners::gateway"]),
     ("grpc", &["h2", "tonic"]),
-    ("ip-autoallocate", &["navarch::status::allocator"]),
+    ("ip-autoallocate", &["navarch_status::allocator"]),
     ("klog", &["kube", "kube_client", "kube_runtime"]),
-    ("krt", &["navarch::push"]),
-    ("kube", &["navarch::source::kubernetes"]),
-    ("model", &["navarch::push", "navarch::registry"]),
+    ("krt", &["navarch_push"]),
+    ("kube", &["navarch_source::kubernetes"]),
+    ("model", &["navarch_push", "navarch_registry"]),
     ("monitoring", &["navarch::admin"]),
-    ("pkica", &["navarch::security::ca"]),
-    ("pkira", &["navarch::security::ca::registration"]),
-    ("processing", &["navarch::push"]),
-    ("rootcertrotator", &["navarch::security::ca::keeper"]),
-    ("security", &["navarch::security"]),
-    ("serverca", &["navarch::security::ca::service"]),
-    ("serviceentry", &["navarch::registry"]),
-    ("spiffe", &["navarch::security"]),
-    ("status", &["navarch::status"]),
-    ("trustBundle", &["navarch::security::trust_bundle", "navarch::server::trust"]),
-    ("validation", &["navarch::webhook::validation"]),
-    ("validationController", &["navarch::webhook::registration"]),
-    ("validationServer", &["navarch::webhook::validation"]),
-    ("wle", &["navarch::status::registration", "navarch::server::workloads"]),
+    ("pkica", &["navarch_security::ca"]),
+    ("pkira", &["navarch_security::ca::registration"]),
+    ("processing", &["navarch_push"]),
+    ("rootcertrotator", &["navarch_security::ca::keeper"]),
+    ("security", &["navarch_security"]),
+    ("serverca", &["navarch_security::ca::service"]),
+    ("serviceentry", &["navarch_registry"]),
+    ("spiffe", &["navarch_security"]),
+    ("status", &["navarch_status"]),
+    ("trustBundle", &["navarch_security::trust_bundle", "navarch::server::trust"]),
+    ("validation", &["navarch_webhook::validation"]),
+    ("validationController", &["navarch_webhook::registration"]),
+    ("validationServer", &["navarch_webhook::validation"]),
+    ("wle", &["navarch_status::registration", "navarch::server::workloads"]),
 ];
 
 /// How and where to log.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct LogFlags {
-    /// What to log: error, warn, info, debug or trace, also by room as in `info,navarch::xds=debug`; info if unset
+    /// What to log: error, warn, info, debug or trace, also by room as in `info,navarch_xds=debug`; info if unset
     #[arg(long, value_name = "LEVELS", conflicts_with = "log_output_level")]
     log_level: Option<String>,
     /// What to log in Istio's notation: none, error, warn, info or debug, also by scope as in `default:info,ads:debug`
@@ -64,7 +68,7 @@ impl LogFlags {
     /// Starts logging. Gives the scopes of Istio's that nothing here belongs to.
     pub(super) fn start(&self) -> anyhow::Result<Vec<String>> {
         let (filter, unknown) = match (&self.log_output_level, &self.log_level) {
-            (Some(levels), _) => filter(levels, discovery_targets)?,
+            (Some(levels), _) => log_levels::filter(levels, discovery_targets)?,
             (None, Some(levels)) => (levels.clone(), Vec::new()),
             (None, None) => ("info".to_owned(), Vec::new()),
         };
@@ -86,11 +90,17 @@ impl LogFlags {
 /// Writes to one target.
 fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
     Ok(match target {
-        "stdout" => BoxMakeWriter::new(std::io::stdout),
-        "stderr" => BoxMakeWriter::new(std::io::stderr),
+        "stdout" | "/dev/stdout" => BoxMakeWriter::new(std::io::stdout),
+        "stderr" | "/dev/stderr" => BoxMakeWriter::new(std::io::stderr),
         path => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            BoxMakeWriter::new(Arc::new(file.with_context(|| format!("--log_target: failed to open {path}"))?))
+            // Opening a FIFO waits for its reader, and writing to it for that reader to read.
+            let nonblocking = OFlag::O_NONBLOCK.bits();
+            let file = OpenOptions::new().create(true).append(true).custom_flags(nonblocking).open(path);
+            let opened = file.and_then(|file| match file.metadata()?.file_type().is_fifo() {
+                true => Err(io::Error::other("is a FIFO, whose reader could stop the process")),
+                false => Ok(file),
+            });
+            BoxMakeWriter::new(Arc::new(opened.with_context(|| format!("--log_target: failed to open {path}"))?))
         }
     })
 }
@@ -101,54 +111,19 @@ fn discovery_targets(scope: &str) -> Vec<String> {
     found.into_iter().flat_map(|(_, targets)| *targets).map(|target| (*target).to_owned()).collect()
 }
 
-/// Istio's levels (`default:info,ads:debug`) as a filter of `tracing`: that of `default` or `all` for everything, those of other
-/// scopes for the `targets` of each. Gives the scopes without targets beside.
-///
-/// # Errors
-/// When a level is none of Istio's.
-pub(super) fn filter(levels: &str, targets: impl Fn(&str) -> Vec<String>) -> anyhow::Result<(String, Vec<String>)> {
-    let (mut default, mut directives, mut unknown) = ("info", Vec::new(), Vec::new());
-    for part in levels.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let (scope, level) = part.split_once(':').unwrap_or(("default", part));
-        let level = match level {
-            "none" => "off",
-            "fatal" | "error" => "error",
-            "warn" | "warning" => "warn",
-            "info" => "info",
-            "debug" => "debug",
-            "trace" => "trace",
-            _ => anyhow::bail!(
-                "--log_output_level={levels:?}: {level:?} is no level: none, fatal, error, warn, info and debug are"
-            ),
-        };
-        if matches!(scope, "default" | "all") {
-            default = level;
-            continue;
-        }
-        let targets = targets(scope);
-        if targets.is_empty() {
-            unknown.push(scope.to_owned());
-        }
-        directives.extend(targets.into_iter().map(|target| format!("{target}={level}")));
-    }
-    directives.insert(0, default.to_owned());
-    Ok((directives.join(","), unknown))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn istios_levels_become_a_filter() {
-        let read = |levels: &str| filter(levels, discovery_targets).unwrap();
+        let read = |levels: &str| log_levels::filter(levels, discovery_targets).unwrap();
         assert_eq!(read(""), ("info".to_owned(), vec![]));
         assert_eq!(read("warning"), ("warn".to_owned(), vec![]));
         assert_eq!(
             read("ads:debug, default:error,grpc:none,nobody:info"),
-            ("error,navarch::xds=debug,h2=off,tonic=off".to_owned(), vec!["nobody".to_owned()])
+            ("error,navarch_xds=debug,h2=off,tonic=off".to_owned(), vec!["nobody".to_owned()])
         );
-        assert!(filter("default:loud", discovery_targets).unwrap_err().to_string().contains("loud"));
         for (filter, _) in SCOPES.iter().map(|(scope, _)| read(&format!("{scope}:debug"))) {
             assert!(EnvFilter::try_new(&filter).is_ok(), "{filter}");
         }
@@ -156,10 +131,14 @@ mod tests {
 
     #[test]
     fn every_scope_names_modules_that_exist() {
-        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        for target in SCOPES.iter().flat_map(|(_, targets)| *targets) {
-            let Some(path) = target.strip_prefix("navarch::") else { continue };
-            let file = root.join(path.replace("::", "/")).with_extension("rs");
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        for target in SCOPES.iter().flat_map(|(_, targets)| *targets).filter(|target| target.starts_with("navarch")) {
+            let (name, path) = target.split_once("::").unwrap_or((target, "lib"));
+            let sources = match name.strip_prefix("navarch_") {
+                Some(name) => root.join("crates").join(name).join("src"),
+                None => root.join("src"),
+            };
+            let file = sources.join(path.replace("::", "/")).with_extension("rs");
             assert!(file.is_file(), "{target}: there is no {}", file.display());
         }
     }
@@ -178,5 +157,13 @@ mod tests {
         }
         let flags = LogFlags { log_target: vec!["/nowhere/log".to_owned()], ..LogFlags::default() };
         assert!(flags.writer().err().unwrap().to_string().contains("/nowhere/log"));
+        // Without a reader opening it would wait; with one, a write would.
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let flags = LogFlags { log_target: vec![fifo.to_str().unwrap().to_owned()], ..LogFlags::default() };
+        assert!(flags.writer().is_err());
+        let reader = OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(&fifo).unwrap();
+        assert!(format!("{:#}", flags.writer().err().unwrap()).contains("is a FIFO"));
+        drop(reader);
     }
 }

@@ -7,11 +7,11 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::environment;
-use crate::api::names::Namespace;
-use crate::api::object::NamespacedName;
-use crate::security::authenticate::{JwtRule, TrustedNetworks};
-use crate::security::ca::RegistrationConfig;
 use crate::server::SecurityConfig;
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+use navarch_security::authenticate::{JwtRule, TrustedNetworks};
+use navarch_security::ca::RegistrationConfig;
 
 /// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default.
 ///
@@ -59,7 +59,8 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.custom_hosts = text("ISTIOD_CUSTOM_HOST").unwrap_or_default();
     config.revision = text("REVISION").unwrap_or_default();
     let flag = |name: &str, default: bool| environment::flag(text, name, default);
-    config.registration = registration(&text)?;
+    config.signs = flag("ENABLE_CA_SERVER", true)?;
+    config.registration = registration(&text)?.filter(|_| config.signs);
     config.server_signer = server_signer(text("PILOT_CERT_PROVIDER").as_deref())?;
     config.streams.auth = flag("XDS_AUTH", true)?;
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
@@ -89,7 +90,7 @@ fn server_signer(provider: Option<&str>) -> anyhow::Result<Option<String>> {
         Some(provider) => {
             let signer = provider.strip_prefix("k8s.io/");
             if signer.is_none() {
-                tracing::warn!(provider, "PILOT_CERT_PROVIDER is none that is known: the CA signs for the server");
+                tracing::warn!(provider, "unknown PILOT_CERT_PROVIDER; istiod's CA signs the server certificate");
             }
             Ok(signer.map(str::to_owned))
         }

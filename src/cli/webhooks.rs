@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::server::{InjectionSettings, WebhookConfig};
-use crate::webhook::inject::NativeSidecars;
+use navarch_webhook::inject::NativeSidecars;
 
 /// Reads them through `variable`, which gives the value of a name. The names of configurations may be set to nothing, and
 /// then those are left alone.

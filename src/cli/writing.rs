@@ -5,16 +5,18 @@ use std::time::Duration;
 use anyhow::Context;
 
 use crate::server::WritingConfig;
-use crate::status::{Range, RegistrationConfig};
+use navarch_api::settings::Settings;
+use navarch_status::{Range, RegistrationConfig};
 
 /// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default. `revision` is that of the
-/// flag.
+/// flag, `settings` what was read before.
 ///
 /// # Errors
 /// At the first variable whose value cannot be read.
 pub(super) fn config(
     variable: impl Fn(&str) -> Option<String>,
     revision: Option<String>,
+    settings: &Settings,
 ) -> anyhow::Result<WritingConfig> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let mut config = WritingConfig::default();
@@ -25,6 +27,9 @@ pub(super) fn config(
     config.elects = text("ENABLE_LEADER_ELECTION").is_none_or(|value| value != "false");
     if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
         config.roots = name;
+    }
+    if let Some(name) = text("PILOT_CRL_CONFIGMAP") {
+        config.revocations = name;
     }
     config.trust_bundle = text("ENABLE_CLUSTER_TRUST_BUNDLE_API").is_some_and(|value| value == "true");
     config.only = text("ISTIO_WATCH_NAMESPACE");
@@ -48,6 +53,10 @@ pub(super) fn config(
     let is_true = |name: &str| text(name).is_some_and(|value| value == "true");
     config.distribution = is_true("PILOT_ENABLE_STATUS").then_some(status);
     config.analysis = is_true("PILOT_ENABLE_ANALYSIS").then_some(analysis);
+    let taint =
+        text("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME").unwrap_or_else(|| "cni.istio.io/not-ready".to_owned());
+    config.untaints = is_true("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS").then_some(taint);
+    config.gateways = super::environment::gateway_controllers(&variable, settings, config.revision.clone())?;
     let is_on = |name: &str| text(name).is_none_or(|value| value != "false");
     config.registration = RegistrationConfig {
         auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION"),
@@ -67,7 +76,7 @@ mod tests {
     /// Reads some variables.
     fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
         let variables: BTreeMap<_, _> = variables.iter().copied().collect();
-        config(|name| variables.get(name).map(|value| (*value).to_owned()), None)
+        config(|name| variables.get(name).map(|value| (*value).to_owned()), None, &Settings::default())
     }
 
     #[test]
@@ -86,7 +95,10 @@ mod tests {
         );
         assert_ne!(set.ranges[0], Range::IPV4);
         assert_eq!((set.ranges[1], set.roots.as_str()), (Range::IPV6, "istio-ca-root-cert"));
-        assert_eq!(read(&[]).unwrap().analysis, None);
+        let usual = read(&[]).unwrap();
+        assert_eq!((usual.analysis, usual.untaints, usual.revocations.as_str()), (None, None, "istio-ca-crl"));
+        let set = read(&[("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", "true"), ("PILOT_CRL_CONFIGMAP", "lists")]).unwrap();
+        assert_eq!((set.untaints.as_deref(), set.revocations.as_str()), (Some("cni.istio.io/not-ready"), "lists"));
         let error = read(&[("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "x")]).unwrap_err().to_string();
         assert!(error.contains("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"), "{error}");
     }

@@ -1,5 +1,6 @@
 //! Listening addresses as Istio's flags write them.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
@@ -34,6 +35,16 @@ impl FromStr for ListenAddress {
         }
         let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
         text.parse().map(Self::At).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::Every(port) => write!(f, ":{port}"),
+            Self::At(address) => address.fmt(f),
+        }
     }
 }
 

@@ -21,7 +21,6 @@ pub struct ApiRate {
 /// A service that is asked no more often than that. Clones share the limit; requests above it wait for their turn.
 #[derive(Clone, Debug)]
 pub(super) struct Limited<S> {
-    /// The service.
     inner: S,
     /// When the bucket will be full; `None` where there is no limit.
     bucket: Option<Arc<Bucket>>,

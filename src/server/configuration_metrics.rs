@@ -7,9 +7,9 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::api::object::Kind;
-use crate::push::notice::Notice;
-use crate::push::worker::Standing;
+use navarch_api::object::Kind;
+use navarch_push::notice::Notice;
+use navarch_push::worker::Standing;
 
 /// What subjects are counted of, by istiod's names.
 const GAUGES: [(&str, &str); 6] = [

@@ -1,6 +1,6 @@
 //! How many connections each port has at once.
 
-use crate::net::port::PortLimits;
+use navarch_net::port::PortLimits;
 
 /// The most connections of a port that proxies connect to, unless set: more than one control plane serves.
 const XDS: usize = 32_768;

@@ -7,19 +7,21 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Tasks, ingress, progress, spawn};
-use crate::push::context::PushContext;
-use crate::push::worker::PushHandle;
-use crate::status::{
-    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, IngressAddresses,
-    IngressStatus, Location, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range, RegistrationConfig,
-    Reporter, RootCertificates, TrustBundleObject,
+use super::{Tasks, ingress, object_status, progress, spawn};
+use navarch_push::context::PushContext;
+use navarch_push::worker::PushHandle;
+use navarch_status::{
+    AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
+    GatewayControllerSettings, GatewayDeployments, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
+    NodeUntaint, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range, RegistrationConfig, Reporter, RootCertificates,
+    TrustBundleObject,
 };
-use crate::xds::connections::Connections;
+use navarch_webhook::CurrentInjector;
+use navarch_xds::connections::Connections;
 
 /// After selectors of namespaces and addresses of Ingresses were looked at, they are not for so long: much else changes, and
 /// they hardly ever do.
-const REST: Duration = Duration::from_millis(200);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What flags and environment say of writing back.
 #[derive(Clone, Debug)]
@@ -32,6 +34,8 @@ pub struct WritingConfig {
     pub elects: bool,
     /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
     pub roots: String,
+    /// `PILOT_CRL_CONFIGMAP`: the ConfigMap with the lists of revoked certificates. Default `istio-ca-crl`.
+    pub revocations: String,
     /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, and in no ConfigMaps. Default false.
     pub trust_bundle: bool,
     /// `ISTIO_WATCH_NAMESPACE`: the only namespace, if there is just one.
@@ -42,6 +46,13 @@ pub struct WritingConfig {
     pub distribution: Option<Duration>,
     /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
     pub analysis: Option<Duration>,
+    /// `PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS` with `PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME`: the key of the taint that nodes lose
+    /// once istio-cni is ready on them.
+    pub untaints: Option<String>,
+    /// `--cniNamespace`: where istio-cni runs; the control plane's own namespace where unset.
+    pub cni_namespace: Option<String>,
+    /// GatewayClasses, and the proxies of Gateways.
+    pub gateways: GatewayControllerSettings,
     /// Workloads that are no pods.
     pub registration: RegistrationConfig,
 }
@@ -53,11 +64,15 @@ impl Default for WritingConfig {
             revision: String::new(),
             elects: true,
             roots: "istio-ca-root-cert".to_owned(),
+            revocations: REVOCATIONS.to_owned(),
             trust_bundle: false,
             only: None,
             ranges: [Range::IPV4, Range::IPV6],
             distribution: None,
             analysis: None,
+            untaints: None,
+            cni_namespace: None,
+            gateways: GatewayControllerSettings::default(),
             registration: RegistrationConfig::default(),
         }
     }
@@ -67,7 +82,8 @@ impl Default for WritingConfig {
 pub(super) struct Controllers<'a> {
     /// What flags and environment say.
     pub(super) config: &'a WritingConfig,
-    /// The cluster.
+    /// What injects, whose templates make the objects of Gateways.
+    pub(super) injector: CurrentInjector,
     pub(super) cluster: Cluster,
     /// Where the locks are.
     pub(super) namespace: &'a str,
@@ -99,6 +115,7 @@ impl Controllers<'_> {
             Ok(())
         });
         let scope = self.scope(push);
+        self.gateways(scope.clone(), &default_revision);
         if let Some(published) = published {
             self.publish(published, scope.clone(), &default_revision);
         }
@@ -112,6 +129,18 @@ impl Controllers<'_> {
         let controller = IngressStatus { cluster, wanted };
         let work = move |stop| controller.clone().run(stop);
         self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
+        if let Some(taint) = self.config.untaints.clone() {
+            let namespace = self.config.cni_namespace.as_deref().unwrap_or(self.namespace).to_owned();
+            let controller = NodeUntaint { cluster: self.cluster.clone(), namespace, taint };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("taints of nodes", Lock::NodeUntaint, &default_revision, work);
+        }
+        let settings = push.context().mesh.settings.clone();
+        if settings.gateway_api.enabled && settings.gateway_api.status {
+            let (push, cluster) = (push.clone(), self.cluster.clone());
+            let work = move |stop| object_status::run(push.clone(), cluster.clone(), settings.clone(), stop);
+            self.lead("status of the Gateway API's objects", Lock::GatewayStatus, &default_revision, work);
+        }
         if let Some(interval) = self.config.distribution {
             let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
             let (namespace, identity) = (self.namespace.to_owned(), self.config.identity.clone());
@@ -135,6 +164,34 @@ impl Controllers<'_> {
         }
     }
 
+    /// Starts what makes GatewayClasses, and gives proxies to Gateways.
+    fn gateways(&mut self, scope: watch::Receiver<NamespaceScope>, default_revision: &watch::Receiver<String>) {
+        let settings = self.config.gateways.clone();
+        if !settings.api.enabled || !(settings.classes || settings.deploys) {
+            return;
+        }
+        let (cluster, injector) = (self.cluster.clone(), self.injector.clone());
+        let classes = GatewayClasses { cluster: cluster.clone(), settings: settings.clone() };
+        let deployments = GatewayDeployments { cluster, settings, injector, scope };
+        let work = move |stop: CancellationToken| {
+            let (classes, deployments) = (classes.clone(), deployments.clone());
+            async move {
+                let classes = async {
+                    if classes.settings.classes {
+                        classes.run(stop.clone()).await;
+                    }
+                };
+                let deployments = async {
+                    if deployments.settings.deploys {
+                        deployments.run(stop.clone()).await;
+                    }
+                };
+                tokio::join!(classes, deployments);
+            }
+        };
+        self.lead("deployment of Gateways", Lock::GatewayDeployment, default_revision, work);
+    }
+
     /// Starts what tells the cluster of the authority's roots, and of what it revoked.
     fn publish(
         &mut self,
@@ -151,7 +208,7 @@ impl Controllers<'_> {
         }
         let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
         let roots = RootCertificates { cluster, name, key: ROOTS_KEY, roots, scope };
-        let (name, key) = (REVOCATIONS.to_owned(), REVOCATIONS_KEY);
+        let (name, key) = (self.config.revocations.clone(), REVOCATIONS_KEY);
         let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
         let work = move |stop: CancellationToken| {
             let (roots, lists) = (roots.clone(), lists.clone());
@@ -230,7 +287,7 @@ impl Controllers<'_> {
                     *seen = now;
                     is_new
                 });
-                let _told_to_stop = super::until(&stop, tokio::time::sleep(REST)).await;
+                let _told_to_stop = super::until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
             }
             Ok(())
         });

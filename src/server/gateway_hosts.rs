@@ -9,15 +9,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Tasks;
-use crate::api::regular_file;
-use crate::api::resolv_conf::ResolvConf;
-use crate::push::context::PushContext;
-use crate::push::worker::{Ended, PushHandle};
-use crate::push::world::Change;
-use crate::source::HostNames;
+use navarch_api::regular_file;
+use navarch_api::resolv_conf::ResolvConf;
+use navarch_push::context::PushContext;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_push::world::Change;
+use navarch_source::HostNames;
 
 /// After the gateways were looked at, they are not for so long: much else changes, and they hardly ever do.
-const REST: Duration = Duration::from_millis(200);
+const REFRESH_INTERVAL: Duration = Duration::from_millis(200);
 /// How long nothing is due where nothing is.
 const LONG: Duration = Duration::from_hours(24);
 /// Where the machine's resolvers are named.
@@ -51,7 +51,7 @@ async fn follow(push: PushHandle) -> Result<(), Ended> {
                 push.change(changes).await?;
             }
         }
-        tokio::time::sleep(REST).await;
+        tokio::time::sleep(REFRESH_INTERVAL).await;
         let due = names.as_ref().and_then(HostNames::due).unwrap_or_else(|| Instant::now() + LONG);
         tokio::select! {
             changed = contexts.changed() => changed.map_err(|_| Ended)?,

@@ -17,18 +17,20 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service as _;
 
-use crate::net::activity::Activity;
-use crate::net::answers;
-use crate::net::budget::Budget;
-use crate::net::handshake::handshake;
-use crate::net::port::Port;
-use crate::net::stream::PortStream;
-use crate::webhook::registration::Rollover;
+use navarch_net::activity::Activity;
+use navarch_net::answers;
+use navarch_net::budget::Budget;
+use navarch_net::handshake::handshake;
+use navarch_net::port::Port;
+use navarch_net::stream::PortStream;
+use navarch_webhook::registration::Rollover;
 
 /// How long a client may take for the headers of a request (slow loris), and may be silent before its first one; istiod's
 /// read timeout.
@@ -52,12 +54,14 @@ const HEADER_BYTES: u32 = 64 << 10;
 /// Bytes that may be under way on one HTTP/2 connection before anybody takes them.
 const WINDOW: u32 = 128 << 10;
 
+/// How every connection of HTTP/2 begins.
+const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// An open port.
 #[derive(Debug)]
 pub(super) struct OpenHttpPort {
     /// What listens.
     pub(super) listener: TcpListener,
-    /// Its connections.
     pub(super) port: Arc<Port>,
     /// Pays for answers until they are read.
     pub(super) answers: Arc<Budget>,
@@ -68,20 +72,23 @@ pub(super) struct OpenHttpPort {
 pub(super) struct HttpPort {
     /// The open port.
     pub(super) open: OpenHttpPort,
+    /// Takes the connections that speak HTTP/2 in plain text, which are gRPC's, where there is no port for these alone.
+    pub(super) grpc: Option<PlainConnections>,
     /// Its TLS, under which HTTP/2 is spoken, too; in plain text it is HTTP/1 alone, without upgrades.
     pub(super) tls: Option<Rollover>,
     /// What is served.
     pub(super) routes: Router,
 }
 
+/// Where connections of gRPC in plain text go.
+pub(super) type PlainConnections = mpsc::Sender<(PortStream, TcpConnectInfo)>;
+
 /// A client and what answers it.
 #[derive(Clone, Debug)]
 struct Client {
-    /// Its address.
     peer: SocketAddr,
     /// When it asked.
     activity: Arc<Activity>,
-    /// The port.
     port: Arc<Port>,
     /// What is served.
     routes: Router,
@@ -104,7 +111,15 @@ impl HttpPort {
                 answers: answers.clone(),
             };
             let (tls, stop) = (self.tls.as_ref().map(Rollover::get), stop.clone());
+            let grpc = self.grpc.clone();
             async move {
+                if let Some(grpc) = grpc
+                    && let Ok(true) = timeout(HEADERS, stream.begins_with(HTTP2)).await.unwrap_or(Ok(false))
+                {
+                    let info = TcpConnectInfo { local_addr: None, remote_addr: Some(peer) };
+                    drop(grpc.send((stream.without_read_limit(), info)).await);
+                    return;
+                }
                 let Some(tls) = tls else { return converse(stream, client, plain(), &stop).await };
                 if let Some(mut stream) = handshake(tls, stream, peer).await {
                     stream.get_mut().0.count_requests_only();

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::api::kubernetes::{Ingress, IngressClass, Node, NodeAddressType, Pod, PodPhase, Service, ServiceType};
-use crate::api::names::Namespace;
-use crate::api::object::{NamespacedName, Object};
-use crate::push::context::PushContext;
-use crate::status::{IngressAddress, IngressAddresses};
-use crate::store::Stored;
+use navarch_api::kubernetes::{Ingress, IngressClass, Node, NodeAddressType, Pod, PodPhase, Service, ServiceType};
+use navarch_api::names::Namespace;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::context::PushContext;
+use navarch_status::{IngressAddress, IngressAddresses};
+use navarch_store::Stored;
 
 /// The label of gateways that Ingresses are served by.
 const GATEWAY_LABEL: &str = "istio";

@@ -17,13 +17,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 use crate::admin::Readiness;
-use crate::api::regular_file;
-use crate::push::worker::{Ended, PushHandle};
-use crate::webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
-use crate::webhook::{CurrentInjector, InjectorState, Metrics};
+use navarch_api::regular_file;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
+use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 
 /// How often files, mesh config and objects are looked at.
-const LOOK: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The ConfigMap of the default revision; those of others have the revision behind it.
 const NAME: &str = "istio-sidecar-injector";
 /// What the state is called where readiness is told.
@@ -133,7 +133,7 @@ impl InjectorSource<'_> {
 
     /// Pods are not injected at all.
     fn off(&self, reason: &'static str) -> CurrentInjector {
-        tracing::info!(reason, "injection is off");
+        tracing::info!(reason, "injection is disabled");
         let state = InjectorState::Off(reason);
         self.metrics.injector(&state);
         CurrentInjector::new(state)
@@ -229,7 +229,7 @@ impl Follower {
     async fn run(&mut self) -> Result<(), Ended> {
         // Mesh config, nodes and ProxyConfigs decide on injection, too.
         self.push.wait_synced().await?;
-        let mut ticks = tokio::time::interval(LOOK);
+        let mut ticks = tokio::time::interval(POLL_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.look();
@@ -275,6 +275,7 @@ impl Follower {
         self.last = Some(inputs);
         if self.refused.is_none() {
             tracing::info!("injection is configured");
+            self.current.touch();
         }
     }
 
@@ -329,7 +330,7 @@ impl Follower {
     }
 
     /// The mesh config; the one of the last inputs where it is equal.
-    fn mesh(&self, now: &crate::api::mesh::MeshConfig) -> Arc<crate::api::mesh::MeshConfig> {
+    fn mesh(&self, now: &navarch_api::mesh::MeshConfig) -> Arc<navarch_api::mesh::MeshConfig> {
         match &self.last {
             Some(last) if *last.mesh == *now => last.mesh.clone(),
             _ => Arc::new(now.clone()),
@@ -370,10 +371,10 @@ mod tests {
     use tower_service::Service as _;
 
     use super::*;
-    use crate::api::settings::Settings;
-    use crate::envoy::EnvoyTranslator;
-    use crate::push::worker::{self, Debounce};
-    use crate::webhook::{Limits, Webhooks, routes};
+    use navarch_api::settings::Settings;
+    use navarch_envoy::EnvoyTranslator;
+    use navarch_push::worker::{self, Debounce};
+    use navarch_webhook::{Limits, Webhooks, routes};
 
     /// An injector over a folder, before anything is read.
     struct Started {

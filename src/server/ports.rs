@@ -7,9 +7,9 @@ use tokio::net::TcpListener;
 
 use super::http::OpenHttpPort;
 use super::{Config, ListenAddress};
-use crate::net::budget::Budget;
-use crate::net::port::{Port, PortLimits};
-use crate::net::rejections::Rejections;
+use navarch_net::budget::Budget;
+use navarch_net::port::{Port, PortLimits};
+use navarch_net::rejections::Rejections;
 
 /// Bytes of answers of all HTTP ports that clients have not read yet.
 const ANSWERS: usize = 128 << 20;
@@ -38,6 +38,8 @@ impl Ports {
         limits.log(config.files);
         let (xds, webhooks) = (limits.tls(limits.xds), limits.tls(limits.webhooks));
         let (plain, web) = (PortLimits::plain(limits.xds), PortLimits::plain(limits.http));
+        // Without a port for plaintext xDS the HTTP port has its connections, too.
+        let http = if config.grpc == ListenAddress::Off { plain } else { web };
         let answers = Budget::new(ANSWERS);
         let open = |name, listener, limits| Some((listener?, Port::new(name, limits, rejections.clone())));
         let open_http = |name, listener, limits| {
@@ -48,7 +50,7 @@ impl Ports {
             grpc: open("grpc", bind(config.grpc, "--grpc-addr").await?, plain),
             secure: open("secure-grpc", bind(config.secure, "--secure-grpc-addr").await?, xds),
             https: open_http("https", bind(config.https, "--https-addr").await?, webhooks),
-            http: open_http("http", bind(config.http, "--http-addr").await?, web),
+            http: open_http("http", bind(config.http, "--http-addr").await?, http),
             monitoring: open_http("monitoring", bind(config.monitoring, "--monitoring-addr").await?, web),
         })
     }

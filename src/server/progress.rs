@@ -10,10 +10,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 use crate::admin::{Share, configuration, shares};
-use crate::api::object::ObjectRef;
-use crate::push::worker::PushHandle;
-use crate::status::{Progress, Progresses};
-use crate::xds::connections::Connections;
+use navarch_api::object::ObjectRef;
+use navarch_push::worker::PushHandle;
+use navarch_status::{Progress, Progresses};
+use navarch_xds::connections::Connections;
 
 /// Objects that are as they should be are looked at in turn, so many at a time: proxies come and go.
 const IN_TURN: usize = 100;

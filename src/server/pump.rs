@@ -7,14 +7,14 @@ use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::refusals::{Refusals, Teller};
+use super::refusals::{ProblemSource, Refusals};
 use crate::admin::Problems;
-use crate::api::any_object::AnyObject;
-use crate::api::duration::Duration;
-use crate::api::object::Kind;
-use crate::push::worker::{Ended, PushHandle};
-use crate::push::world::Change;
-use crate::source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
+use navarch_api::any_object::AnyObject;
+use navarch_api::duration::Duration;
+use navarch_api::object::Kind;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_push::world::Change;
+use navarch_source::{Batch, DEFAULT_KEY_TIMEOUT, Demand, Fault, Problem, SourceEvent};
 
 /// Takes batches of events and hands them on as changes; keeps and logs what sources could not read.
 pub(super) struct Pump {
@@ -38,7 +38,7 @@ impl Pump {
             batches.insert(index, ReceiverStream::new(source));
         }
         while let Some((source, batch)) = batches.next().await {
-            let teller = if source == 0 { Teller::Mesh } else { Teller::Objects };
+            let origin = if source == 0 { ProblemSource::Mesh } else { ProblemSource::Objects };
             let mut changes = Vec::with_capacity(batch.len());
             let mut synced = 0;
             let mut demands = Vec::new();
@@ -57,7 +57,7 @@ impl Pump {
                     SourceEvent::MeshConfig(config) => changes.push(Change::Mesh(config)),
                     SourceEvent::MeshNetworks(networks) => changes.push(Change::Networks(networks)),
                     SourceEvent::Keys(source, keys) => changes.push(Change::Keys(source, keys)),
-                    SourceEvent::Problems { place, problems } => self.note(teller, place, problems),
+                    SourceEvent::Problems { place, problems } => self.note(origin, place, problems),
                     SourceEvent::FullSync => synced += 1,
                 }
             }
@@ -83,14 +83,16 @@ impl Pump {
     }
 
     /// Keeps, counts and logs the problems of a place.
-    fn note(&mut self, teller: Teller, place: Arc<str>, problems: Vec<Problem>) {
-        self.refusals.note(teller, &place, &problems);
+    fn note(&mut self, origin: ProblemSource, place: Arc<str>, problems: Vec<Problem>) {
+        self.refusals.note(origin, &place, &problems);
         for problem in &problems {
             match &problem.fault {
                 Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => {
-                    tracing::warn!(%problem, "refused: the last good version stays in force");
+                    tracing::warn!(%problem, "rejected an object; the last valid version stays in force");
                 }
-                Fault::UnknownField(_) | Fault::Warning(_) => tracing::warn!(%problem, "taken, but probably not meant"),
+                Fault::UnknownField(_) | Fault::Warning(_) => {
+                    tracing::warn!(%problem, "accepted an object with warnings")
+                }
                 Fault::UnknownKind => tracing::debug!(%problem, "passed over"),
             }
         }

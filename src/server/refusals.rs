@@ -9,9 +9,9 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::api::hash::KeyedSet;
-use crate::api::object::Kind;
-use crate::source::{Fault, Problem};
+use navarch_api::hash::KeyedSet;
+use navarch_api::object::Kind;
+use navarch_source::{Fault, Problem};
 
 /// What mesh config is called among kinds.
 const MESH_CONFIG: &str = "MeshConfig";
@@ -50,9 +50,9 @@ pub(super) struct Refusals {
     places: BTreeMap<Arc<str>, Vec<&'static str>>,
 }
 
-/// What told of a problem.
+/// The kind of source that reported a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Teller {
+pub(super) enum ProblemSource {
     /// A source of mesh config and networks.
     Mesh,
     /// A source of objects.
@@ -82,20 +82,20 @@ impl Refusals {
     }
 
     /// Notes all problems of a place, in place of those noted before.
-    pub(super) fn note(&mut self, teller: Teller, place: &Arc<str>, problems: &[Problem]) {
+    pub(super) fn note(&mut self, origin: ProblemSource, place: &Arc<str>, problems: &[Problem]) {
         let is_refusal = |problem: &&Problem| match &problem.fault {
             Fault::Rejected(_) | Fault::Unreadable(_) | Fault::Duplicate { .. } => true,
             Fault::UnknownField(_) | Fault::UnknownKind | Fault::Warning(_) => false,
         };
-        let kind_of = |problem: &Problem| match teller {
-            Teller::Mesh => MESH_CONFIG,
-            Teller::Objects => {
+        let kind_of = |problem: &Problem| match origin {
+            ProblemSource::Mesh => MESH_CONFIG,
+            ProblemSource::Objects => {
                 let known = Kind::ALL.into_iter().find(|kind| kind.as_str() == problem.subject.kind);
                 known.map_or("other", Kind::as_str)
             }
         };
         let mut kinds: Vec<_> = problems.iter().filter(is_refusal).map(kind_of).collect();
-        if teller == Teller::Mesh {
+        if origin == ProblemSource::Mesh {
             // However much is wrong with it, it is one mesh config.
             kinds.dedup();
         }
@@ -120,9 +120,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::api::decode::Subject;
-    use crate::api::field_error::FieldError;
-    use crate::source::Place;
+    use navarch_api::decode::Subject;
+    use navarch_api::field_error::FieldError;
+    use navarch_source::Place;
 
     #[test]
     fn objects_make_so_many_rows_and_no_more() {
@@ -149,12 +149,12 @@ mod tests {
             prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
             text
         };
-        refusals.note(Teller::Objects, &place, &[rejected(), problem(Fault::UnknownField("spec.x".to_owned()))]);
-        refusals.note(Teller::Mesh, &Arc::from("mesh"), &[rejected(), rejected()]);
+        refusals.note(ProblemSource::Objects, &place, &[rejected(), problem(Fault::UnknownField("spec.x".to_owned()))]);
+        refusals.note(ProblemSource::Mesh, &Arc::from("mesh"), &[rejected(), rejected()]);
         let told = text(&registry);
         assert!(told.contains("navarch_refused_configs{kind=\"Gateway\"} 1\n"), "{told}");
         assert!(told.contains("navarch_refused_configs{kind=\"MeshConfig\"} 1\n"), "{told}");
-        refusals.note(Teller::Objects, &place, &[]);
+        refusals.note(ProblemSource::Objects, &place, &[]);
         let told = text(&registry);
         assert!(told.contains("navarch_refused_configs{kind=\"Gateway\"} 0\n"), "{told}");
         assert!(told.contains("type=\"Gateway\",name=\"k8s://Gateway/shop/a\"} 1\n"), "{told}");

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::security::ca::RegistrationConfig;
+use navarch_security::ca::RegistrationConfig;
 
 /// Where the roots of an outer CA are mounted.
 const ROOTS: &str = "./etc/external-ca-cert/root-cert.pem";

@@ -11,12 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Tasks;
 
-use crate::api::object::NamespacedName;
-use crate::push::worker::{Ended, PushHandle};
-use crate::push::world::Change;
-use crate::security::api_server::ApiServer;
-use crate::security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
-use crate::xds::AccessQuestion;
+use navarch_api::object::NamespacedName;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_push::world::Change;
+use navarch_security::api_server::ApiServer;
+use navarch_security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
+use navarch_xds::AccessQuestion;
 
 /// How often it is looked for what must be asked anew.
 const ROUND: Duration = Duration::from_secs(10);
@@ -125,7 +125,7 @@ async fn conclude(
         Ok(true) => KEPT_YES,
         Ok(false) => KEPT_NO,
         Err(error) => {
-            tracing::warn!(%name, error, "it cannot be asked whether a service account may read secrets");
+            tracing::warn!(%name, error, "failed to check whether a service account may read secrets");
             KEPT_NO
         }
     };
@@ -172,10 +172,10 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::api::settings::{SecretReaders, Settings};
-    use crate::envoy::EnvoyTranslator;
-    use crate::push::worker::{self, Debounce};
-    use crate::security::secret_access::Answer;
+    use navarch_api::settings::{SecretReaders, Settings};
+    use navarch_envoy::EnvoyTranslator;
+    use navarch_push::worker::{self, Debounce};
+    use navarch_security::secret_access::Answer;
 
     /// Says what it was told to, and counts.
     #[derive(Debug)]

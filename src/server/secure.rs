@@ -7,8 +7,10 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use http::{Request, Response};
+use jiff::Timestamp;
 use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateServiceServer;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpListener;
@@ -24,15 +26,17 @@ use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
 use super::security::StreamRules;
-use crate::api::identity::{Caller, CredentialExpiry};
-use crate::net::handshake::handshake;
-use crate::net::port::Port;
-use crate::net::stream::PortStream;
-use crate::security::authenticate::{Credentials, Gatekeeper};
-use crate::security::ca::Metrics;
-use crate::security::ca::service::CertificateService;
-use crate::security::serving::ServingTls;
-use crate::xds::Ads;
+use navarch_api::identity::{Caller, CredentialExpiry};
+use navarch_net::handshake::handshake;
+use navarch_net::log_limit::LogLimit;
+use navarch_net::port::Port;
+use navarch_net::stream::PortStream;
+use navarch_security::authenticate::{Credentials, Gatekeeper, certificate_expiry};
+use navarch_security::ca::Metrics;
+use navarch_security::ca::service::CertificateService;
+use navarch_security::serving::ServingTls;
+use navarch_xds::Ads;
+use navarch_xds::serving::ConnectionInfo;
 
 /// Connections that have shaken hands and wait to be served; then handshakes wait.
 const READY: usize = 64;
@@ -44,18 +48,19 @@ const MAX_REQUEST: usize = 64 << 10;
 pub(super) struct SecurePort {
     /// The open port.
     pub(super) listener: TcpListener,
-    /// Its connections.
     pub(super) port: Arc<Port>,
     /// Its TLS.
     pub(super) tls: ServingTls,
     /// Who says who callers are.
     pub(super) gatekeeper: Arc<Gatekeeper>,
     /// What is made of who asks for a stream (`XDS_AUTH`, `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
-    pub(super) policy: DoorPolicy,
+    pub(super) policy: AuthPolicy,
     /// xDS.
     pub(super) ads: Ads,
     /// Certificates.
     pub(super) certificates: CertificateService,
+    /// Whether workloads may ask for them.
+    pub(super) signs: bool,
     /// Told to end.
     pub(super) stop: CancellationToken,
 }
@@ -63,37 +68,45 @@ pub(super) struct SecurePort {
 /// What a connection's client has shown.
 #[derive(Clone, Debug)]
 struct Shown {
-    /// Its address.
     peer: Option<SocketAddr>,
     /// Its certificates, leaf first, checked; none if it has shown none.
     certificates: Arc<[CertificateDer<'static>]>,
 }
 
-/// A service behind the question who calls.
-#[derive(Clone, Debug)]
-pub(super) struct Door<S> {
-    /// The service.
-    pub(super) inner: S,
-    /// Who answers.
-    pub(super) gatekeeper: Arc<Gatekeeper>,
-    /// What is made of the answer.
-    pub(super) policy: DoorPolicy,
-    /// Where those who are refused are counted.
-    pub(super) refused: Option<Metrics>,
+/// A client that comes back with the certificate that its new streams need is told so before the old one is refused.
+impl ConnectionInfo for Shown {
+    fn expires_in(&self) -> Option<Duration> {
+        let expires = certificate_expiry(self.certificates.first()?)?;
+        // One that expires while hands are shaken: at once.
+        Some(Timestamp::now().duration_until(expires).try_into().unwrap_or_default())
+    }
 }
 
-/// What a door makes of who calls.
+/// Authenticates callers, and applies a policy to the result before the inner service sees the request.
+#[derive(Clone, Debug)]
+pub(super) struct AuthLayer<S> {
+    pub(super) inner: S,
+    pub(super) gatekeeper: Arc<Gatekeeper>,
+    /// What happens to callers with and without an identity.
+    pub(super) policy: AuthPolicy,
+    /// The counter of refused callers; `None` where the service counts them itself.
+    pub(super) refused: Option<Metrics>,
+    /// Which of them are logged.
+    pub(super) log: Arc<LogLimit>,
+}
+
+/// What happens to a caller with and without an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DoorPolicy {
-    /// Strangers are refused; the service knows who calls.
+pub(super) enum AuthPolicy {
+    /// Callers without an identity are refused; the service gets the identity.
     Known,
-    /// Strangers are let in, and known as such.
+    /// All callers are let in; the service gets the identity of those that have one.
     Anyone,
-    /// Strangers are refused, and the service is told of nobody who it is: nothing secret goes to anybody.
+    /// Callers without an identity are refused, and the service gets no identity, so that nobody is sent a secret.
     Nameless,
 }
 
-impl DoorPolicy {
+impl AuthPolicy {
     /// Of xDS where callers show who they are.
     pub(super) fn of_streams(rules: StreamRules) -> Self {
         match (rules.auth, rules.checks_identity) {
@@ -110,11 +123,13 @@ impl SecurePort {
         let (ready, incoming) = mpsc::channel(READY);
         let refused = Some(self.certificates.metrics());
         let certificates = IstioCertificateServiceServer::new(self.certificates).max_decoding_message_size(MAX_REQUEST);
-        let ads =
-            Door { inner: self.ads.clone(), gatekeeper: self.gatekeeper.clone(), policy: self.policy, refused: None };
-        let certificates =
-            Door { inner: certificates, gatekeeper: self.gatekeeper, policy: DoorPolicy::Known, refused };
-        let server = self.ads.server("secure-grpc").add_service(ads).add_service(certificates);
+        let log = Arc::new(LogLimit::default());
+        let (inner, gatekeeper) = (self.ads.clone(), self.gatekeeper.clone());
+        let ads = AuthLayer { inner, gatekeeper, policy: self.policy, refused: None, log: log.clone() };
+        let (gatekeeper, policy) = (self.gatekeeper, AuthPolicy::Known);
+        let certificates = AuthLayer { inner: certificates, gatekeeper, policy, refused, log };
+        let server = self.ads.server("secure-grpc").add_service(ads);
+        let server = if self.signs { server.add_service(certificates) } else { server };
         let accepting = accept(self.listener, self.port, self.tls, ready);
         let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());
         tokio::pin!(serving);
@@ -156,11 +171,11 @@ impl Shown {
     }
 }
 
-impl<S: NamedService> NamedService for Door<S> {
+impl<S: NamedService> NamedService for AuthLayer<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<Request<Body>> for Door<S>
+impl<S> Service<Request<Body>> for AuthLayer<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
@@ -175,7 +190,7 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let (mut inner, gatekeeper, policy) = (self.inner.clone(), self.gatekeeper.clone(), self.policy);
-        let refused = self.refused.clone();
+        let (refused, log) = (self.refused.clone(), self.log.clone());
         Box::pin(async move {
             let shown = request.extensions().get::<Shown>().cloned();
             // In plain text there is nothing but an address.
@@ -187,19 +202,22 @@ where
             let extensions = request.extensions_mut();
             extensions.insert(TcpConnectInfo { local_addr: None, remote_addr: shown.peer });
             match admitted {
-                Ok(caller) if policy == DoorPolicy::Nameless => {
+                Ok(caller) if policy == AuthPolicy::Nameless => {
                     if let Some(expires) = caller.expires {
                         extensions.insert(CredentialExpiry(expires));
                     }
                 }
                 Ok(caller) => _ = extensions.insert::<Caller>(caller),
-                Err(_) if policy == DoorPolicy::Anyone => {}
+                Err(_) if policy == AuthPolicy::Anyone => {}
                 Err(unknown) => {
                     if let Some(metrics) = refused {
                         metrics.asked();
                         metrics.stranger();
                     }
-                    tracing::warn!(peer = ?shown.peer, path = request.uri().path(), %unknown, "caller refused");
+                    if let Some(suppressed) = log.admit() {
+                        let (peer, path) = (shown.peer.map(|peer| peer.to_string()), request.uri().path());
+                        tracing::warn!(peer, path, %unknown, suppressed, "caller refused");
+                    }
                     return Ok(Status::unauthenticated(unknown.to_string()).into_http());
                 }
             }

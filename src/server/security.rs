@@ -12,35 +12,37 @@ use tokio_util::sync::CancellationToken;
 
 use super::trust::{self, Trust};
 use super::{Tasks, registration};
-use crate::api::names::{Namespace, TrustDomain};
-use crate::api::object::NamespacedName;
-use crate::net::destination::AddressPolicy;
-use crate::push::worker::PushHandle;
-use crate::security::api_server::ApiServer;
-use crate::security::authenticate::{
-    Gatekeeper, Glance, JwtAuthenticator, JwtRule, Surroundings, TokenReviews, TrustedNetworks,
+use navarch_api::names::{Namespace, TrustDomain};
+use navarch_api::object::NamespacedName;
+use navarch_net::destination::AddressPolicy;
+use navarch_push::worker::PushHandle;
+use navarch_security::api_server::ApiServer;
+use navarch_security::authenticate::{
+    Gatekeeper, JwtAuthenticator, JwtRule, MeshSnapshot, SnapshotProvider, TokenReviews, TrustedNetworks,
 };
-use crate::security::ca::keeper::{self, KeeperConfig, Orders, RootKeeper};
-use crate::security::ca::root_store::{self, RootStore};
-use crate::security::ca::rotation::RotationRules;
-use crate::security::ca::service::{CertificateService, CertificateServiceConfig};
-use crate::security::ca::{
+use navarch_security::ca::keeper::{self, KeeperConfig, Orders, RootKeeper};
+use navarch_security::ca::root_store::{self, RootStore};
+use navarch_security::ca::rotation::RotationRules;
+use navarch_security::ca::service::{CertificateService, CertificateServiceConfig};
+use navarch_security::ca::{
     Bundle, CurrentAuthority, KeyType, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
-use crate::security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
-use crate::security::tls_rules::TlsRules;
-use crate::source::Fetcher;
-use crate::status::ROOTS_KEY;
-use crate::xds::connections::Connections;
+use navarch_security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
+use navarch_security::tls_rules::TlsRules;
+use navarch_source::Fetcher;
+use navarch_status::ROOTS_KEY;
+use navarch_xds::connections::Connections;
 
 /// How often roots are looked after where they follow each other within moments.
-const SOON: Duration = Duration::from_millis(200);
+const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What flags and environment say of identities and certificates.
 #[derive(Clone, Debug)]
 pub struct SecurityConfig {
     /// `ROOT_CA_DIR`: the folder of a plugged-in CA. Default `./etc/cacerts`.
     pub plugged_in: PathBuf,
+    /// `ENABLE_CA_SERVER`: workloads get certificates here, and namespaces its roots. Default true.
+    pub signs: bool,
     /// Where a self-signed root is kept, where there is no API server to keep it; `None` keeps it in memory.
     pub state: Option<PathBuf>,
     /// The kind of a new root's key.
@@ -103,7 +105,6 @@ pub struct StreamRules {
 /// What a control plane and its things are called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'a> {
-    /// Its namespace.
     pub(super) namespace: &'a Namespace,
     /// This replica.
     pub(super) replica: &'a str,
@@ -138,6 +139,7 @@ impl Default for SecurityConfig {
     fn default() -> Self {
         Self {
             plugged_in: PathBuf::from("./etc/cacerts"),
+            signs: true,
             state: None,
             key_type: KeyType::default(),
             root_lifetime: Duration::from_secs(3650 * 24 * 3600),
@@ -163,11 +165,11 @@ impl Default for SecurityConfig {
     }
 }
 
-impl Surroundings for Snapshot {
-    fn glance(&self) -> Glance {
+impl SnapshotProvider for Snapshot {
+    fn snapshot(&self) -> MeshSnapshot {
         let context = self.0.context();
         let (config, settings) = (&context.mesh.config, &context.mesh.settings);
-        Glance {
+        MeshSnapshot {
             objects: context.objects.clone(),
             trust_domain: trust_domain(&config.trust_domain),
             aliases: config.trust_domain_aliases.iter().map(|alias| trust_domain(alias)).collect(),
@@ -216,7 +218,7 @@ pub(super) async fn start(
         super::until(&stopped, renewing).await;
         Ok(())
     });
-    let surroundings: Arc<dyn Surroundings> = Arc::new(Snapshot(push.clone()));
+    let surroundings: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let service = CertificateServiceConfig {
         lifetimes: config.lifetimes,
         trusted_nodes: config.trusted_nodes.clone(),
@@ -256,6 +258,10 @@ fn server_certificate(
     let names = serving::host_names(namespace.as_str(), &config.revision, &config.custom_hosts);
     Ok(match (&config.given, &config.server_signer) {
         (Some(given), _) => ServerCertificate::Given(given.clone()),
+        (None, None) if !config.signs => anyhow::bail!(
+            "ENABLE_CA_SERVER=false: nobody signs a certificate for Navarch itself; mount one at \
+             ./var/run/secrets/istiod/tls, name one by --tlsCertFile and --tlsKeyFile, or a signer by PILOT_CERT_PROVIDER=k8s.io/SIGNER"
+        ),
         (None, None) => ServerCertificate::Issued(names),
         (None, Some(signer)) => {
             let client = client.context("PILOT_CERT_PROVIDER: there is no API server whose CSR API could be used")?;
@@ -268,10 +274,11 @@ fn server_certificate(
 /// The roots that pods have been given last, by the ConfigMap in the control plane's own namespace; `None` if nobody knows, as
 /// where the roots there are another CA's.
 async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&kube::Client>) -> Option<String> {
-    let is_own = config.given.is_none() && config.server_signer.is_none();
+    let is_own = config.signs && config.given.is_none() && config.server_signer.is_none();
     let client = client.filter(|_| is_own)?;
     let found = Api::<ConfigMap>::namespaced(client.clone(), names.namespace.as_str()).get_opt(names.roots).await;
-    let found = found.inspect_err(|error| tracing::warn!(%error, "which roots pods were given cannot be read"));
+    let found =
+        found.inspect_err(|error| tracing::warn!(%error, "failed to read the root certificates distributed to pods"));
     found.ok()??.data?.remove(ROOTS_KEY).filter(|roots| !roots.is_empty())
 }
 
@@ -284,7 +291,7 @@ pub(super) fn gatekeeper(
     client: Option<&kube::Client>,
     push: &PushHandle,
 ) -> anyhow::Result<Arc<Gatekeeper>> {
-    let surroundings: Arc<dyn Surroundings> = Arc::new(Snapshot(push.clone()));
+    let surroundings: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
     let jwt = config.jwt_rule.clone().map(JwtAuthenticator::new).transpose().map_err(anyhow::Error::msg)?;
     let reviews = client.map(|client| {
         let server = ApiServer::new(client.clone());
@@ -315,6 +322,8 @@ async fn roots(
     push: &PushHandle,
 ) -> anyhow::Result<(RootKeeper, CurrentAuthority, Orders)> {
     let (self_signed, rotation) = match (client, &config.state) {
+        // A root that signs for nobody is kept for nobody.
+        _ if !config.signs => (RootStore::Memory, RootStore::Memory),
         (Some(client), _) => {
             let secrets = Api::<Secret>::namespaced(client.clone(), names.namespace.as_str());
             let own = RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED);
@@ -342,7 +351,7 @@ async fn roots(
         distributed: distributed(config, names, client).await,
         make: Arc::new(move |now| Bundle::self_signed(&trust_domain, key_type, lifetime, now)),
         check: config.root_check,
-        look: keeper::LOOK.min(config.overlap).max(SOON),
+        look: keeper::CHECK_INTERVAL.min(config.overlap).max(FAST_POLL_INTERVAL),
         replica: names.replica.to_owned(),
         clock,
     };

@@ -12,10 +12,10 @@ use super::{Tasks, spawn, until};
 /// `reload`.
 pub(super) fn follow(reload: Arc<Notify>, stop: &CancellationToken, tasks: &mut Tasks) -> CancellationToken {
     let (told, stop) = (CancellationToken::new(), stop.clone());
-    let teller = told.clone();
+    let origin = told.clone();
     spawn("signals", tasks, async move {
         if until(&stop, until_told_to_end(&reload)).await.is_some() {
-            teller.cancel();
+            origin.cancel();
             stop.cancelled().await;
         }
         Ok(())
@@ -32,7 +32,7 @@ async fn until_told_to_end(reload: &Notify) {
             () = receive(&mut terminate) => return,
             () = receive(&mut interrupt) => return,
             () = receive(&mut again) => {
-                tracing::info!("reading all files anew");
+                tracing::info!("SIGHUP: reading all files again");
                 reload.notify_one();
             }
         }
@@ -41,7 +41,7 @@ async fn until_told_to_end(reload: &Notify) {
 
 /// Listens for a signal.
 fn listen(kind: SignalKind) -> Option<Signal> {
-    signal(kind).inspect_err(|error| tracing::error!(%error, "a signal cannot be listened for")).ok()
+    signal(kind).inspect_err(|error| tracing::error!(%error, "failed to register a signal handler")).ok()
 }
 
 /// The next signal; never, where it cannot be listened for.

@@ -14,14 +14,14 @@ use super::api_rate::ApiRate;
 use super::refusals::Refusals;
 use super::{Tasks, finish, kubernetes, pump, spawn, until};
 use crate::admin::Problems;
-use crate::api::mesh::MeshConfig;
-use crate::api::names::Namespace;
-use crate::api::regular_file;
-use crate::push::worker::PushHandle;
-use crate::source::{
-    Aggregate, Batch, Demand, FileSource, FileSourceConfig, KeyConfig, KeyFetching, KubernetesScope, KubernetesSource,
-    KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers, MeshMapSource, MeshMapSourceConfig,
-    ReadKinds, SILENCE, SourceError,
+use navarch_api::mesh::MeshConfig;
+use navarch_api::names::Namespace;
+use navarch_api::regular_file;
+use navarch_push::worker::PushHandle;
+use navarch_source::{
+    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching, KubernetesScope,
+    KubernetesSource, KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers, MeshMapSource,
+    MeshMapSourceConfig, ReadKinds, SourceError,
 };
 
 /// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
@@ -48,7 +48,7 @@ pub struct SourcesConfig {
     /// What of the Kubernetes API is read.
     pub scope: KubernetesScope,
     /// `--kubernetes-idle-timeout`: how long a connection to the Kubernetes API may be silent before it counts as dead.
-    pub silence: Duration,
+    pub idle_timeout: Duration,
     /// How often the Kubernetes API may be asked, if there is a limit.
     pub rate: Option<ApiRate>,
     /// `SHARED_MESH_CONFIG`: a ConfigMap below that of the revision.
@@ -67,7 +67,7 @@ impl Default for SourcesConfig {
             networks_config,
             kubeconfig,
             scope,
-            silence: SILENCE,
+            idle_timeout: IDLE_TIMEOUT,
             rate: None,
             shared_mesh_config,
         }
@@ -117,8 +117,8 @@ enum Planned {
 }
 
 impl Plan {
-    /// Decides what is read: what flags say; else what mesh config says (`configSources`), with the services of the cluster
-    /// that this runs in; else the directory; else the Kubernetes API.
+    /// Decides what is read: what flags say; else the directory, with the services of a cluster where those are wanted; else what
+    /// mesh config says (`configSources`), with the services of the cluster that this runs in; else the Kubernetes API.
     pub(super) async fn make(config: &SourcesConfig, namespace: &Namespace) -> anyhow::Result<Self> {
         let addresses = match (&config.addresses[..], &config.mesh_config) {
             ([], Some(file)) if file.exists() => addresses_in_file(file)?,
@@ -127,7 +127,12 @@ impl Plan {
         if addresses.is_empty()
             && let Some(directory) = &config.config_dir
         {
-            return Ok(Self { sources: vec![Planned::Files(directory.clone())], client: None });
+            let mut plan = Self { sources: vec![Planned::Files(directory.clone())], client: None };
+            if config.kubernetes_registry {
+                plan.client = Some(kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?);
+                plan.sources.push(Planned::Kubernetes(ReadKinds::Native));
+            }
+            return Ok(plan);
         }
         let files_alone = !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
         if files_alone && (!config.addresses.is_empty() || !config.kubernetes_registry) {
@@ -217,7 +222,7 @@ async fn addresses_in_map(
             }
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
             Err(error) => {
-                tracing::warn!(%error, ns = %namespace, name, "the mesh config cannot be read yet");
+                tracing::warn!(%error, ns = %namespace, name, "failed to read the mesh config");
                 tokio::time::sleep(Duration::from_millis(200) * 2_u32.pow(attempt)).await;
             }
         }
@@ -246,7 +251,6 @@ pub(super) struct Starter<'a> {
     pub(super) reload: &'a Arc<Notify>,
     /// Told at the end.
     pub(super) stop: &'a CancellationToken,
-    /// The tasks.
     pub(super) tasks: &'a mut Tasks,
 }
 
@@ -270,7 +274,11 @@ impl Starter<'_> {
                     let Some(client) = plan.client.clone() else { bail!("no client of the Kubernetes API") };
                     let system_namespace = self.namespace.clone();
                     let scope = KubernetesScope { kinds, system_namespace, ..self.config.scope.clone() };
-                    self.start_kubernetes(KubernetesSourceConfig { client, scope, silence: self.config.silence })
+                    self.start_kubernetes(KubernetesSourceConfig {
+                        client,
+                        scope,
+                        idle_timeout: self.config.idle_timeout,
+                    })
                 }
             };
             sources.push((name, events));
@@ -333,7 +341,7 @@ impl Starter<'_> {
             namespace: self.namespace.clone(),
             names: shared.iter().cloned().chain([own]).collect(),
             base: base.clone(),
-            silence: self.config.silence,
+            idle_timeout: self.config.idle_timeout,
         });
         let run: Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>> = match maps {
             Some(maps) if mesh.is_none() && networks.is_none() => Box::pin(MeshMapSource::new(maps).run(sender)),
@@ -384,12 +392,12 @@ mod tests {
 
     #[tokio::test]
     async fn flags_come_before_the_directory_and_mesh_config() {
-        let mut config = SourcesConfig { config_dir: Some(PathBuf::from("/a")), ..SourcesConfig::default() };
+        let config_dir = Some(PathBuf::from("/a"));
+        let mut config = SourcesConfig { config_dir, kubernetes_registry: false, ..SourcesConfig::default() };
         let namespace = Namespace::new("istio-system");
         assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///a");
         config.addresses = vec![SourceAddress::Files(PathBuf::from("/b")), SourceAddress::Files(PathBuf::from("/c"))];
         assert_eq!(Plan::make(&config, &namespace).await.unwrap().describe(), "fs:///b, fs:///c");
-        config.kubernetes_registry = false;
         assert!(Plan::make(&config, &namespace).await.unwrap().client.is_none(), "nothing is left to ask it for");
         let nowhere = Plan::make(&SourcesConfig::default(), &namespace).await.err().unwrap().to_string();
         assert!(nowhere.contains("--kubeconfig"), "{nowhere}");

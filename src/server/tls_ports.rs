@@ -7,13 +7,13 @@ use tokio_util::sync::CancellationToken;
 use super::controllers::Published;
 use super::http::OpenHttpPort;
 use super::ports::OpenPort;
-use super::secure::DoorPolicy;
+use super::secure::AuthPolicy;
 use super::{Config, Tasks, ended_unasked, spawn, write_back};
-use crate::push::worker::PushHandle;
-use crate::security::authenticate::Gatekeeper;
-use crate::security::ca::{self, keeper::Orders};
-use crate::webhook::{self, Webhooks};
-use crate::xds::Ads;
+use navarch_push::worker::PushHandle;
+use navarch_security::authenticate::Gatekeeper;
+use navarch_security::ca::{self, keeper::Orders};
+use navarch_webhook::{self, Webhooks};
+use navarch_xds::Ads;
 
 /// What the TLS ports are opened with.
 pub(super) struct TlsPorts {
@@ -27,7 +27,6 @@ pub(super) struct TlsPorts {
     pub(super) ads: Ads,
     /// The client of the Kubernetes API, where it is used.
     pub(super) client: Option<kube::Client>,
-    /// The webhooks.
     pub(super) hooks: Arc<Webhooks>,
     /// What is counted of the CA.
     pub(super) ca_metrics: ca::Metrics,
@@ -44,7 +43,7 @@ impl TlsPorts {
         stop: &CancellationToken,
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
-        let (client, connections) = (self.client.clone(), self.ads.connections());
+        let (client, connections, injector) = (self.client.clone(), self.ads.connections(), self.hooks.injector());
         let mut published = None;
         if self.secure.is_some() || self.https.is_some() {
             // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
@@ -54,20 +53,20 @@ impl TlsPorts {
                 synced = push.wait_synced() => synced?,
                 ended = tasks.join_next() => return Err(ended_unasked(ended)),
             }
-            published = Some(self.open(config, push, stop, tasks).await?);
+            published = self.open(config, push, stop, tasks).await?;
         }
-        write_back(client, published, config, (push, connections), stop, tasks);
+        write_back(client, published, config, (push, connections, injector), stop, tasks);
         Ok(())
     }
 
-    /// Starts the CA and serves them. Gives what is told of the CA.
+    /// Starts the CA and serves them. Gives what is told of the CA, if it signs for workloads.
     async fn open(
         self,
         config: &Config,
         push: &PushHandle,
         stop: &CancellationToken,
         tasks: &mut Tasks,
-    ) -> anyhow::Result<Published> {
+    ) -> anyhow::Result<Option<Published>> {
         let namespace = &config.settings.system_namespace;
         let (replica, roots) = (&config.writing.identity, &config.writing.roots);
         let names = super::security::Names { namespace, replica, roots };
@@ -76,7 +75,9 @@ impl TlsPorts {
         let security =
             super::security::start(&config.security, names, client, proxies, self.ca_metrics, together).await?;
         let ends = jiff::Timestamp::try_from(security.authority.get().not_after())?;
-        tracing::info!(%ends, "certificates are signed");
+        if config.security.signs {
+            tracing::info!(%ends, "CA ready");
+        }
         let roots = security.tls.roots();
         if let Some(open) = self.https {
             let port = super::webhooks::WebhookPort {
@@ -86,7 +87,7 @@ impl TlsPorts {
                 client: self.client.as_ref(),
                 config: &config.webhooks,
                 namespace: namespace.as_str(),
-                routes: webhook::routes(self.hooks.clone()).merge(self.hooks.readiness()),
+                routes: navarch_webhook::routes(self.hooks.clone()).merge(self.hooks.readiness()),
                 push,
                 metrics: self.hooks.metrics(),
             };
@@ -98,9 +99,10 @@ impl TlsPorts {
                 port,
                 tls: security.tls,
                 gatekeeper: self.gatekeeper,
-                policy: DoorPolicy::of_streams(config.security.streams),
+                policy: AuthPolicy::of_streams(config.security.streams),
                 ads: self.ads,
                 certificates: security.certificates,
+                signs: config.security.signs,
                 stop: stop.clone(),
             };
             spawn("secure xds", tasks, async move {
@@ -111,6 +113,6 @@ impl TlsPorts {
         // Nobody else sets it.
         let _ = self.roots.set(security.orders);
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
-        Ok(Published { roots, revocations })
+        Ok(config.security.signs.then_some(Published { roots, revocations }))
     }
 }

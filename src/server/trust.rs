@@ -11,21 +11,21 @@ use prost::Message;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::api::identity::Identity;
-use crate::api::regular_file;
-use crate::push::context::{Mesh, PushContext};
-use crate::push::resource::ResourceType;
-use crate::push::worker::{Ended, PushHandle};
-use crate::push::world::Change;
-use crate::security::ca::Receipts;
-use crate::security::ca::keeper::Witness;
-use crate::security::ca::rotation::Missing;
-use crate::security::trust_bundle::{self, Fetched, TrustBundle};
-use crate::source::{FetchError, Fetcher};
-use crate::xds::connections::{ConnectionInfo, Connections, TypeInfo};
+use navarch_api::identity::Identity;
+use navarch_api::regular_file;
+use navarch_push::context::{Mesh, PushContext};
+use navarch_push::resource::ResourceType;
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_push::world::Change;
+use navarch_security::ca::Receipts;
+use navarch_security::ca::keeper::Witness;
+use navarch_security::ca::rotation::Missing;
+use navarch_security::trust_bundle::{self, Fetched, TrustBundle};
+use navarch_source::{FetchError, Fetcher};
+use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
 
 /// How often the file with an outer CA's roots is looked at.
-const LOOK: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 /// For how long nothing is due where nothing is.
 const LONG: Duration = Duration::from_hours(24);
 /// How often SPIFFE endpoints are asked, as istiod does.
@@ -33,7 +33,7 @@ const REFRESH: Duration = Duration::from_mins(30);
 /// How soon one that has failed is asked again.
 const RETRY: Duration = Duration::from_secs(30);
 /// How long one may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const FETCH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Keeps what the mesh trusts in the snapshot.
 pub(super) struct Trust {
@@ -104,7 +104,7 @@ impl Trust {
     /// Waits until the file of an outer CA holds something else.
     async fn other_file(&self, known: &str) {
         loop {
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
             if self.read_further() != known {
                 return;
             }
@@ -120,9 +120,9 @@ impl Trust {
             return Ok(());
         }
         for fault in bundle.faults.difference(&self.told.faults) {
-            tracing::warn!(%fault, "a root is not trusted");
+            tracing::warn!(%fault, "a root certificate is not trusted");
         }
-        tracing::info!(roots = bundle.roots.len(), "what the mesh trusts has changed");
+        tracing::info!(roots = bundle.roots.len(), "the trust bundle changed");
         self.push.change(vec![Change::TrustBundle(bundle.roots.clone())]).await?;
         self.told = bundle;
         Ok(())
@@ -145,7 +145,7 @@ impl Trust {
                     REFRESH
                 }
                 Err(error) => {
-                    tracing::warn!(endpoint, error = %error, "a SPIFFE bundle cannot be fetched");
+                    tracing::warn!(endpoint, error = %error, "failed to fetch a SPIFFE bundle");
                     RETRY
                 }
             };
@@ -158,7 +158,7 @@ impl Trust {
     async fn ask(&self, endpoint: &str) -> Result<Arc<[Arc<str>]>, String> {
         let bare = endpoint.strip_prefix("https://").unwrap_or(endpoint);
         let text = |error: FetchError| error.to_string();
-        let document = self.fetcher.document(&format!("https://{bare}"), PATIENCE).await.map_err(text)?;
+        let document = self.fetcher.document(&format!("https://{bare}"), FETCH_TIMEOUT).await.map_err(text)?;
         trust_bundle::from_spiffe(&document).map_err(|error| error.to_string())
     }
 }
@@ -239,9 +239,9 @@ mod tests {
     use jiff::Timestamp;
 
     use super::*;
-    use crate::push::engine::ProxyId;
-    use crate::push::proxy::{Locality, Proxy};
-    use crate::xds::Protocol;
+    use navarch_push::engine::ProxyId;
+    use navarch_push::proxy::{Locality, Proxy};
+    use navarch_xds::Protocol;
 
     fn stream(pod: &str, identity: Option<&str>) -> ConnectionInfo {
         let id = format!("sidecar~10.0.0.1~{pod}.shop~shop.svc.cluster.local");

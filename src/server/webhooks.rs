@@ -11,11 +11,11 @@ use super::http::{HttpPort, OpenHttpPort};
 use super::injector::InjectorSource;
 use super::{Config, Tasks, spawn};
 use crate::admin::Readiness;
-use crate::net::rejections::Rejections;
-use crate::push::worker::PushHandle;
-use crate::security::serving::ServingTls;
-use crate::webhook::registration::{HookKind, Registration, rollover};
-use crate::webhook::{Limits, Metrics, Webhooks};
+use navarch_net::rejections::Rejections;
+use navarch_push::worker::PushHandle;
+use navarch_security::serving::ServingTls;
+use navarch_webhook::registration::{HookKind, Registration, rollover};
+use navarch_webhook::{Limits, Metrics, Webhooks};
 
 /// What flags and environment say of the webhooks.
 #[derive(Clone, Debug)]
@@ -106,7 +106,7 @@ impl WebhookPort<'_> {
             super::until(&stopped, follow).await;
             Ok(())
         });
-        let port = HttpPort { open: self.open, tls: Some(tls), routes: self.routes };
+        let port = HttpPort { open: self.open, grpc: None, tls: Some(tls), routes: self.routes };
         let stop = stop.clone();
         spawn("webhooks", tasks, async move {
             port.serve(stop).await;

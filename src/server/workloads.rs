@@ -5,31 +5,31 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tonic::Status;
 
-use crate::api::istio::WorkloadEntry;
-use crate::api::object::Kind;
-use crate::push::proxy::{Locality, Proxy, ProxyKind};
-use crate::push::worker::PushHandle;
-use crate::status::{Claim, Registered, Registrar, RegistrationError, Workload, WorkloadHealth};
-use crate::xds::{Admittance, Presence, Workloads};
+use navarch_api::istio::WorkloadEntry;
+use navarch_api::object::Kind;
+use navarch_push::proxy::{Locality, Proxy, ProxyKind};
+use navarch_push::worker::PushHandle;
+use navarch_status::{Claim, Registered, Registrar, RegistrationError, Workload, WorkloadHealth};
+use navarch_xds::{Admittance, Presence, Workloads};
 
-/// Who makes the entries.
+/// Registers the WorkloadEntries of proxies of a WorkloadGroup.
 #[derive(Debug)]
-pub(super) enum Desk {
-    /// The Kubernetes API holds them.
+pub(super) enum WorkloadRegistration {
+    /// WorkloadEntries are written to the Kubernetes API.
     Kubernetes {
         /// Writes them.
         registrar: Registrar,
         /// Whether sidecars take HBONE.
         sidecars_take_hbone: bool,
     },
-    /// They are in files, which only people write.
+    /// WorkloadEntries come from files, which are never written.
     Files {
         /// What the files say.
         push: PushHandle,
     },
 }
 
-impl Workloads for Desk {
+impl Workloads for WorkloadRegistration {
     fn connect(&self, proxy: &Arc<Proxy>, at: Timestamp) -> Admittance {
         let Some(claim) = claim(proxy) else { return Box::pin(async { Ok(None) }) };
         match self {

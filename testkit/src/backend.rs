@@ -19,7 +19,6 @@ pub struct Backend {
     pub address: SocketAddr,
     /// Requests served so far.
     served: Arc<AtomicUsize>,
-    /// The server.
     task: JoinHandle<()>,
 }
 

@@ -1,13 +1,14 @@
 //! The sample mesh of `deploy/samples/bookshop`, running: its files in a folder of their own, its backends, its Envoys.
 
 pub mod kubernetes;
+pub mod pods;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::backend::Backend;
@@ -92,6 +93,23 @@ impl Bookshop {
         std::fs::rename(&draft, self.file(name))?;
         Ok(())
     }
+}
+
+/// The objects of the sample in the checkout at `root`, by file.
+///
+/// # Errors
+/// When a file cannot be read.
+fn read(root: &Path) -> Result<Vec<Value>> {
+    let mut files: Vec<_> = std::fs::read_dir(root.join("deploy/samples/bookshop"))?.collect::<Result<_, _>>()?;
+    files.sort_by_key(std::fs::DirEntry::path);
+    let mut objects = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(file.path())?;
+        let documents: Vec<Value> =
+            serde_saphyr::from_multiple(&text).with_context(|| format!("cannot read {}", file.path().display()))?;
+        objects.extend(documents.into_iter().filter(|object| !object.is_null()));
+    }
+    Ok(objects)
 }
 
 /// Starts the gateway's Envoy.

@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What came back.
 #[derive(Clone, Debug)]
@@ -91,8 +91,8 @@ pub async fn send_body(
         let body = String::from_utf8_lossy(&body).into_owned();
         Ok(Reply { status: parts.status, headers: parts.headers, body })
     };
-    let reply = tokio::time::timeout(PATIENCE, exchange).await;
+    let reply = tokio::time::timeout(REQUEST_TIMEOUT, exchange).await;
     reply
-        .map_err(|_| anyhow::anyhow!("no answer in {PATIENCE:?}"))?
+        .map_err(|_| anyhow::anyhow!("no answer in {REQUEST_TIMEOUT:?}"))?
         .with_context(|| format!("{method} {host}{path} at {address}"))
 }

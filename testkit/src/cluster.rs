@@ -25,7 +25,7 @@ use crate::process::Process;
 use crate::{client, ports};
 
 /// How long each part may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// The token of the cluster's administrator.
 const ADMIN_TOKEN: &str = "navarch-test-admin";
 /// Where the service addresses of a cluster are.
@@ -157,7 +157,7 @@ impl Cluster {
 
     /// Waits until etcd answers.
     async fn wait_etcd(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         while !client::get(self.etcd_address, "etcd", "/health", &[]).await.is_ok_and(|reply| reply.status == 200) {
             self.etcd.process.check_running()?;
             ensure!(Instant::now() < end, "etcd is not ready:\n{}", self.etcd.process.output());
@@ -174,7 +174,7 @@ impl Cluster {
         let flags = self.api_server_flags();
         let part = Part::start("kube-apiserver", &self.programs.join("kube-apiserver"), &flags, self.folder.path())?;
         let process = &mut self.api_server.insert(part).process;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + START_TIMEOUT;
         let certificate = self.folder.path().join("certificates/apiserver.crt");
         // It makes its certificate when it starts; only then can anybody connect.
         while !certificate.exists() {

@@ -12,7 +12,7 @@ use crate::process::Process;
 use crate::{client, ports};
 
 /// How long an Envoy may take to start or to take a configuration over.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How an Envoy introduces itself, and to whom.
 #[derive(Clone, Debug)]
@@ -49,7 +49,6 @@ pub enum AdsProtocol {
 /// A running Envoy. It is killed when dropped.
 #[derive(Debug)]
 pub struct Envoy {
-    /// The process.
     process: Process,
     /// Its admin address.
     pub admin: SocketAddr,
@@ -129,7 +128,7 @@ impl Envoy {
     /// # Errors
     /// When they do not within the time limit, or Envoy has ended.
     pub async fn wait(&mut self, what: &str, done: impl Fn(&Stats) -> bool) -> Result<Stats> {
-        let end = tokio::time::Instant::now() + PATIENCE;
+        let end = tokio::time::Instant::now() + START_TIMEOUT;
         loop {
             self.process.check_running()?;
             if let Ok(stats) = self.stats().await
@@ -138,7 +137,7 @@ impl Envoy {
                 return Ok(stats);
             }
             if tokio::time::Instant::now() > end {
-                bail!("waited {PATIENCE:?} for {what}; envoy says:\n{}", self.process.output());
+                bail!("waited {START_TIMEOUT:?} for {what}; envoy says:\n{}", self.process.output());
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

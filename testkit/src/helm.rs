@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use tempfile::TempDir;
+
+/// The version of Kubernetes that charts are rendered for: without a cluster Helm supposes one that is long gone.
+const KUBE_VERSION: &str = "--kube-version=1.36.0";
 
 /// Helm with a home of its own.
 #[derive(Debug)]
 pub struct Helm {
-    /// The program.
     program: PathBuf,
     /// Where it keeps what it keeps.
     home: TempDir,
@@ -43,5 +46,23 @@ impl Helm {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "helm {}: {said}", args.join(" "));
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+    /// What it makes of a chart, as a text of YAML documents, without a cluster.
+    ///
+    /// # Errors
+    /// When the chart refuses the values, with what it says.
+    pub fn template(&self, chart: &Path, release: &str, namespace: &str, values: &Value) -> Result<String> {
+        let file = tempfile::NamedTempFile::new_in(self.home.path())?;
+        std::fs::write(file.path(), values.to_string())?;
+        let [chart, file] = [chart, file.path()].map(|path| path.to_string_lossy().into_owned());
+        self.run(None, &["template", release, &chart, "--namespace", namespace, KUBE_VERSION, "--values", &file])
+    }
+
+    /// Has it look over a chart.
+    ///
+    /// # Errors
+    /// When it finds something, with what it says.
+    pub fn lint(&self, chart: &Path) -> Result<String> {
+        self.run(None, &["lint", "--strict", &chart.to_string_lossy(), KUBE_VERSION])
     }
 }

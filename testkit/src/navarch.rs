@@ -11,12 +11,11 @@ use crate::process::Process;
 use crate::{client, ports};
 
 /// How long it may take to be ready.
-const PATIENCE: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running `navarch discovery`. It is killed when dropped.
 #[derive(Debug)]
 pub struct Navarch {
-    /// The process.
     process: Process,
     /// Plaintext xDS.
     pub xds: SocketAddr,
@@ -24,7 +23,6 @@ pub struct Navarch {
     pub http: SocketAddr,
     /// Metrics.
     pub monitoring: SocketAddr,
-    /// Its log.
     _folder: TempDir,
 }
 
@@ -120,18 +118,18 @@ impl Navarch {
         let folder = tempfile::tempdir()?;
         // `env` sets the variables and becomes the program, under the same process id.
         let mut all: Vec<String> = environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        all.extend([
-            program.display().to_string(),
-            "discovery".to_owned(),
-            format!("--grpc-addr={xds}"),
-            format!("--http-addr={http}"),
-            format!("--monitoring-addr={monitoring}"),
-        ]);
-        if !args.iter().any(|arg| arg.starts_with("--https-addr")) {
-            all.push("--https-addr=".to_owned());
-        }
-        if !args.iter().any(|arg| arg.starts_with("--secure-grpc-addr")) {
-            all.push("--secure-grpc-addr=".to_owned());
+        all.extend([program.display().to_string(), "discovery".to_owned()]);
+        let addresses = [
+            ("--grpc-addr", xds.to_string()),
+            ("--http-addr", http.to_string()),
+            ("--monitoring-addr", monitoring.to_string()),
+            ("--https-addr", String::new()),
+            ("--secure-grpc-addr", String::new()),
+        ];
+        for (flag, address) in addresses {
+            if !args.iter().any(|arg| arg.starts_with(flag)) {
+                all.push(format!("{flag}={address}"));
+            }
         }
         all.extend(args.iter().cloned());
         let process = Process::start("navarch", Path::new("/usr/bin/env"), &all, &folder.path().join("navarch.log"))?;
@@ -154,7 +152,7 @@ impl Navarch {
     /// # Errors
     /// When it ends or is not ready in time.
     pub async fn wait_ready(&mut self) -> Result<()> {
-        self.wait_ready_within(PATIENCE).await
+        self.wait_ready_within(START_TIMEOUT).await
     }
 
     /// As [`Navarch::wait_ready`], for so long.

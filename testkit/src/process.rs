@@ -11,7 +11,6 @@ use tokio::time::Instant;
 /// A running child process. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
-    /// The child.
     child: Child,
     /// Where its output goes.
     log: PathBuf,

@@ -31,9 +31,7 @@ pub enum Weather {
 pub struct Wire {
     /// Where it listens.
     pub address: SocketAddr,
-    /// The weather.
     weather: Arc<watch::Sender<Weather>>,
-    /// The forwarder.
     task: JoinHandle<()>,
 }
 

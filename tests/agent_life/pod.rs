@@ -15,11 +15,10 @@ use tokio::time::{Instant, sleep};
 use crate::server::Server;
 
 /// How long Envoy may take to be ready, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An agent, and where it is asked.
 pub(crate) struct Pod {
-    /// The agent.
     agent: Child,
     /// Its working directory.
     folder: TempDir,
@@ -78,7 +77,7 @@ impl Pod {
 
     /// Waits until the agent says that all is ready.
     pub(crate) async fn wait_ready(&mut self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while self.get(self.status, "/healthz/ready").await.ok().map(|answer| answer.0) != Some(200) {
             if let Some(status) = self.agent.try_wait()? {
                 bail!("the agent ended with {status}:\n{}", self.log());

@@ -176,7 +176,7 @@ async fn an_injected_pod_runs() -> Result<()> {
     ensure!(world.plain(web.ip, PORT, "/well").await.is_err(), "in plain text nothing is served");
 
     // It is served and serves by mutual TLS: nothing that is said is seen on the wire.
-    let sniffer = crate::sniffer::Sniffer::start()?;
+    let sniffer = navarch_testkit::sniffer::Sniffer::start()?;
     let answer = client.get("web.shop", &format!("/open?{SECRET}")).await?;
     let body = answer["body"].as_str().unwrap_or_default();
     ensure!(answer["status"] == 200 && body.contains("spiffe://cluster.local/ns/shop/sa/client"), "{answer}");

@@ -13,7 +13,6 @@ pub(crate) struct Net {
     prefix: String,
     /// The first three parts of all addresses.
     network: [u8; 3],
-    /// The namespaces.
     names: Vec<String>,
 }
 

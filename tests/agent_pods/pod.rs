@@ -16,7 +16,7 @@ const PROXY: u32 = 1337;
 /// The port of every application.
 pub(crate) const PORT: u16 = 8080;
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What tells pods apart.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,6 @@ pub(crate) struct PodConfig<'a> {
     pub(crate) space: String,
     /// Its name, which is its service account's and its application's, too.
     pub(crate) name: &'a str,
-    /// Its address.
     pub(crate) ip: Ipv4Addr,
     /// Its folder, in place of `/`.
     pub(crate) folder: PathBuf,
@@ -57,7 +56,6 @@ pub(crate) struct Launch {
     pub(crate) capture: Option<(Vec<String>, Environment)>,
     /// The arguments of the agent.
     pub(crate) args: Vec<String>,
-    /// Its environment.
     pub(crate) env: Environment,
     /// The user and group that it runs as.
     pub(crate) user: (u32, u32),
@@ -69,7 +67,6 @@ pub(crate) struct Launch {
 
 /// What Kubernetes would tell a pod.
 pub(crate) struct Told {
-    /// Its address.
     pub(crate) ip: Ipv4Addr,
     /// Where Envoy is.
     pub(crate) envoy: PathBuf,
@@ -127,7 +124,6 @@ pub(crate) struct Certificate {
 
 /// A running pod. Its processes are killed when it is dropped.
 pub(crate) struct Pod {
-    /// Its address.
     pub(crate) ip: Ipv4Addr,
     name: String,
     folder: PathBuf,
@@ -155,7 +151,7 @@ impl Pod {
         prepare(&folder, &launch)?;
         // A file of that name, as in Istio's proxy image: a symbolic link would be taken for the program that it leads to.
         let program = folder.join("pilot-agent");
-        std::fs::hard_link(programs.join("navarch-agent"), &program)?;
+        std::fs::hard_link(programs.join("pilot-agent"), &program)?;
         if let Some((args, env)) = &launch.capture {
             capture(&space, &folder, &program, args, env)?;
         }
@@ -193,7 +189,7 @@ impl Pod {
 
     /// Waits until the agent says that Envoy is ready.
     pub(crate) async fn wait_ready(&self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let address = SocketAddr::from((self.ip, 15021));
         loop {
             let answer = navarch_testkit::client::get(address, "agent", "/healthz/ready", &[]).await;
@@ -208,10 +204,12 @@ impl Pod {
 
     /// Waits until the agent is connected to the control plane again after it was away.
     pub(crate) async fn wait_connected(&self) -> Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let log = self.log();
-            let (lost, connected) = (log.rfind("the control plane ended"), log.rfind("connected to the control plane"));
+            let ends = ["the stream to the control plane failed", "the control plane closed the stream"];
+            let lost = ends.iter().filter_map(|end| log.rfind(end)).max();
+            let connected = log.rfind("INFO navarch_agent::ads::stream: connected to the control plane");
             if lost.is_some() && lost < connected {
                 return Ok(());
             }

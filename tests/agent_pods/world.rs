@@ -26,7 +26,7 @@ const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
 /// The address of the service `web`.
 const SERVICE: &str = "10.96.7.7";
 /// How long the control plane may take for anything.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The mesh. Everything ends with it.
 pub(crate) struct World {
@@ -48,10 +48,12 @@ impl World {
         // Pods' users walk through it.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
         // Where they are built may be nobody else's to read.
-        let agent = PathBuf::from(env!("CARGO_BIN_EXE_navarch"));
-        let pod = agent.with_file_name("pod");
-        ensure!(pod.exists(), "{} is missing: cargo build -p navarch-testkit --bin pod", pod.display());
-        for (from, name) in [(agent, "navarch-agent"), (pod, "pod"), (navarch_testkit::envoy::program(), "envoy")] {
+        let beside = |name: &str| Path::new(env!("CARGO_BIN_EXE_navarch")).with_file_name(name);
+        let (agent, pod) = (beside("pilot-agent"), beside("pod"));
+        for (package, program) in [("navarch-agent", &agent), ("navarch-testkit", &pod)] {
+            ensure!(program.exists(), "{} is missing: cargo build -p {package} --bins", program.display());
+        }
+        for (from, name) in [(agent, "pilot-agent"), (pod, "pod"), (navarch_testkit::envoy::program(), "envoy")] {
             // A link to a link would lead to where the pods' users may not go.
             let (from, to) = (std::fs::canonicalize(from)?, folder.path().join(name));
             std::fs::hard_link(&from, &to).or_else(|_| std::fs::copy(&from, &to).map(drop))?;
@@ -82,7 +84,7 @@ impl World {
 
     /// The root of the mesh, as the control plane tells it to the pods' namespace.
     async fn told_root(&self) -> Result<String> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         loop {
             let found = self.writer.get("/api/v1/namespaces/shop/configmaps/istio-ca-root-cert").await;
             match found.as_ref().map(|object| object["data"]["root-cert.pem"].as_str()) {

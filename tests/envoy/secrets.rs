@@ -20,7 +20,6 @@ use tonic::{Request, Response, Status, Streaming};
 
 /// A certificate that belongs to nobody.
 const CERTIFICATE: &str = include_str!("testdata/cert.pem");
-/// Its key.
 const KEY: &str = include_str!("testdata/key.pem");
 
 /// The secret of a name: roots where the name says so, else a key pair.
@@ -43,7 +42,6 @@ pub(crate) fn secret(name: &str) -> Secret {
     Secret { name: name.to_owned(), r#type: Some(kind) }
 }
 
-/// The server.
 struct Secrets;
 
 /// Answers of a stream.

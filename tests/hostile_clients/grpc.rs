@@ -22,7 +22,7 @@ pub(crate) const DELTA: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryS
 pub(crate) const CLUSTERS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 pub(crate) const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
 /// How long an attacker waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An HTTP/2 connection; closed when dropped.
 pub(crate) struct Connection {
@@ -35,7 +35,7 @@ impl Connection {
     pub(crate) async fn on(stream: impl Io + 'static) -> Result<Self> {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(16 << 20).initial_connection_window_size(16 << 20);
-        let (requests, connection) = timeout(PATIENCE, builder.handshake(stream)).await??;
+        let (requests, connection) = timeout(TIMEOUT, builder.handshake(stream)).await??;
         let driver = tokio::spawn(connection).abort_handle();
         Ok(Self { requests, driver })
     }
@@ -50,7 +50,7 @@ impl Connection {
 
     /// Over TLS.
     pub(crate) async fn tls(from: Ipv4Addr, to: SocketAddr) -> Result<Self> {
-        Self::on(timeout(PATIENCE, connect_tls(from, to, tls_config("h2"))).await??).await
+        Self::on(timeout(TIMEOUT, connect_tls(from, to, tls_config("h2"))).await??).await
     }
 
     /// Calls a method.
@@ -61,7 +61,7 @@ impl Connection {
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let mut requests = timeout(PATIENCE, self.requests.clone().ready()).await??;
+        let mut requests = timeout(TIMEOUT, self.requests.clone().ready()).await??;
         let (response, body) = requests.send_request(request.body(())?, false)?;
         Ok(Call { body, answer: Answer::Awaited(response) })
     }
@@ -95,7 +95,7 @@ impl Call {
     pub(crate) async fn send(&mut self, mut bytes: Bytes) -> Result<()> {
         while !bytes.is_empty() {
             self.body.reserve_capacity(bytes.len());
-            let room = timeout(PATIENCE, std::future::poll_fn(|context| self.body.poll_capacity(context))).await?;
+            let room = timeout(TIMEOUT, std::future::poll_fn(|context| self.body.poll_capacity(context))).await?;
             let room = room.context("the stream has ended")??;
             self.body.send_data(bytes.split_to(room.min(bytes.len())), false)?;
         }
@@ -132,7 +132,7 @@ impl Call {
         let mut length = None;
         let mut came = BytesMut::new();
         while length.is_none_or(|length| came.len() < length) {
-            came.extend_from_slice(&timeout(PATIENCE, self.receive()).await??.context("the call ended")?);
+            came.extend_from_slice(&timeout(TIMEOUT, self.receive()).await??.context("the call ended")?);
             if let (None, Some(prefix)) = (length, came.get(1..5)) {
                 length = Some(5 + usize::try_from(u32::from_be_bytes(prefix.try_into()?))?);
             }

@@ -16,13 +16,13 @@ use crate::others::{certificate, page};
 use crate::plane::{HTTP, Plane, XDS, program};
 
 /// How long recovery may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Waits until something is so; says how long that took.
 async fn until(what: &str, holds: impl AsyncFn() -> bool) -> Result<Duration> {
     let begun = Instant::now();
     while !holds().await {
-        ensure!(begun.elapsed() < PATIENCE, "not so after {PATIENCE:?}: {what}");
+        ensure!(begun.elapsed() < TIMEOUT, "not so after {TIMEOUT:?}: {what}");
         sleep(Duration::from_millis(50)).await;
     }
     Ok(begun.elapsed())
@@ -75,7 +75,7 @@ async fn full_disk() -> Result<()> {
     let kept = file("ca-cert.pem");
     let plane = plane.restart().await?;
     ensure!(file("ca-cert.pem") == kept, "what is kept now holds after a restart");
-    ensure!(begun.elapsed() < PATIENCE * 2, "recovered");
+    ensure!(begun.elapsed() < TIMEOUT * 2, "recovered");
     ensure!(plane.navarch.stop().await?, "ends when asked to");
     Ok(())
 }

@@ -23,11 +23,11 @@ use crate::plane::{self, HTTP, HTTPS, MONITORING};
 use crate::series::Series;
 
 /// How long an API server waits for a webhook at most; workloads and kubelets have no more patience here.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs a question with an end.
 async fn within(what: impl Future<Output = Result<()>>) -> Result<()> {
-    timeout(PATIENCE, what).await.with_context(|| format!("no answer in {PATIENCE:?}"))?
+    timeout(TIMEOUT, what).await.with_context(|| format!("no answer in {TIMEOUT:?}"))?
 }
 
 /// A review of a pod.

@@ -35,7 +35,6 @@ pub(crate) fn program() -> PathBuf {
 
 /// A running control plane.
 pub(crate) struct Plane {
-    /// The process.
     pub(crate) navarch: Navarch,
     /// Whose tokens it believes.
     pub(crate) issuer: Issuer,

@@ -30,14 +30,13 @@ pub(crate) const PROXIES: usize = 50;
 /// The cluster of the marker.
 const MARKER: &str = "outbound|80||marker.example";
 /// How long an answer may take before a new proxy gives up.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An object that changes all the time.
 pub(crate) struct Marker {
     /// Where it is written, and where it is prepared.
     file: PathBuf,
     draft: PathBuf,
-    /// Its version.
     number: AtomicU32,
     /// The changes that each proxy has not seen yet.
     pending: Vec<Mutex<VecDeque<(u32, Question)>>>,
@@ -178,8 +177,8 @@ pub(crate) async fn come(token: String, series: Arc<Series>) {
                 while version(&stream.next().await?)?.is_none() {}
                 Ok(())
             };
-            let outcome = timeout(PATIENCE, come).await;
-            question.end(outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("no configuration in {PATIENCE:?}"))));
+            let outcome = timeout(TIMEOUT, come).await;
+            question.end(outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("no configuration in {TIMEOUT:?}"))));
         });
         while comers.try_join_next().is_some() {}
         sleep(Duration::from_millis(500)).await;

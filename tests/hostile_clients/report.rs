@@ -22,7 +22,7 @@ const ALLOWANCE: Duration = Duration::from_millis(2500);
 /// How much more memory than before may be held some time after an attack: allocators keep some.
 const LEFT_KB: u64 = 96 << 10;
 /// How long memory is waited for.
-const QUIET: Duration = Duration::from_secs(20);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Beyond this the server is killed, so that the machine survives.
 const MOST_KB: u64 = 3 << 20;
 /// How long clients are waited for after an attack; if they have no answer then, there is no point in further attacks.
@@ -74,7 +74,6 @@ pub(crate) struct Report {
     rss_kb: u64,
     rows: Vec<Row>,
     faults: Vec<String>,
-    /// The clients.
     _clients: JoinSet<()>,
 }
 
@@ -164,7 +163,7 @@ impl Report {
             self.print();
             bail!("{name}: clients have no answer {RECOVERED:?} later\n{}\n{}", self.faults.join("\n"), self.log());
         }
-        let end = Instant::now() + QUIET;
+        let end = Instant::now() + SETTLE_TIMEOUT;
         while usage(pid)?.rss_kb > self.rss_kb + LEFT_KB && Instant::now() < end {
             sleep(Duration::from_millis(100)).await;
         }

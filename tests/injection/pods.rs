@@ -97,7 +97,6 @@ fn action() -> impl Strategy<Value = (String, Value)> {
     })
 }
 
-/// A probe.
 fn probe() -> impl Strategy<Value = Value> {
     (action(), of(1..9), of(1..9)).prop_map(|((kind, action), period, timeout)| {
         let mut probe = json!({ kind: action });
@@ -150,7 +149,6 @@ fn own_proxy() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A pod.
 pub(crate) fn pod() -> impl Strategy<Value = Value> {
     let named = |kind: &'static str, containers: Vec<Value>| -> Vec<Value> {
         let name = |(at, mut container): (usize, Value)| {

@@ -18,6 +18,20 @@ const TEMPLATES: [(&str, &str); 6] = [
     ("grpc-simple", "files/grpc-simple.yaml"),
 ];
 
+/// What templates of the chart that is fetched have, and those of Istio 1.32 have not: this variable of containers.
+const LATER: &str = "GOMAXPROCS";
+
+/// A pod without what a later Istio adds.
+pub(crate) fn without_later_parts(mut pod: Value) -> Value {
+    for list in ["/spec/containers", "/spec/initContainers"] {
+        let Some(containers) = pod.pointer_mut(list).and_then(Value::as_array_mut) else { continue };
+        for env in containers.iter_mut().filter_map(|container| container.get_mut("env")?.as_array_mut()) {
+            env.retain(|variable| variable["name"] != LATER);
+        }
+    }
+    pod
+}
+
 /// What an injector of it is made from, with what differs for one case.
 pub(crate) fn inputs(chart: &Path, config: &Value) -> InjectorInputs {
     let read = |file: &str| std::fs::read_to_string(chart.join(file)).unwrap();

@@ -1,17 +1,17 @@
-//! An API server that is paused or slow, and a replica that is killed while a root is replaced: nothing is lost, and nothing
-//! is served that should not be.
+//! An API server that is paused or slow, a replica that is killed while a root is replaced, and a clock that is stepped: nothing
+//! is lost, and nothing is served that should not be.
 
 use std::net::SocketAddr;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use navarch_proto::istio::v1::auth::IstioCertificateRequest;
 use navarch_proto::istio::v1::auth::istio_certificate_service_client::IstioCertificateServiceClient;
 use navarch_testkit::cluster::{Cluster, Writer};
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::ports;
 use navarch_testkit::wire::{Weather, Wire};
+use navarch_testkit::{envoy, ports, skip};
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -20,8 +20,11 @@ use super::client::{self, Proof};
 use super::edge::{self, Edge};
 use super::{cluster, program};
 
+/// How long certificates are good.
+const VALIDITY: Duration = Duration::from_hours(2);
+
 /// How long a replica that says nothing counts as there is a minute; and some.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_or_slow_api_server_loses_nothing() -> Result<()> {
@@ -76,8 +79,13 @@ struct Replica {
 
 impl Replica {
     async fn start(cluster: &Cluster, name: &str) -> Result<Self> {
+        Self::start_with(cluster, name, &[]).await
+    }
+
+    async fn start_with(cluster: &Cluster, name: &str, further: &[(&str, &str)]) -> Result<Self> {
         let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
-        let environment = [("POD_NAME", name), ("POD_NAMESPACE", "istio-system"), ("NAVARCH_ROOT_OVERLAP", "1s")];
+        let own = [("POD_NAME", name), ("POD_NAMESPACE", "istio-system"), ("NAVARCH_ROOT_OVERLAP", "1s")];
+        let environment = [&own[..], further].concat();
         let flag = format!("--secure-grpc-addr={secure}");
         let navarch =
             Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[&flag], &environment).await?;
@@ -95,7 +103,12 @@ impl Replica {
     async fn certificate(&self, roots: &str, token: &str, csr: &str) -> Result<Vec<String>> {
         let proof = Proof::Token(token.to_owned());
         let channel = client::channel(self.secure, roots, &proof);
-        let request = IstioCertificateRequest { csr: csr.to_owned(), validity_duration: 3600, ..Default::default() };
+        let csr = csr.to_owned();
+        let request = IstioCertificateRequest {
+            csr,
+            validity_duration: i64::try_from(VALIDITY.as_secs())?,
+            ..Default::default()
+        };
         let mut service = IstioCertificateServiceClient::new(channel);
         let answer = service.create_certificate(client::signed(request, &proof));
         Ok(tokio::time::timeout(Duration::from_secs(10), answer).await??.into_inner().cert_chain)
@@ -104,11 +117,19 @@ impl Replica {
 
 /// Whether who trusts these roots trusts the leaf of a chain of a self-signed CA.
 fn is_trusted(chain: &[String], roots: &str) -> Result<bool> {
+    is_trusted_at(SystemTime::now(), chain, roots)
+}
+
+/// Whether who trusts these roots, and takes it for this time, trusts the leaf of a chain of a self-signed CA.
+fn is_trusted_at(time: SystemTime, chain: &[String], roots: &str) -> Result<bool> {
     let folder = tempfile::tempdir()?;
     let [file, leaf] = ["roots.pem", "leaf.pem"].map(|name| folder.path().join(name));
     std::fs::write(&file, roots)?;
     std::fs::write(&leaf, chain.first().context("a leaf")?)?;
-    Ok(Command::new("openssl").arg("verify").arg("-CAfile").arg(file).arg(leaf).output()?.status.success())
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH)?.as_secs().to_string();
+    let mut verify = Command::new("openssl");
+    verify.args(["verify", "-attime", &seconds]).arg("-CAfile").arg(file).arg(leaf);
+    Ok(verify.output()?.status.success())
 }
 
 /// The roots that pods are given.
@@ -117,15 +138,15 @@ async fn published(writer: &Writer) -> Result<String> {
     Ok(map["data"]["root-cert.pem"].as_str().context("roots")?.to_owned())
 }
 
-/// A token of a workload.
-async fn token(cluster: &Cluster) -> Result<String> {
+/// A token of a workload, good for so many seconds.
+async fn token(cluster: &Cluster, seconds: u32) -> Result<String> {
     let path = "/api/v1/namespaces/edge/serviceaccounts/rotating";
     let account =
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rotating", "namespace": "edge"}});
     cluster.apply(&account.to_string())?;
     let ask = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {"audiences": ["istio-ca"], "expirationSeconds": 3600},
+        "spec": {"audiences": ["istio-ca"], "expirationSeconds": seconds},
     });
     let answer = cluster.call("POST", &format!("{path}/token"), "application/json", &ask).await?;
     Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())
@@ -136,7 +157,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     let guard = cluster().await?;
     let cluster = guard.as_ref().context("a cluster")?;
     let edge = Edge::open(cluster.writer().await?).await?;
-    let token = token(cluster).await?;
+    let token = token(cluster, 3600).await?;
     let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
     let (first, second) = (Replica::start(cluster, "first").await?, Replica::start(cluster, "second").await?);
     edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await?;
@@ -164,7 +185,7 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
         if status["phase"] == "retiring" || (status["phase"] == "settled" && !roots.contains(before.trim())) {
             break status;
         }
-        ensure!(killed.elapsed() < PATIENCE, "the rotation stands: {text}\n{}", second.navarch.output());
+        ensure!(killed.elapsed() < TIMEOUT, "the rotation stands: {text}\n{}", second.navarch.output());
         sleep(Duration::from_millis(500)).await;
     };
     println!(
@@ -182,5 +203,83 @@ async fn one_of_two_replicas_is_killed_while_a_root_rotates() -> Result<()> {
     for replica in [second, back] {
         ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::too_many_lines, reason = "one story in the order in which it happens")]
+async fn the_clock_is_stepped_by_an_hour() -> Result<()> {
+    const HOUR: Duration = Duration::from_hours(1);
+    let library = envoy::program().with_file_name("libfaketime.so.1");
+    if !library.is_file() {
+        skip::skip("no libfaketime: run `make tools` (scripts/faketime)");
+        return Ok(());
+    }
+    let guard = cluster().await?;
+    let cluster = guard.as_ref().context("a cluster")?;
+    let edge = Edge::open(cluster.writer().await?).await?;
+    edge.answer("a", 201).await?;
+    let (long, short) = (token(cluster, 4 * 3600).await?, token(cluster, 1800).await?);
+    let csr = CertificateParams::default().serialize_request(&KeyPair::generate()?)?.pem()?;
+    let folder = tempfile::tempdir()?;
+    let clock = folder.path().join("clock");
+    let step = |seconds: i64| std::fs::write(&clock, format!("{seconds:+}"));
+    step(0)?;
+    let faked = [
+        ("LD_PRELOAD", library.to_str().context("a path")?),
+        ("FAKETIME_TIMESTAMP_FILE", clock.to_str().context("a path")?),
+        ("FAKETIME_CACHE_DURATION", "1"),
+        // Only the time of day is stepped, as by an operator or a wrong time server.
+        ("FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+        ("DONT_FAKE_MONOTONIC", "1"),
+    ];
+    let replica = Replica::start_with(cluster, "stepped", &faked).await?;
+    let gateway = edge::start_gateway(replica.navarch.xds).await?;
+    edge::expect("a", 201).await?;
+    edge::eventually("roots are published", async || published(&edge.writer).await.is_ok()).await?;
+    let roots = published(&edge.writer).await?;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/istio-system/leases";
+    let held = async || -> Result<Vec<(String, String)>> {
+        let leases = edge.writer.get(path).await?;
+        let own = leases["items"].as_array().context("leases")?.iter();
+        let own = own.filter(|lease| lease["spec"]["holderIdentity"] == "stepped");
+        Ok(own.map(|lease| (lease["metadata"]["name"].to_string(), lease["spec"]["renewTime"].to_string())).collect())
+    };
+    edge::eventually("it leads", async || held().await.is_ok_and(|held| !held.is_empty())).await?;
+    let before = held().await?;
+
+    for (status, seconds) in [(202, 3600), (203, -3600), (204, 0)] {
+        let stepped = Instant::now();
+        step(seconds)?;
+        let its_time = || match u64::try_from(seconds) {
+            Ok(ahead) => SystemTime::now() + Duration::from_secs(ahead),
+            Err(_) => SystemTime::now() - HOUR,
+        };
+        // Until the clock is read anew, certificates are as before.
+        edge::eventually("certificates are of its time", async || {
+            let Ok(chain) = replica.certificate(&roots, &long, &csr).await else { return false };
+            let ends = its_time() + VALIDITY;
+            let is_good = |time| is_trusted_at(time, &chain, &roots).unwrap_or_default();
+            is_good(ends - Duration::from_mins(1)) && !is_good(ends + Duration::from_mins(1))
+        })
+        .await?;
+        let is_good = replica.certificate(&roots, &short, &csr).await.is_ok();
+        ensure!(is_good == (seconds <= 0), "a token of half an hour is good by its clock alone: {is_good}");
+        edge.answer("a", status).await?;
+        edge::expect("a", status).await?;
+        ensure!(replica.navarch.is_ready().await, "ready");
+        let led = held().await?;
+        let names = |held: &[(String, String)]| held.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        ensure!(names(&led) == names(&before), "it leads on: {led:?}");
+        let renewed = async || {
+            held().await.is_ok_and(|now| names(&now) == names(&led) && now.iter().zip(&led).all(|(a, b)| a.1 != b.1))
+        };
+        edge::eventually("its leases are renewed", renewed).await?;
+        ensure!(published(&edge.writer).await? == roots, "the root stays");
+        println!("chaos: clock stepped to {seconds:+} s: all in step after {:?}", stepped.elapsed());
+    }
+    edge::nothing_refused(&gateway).await?;
+    ensure!(!replica.navarch.output().contains("panicked"), "{}", replica.navarch.output());
+    ensure!(replica.navarch.stop().await?, "navarch ends when asked to");
     Ok(())
 }

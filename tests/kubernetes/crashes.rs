@@ -48,7 +48,8 @@ async fn istio_59153_a_mesh_config_that_may_not_be_read_is_named() -> Result<()>
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "no-maps"},
             "rules": [
                 {"apiGroups": ["networking.istio.io", "security.istio.io", "telemetry.istio.io", "extensions.istio.io",
-                    "discovery.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
+                    "discovery.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io", "gateway.networking.x-k8s.io",
+                    "inference.networking.k8s.io"], "resources": ["*"], "verbs": ["get", "list", "watch"]},
                 {"apiGroups": [""], "resources": resources, "verbs": ["get", "list", "watch"]},
             ],
         })

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Writes what the gateway answers.
 pub(crate) struct Edge {
@@ -91,7 +91,7 @@ pub(crate) async fn expect(name: &str, status: u16) -> Result<Duration> {
         if got == status {
             return Ok(begun.elapsed());
         }
-        ensure!(begun.elapsed() < PATIENCE, "{name} answers {got}, not {status}");
+        ensure!(begun.elapsed() < TIMEOUT, "{name} answers {got}, not {status}");
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
@@ -100,7 +100,7 @@ pub(crate) async fn expect(name: &str, status: u16) -> Result<Duration> {
 pub(crate) async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) -> Result<Duration> {
     let begun = Instant::now();
     while !holds().await {
-        ensure!(begun.elapsed() < PATIENCE, "{what}");
+        ensure!(begun.elapsed() < TIMEOUT, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     Ok(begun.elapsed())

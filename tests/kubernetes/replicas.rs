@@ -23,7 +23,7 @@ const TYPES: [&str; 2] =
     ["type.googleapis.com/envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.config.listener.v3.Listener"];
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A stream as the gateway would open it.
 pub(super) struct Stream {
@@ -80,7 +80,7 @@ impl Stream {
     /// Takes what comes until there is some of a type; gives that.
     async fn take(&mut self, type_url: &str) -> Result<BTreeMap<String, Vec<u8>>> {
         loop {
-            let response = timeout(PATIENCE, self.responses.message()).await??.context("the stream ended")?;
+            let response = timeout(TIMEOUT, self.responses.message()).await??.context("the stream ended")?;
             let (response_nonce, type_url_got) = (response.nonce.clone(), response.type_url.clone());
             let taken = DeltaDiscoveryRequest { type_url: type_url_got, response_nonce, ..Default::default() };
             self.requests.send(taken).await?;
@@ -117,7 +117,7 @@ async fn replicas_serve_the_same_bytes_and_send_proxies_on_when_they_end() -> Re
     // Told to end, the first ends its streams, and then itself, while the second serves on.
     let begun = Instant::now();
     let ending = tokio::spawn(first.stop());
-    while let Ok(Some(_)) = timeout(PATIENCE, stream.responses.message()).await? {}
+    while let Ok(Some(_)) = timeout(TIMEOUT, stream.responses.message()).await? {}
     println!("SIGTERM: the stream was sent away after {:?}", begun.elapsed());
     ensure!(ending.await??, "the first ends by itself");
     println!("SIGTERM: the process ended after {:?}", begun.elapsed());

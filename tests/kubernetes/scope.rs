@@ -1,5 +1,7 @@
 //! What of a cluster counts: selected namespaces, revisions, resources, and the mesh config that says so.
 
+use std::path::Path;
+
 use anyhow::{Context, Result, ensure};
 use navarch_testkit::cluster::Writer;
 use navarch_testkit::navarch::Navarch;
@@ -162,5 +164,21 @@ async fn other_revisions_and_ignored_resources_do_not_count() -> Result<()> {
     ensure!(page.contains("k8s:// (VirtualService edge/all)"), "the duplicate is named: {page}");
     std::fs::remove_file(folder.path().join("a.yaml"))?;
     edge::expect("all", 201).await?;
+    drop(navarch);
+    files_go_with_the_services_of_a_cluster(&kubeconfig, folder.path()).await
+}
+
+/// From files alone, beside the services of the cluster, unless there is to be none.
+async fn files_go_with_the_services_of_a_cluster(kubeconfig: &Path, folder: &Path) -> Result<()> {
+    std::fs::write(folder.join("a.yaml"), edge::answer("all", 418).to_string())?;
+    let directory = format!("--configDir={}", folder.display());
+    let cases: [(&[&str], bool); 2] = [(&[&directory], true), (&[&directory, "--registries="], false)];
+    for (arguments, has_services) in cases {
+        let navarch = Navarch::start_on_kubernetes(program(), kubeconfig, arguments, &[]).await?;
+        let page = navarch.page("/debug/configz").await?;
+        ensure!(page.contains("all.example.com") && !page.contains("theirs.example.com"), "{arguments:?}: {page}");
+        let page = navarch.page("/debug/registryz").await?;
+        ensure!(page.contains("kubernetes.default") == has_services, "{arguments:?}: {page}");
+    }
     Ok(())
 }

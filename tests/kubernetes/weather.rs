@@ -51,7 +51,7 @@ async fn an_api_server_may_die_and_forget() -> Result<()> {
     let edge = Edge::open(cluster.writer().await?).await?;
     edge.answer("a", 201).await?;
     edge.answer("b", 201).await?;
-    let levels = "--log-level=info,navarch::source=debug";
+    let levels = "--log-level=info,navarch_source=debug";
     let navarch = Navarch::start_on_kubernetes(program(), &cluster.admin_kubeconfig(), &[levels], &[]).await?;
     let gateway = edge::start_gateway(navarch.xds).await?;
     edge::expect("b", 201).await?;
@@ -115,7 +115,8 @@ fn role(without: &[&str]) -> serde_json::Value {
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "reader"},
         "rules": [
             {"apiGroups": ["networking.istio.io", "security.istio.io", "telemetry.istio.io", "extensions.istio.io"], "resources": istio, "verbs": read},
-            {"apiGroups": ["", "discovery.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io"], "resources": ["*"], "verbs": read},
+            {"apiGroups": ["", "discovery.k8s.io", "networking.k8s.io", "gateway.networking.k8s.io",
+                "gateway.networking.x-k8s.io", "inference.networking.k8s.io"], "resources": ["*"], "verbs": read},
         ],
     })
 }

@@ -53,7 +53,6 @@ impl Pick {
     }
 }
 
-/// All places.
 pub(crate) fn places() -> Vec<Place> {
     let kinds = [
         (Kind::Service, 3),

@@ -16,7 +16,7 @@ use tonic::Streaming;
 use super::case::CaseProxy;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One delta stream.
 pub(crate) struct Client {
@@ -63,7 +63,7 @@ impl Client {
         }
         let mut resources = BTreeMap::new();
         loop {
-            let response = tokio::time::timeout(PATIENCE, self.responses.message())
+            let response = tokio::time::timeout(TIMEOUT, self.responses.message())
                 .await
                 .map_err(|_| format!("no answer for {type_url}"))?
                 .map_err(|status| status.to_string())?
@@ -94,7 +94,8 @@ impl Client {
 /// The type that a stream asks for first.
 const CLUSTER: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
 
-fn node(proxy: &CaseProxy, codec: &Codec) -> Result<Node, String> {
+/// The node as which a proxy of a case connects.
+pub(crate) fn node(proxy: &CaseProxy, codec: &Codec) -> Result<Node, String> {
     let metadata = codec
         .from_json("type.googleapis.com/google.protobuf.Struct", &proxy.metadata())
         .map_err(|error| error.to_string())?;

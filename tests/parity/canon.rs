@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 /// Differences beyond this many in one comparison are not written out.
-const MOST: usize = 40;
+const MAX_DIFFERENCES: usize = 40;
 
 /// Resources by name, in canonical form.
 pub(crate) fn resources(list: &[Value]) -> BTreeMap<String, Value> {
@@ -71,8 +71,9 @@ fn sort(list: Option<&mut Value>, by: impl Fn(&Value) -> String) {
     }
 }
 
-fn walk(a: &Value, b: &Value, path: &str, out: &mut Vec<String>) {
-    if out.len() > MOST {
+/// Says where two values differ.
+pub(crate) fn walk(a: &Value, b: &Value, path: &str, out: &mut Vec<String>) {
+    if out.len() > MAX_DIFFERENCES {
         return;
     }
     match (a, b) {

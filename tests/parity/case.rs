@@ -1,6 +1,6 @@
 //! A parity case on disk: its world, its proxies and what istiod answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 pub(crate) struct Case {
     /// `<area>/<case>`.
     pub(crate) name: String,
-    /// Its folder.
     pub(crate) folder: PathBuf,
     /// The proxies that connect.
     pub(crate) proxies: Vec<CaseProxy>,
@@ -31,6 +30,12 @@ pub(crate) struct CaseProxy {
     metadata: serde_json::Map<String, Value>,
     #[serde(default)]
     locality: String,
+    /// By type, the names that it asks for.
+    #[serde(default)]
+    pub(crate) subscribe: BTreeMap<String, BTreeSet<String>>,
+    /// The types that it asks for, where those do not follow from what it is.
+    #[serde(default)]
+    pub(crate) types: Vec<String>,
 }
 
 impl Case {
@@ -40,7 +45,8 @@ impl Case {
         for area in folders(root) {
             for folder in folders(&area) {
                 let name = format!("{}/{}", file_name(&area), file_name(&folder));
-                let text = fs::read_to_string(folder.join("proxies.yaml")).expect("every case has proxies.yaml");
+                // Cases about what is written back have none.
+                let text = fs::read_to_string(folder.join("proxies.yaml")).unwrap_or_else(|_| "[]".to_owned());
                 let proxies = serde_saphyr::from_str(&text).expect("proxies.yaml is a list of proxies");
                 cases.push(Self { name, folder, proxies });
             }
@@ -113,6 +119,16 @@ impl CaseProxy {
     /// `region/zone/subzone`.
     pub(crate) fn locality(&self) -> &str {
         &self.locality
+    }
+
+    /// Whether it is an application with gRPC, without a proxy.
+    pub(crate) fn is_grpc(&self) -> bool {
+        self.metadata.get("GENERATOR").is_some_and(|value| value == "grpc")
+    }
+
+    /// Whether it is the node proxy of ambient mode.
+    pub(crate) fn is_ztunnel(&self) -> bool {
+        self.kind == "ztunnel"
     }
 
     /// Whether it asks for the DNS table.

@@ -9,13 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use navarch::ambient::AmbientTranslator;
 use navarch::api::object::{Kind, ObjectRef};
 use navarch::api::yaml::{self, Schema};
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::push::world::Change;
 use navarch::source::{
-    Batch, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig, SILENCE,
+    Batch, IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
     SourceEvent,
 };
 use navarch_proto::json::Codec;
@@ -79,7 +80,8 @@ impl Server {
             self.writer.put(object).await.map_err(|error| format!("{error:#}"))?;
         }
         let settings = input::settings(case)?;
-        let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
+        let (push, _) =
+            worker::start(settings, Debounce::default(), Arc::new(AmbientTranslator(EnvoyTranslator))).map_err(text)?;
         let read = self.read(&push).await?;
         let got = answers(&push, case, codec).await;
         read.abort_all_and_wait().await;
@@ -96,10 +98,10 @@ impl Server {
             namespace: navarch::api::names::Namespace::new("istio-system"),
             names: vec!["istio".to_owned()],
             base: navarch::api::mesh::MeshConfig::istio_defaults(),
-            silence: SILENCE,
+            idle_timeout: IDLE_TIMEOUT,
         });
         let scope = KubernetesScope::default();
-        let source = KubernetesSource::new(KubernetesSourceConfig { client, scope, silence: SILENCE });
+        let source = KubernetesSource::new(KubernetesSourceConfig { client, scope, idle_timeout: IDLE_TIMEOUT });
         let readers = Readers(vec![tokio::spawn(maps.run(to_mesh)), tokio::spawn(source.run(to_objects))]);
         for mut events in [mesh, objects] {
             while let Some(batch) = events.recv().await {

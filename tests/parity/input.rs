@@ -16,8 +16,8 @@ pub(crate) fn settings(case: &Case) -> Result<Settings, String> {
     environment::settings(|name| env.get(name).cloned()).map_err(|error| error.to_string())
 }
 
-/// Settings and changes of a case, or what of it cannot be read.
-pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
+/// Settings and mesh-wide configuration of a case, or what of it cannot be read.
+pub(crate) fn read_without_objects(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     let settings = settings(case)?;
     let mesh = MeshConfig::istio_defaults();
     let mesh = match case.file("mesh.yaml") {
@@ -29,6 +29,12 @@ pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
         let networks = MeshNetworks::parse(&text).map_err(|error| format!("networks.yaml: {error}"))?.value;
         changes.push(Change::Networks(Arc::new(networks)));
     }
+    Ok((settings, changes))
+}
+
+/// Settings and changes of a case, or what of it cannot be read.
+pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
+    let (settings, mut changes) = read_without_objects(case)?;
     let text = case.file("input.yaml").ok_or("the case has no input.yaml")?;
     for decoded in decode_documents(&text, Format::Yaml) {
         match decoded.outcome {

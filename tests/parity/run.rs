@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use navarch::ambient::AmbientTranslator;
 use navarch::envoy::EnvoyTranslator;
 use navarch::push::resource::ResourceType;
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::xds::metrics::Metrics;
-use navarch::xds::{Ads, AdsParts};
+use navarch::xds::{Ads, AdsParts, Served};
 use navarch_proto::json::Codec;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
@@ -17,7 +18,9 @@ use tokio_util::sync::CancellationToken;
 use super::ads::Client;
 use super::caller;
 use super::case::{Case, CaseProxy};
+use super::grpc;
 use super::input;
+use super::ztunnel;
 
 /// Resources by type name (`clusters`, `endpoints`, …).
 pub(crate) type Answers = BTreeMap<String, Vec<Value>>;
@@ -25,7 +28,8 @@ pub(crate) type Answers = BTreeMap<String, Vec<Value>>;
 /// What each proxy of a case gets, or why the case cannot run.
 pub(crate) async fn run(case: &Case, codec: &Codec) -> Result<BTreeMap<String, Answers>, String> {
     let (settings, changes) = input::read(case)?;
-    let (push, _) = worker::start(settings, Debounce::default(), Arc::new(EnvoyTranslator)).map_err(text)?;
+    let (push, _) =
+        worker::start(settings, Debounce::default(), Arc::new(AmbientTranslator(EnvoyTranslator))).map_err(text)?;
     push.change(changes).await.map_err(text)?;
     push.full_sync().await.map_err(text)?;
     answers(&push, case, codec).await
@@ -40,13 +44,20 @@ pub(crate) async fn answers(
     push.wait_synced().await.map_err(text)?;
     let drain = CancellationToken::new();
     let metrics = Metrics::register(&mut Registry::default());
-    let ads = Ads::new(AdsParts::new(push.clone(), metrics, jiff::Timestamp::now(), drain.clone()));
+    let parts = AdsParts::new(push.clone(), metrics, jiff::Timestamp::now(), drain.clone());
+    let served = if input::settings(case)?.ambient { Served::Ambient } else { Served::Envoys };
+    let ads = Ads::new(AdsParts { served, ..parts });
     let mut answers = BTreeMap::new();
     let mut servers = Vec::new();
     for proxy in &case.proxies {
         let (address, server) = caller::serve(&ads, proxy, drain.clone()).await?;
         servers.push(server);
-        let got = match ask_all(address, proxy, codec).await {
+        let got = if proxy.is_ztunnel() {
+            ztunnel::ask_all(address, proxy, codec).await
+        } else {
+            ask_all(address, proxy, codec).await
+        };
+        let got = match got {
             // A kind of proxy that is not served yet is refused, and gets nothing.
             Err(error) if error.contains("are not supported by this control plane") => Answers::new(),
             got => got?,
@@ -63,13 +74,16 @@ pub(crate) async fn answers(
 }
 
 /// Fails when a translator panicked.
-async fn no_faults(push: &PushHandle) -> Result<(), String> {
+pub(crate) async fn no_faults(push: &PushHandle) -> Result<(), String> {
     let faults = push.inspect(|inspect| inspect.engine.faults()).await.map_err(text)?;
     faults.first().map_or(Ok(()), |fault| Err(format!("{} panicked: {}", fault.query, fault.message)))
 }
 
 /// Asks as the cases' README says: clusters, their endpoints, listeners, their routes, then what is named anywhere.
 async fn ask_all(server: SocketAddr, proxy: &CaseProxy, codec: &Codec) -> Result<Answers, String> {
+    if proxy.is_grpc() {
+        return grpc::ask_all(server, proxy, codec).await;
+    }
     let mut client = Client::connect(server, proxy, codec).await?;
     let everything = BTreeSet::new();
     let mut answers = Answers::new();
@@ -107,7 +121,8 @@ pub(crate) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn eds_name(cluster: &Value) -> Option<String> {
+/// The name under which a cluster asks for endpoints, if it does.
+pub(crate) fn eds_name(cluster: &Value) -> Option<String> {
     if cluster.get("type")?.as_str()? != "EDS" {
         return None;
     }
@@ -140,7 +155,7 @@ fn collect_extensions(value: &Value, into: &mut BTreeSet<String>) {
 }
 
 /// Gathers the texts that stand under `field` anywhere in a value.
-fn collect(value: &Value, field: &str, into: &mut BTreeSet<String>) {
+pub(crate) fn collect(value: &Value, field: &str, into: &mut BTreeSet<String>) {
     if let Value::Object(map) = value {
         into.extend(map.get(field).and_then(Value::as_str).map(str::to_owned));
         map.values().for_each(|value| collect(value, field, into));

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use crate::server::Server;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The next value of a secret.
 async fn next(watch: &mut SecretWatch) -> Result<Arc<Secret>> {
-    tokio::time::timeout(PATIENCE, watch.changed()).await.context("no secret came")??;
+    tokio::time::timeout(TIMEOUT, watch.changed()).await.context("no secret came")??;
     watch.borrow_and_update().clone().context("a value")
 }
 
@@ -73,7 +73,7 @@ async fn the_agent_renews_its_certificate_by_token_and_by_what_it_has() -> Resul
     let first = chain(&*next(&mut certificate).await?)?;
     ensure!(next(&mut roots).await?.as_ref() == &Secret::Roots(server.root().into()), "the root of the CA");
     // The token is gone, as on a machine that has rebooted: the certificate in the files does.
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + TIMEOUT;
     while std::fs::read_to_string(path("out/cert-chain.pem")).unwrap_or_default() != first {
         ensure!(tokio::time::Instant::now() < end, "the certificate was not written");
         tokio::time::sleep(Duration::from_millis(10)).await;

@@ -15,9 +15,9 @@ const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// `POST /` over http, in HPACK's own table.
 const REQUEST: [u8; 3] = [0x83, 0x84, 0x86];
 /// How long a server may wait for a slow client, whom it asks for a sign of life after 30 s, and some.
-const PATIENCE: Duration = Duration::from_secs(75);
+const TIMEOUT: Duration = Duration::from_secs(75);
 /// Frames that are sent at most.
-const MOST: u32 = 200_000;
+const MAX_FRAMES: u32 = 200_000;
 
 /// One frame.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 async fn flood(mut stream: impl AsyncRead + AsyncWrite + Unpin, frames: impl Fn(u32) -> Vec<u8>) -> Result<u32> {
     stream.write_all(HELLO).await?;
     let mut answer = vec![0; 64 << 10];
-    for turn in 0..MOST / 100 {
+    for turn in 0..MAX_FRAMES / 100 {
         let batch: Vec<u8> = (turn * 100..(turn + 1) * 100).flat_map(&frames).collect();
         let sent = async {
             stream.write_all(&batch).await?;
@@ -53,7 +53,7 @@ async fn flood(mut stream: impl AsyncRead + AsyncWrite + Unpin, frames: impl Fn(
             return Ok((turn + 1) * 100);
         }
     }
-    anyhow::bail!("{MOST} frames were taken")
+    anyhow::bail!("{MAX_FRAMES} frames were taken")
 }
 
 /// Streams that are opened and reset at once.
@@ -139,7 +139,7 @@ async fn huge_headers_are_refused_on_every_port() -> Result<()> {
             sent += 1;
         }
         let mut answer = Vec::new();
-        let ended = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut answer)).await;
+        let ended = tokio::time::timeout(TIMEOUT, stream.read_to_end(&mut answer)).await;
         ensure!(ended.is_ok(), "{name}: the connection goes on");
         let answer = String::from_utf8_lossy(&answer);
         ensure!(!answer.contains(" 200 "), "{name}: {answer}");
@@ -170,7 +170,7 @@ async fn who_is_slow_is_cut_on_every_port() -> Result<()> {
                     }
                     drop(stream.read_to_end(&mut Vec::new()).await);
                 };
-                tokio::time::timeout(PATIENCE, wait).await.with_context(|| format!("{name} waits for ever ({words:?})"))
+                tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("{name} waits for ever ({words:?})"))
             });
         }
     }

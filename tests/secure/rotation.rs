@@ -22,7 +22,7 @@ use crate::server::{self, Server};
 use crate::web;
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the pod that is called.
 const POD: &str = "127.0.31.1";
 
@@ -66,7 +66,7 @@ fn ca(server: &Server, words: &[&str]) -> Result<(bool, String)> {
 
 /// Waits until the status says something.
 async fn wait_status(server: &Server, what: impl Fn(&Value) -> bool) -> Result<Value> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let (good, text) = ca(server, &["status", "--json"])?;
         let status = serde_json::from_str(&text)?;
@@ -90,7 +90,7 @@ fn is_signed_by(server: &Server, pod: &Pod, root: &str) -> bool {
 
 /// What the ConfigMap says reaches a pod; here it is taken from what the agent has for Envoy.
 async fn take_over(pod: &Pod) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let roots = pod.file("out/root-cert.pem");
         if roots.matches("BEGIN CERTIFICATE").count() == 2 {
@@ -104,7 +104,7 @@ async fn take_over(pod: &Pod) -> Result<()> {
 /// A pod trusts the new root alone, also by what is mounted.
 async fn retired(pod: &Pod, new: &str) -> Result<()> {
     pod.replace("var/run/secrets/istio/root-cert.pem", new)?;
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let roots = pod.file("out/root-cert.pem");
         if roots.trim() == new.trim() {
@@ -205,7 +205,7 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     caller.wait_ready().await?;
     let front = SocketAddr::from(([127, 0, 0, 1], port));
     let host = format!("web.shop.svc.cluster.local:{port}");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !client::get(front, &host, "/", &[]).await.is_ok_and(|reply| reply.status == 200) {
         ensure!(Instant::now() < end, "no answer:\n{}\n{}", caller.log(), web.log());
         sleep(Duration::from_millis(50)).await;
@@ -238,7 +238,7 @@ async fn the_root_is_replaced_under_traffic_and_no_request_fails() -> Result<()>
     ensure!(status["roots"][1]["role"] == "former", "{status}");
     let new = server.root();
     ensure!(new != old, "another root signs");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !is_signed_by(&server, &web, &new) || !is_signed_by(&server, &caller, &new) {
         ensure!(Instant::now() < end, "not renewed:\n{}\n{}", caller.log(), web.log());
         sleep(Duration::from_millis(200)).await;

@@ -102,12 +102,18 @@ impl Server {
         Self::start_in(folder, issuer, variables, LOOPBACK).await
     }
 
+    /// Replaces its mesh.
+    pub(crate) fn write_mesh(&self, mesh: &str) -> Result<()> {
+        let new = self.folder.path().join("new.yaml");
+        std::fs::write(&new, mesh)?;
+        Ok(std::fs::rename(new, self.folder.path().join("mesh/mesh.yaml"))?)
+    }
+
     /// A folder for files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Its root.
     pub(crate) fn root(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("state/ca-cert.pem")).unwrap()
     }
@@ -127,7 +133,6 @@ impl Server {
         self.navarch.http
     }
 
-    /// Its metrics.
     pub(crate) async fn metrics(&self) -> Result<String> {
         Ok(navarch_testkit::client::get(self.navarch.monitoring, "navarch", "/metrics", &[]).await?.body)
     }

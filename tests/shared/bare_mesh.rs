@@ -1,16 +1,16 @@
 //! A mesh of which nothing is known but its names.
 
 use navarch::api::names::{ClusterId, TrustDomain};
-use navarch::security::authenticate::{Glance, Surroundings};
+use navarch::security::authenticate::{MeshSnapshot, SnapshotProvider};
 use navarch::store::Objects;
 
 /// The mesh.
 #[derive(Debug)]
 pub(crate) struct Mesh;
 
-impl Surroundings for Mesh {
-    fn glance(&self) -> Glance {
-        Glance {
+impl SnapshotProvider for Mesh {
+    fn snapshot(&self) -> MeshSnapshot {
+        MeshSnapshot {
             objects: Objects::default(),
             trust_domain: TrustDomain::new("cluster.local"),
             aliases: Vec::new(),

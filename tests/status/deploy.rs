@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use navarch_testkit::chart;
-use serde_json::json;
+use navarch_testkit::helm::Helm;
+use serde_json::{Value, json};
 
-use crate::{Deployed, NAMESPACE, addresses, analysis, leaders, registration, roots, whole};
+use crate::{Deployed, NAMESPACE, addresses, analysis, gateway_api, leaders, registration, roots, untaint, whole};
 
 /// Whether Navarch's service account may change a ConfigMap.
 async fn may_update(deployed: &Deployed, namespace: &str, name: &str) -> bool {
@@ -23,6 +23,29 @@ async fn may_update(deployed: &Deployed, namespace: &str, name: &str) -> bool {
     answer["status"]["allowed"].as_bool().unwrap()
 }
 
+/// Values with which the chart has all objects and most of their fields.
+fn everything() -> Value {
+    json!({
+        "resources": {"limits": {"memory": "2Gi"}},
+        "revisionTags": ["prod"],
+        "taint": {"enabled": true},
+        "memory": {"targetAverageUtilization": 80},
+        "env": {"EXTERNAL_CA": "ISTIOD_RA_KUBERNETES_API", "ENABLE_CLUSTER_TRUST_BUNDLE_API": true},
+        "jwksResolverExtraRootCA": "a certificate",
+        "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "gatewayClasses": {"istio": {"service": {"spec": {"type": "ClusterIP"}}}},
+        "experimental": {"stableValidationPolicy": true},
+        "sidecarInjectorWebhook": {"enableNamespacesByDefault": true, "templates": {"hello": "metadata: {}"}},
+        "global": {
+            "networkPolicy": {"enabled": true, "apiServers": "10.0.0.0/28"},
+            "certSigners": ["signers.example.com/a"],
+            "imagePullSecrets": ["key"],
+            "priorityClassName": "system-cluster-critical",
+        },
+    })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     let deployed = Deployed::start().await;
@@ -35,19 +58,27 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
         assert_eq!(may_update(&deployed, namespace, name).await, allowed, "{namespace}/{name}");
     }
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/charts/navarch");
-    let set = [
-        ("networkPolicy.enabled", "true"),
-        ("networkPolicy.apiServers", "10.0.0.0/28"),
-        ("resources.memoryLimit", "2Gi"),
-    ];
-    let all = chart::render_with(&chart, NAMESPACE, &set).unwrap();
-    let applied = deployed.cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], &all);
-    let applied = applied.unwrap();
+    let all = Helm::find().unwrap().template(&chart, "navarch", NAMESPACE, &everything()).unwrap();
+    let dry_run = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"];
+    let applied = deployed.cluster.kubectl(&dry_run, &all).unwrap();
     assert!(applied.contains("networkpolicy.networking.k8s.io/istiod created (server dry run)"), "{applied}");
+    for kind in ["Deployment", "DaemonSet"] {
+        let values = json!({
+            "kind": kind, "autoscaling": {"minReplicas": 2}, "podDisruptionBudget": {"minAvailable": 1},
+            "networkGateway": "network-1", "global": {"networkPolicy": {"enabled": true}},
+        });
+        let gateway = chart.with_file_name("gateway");
+        let gateway = Helm::find().unwrap().template(&gateway, "edge", NAMESPACE, &values).unwrap();
+        let applied = deployed.cluster.kubectl(&dry_run, &gateway).unwrap();
+        assert!(applied.contains(&format!("{}.apps/edge created", kind.to_lowercase())), "{applied}");
+    }
     leaders::hand_over_and_are_preempted(&deployed).await;
+    leaders::wait_for_an_istiod_that_leads(&deployed).await;
+    untaint::follows_the_pods_of_istio_cni(&deployed).await;
     roots::are_in_every_namespace_and_stay(&deployed).await;
     addresses::are_given_once_and_taken_back(&deployed).await;
     analysis::is_told_and_taken_back(&deployed).await;
+    gateway_api::is_written_beside_that_of_others_and_mended(&deployed).await;
     registration::follows_proxies(&deployed).await;
     whole::replicas_write_in_turn_and_serve_the_same(&deployed).await;
     assert_eq!(deployed.refused(), Vec::<String>::new());

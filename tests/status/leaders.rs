@@ -21,7 +21,6 @@ struct Replica {
     leads: Arc<AtomicBool>,
     /// Ends it.
     stop: CancellationToken,
-    /// Its task.
     task: JoinHandle<()>,
 }
 
@@ -51,11 +50,51 @@ impl Replica {
     }
 }
 
-/// Who holds the Lease.
+/// The ConfigMap with the lock, and the annotation of it that names the holder: istiod's.
+const LOCK: &str = "istio-namespace-controller-election";
+const RECORD: &str = "control-plane.alpha.kubernetes.io/leader";
+
+/// What the lock says of its holder.
+async fn record(deployed: &Deployed) -> Value {
+    let map = deployed.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{LOCK}")).await;
+    serde_json::from_str(map["metadata"]["annotations"][RECORD].as_str().unwrap()).unwrap()
+}
+
+/// Who holds the lock.
 async fn holder(deployed: &Deployed) -> Value {
-    let path =
-        format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/istio-namespace-controller-election");
-    deployed.get(&path).await["spec"]["holderIdentity"].clone()
+    record(deployed).await["holderIdentity"].clone()
+}
+
+/// Writes a record into the lock as istiod does.
+fn write(deployed: &Deployed, holder: &str, second: u32) {
+    let record = json!({
+        "holderIdentity": holder, "holderKey": "default", "leaseDurationSeconds": 30,
+        "acquireTime": "2026-08-01T10:00:00Z", "renewTime": format!("2026-08-01T10:00:{second:02}Z"), "leaderTransitions": 3,
+    });
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": LOCK, "namespace": NAMESPACE, "annotations": {RECORD: record.to_string()}},
+    });
+    deployed.cluster.apply(&map.to_string()).unwrap();
+}
+
+pub(crate) async fn wait_for_an_istiod_that_leads(deployed: &Deployed) {
+    write(deployed, "istiod-0", 0);
+    let (_told, default_revision) = watch::channel(String::new());
+    let replica = Replica::start(deployed, "navarch-0", "default", default_revision).await;
+    for second in 1..=4 {
+        tokio::time::sleep(TTL / 3).await;
+        assert!(!replica.leads(), "istiod renews it");
+        write(deployed, "istiod-0", second);
+    }
+    // istiod ends and gives it back.
+    write(deployed, "", 5);
+    until("Navarch leads", async || replica.leads()).await;
+    let record = record(deployed).await;
+    assert_eq!((&record["holderIdentity"], &record["leaderTransitions"]), (&json!("navarch-0"), &json!(4)));
+    replica.stop.cancel();
+    replica.task.await.unwrap();
+    assert_eq!(holder(deployed).await, "");
 }
 
 pub(crate) async fn hand_over_and_are_preempted(deployed: &Deployed) {

@@ -21,7 +21,7 @@ use tonic::{Code, Status, Streaming};
 use crate::{Deployed, NAMESPACE, until};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// The type by which agents tell how their workload is.
 const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
 /// A type of which every proxy has some.
@@ -121,7 +121,7 @@ impl Machine {
         };
         let mut client = AggregatedDiscoveryServiceClient::new(channel);
         let mut responses = client.delta_aggregated_resources(request).await?.into_inner();
-        let first = tokio::time::timeout(PATIENCE, responses.message()).await.expect("no answer")?;
+        let first = tokio::time::timeout(TIMEOUT, responses.message()).await.expect("no answer")?;
         assert_eq!(first.expect("an answer").type_url, CLUSTERS);
         Ok(Self { requests, responses })
     }

@@ -9,8 +9,14 @@ use crate::{Deployed, NAMESPACE, until};
 
 /// Who holds a lock.
 async fn leader(deployed: &Deployed, lock: &str) -> Value {
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lock}");
-    deployed.get(&path).await["spec"]["holderIdentity"].clone()
+    if lock == "istio-status-leader" {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/{lock}");
+        return deployed.get(&path).await["spec"]["holderIdentity"].clone();
+    }
+    let map = deployed.get(&format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{lock}")).await;
+    let record = map["metadata"]["annotations"]["control-plane.alpha.kubernetes.io/leader"].as_str();
+    let record: Value = serde_json::from_str(record.unwrap_or("{}")).unwrap();
+    record["holderIdentity"].clone()
 }
 
 /// The roots in a namespace.

@@ -268,7 +268,6 @@ fn fields(names: &'static [&'static str]) -> impl Strategy<Value = Value> {
         .prop_map(|fields| Value::Object(fields.into_iter().collect()))
 }
 
-/// A source.
 fn source() -> impl Strategy<Value = Value> {
     prop_oneof![
         fields(&["principals", "namespaces", "trustDomains", "requestPrincipals", "ipBlocks", "remoteIpBlocks"]),
@@ -276,7 +275,6 @@ fn source() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// A condition.
 fn condition() -> impl Strategy<Value = Value> {
     let keys: Vec<&str> = VALUES.iter().map(|(name, _)| *name).filter(|name| name.contains('.')).collect();
     select(keys).prop_flat_map(|key| (Just(key), values(key), of(values(key)), any::<bool>())).prop_map(
@@ -291,7 +289,6 @@ fn condition() -> impl Strategy<Value = Value> {
     )
 }
 
-/// A rule.
 fn rule() -> impl Strategy<Value = Value> {
     let operation = fields(&["hosts", "methods", "paths", "ports"]);
     (vec(source(), 0..3), vec(operation, 0..3), vec(condition(), 0..2)).prop_map(|(from, to, when)| {
@@ -307,7 +304,6 @@ fn rule() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A policy.
 fn policy() -> impl Strategy<Value = Policy> {
     let namespace = prop_oneof![4 => Just("shop"), 1 => Just("istio-system"), 1 => Just("bank")];
     let app = prop_oneof![3 => Just(""), 2 => Just("web"), 1 => Just("other")];
@@ -345,7 +341,6 @@ fn asked() -> impl Strategy<Value = Asked> {
     })
 }
 
-/// A request.
 fn request() -> impl Strategy<Value = Request> {
     let host = select(vec!["shop.example", "SHOP.example", "shop.example:80", "shop", "other.example"]);
     let path = select(vec!["/", "/a", "/ab", "/a/b", "/a/b/c", "/a/b/d/c", "/x/b", "/c", "/abc", "/a/"]);

@@ -33,7 +33,7 @@ fn istio_59171_ports_that_are_null_are_refused() {
     }
 }
 
-/// The Gateway API is not served; the hosts of Istio's own Gateways take the same way.
+/// Hosts of Istio's own Gateways take the way that those of the Gateway API take.
 #[test]
 fn istio_56300_hosts_of_gateways_with_wildcards_and_half_a_namespace() {
     for host in

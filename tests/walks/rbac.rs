@@ -38,7 +38,6 @@ pub(crate) struct Asked {
     pub(crate) remote: IpAddr,
     /// The workload's address.
     pub(crate) destination: IpAddr,
-    /// Its port.
     pub(crate) port: u16,
     /// The server name that the client asked for.
     pub(crate) sni: String,
@@ -49,13 +48,10 @@ pub(crate) struct Asked {
 /// A request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Its method.
     pub(crate) method: String,
-    /// Its host.
     pub(crate) host: String,
     /// Its path, without the query.
     pub(crate) path: String,
-    /// Its headers.
     pub(crate) headers: BTreeMap<String, String>,
     /// The claims of a token that was believed.
     pub(crate) claims: Option<Value>,
@@ -162,7 +158,6 @@ fn header(matcher: &HeaderMatcher, asked: &Asked) -> bool {
     }
 }
 
-/// The path.
 fn path(matcher: &PathMatcher, asked: &Asked) -> bool {
     let request = asked.http.as_ref().expect("paths are asked for of requests alone");
     let Some(path_matcher::Rule::Path(matcher)) = &matcher.rule else { panic!("no path matcher") };
@@ -204,7 +199,6 @@ fn value(matcher: &ValueMatcher, found: &Value) -> bool {
     }
 }
 
-/// A text.
 fn text(matcher: &StringMatcher, found: &str) -> bool {
     let lower = |text: &str| if matcher.ignore_case { text.to_lowercase() } else { text.to_owned() };
     let found = &lower(found);

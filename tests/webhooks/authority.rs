@@ -9,7 +9,6 @@ use tempfile::TempDir;
 
 /// A folder with a CA.
 pub(crate) struct Authority {
-    /// The folder.
     folder: TempDir,
 }
 
@@ -21,7 +20,6 @@ impl Authority {
         authority
     }
 
-    /// The folder.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }

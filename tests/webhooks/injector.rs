@@ -13,7 +13,7 @@ const MAP: &str = "istio-sidecar-injector";
 /// What the API server makes of a 503; of its body it tells nothing.
 const UNAVAILABLE: &str = "the server is currently unable to handle the request";
 /// What lets Navarch read it.
-const ROLE: &str = "navarch-default-istio-system";
+const ROLE: &str = "istiod-clusterrole-istio-system";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_pod_comes_in_without_its_proxy() {
@@ -89,7 +89,7 @@ async fn map(installed: &Installed) -> Value {
 
 /// What `/ready` says; as if not ready, before anybody answers.
 async fn ready(navarch: &Navarch) -> (u16, String) {
-    let reply = client::get(navarch.http, "navarch", "/ready", &[]).await;
+    let reply = client::get(navarch.http, "localhost", "/ready", &[]).await;
     reply.map_or_else(|_| (503, String::new()), |reply| (reply.status.as_u16(), reply.body))
 }
 

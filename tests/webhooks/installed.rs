@@ -26,7 +26,6 @@ pub(crate) struct Said {
 
 /// A cluster, and the place of Navarch's webhooks.
 pub(crate) struct Installed {
-    /// The cluster.
     pub(crate) cluster: Cluster,
     /// The port of the webhooks.
     pub(crate) port: u16,

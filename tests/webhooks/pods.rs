@@ -14,7 +14,6 @@ pub(crate) fn open_shop(installed: &Installed) {
     assert!(installed.apply(&namespace).well);
 }
 
-/// A pod.
 pub(crate) fn pod(name: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

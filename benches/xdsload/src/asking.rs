@@ -24,7 +24,6 @@ impl Asks {
         }
     }
 
-    /// The names.
     fn names(&self) -> &[Id] {
         match self {
             Self::Nothing => &[],

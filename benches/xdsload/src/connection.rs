@@ -29,7 +29,6 @@ pub(crate) enum Stop {
 /// A connection with its stream.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The socket.
     socket: TcpStream,
     /// What is said on it.
     session: Session,

@@ -79,7 +79,6 @@ enum Reading {
     },
     /// In a frame that says something about the connection.
     Control {
-        /// Its head.
         head: Head,
         /// What came of its payload.
         payload: Vec<u8>,

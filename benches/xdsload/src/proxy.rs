@@ -35,7 +35,6 @@ pub(crate) enum Phase {
 /// What all proxies share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// The server.
     pub(crate) server: SocketAddr,
     /// How they talk.
     pub(crate) protocol: Protocol,
@@ -52,7 +51,6 @@ pub(crate) struct Shared {
 pub(crate) struct Proxy {
     /// What it shares with the others.
     pub(crate) shared: Arc<Shared>,
-    /// Its number.
     pub(crate) number: usize,
     /// What it says it is.
     pub(crate) node: Node,

@@ -18,13 +18,11 @@ use crate::world::Size;
 pub(crate) struct Spread {
     /// How many proxies.
     pub(crate) count: usize,
-    /// The first.
     pub(crate) first: f64,
     /// Half of them.
     pub(crate) p50: f64,
     /// All but one in a hundred.
     pub(crate) p99: f64,
-    /// The last.
     pub(crate) last: f64,
 }
 
@@ -66,9 +64,7 @@ pub(crate) struct Changed {
 /// All of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
-    /// The mesh.
     pub(crate) size: Size,
-    /// The protocol.
     pub(crate) protocol: Protocol,
     /// Proxies.
     pub(crate) proxies: usize,
@@ -78,7 +74,6 @@ pub(crate) struct Report {
     pub(crate) first_sync: Connected,
     /// The server then.
     pub(crate) in_sync: Option<Usage>,
-    /// The changes.
     pub(crate) changes: Vec<Changed>,
     /// All came back.
     pub(crate) reconnect: Option<Connected>,

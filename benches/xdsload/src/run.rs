@@ -225,11 +225,11 @@ impl Run {
     /// Waits until nothing has come for a while.
     pub(crate) async fn quiet(&self) {
         /// How long nothing must come.
-        const QUIET: Duration = Duration::from_millis(300);
+        const QUIET_TIME: Duration = Duration::from_millis(300);
         let deadline = Instant::now() + Duration::from_secs(self.plan.patience);
         let mut counts = self.shared.tally.counts();
         let mut since = Instant::now();
-        while since.elapsed() < QUIET && Instant::now() < deadline {
+        while since.elapsed() < QUIET_TIME && Instant::now() < deadline {
             sleep(Duration::from_millis(10)).await;
             let now = self.shared.tally.counts();
             if now != counts {

@@ -26,9 +26,7 @@ mod field {
 /// Version and nonce of the last response of a kind.
 #[derive(Clone, Debug, Default)]
 struct Last {
-    /// The version.
     version: Vec<u8>,
-    /// The nonce.
     nonce: Vec<u8>,
 }
 

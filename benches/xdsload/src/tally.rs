@@ -46,7 +46,6 @@ pub(crate) type Counts = [Count; 5];
 pub(crate) struct Marker {
     /// The kind of the resource; none means any.
     kinds: Vec<Kind>,
-    /// The text.
     finder: Finder<'static>,
     /// Nanoseconds since the start of the tally at which each proxy had it; 0 until then.
     arrived: Vec<AtomicU64>,

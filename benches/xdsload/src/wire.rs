@@ -69,9 +69,7 @@ impl<'a> Fields<'a> {
 /// One resource that came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Came<'a> {
-    /// Its name.
     pub(crate) name: &'a [u8],
-    /// Its version.
     pub(crate) version: &'a [u8],
     /// Its encoded content.
     pub(crate) content: &'a [u8],

@@ -1,28 +1,69 @@
-//! A Kubernetes control plane for a person: API server with the sample mesh, until Ctrl-C.
+//! A Kubernetes cluster for a person: a node with Navarch and the bookshop in pods, or an API server alone.
 //!
-//! `cluster [ROOT]`: the checkout with `deploy/samples`.
+//! `cluster NAVARCH [ROOT]`: the program, and the checkout. The node goes on when this ends (`make cluster-down`); without root or
+//! without containerd there is an API server with the sample's objects until Ctrl-C.
 
 #![expect(clippy::print_stdout, reason = "telling the person what there is is what it is for")]
+#![allow(clippy::disallowed_methods, reason = "a program for a person reads the environment")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::Result;
-use navarch_testkit::bookshop::kubernetes;
-use navarch_testkit::cluster::{Cluster, ClusterConfig};
+use anyhow::{Context, Result};
+use navarch_testkit::bookshop::{kubernetes, pods};
+use navarch_testkit::cluster::{self, Cluster, ClusterConfig};
+use navarch_testkit::mesh::{self, Mesh};
+use navarch_testkit::node::{self, Node};
 use tokio::time::Instant;
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let root = std::env::args_os().nth(1).map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let navarch = std::env::args_os().nth(1).map(PathBuf::from).context("usage: cluster NAVARCH [ROOT]")?;
+    let root = std::env::args_os().nth(2).map_or_else(|| PathBuf::from("."), PathBuf::from);
     let begun = Instant::now();
+    match node::missing(&root) {
+        None => pods_on_a_node(&navarch, &root, begun),
+        Some(why) => {
+            println!("# no node, so no pods: {why}");
+            api_server(&root, begun).await
+        }
+    }
+}
+
+/// The node: started, or gone on with.
+fn pods_on_a_node(navarch: &Path, root: &Path, begun: Instant) -> Result<()> {
+    let folder = std::env::var_os("NAVARCH_CLUSTER").map(PathBuf::from);
+    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/navarch/cluster"));
+    let folder = folder.or(home).context("neither NAVARCH_CLUSTER nor HOME is set")?;
+    let images = mesh::images(root, navarch, &folder.join("images"))?;
+    let mesh = Mesh::on(root, Node::keep(root, &folder, &[])?)?;
+    // A cluster that was there has loaded the older ones.
+    for image in &images {
+        mesh.node.load(image)?;
+    }
+    mesh.install("navarch", &[])?;
+    mesh.bookshop(root)?;
+    let gateway = mesh.service(pods::GATEWAY, pods::GATEWAY, 80)?;
+    println!(
+        "# Navarch and the bookshop on a node, up after {:.1} s; `make cluster-down` ends it",
+        begun.elapsed().as_secs_f64()
+    );
+    println!("export KUBECONFIG={}", mesh.node.kubeconfig().display());
+    println!("export PATH={}:$PATH", cluster::programs()?.display());
+    println!("# kubectl get pods -A");
+    println!("# curl --header 'Host: {}' http://{gateway}/reviews", pods::HOST);
+    Ok(())
+}
+
+/// The API server, with objects and backends outside of it.
+async fn api_server(root: &Path, begun: Instant) -> Result<()> {
     // The sample has its endpoints itself.
     let controllers = ["namespace-controller", "serviceaccount-controller"];
     let config = ClusterConfig { controllers: controllers.map(str::to_owned).to_vec(), ..ClusterConfig::default() };
     let cluster = Cluster::start_with(config).await?;
-    cluster.apply_crds(&root)?;
+    cluster.apply_crds(root)?;
     let writer = cluster.writer().await?;
     let machine = kubernetes::machine_address()?;
-    for object in kubernetes::objects(&root, machine)? {
+    for object in kubernetes::objects(root, machine)? {
         writer.put(&object).await?;
     }
     let backends = kubernetes::backends(machine).await?;

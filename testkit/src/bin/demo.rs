@@ -19,7 +19,7 @@ use serde_json::Value;
 /// The gateway's proxy id in Navarch's pages.
 const GATEWAY_ID: &str = "gateway-1.istio-system";
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -86,7 +86,7 @@ async fn follows_an_edit(shop: &Bookshop, navarch: &Navarch) -> Result<()> {
     let moved = gateway.replace("weight: 90", "weight: 0").replace("weight: 10", "weight: 100");
     shop.write("gateway.yaml", &moved)?;
     while acknowledged(navarch).await? == before {
-        ensure!(begun.elapsed() < PATIENCE, "the gateway did not acknowledge new routes in {PATIENCE:?}");
+        ensure!(begun.elapsed() < TIMEOUT, "the gateway did not acknowledge new routes in {TIMEOUT:?}");
     }
     println!("  from the write to Envoy's ACK: {}", milliseconds(begun.elapsed()));
     let reviews = bookshop::ask(GATEWAY, "shop.example.com", "/reviews", 50).await?;
@@ -107,7 +107,7 @@ async fn outlives_a_broken_file(shop: &Bookshop, navarch: &Navarch) -> Result<()
         if let Some(said) = said {
             break said;
         }
-        ensure!(begun.elapsed() < PATIENCE, "navarch says nothing of the broken file");
+        ensure!(begun.elapsed() < TIMEOUT, "navarch says nothing of the broken file");
     };
     println!("  navarch says: {said}");
     let reviews = bookshop::ask(GATEWAY, "shop.example.com", "/reviews", 20).await?;
@@ -116,7 +116,7 @@ async fn outlives_a_broken_file(shop: &Bookshop, navarch: &Navarch) -> Result<()
     shop.write("gateway.yaml", &good)?;
     let begun = Instant::now();
     while serde_json::from_str::<Value>(&navarch.page("/debug/push_status").await?)?.pointer("/rejected/0").is_some() {
-        ensure!(begun.elapsed() < PATIENCE, "navarch still complains of the mended file");
+        ensure!(begun.elapsed() < TIMEOUT, "navarch still complains of the mended file");
     }
     println!("  mended: nothing is refused any more\n");
     Ok(())

@@ -22,7 +22,7 @@ const RUNS: usize = 3;
 const IDLE: Duration = Duration::from_secs(20);
 
 /// How long the largest world may take to be read.
-const PATIENCE: Duration = Duration::from_mins(5);
+const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// How long the API server may take until it has everything in its cache.
 const SEEDING: Duration = Duration::from_mins(10);
@@ -102,7 +102,7 @@ async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
         }
     };
     tokio::select! {
-        ready = navarch.wait_ready_within(PATIENCE) => ready?,
+        ready = navarch.wait_ready_within(SYNC_TIMEOUT) => ready?,
         () = progress => {}
     }
     let ready = begun.elapsed();

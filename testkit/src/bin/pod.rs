@@ -21,7 +21,7 @@ use tokio::time::Instant;
 /// How many failures of many requests are told.
 const TOLD: usize = 5;
 /// The pause between the requests of a load.
-const PAUSE: Duration = Duration::from_millis(10);
+const REQUEST_INTERVAL: Duration = Duration::from_millis(10);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 1)]
 async fn main() -> Result<()> {
@@ -89,7 +89,7 @@ async fn obey(order: &Value, port: u16) -> Result<Value> {
             let mut tally = Tally::default();
             while Instant::now() < end {
                 tally.count(get(text("host")?, port, text("path")?).await);
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(REQUEST_INTERVAL).await;
             }
             Ok(tally.told())
         }

@@ -52,15 +52,7 @@ pub async fn backends(machine: IpAddr) -> Result<Vec<Backend>> {
 /// # Errors
 /// When a file cannot be read.
 pub fn objects(root: &Path, machine: IpAddr) -> Result<Vec<Value>> {
-    let mut files: Vec<_> = std::fs::read_dir(root.join("deploy/samples/bookshop"))?.collect::<Result<_, _>>()?;
-    files.sort_by_key(std::fs::DirEntry::path);
-    let mut objects = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(file.path())?;
-        let documents: Vec<Value> =
-            serde_saphyr::from_multiple(&text).with_context(|| format!("cannot read {}", file.path().display()))?;
-        objects.extend(documents.into_iter().filter(|object| !object.is_null()));
-    }
+    let objects = super::read(root)?;
     let pods: Vec<Value> = objects.iter().filter(|object| object["kind"] == "Pod").cloned().collect();
     let mut objects: Vec<Value> = objects.into_iter().flat_map(|object| convert(object, machine, &pods)).collect();
     // The pods that WorkloadEntries stand for.

@@ -15,7 +15,6 @@ const MANAGER: &str = "navarch-test";
 /// A client of the administrator with a memory for nothing else: made once in a runtime, used for many objects.
 #[derive(Clone)]
 pub struct Writer {
-    /// The connection.
     client: kube::Client,
 }
 

@@ -48,7 +48,6 @@ impl World {
         format!("10.{}.{}.{}", 128 + (n >> 16), (n >> 8) & 255, n & 255)
     }
 
-    /// A service.
     fn service(self, n: usize) -> Value {
         let mut service = stored("v1", "Service", &self.namespace(n), &format!("svc{n}"));
         let ip = format!("10.{}.{}.{}", 96 + (n >> 16), (n >> 8) & 255, n & 255);
@@ -196,7 +195,6 @@ fn stored(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": metadata})
 }
 
-/// A namespace.
 fn namespace(n: usize) -> Value {
     let mut namespace = stored("v1", "Namespace", "", &format!("ns{n}"));
     namespace["spec"] = json!({"finalizers": ["kubernetes"]});

@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Upgrades a connection, and has its bytes come back.
 pub(crate) async fn web_socket(address: SocketAddr, host: &str) -> Result<()> {
@@ -43,9 +43,9 @@ pub(crate) async fn grpc(address: SocketAddr, authority: &str) -> Result<()> {
         .header("content-type", "application/grpc")
         .header("te", "trailers")
         .body(Full::new(Bytes::from_static(b"\0\0\0\0\x02hi")))?;
-    let response = timeout(PATIENCE, sender.send_request(request)).await.context("no answer")??;
+    let response = timeout(TIMEOUT, sender.send_request(request)).await.context("no answer")??;
     ensure!(response.status() == 200, "{response:?}");
-    let body = timeout(PATIENCE, response.into_body().collect()).await.context("no end")??;
+    let body = timeout(TIMEOUT, response.into_body().collect()).await.context("no end")??;
     let status = body.trailers().and_then(|trailers| trailers.get("grpc-status")).cloned();
     ensure!(status.is_some_and(|status| status == "0"), "no status in the trailers");
     ensure!(body.to_bytes().ends_with(b"hi"), "another message");
@@ -55,7 +55,7 @@ pub(crate) async fn grpc(address: SocketAddr, authority: &str) -> Result<()> {
 
 /// Connects, sends, and reads what is said in return, until it is as wanted.
 pub(crate) async fn first_words(address: SocketAddr, send: &[u8], wanted: &str) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let exchange = async {
             let mut stream = TcpStream::connect(address).await?;
@@ -88,7 +88,7 @@ async fn read_until(stream: &mut TcpStream, end: &str) -> Result<String> {
     let mut read = Vec::new();
     loop {
         let mut buffer = [0; 1024];
-        let count = timeout(PATIENCE, stream.read(&mut buffer)).await.context("nothing more came")??;
+        let count = timeout(TIMEOUT, stream.read(&mut buffer)).await.context("nothing more came")??;
         read.extend_from_slice(&buffer[..count]);
         let text = String::from_utf8_lossy(&read).into_owned();
         if count == 0 || text.contains(end) {

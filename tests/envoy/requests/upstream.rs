@@ -24,7 +24,6 @@ type Body = BoxBody<Bytes, Infallible>;
 pub(crate) struct Upstream {
     /// Requests, or connections of bytes, that came.
     served: Arc<AtomicUsize>,
-    /// The server.
     task: JoinHandle<()>,
 }
 

@@ -65,7 +65,6 @@ impl Type {
         }
     }
 
-    /// Its number.
     fn number(self) -> u8 {
         match self {
             Self::Data => 0,
@@ -87,7 +86,6 @@ pub(crate) struct Head {
     pub(crate) length: usize,
     /// What it is.
     pub(crate) kind: Type,
-    /// Its flags.
     pub(crate) flags: u8,
     /// The stream; 0 is the connection.
     pub(crate) stream: u32,

@@ -15,7 +15,6 @@ fn grpc(message: &[u8]) -> Vec<u8> {
     outbox.bytes().to_vec()
 }
 
-/// A frame.
 fn frame(kind: Type, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     frame::put(&mut out, kind, flags, stream, payload);

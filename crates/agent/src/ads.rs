@@ -1,0 +1,174 @@
+//! The xDS proxy between the local Envoy and the control plane, on a Unix socket.
+//!
+//! ```text
+//! Envoy ──requests──▶ ┌ stream ┐ ──▶ control plane       one upstream stream for each of Envoy's
+//!       ◀─responses── └────────┘ ◀──                     bytes pass untouched, only the type is looked at
+//!                        │ ▲
+//!        name table ◀────┤ ├── health of the workload     what is the agent's own never reaches Envoy
+//!        trust bundle ◀──┤ └── ACKs of the agent's own
+//!        Wasm modules ◀──┘ (fetched before Envoy hears of them)
+//! ```
+//!
+//! When the stream to the control plane ends Envoy's ends with it: Envoy keeps its configuration and comes again, with
+//! waits of its own, and what it knows is told anew. Nothing of a stream outlives it.
+
+mod own;
+mod peek;
+mod stream;
+mod wire;
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{HeaderValue, Request, Response, header};
+use parking_lot::Mutex;
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio_stream::wrappers::UnixListenerStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::body::Body;
+use tonic::codec::Codec as _;
+use tonic::server::NamedService;
+use tonic::{Status, Streaming};
+
+use super::dns::NameTableSink;
+use super::secrets::Secrets;
+use super::upstream::Upstream;
+use super::wasm::Modules;
+
+/// The service's name on the wire.
+const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+/// The path of its state-of-the-world method.
+const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// The path of its delta method.
+const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+/// Bytes that may be under way to or from Envoy on a stream: both ends are on this machine.
+const WINDOW: u32 = 1 << 20;
+
+/// How the workload is, as the control plane is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It may be sent traffic.
+    Ready,
+    /// It may not, for this reason.
+    NotReady(String),
+}
+
+/// What the proxy is told at start.
+#[derive(Clone, Debug)]
+pub struct AdsConfig {
+    /// The way to the control plane.
+    pub upstream: Upstream,
+    /// Who takes name tables; they are asked for where somebody does.
+    pub names: Option<NameTableSink>,
+    /// Who takes the trust bundle of the proxy config; it is asked for where somebody does (`PROXY_CONFIG_XDS_AGENT`).
+    pub trust: Option<Secrets>,
+    /// How the workload is, where somebody looks.
+    pub health: Option<watch::Receiver<Option<Health>>>,
+    /// Who fetches Wasm modules (`ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION`).
+    pub modules: Option<Modules>,
+    /// Whether streams stand side by side, as an application with gRPC opens one for each of its targets and servers. A stream of
+    /// Envoy, which has one, takes the place of the one before.
+    pub side_by_side: bool,
+}
+
+/// Which of the two protocols a stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Protocol {
+    /// State of the world.
+    State,
+    /// Delta.
+    Delta,
+}
+
+/// What all streams share.
+#[derive(Debug)]
+struct Core {
+    /// What it was told at start.
+    config: AdsConfig,
+    /// Ends the stream that now is Envoy's.
+    current: Mutex<CancellationToken>,
+    /// Ends all.
+    stop: CancellationToken,
+}
+
+/// The service.
+#[derive(Clone, Debug)]
+struct Proxy {
+    /// What its streams share.
+    core: Arc<Core>,
+    tasks: TaskTracker,
+}
+
+/// Serves Envoy until told to end.
+///
+/// # Errors
+/// When the socket fails.
+pub async fn serve(
+    listener: UnixListener,
+    config: AdsConfig,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let core = Core { config, current: Mutex::new(CancellationToken::new()), stop: stop.clone() };
+    let proxy = Proxy { core: Arc::new(core), tasks: TaskTracker::new() };
+    let tasks = proxy.tasks.clone();
+    tonic::transport::Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .add_service(proxy)
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
+        .await?;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+impl Protocol {
+    /// The method's path.
+    fn path(self) -> &'static str {
+        match self {
+            Self::State => STATE_PATH,
+            Self::Delta => DELTA_PATH,
+        }
+    }
+}
+
+impl Proxy {
+    /// Begins a stream.
+    fn begin(&self, protocol: Protocol, request: Request<Body>) -> Response<Body> {
+        let requests = Streaming::new_request(wire::Opaque.decoder(), request.into_body(), None, Some(usize::MAX));
+        let (outbox, responses) = wire::channel();
+        self.tasks.spawn(stream::run(self.core.clone(), protocol, requests, outbox));
+        let mut response = Response::new(Body::new(responses));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        response
+    }
+}
+
+impl NamedService for Proxy {
+    const NAME: &'static str = SERVICE;
+}
+
+impl tower_service::Service<Request<Body>> for Proxy {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        ready(Ok(match request.uri().path() {
+            STATE_PATH => self.begin(Protocol::State, request),
+            DELTA_PATH => self.begin(Protocol::Delta, request),
+            _ => Status::unimplemented("no such method").into_http(),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

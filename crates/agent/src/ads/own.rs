@@ -1,0 +1,126 @@
+//! What is the agent's own in the conversation: what it asks for, takes and acknowledges itself.
+
+use bytes::Bytes;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::google::rpc;
+use navarch_proto::istio::mesh::v1alpha1::ProxyConfig;
+use navarch_proto::istio::networking::nds::v1::NameTable;
+use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
+use prost::Message as _;
+
+use super::{AdsConfig, Health, Protocol};
+
+/// Name tables.
+pub(super) const NAME_TABLE: &str = "type.googleapis.com/istio.networking.nds.v1.NameTable";
+/// The proxy config.
+pub(super) const PROXY_CONFIG: &str = "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig";
+/// The workload's health.
+const HEALTH: &str = "type.googleapis.com/istio.v1.HealthInformation";
+/// Listeners: when Envoy asks for them the agent asks for its own.
+pub(super) const LISTENER: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+/// Extension configs, in which Wasm modules are named.
+pub(super) const EXTENSION: &str = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig";
+/// What istioctl asks: answered by the control plane, and no reason to take a stream for Envoy's.
+pub(super) const DEBUG: &str = "istio.io/debug";
+/// gRPC's code for what went wrong inside.
+const INTERNAL: i32 = 13;
+
+/// An answer of the agent's to a response.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ack<'a> {
+    pub(super) type_url: &'a str,
+    /// The version that is in force now; only the state of the world says it.
+    pub(super) version: String,
+    /// The response's nonce.
+    pub(super) nonce: String,
+    /// Why the response is refused, if it is.
+    pub(super) error: Option<String>,
+}
+
+/// The request that says this.
+pub(super) fn request(protocol: Protocol, ack: Ack<'_>) -> Bytes {
+    let Ack { type_url, version, nonce, error } = ack;
+    let error = error.map(|message| rpc::Status { code: INTERNAL, message, details: Vec::new() });
+    match protocol {
+        Protocol::State => DiscoveryRequest {
+            version_info: version,
+            type_url: type_url.to_owned(),
+            response_nonce: nonce,
+            error_detail: error,
+            ..DiscoveryRequest::default()
+        }
+        .encode_to_vec(),
+        Protocol::Delta => DeltaDiscoveryRequest {
+            type_url: type_url.to_owned(),
+            response_nonce: nonce,
+            error_detail: error,
+            ..DeltaDiscoveryRequest::default()
+        }
+        .encode_to_vec(),
+    }
+    .into()
+}
+
+/// The request that tells how the workload is.
+pub(super) fn health(protocol: Protocol, health: &Health) -> Bytes {
+    let error = match health {
+        Health::Ready => None,
+        Health::NotReady(reason) => Some(reason.clone()),
+    };
+    request(protocol, Ack { type_url: HEALTH, error, ..Ack::default() })
+}
+
+impl AdsConfig {
+    /// The types that the agent asks for itself.
+    pub(super) fn own_types(&self) -> impl Iterator<Item = &'static str> {
+        let names = self.names.as_ref().map(|_| NAME_TABLE);
+        names.into_iter().chain(self.trust.as_ref().map(|_| PROXY_CONFIG))
+    }
+
+    /// Takes a response of a type that is the agent's own, and says what to answer.
+    pub(super) fn take(&self, protocol: Protocol, type_url: &'static str, response: Bytes) -> Bytes {
+        let (version, nonce, resource) = match parts(protocol, response) {
+            Ok(parts) => parts,
+            Err(error) => {
+                tracing::warn!(%error, type_url, "failed to decode a response");
+                (String::new(), String::new(), None)
+            }
+        };
+        let taken = resource.map_or(Ok(()), |resource| self.apply(type_url, resource));
+        let error = taken.err().map(|error| error.to_string());
+        if let Some(error) = &error {
+            tracing::warn!(error, type_url, "rejected a response");
+        }
+        request(protocol, Ack { type_url, version, nonce, error })
+    }
+
+    /// Hands a resource to whom it is for.
+    fn apply(&self, type_url: &'static str, resource: Bytes) -> Result<(), prost::DecodeError> {
+        if type_url == NAME_TABLE
+            && let Some(names) = &self.names
+        {
+            names.replace(NameTable::decode(resource)?);
+        } else if type_url == PROXY_CONFIG
+            && let Some(secrets) = &self.trust
+        {
+            secrets.set_trust_bundle(ProxyConfig::decode(resource)?.ca_certificates_pem);
+        }
+        Ok(())
+    }
+}
+
+/// Version, nonce and first resource of a response; types of the agent's own have one resource.
+fn parts(protocol: Protocol, response: Bytes) -> Result<(String, String, Option<Bytes>), prost::DecodeError> {
+    Ok(match protocol {
+        Protocol::State => {
+            let response = RawDiscoveryResponse::decode(response)?;
+            let resource = response.resources.into_iter().next().map(|resource| resource.value);
+            (response.version_info, response.nonce, resource)
+        }
+        Protocol::Delta => {
+            let response = RawDeltaDiscoveryResponse::decode(response)?;
+            let resource = response.resources.into_iter().next().and_then(|resource| resource.resource);
+            (String::new(), response.nonce, resource.map(|resource| resource.value))
+        }
+    })
+}

@@ -1,0 +1,257 @@
+//! One of Envoy's streams and the one to the control plane that stands behind it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse};
+use parking_lot::Mutex;
+use prost::Message as _;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::{Request, Status, Streaming};
+
+use super::wire::{Opaque, Outbox};
+use super::{Core, Health, Protocol, own, peek};
+use crate::wasm::Modules;
+
+/// Requests that wait for the control plane. They are small; only when it reads none of so many is Envoy made to wait, so
+/// that the two cannot wait for each other.
+const REQUESTS: usize = 4096;
+/// Extension configs that wait for their modules. The control plane waits for the answer to one before it sends the next
+/// of a type, so that there are hardly ever two.
+const EXTENSIONS: usize = 64;
+
+/// What the halves of a stream share.
+struct Stream {
+    /// What all streams share.
+    core: Arc<Core>,
+    protocol: Protocol,
+    /// To the control plane.
+    requests: mpsc::Sender<Bytes>,
+    /// Whether Envoy has asked for listeners, after which the agent may speak.
+    opened: watch::Sender<bool>,
+    /// The version of the extension configs that Envoy last took; for refusing in its name.
+    extension_version: Mutex<String>,
+    /// Ended when another stream becomes Envoy's.
+    replaced: CancellationToken,
+}
+
+/// Serves a stream until either side ends it.
+pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: Outbox) {
+    let stop = core.stop.clone();
+    let status = tokio::select! {
+        status = pass(core, protocol, downstream, &outbox) => status,
+        () = outbox.closed() => return,
+        () = stop.cancelled() => Status::unavailable("the agent ends"),
+    };
+    outbox.end(status);
+}
+
+/// Passes messages both ways; gives how the stream ended.
+async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: &Outbox) -> Status {
+    let upstream = core.config.upstream.clone();
+    let channel = match upstream.connect().await {
+        Ok(channel) => channel,
+        Err(error) => {
+            let error: &dyn std::error::Error = &error;
+            tracing::warn!(error, "failed to connect to the control plane");
+            return Status::unavailable(format!("the agent cannot reach the control plane at {}", upstream.address()));
+        }
+    };
+    let (requests, receiver) = mpsc::channel(REQUESTS);
+    let mut request = Request::new(ReceiverStream::new(receiver));
+    if let Err(error) = upstream.sign(request.metadata_mut()).await {
+        return Status::internal(error.to_string());
+    }
+    let mut client = tonic::client::Grpc::new(channel).max_decoding_message_size(usize::MAX);
+    if let Err(error) = client.ready().await {
+        return Status::unavailable(error.to_string());
+    }
+    tracing::info!(server = upstream.address(), ?protocol, "connected to the control plane");
+    let stream = Stream {
+        core,
+        protocol,
+        requests,
+        opened: watch::Sender::new(false),
+        extension_version: Mutex::default(),
+        replaced: CancellationToken::new(),
+    };
+    let (extensions, waiting) = mpsc::channel(EXTENSIONS);
+    // The answer's head may come only with the first message, so requests flow meanwhile.
+    let responses = async {
+        let path = PathAndQuery::from_static(protocol.path());
+        let answer = client.streaming(request, path, Opaque).await?;
+        stream.pass_responses(answer.into_inner(), &extensions, outbox).await
+    };
+    let ended = tokio::select! {
+        ended = stream.pass_requests(downstream) => ended,
+        ended = responses => ended,
+        ended = stream.tell_health() => ended,
+        ended = stream.pass_extensions(waiting, outbox) => ended,
+        () = stream.replaced.cancelled() => Err(Status::cancelled("Envoy has opened another stream")),
+    };
+    match ended {
+        Ok(()) => {
+            tracing::info!("the control plane closed the stream");
+            Status::ok("")
+        }
+        Err(status) => {
+            tracing::warn!(code = ?status.code(), reason = status.message(), "the stream to the control plane failed");
+            told(status)
+        }
+    }
+}
+
+/// The status with which Envoy's stream ends. A broken connection becomes `UNAVAILABLE`: Envoy would warn of a protocol error at each
+/// restart of the control plane.
+fn told(status: Status) -> Status {
+    let is_of_transport = std::error::Error::source(&status).is_some();
+    if is_of_transport { Status::unavailable("the connection to the control plane has ended") } else { status }
+}
+
+impl Stream {
+    /// Sends a request to the control plane.
+    async fn ask(&self, request: Bytes) -> Result<(), Status> {
+        let sent = self.requests.send(request).await;
+        sent.map_err(|_| Status::unavailable("the control plane takes no more requests"))
+    }
+
+    /// Passes Envoy's requests, and opens with the agent's own when Envoy asks for listeners.
+    async fn pass_requests(&self, mut downstream: Streaming<Bytes>) -> Result<(), Status> {
+        let number = match self.protocol {
+            Protocol::State => peek::TYPE,
+            Protocol::Delta => peek::DELTA_REQUEST_TYPE,
+        };
+        let mut registered = false;
+        while let Some(request) = downstream.message().await? {
+            let unreadable = |_| Status::invalid_argument("the request is no protobuf message");
+            let type_url = peek::string(&request, number).map_err(unreadable)?;
+            if !registered && type_url != own::DEBUG && !self.core.config.side_by_side {
+                registered = true;
+                std::mem::replace(&mut *self.core.current.lock(), self.replaced.clone()).cancel();
+            }
+            let opens = type_url == own::LISTENER && !*self.opened.borrow();
+            if type_url == own::EXTENSION {
+                self.note_version(&request);
+            }
+            self.ask(request).await?;
+            if opens {
+                for type_url in self.core.config.own_types() {
+                    self.ask(own::request(self.protocol, own::Ack { type_url, ..own::Ack::default() })).await?;
+                }
+                self.opened.send_replace(true);
+            }
+        }
+        // Envoy asks for no more; what it gets ends with its connection.
+        std::future::pending().await
+    }
+
+    /// Keeps the version of extension configs that Envoy took.
+    fn note_version(&self, request: &Bytes) {
+        if self.protocol == Protocol::State
+            && let Ok(request) = DiscoveryRequest::decode(request.clone())
+            && !request.version_info.is_empty()
+        {
+            *self.extension_version.lock() = request.version_info;
+        }
+    }
+
+    /// Passes responses to whom they are for.
+    async fn pass_responses(
+        &self,
+        mut upstream: Streaming<Bytes>,
+        extensions: &mpsc::Sender<Bytes>,
+        outbox: &Outbox,
+    ) -> Result<(), Status> {
+        let config = &self.core.config;
+        // Once one response with listeners waits for modules, those after it wait behind it.
+        let mut listeners_wait = false;
+        while let Some(response) = upstream.message().await? {
+            let unreadable = |_| Status::internal("the control plane's response is no protobuf message");
+            let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
+            listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);
+            let waits = config.modules.is_some()
+                && (type_url == own::EXTENSION || (type_url == own::LISTENER && listeners_wait));
+            if let Some(type_url) = config.own_types().find(|own| *own == type_url) {
+                let answer = config.take(self.protocol, type_url, response);
+                self.ask(answer).await?;
+            } else if waits {
+                let sent = extensions.send(response).await;
+                sent.map_err(|_| Status::internal("the task for extension configs died"))?;
+            } else {
+                outbox.send(response).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the control plane how the workload is, once Envoy has asked for listeners and whenever it changes.
+    async fn tell_health(&self) -> Result<(), Status> {
+        let Some(mut health) = self.core.config.health.clone() else { return std::future::pending().await };
+        // The sender is ours and lives as long.
+        let _ = self.opened.subscribe().wait_for(|opened| *opened).await;
+        health.mark_changed();
+        while health.changed().await.is_ok() {
+            let known: Option<Health> = health.borrow_and_update().clone();
+            if let Some(known) = known {
+                self.ask(own::health(self.protocol, &known)).await?;
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// Fetches the modules of extension configs and passes the configs on, one response after the other.
+    async fn pass_extensions(&self, mut waiting: mpsc::Receiver<Bytes>, outbox: &Outbox) -> Result<(), Status> {
+        let Some(modules) = self.core.config.modules.clone() else { return std::future::pending().await };
+        while let Some(response) = waiting.recv().await {
+            match self.localize(&modules, response).await {
+                Ok(response) => outbox.send(response).await?,
+                Err((nonce, error)) => {
+                    tracing::warn!(error, "rejected extension configs");
+                    let version = self.extension_version.lock().clone();
+                    let ack = own::Ack { type_url: own::EXTENSION, version, nonce, error: Some(error) };
+                    self.ask(own::request(self.protocol, ack)).await?;
+                }
+            }
+        }
+        std::future::pending().await
+    }
+
+    /// The same response with modules in files; or its nonce and why it is refused. Untouched where no module is named.
+    async fn localize(&self, modules: &Modules, response: Bytes) -> Result<Bytes, (String, String)> {
+        let unreadable = |error: prost::DecodeError| (String::new(), error.to_string());
+        let listeners = peek::string(&response, peek::TYPE) == Ok(own::LISTENER);
+        match self.protocol {
+            Protocol::State => {
+                let mut decoded = DiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
+                let resources = decoded.resources.iter_mut();
+                let changed = if listeners {
+                    Ok(modules.localize_listeners(resources).await)
+                } else {
+                    modules.localize(resources).await
+                };
+                match changed {
+                    Ok(false) => Ok(response),
+                    Ok(true) => Ok(decoded.encode_to_vec().into()),
+                    Err(error) => Err((decoded.nonce, error.to_string())),
+                }
+            }
+            Protocol::Delta => {
+                let mut decoded = DeltaDiscoveryResponse::decode(response.clone()).map_err(unreadable)?;
+                let resources = decoded.resources.iter_mut().filter_map(|resource| resource.resource.as_mut());
+                let changed = if listeners {
+                    Ok(modules.localize_listeners(resources).await)
+                } else {
+                    modules.localize(resources).await
+                };
+                match changed {
+                    Ok(false) => Ok(response),
+                    Ok(true) => Ok(decoded.encode_to_vec().into()),
+                    Err(error) => Err((decoded.nonce, error.to_string())),
+                }
+            }
+        }
+    }
+}

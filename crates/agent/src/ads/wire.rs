@@ -1,0 +1,128 @@
+//! gRPC messages as bytes: what passes through is neither decoded nor copied.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::Frame;
+use tokio::sync::{mpsc, oneshot};
+use tonic::Status;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+
+/// Messages that wait between a stream and Envoy: one, so that the control plane feels a slow Envoy.
+const WAITING: usize = 1;
+/// Before every gRPC message: a byte that tells it is not compressed, and its length.
+const PREFIX: usize = 5;
+
+/// A codec of messages that are not looked into.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Opaque;
+
+impl Codec for Opaque {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Opaque {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, message: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.reserve(message.len());
+        buffer.put(message);
+        Ok(())
+    }
+}
+
+impl Decoder for Opaque {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        // Splits the buffer off; nothing is copied.
+        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
+    }
+}
+
+/// The stream's end of what Envoy gets.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    messages: mpsc::Sender<Bytes>,
+    /// How the stream ended, told after the last message.
+    end: oneshot::Sender<Status>,
+}
+
+/// The wire's end.
+#[derive(Debug)]
+pub(super) struct Responses {
+    messages: mpsc::Receiver<Bytes>,
+    /// The message whose prefix is out.
+    message: Option<Bytes>,
+    /// How the stream ended; `None` once that was said.
+    end: Option<oneshot::Receiver<Status>>,
+}
+
+/// The two ends.
+pub(super) fn channel() -> (Outbox, Responses) {
+    let (sender, messages) = mpsc::channel(WAITING);
+    let (end, ended) = oneshot::channel();
+    (Outbox { messages: sender, end }, Responses { messages, message: None, end: Some(ended) })
+}
+
+impl Outbox {
+    /// Sends a message to Envoy when there is room.
+    ///
+    /// # Errors
+    /// When Envoy is gone.
+    pub(super) async fn send(&self, message: Bytes) -> Result<(), Status> {
+        self.messages.send(message).await.map_err(|_| Status::cancelled("Envoy is gone"))
+    }
+
+    /// Resolves when Envoy is gone.
+    pub(super) async fn closed(&self) {
+        self.messages.closed().await;
+    }
+
+    /// Ends the stream, after what was sent.
+    pub(super) fn end(self, status: Status) {
+        // Nobody listens when Envoy is gone.
+        let _ = self.end.send(status);
+    }
+}
+
+impl http_body::Body for Responses {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Some(message) = self.message.take() {
+            return Poll::Ready(Some(Ok(Frame::data(message))));
+        }
+        if let Some(message) = ready!(self.messages.poll_recv(context)) {
+            let Ok(length) = u32::try_from(message.len()) else {
+                return Poll::Ready(Some(Err(Status::resource_exhausted("a response of more than 4 GiB"))));
+            };
+            let mut prefix = BytesMut::with_capacity(PREFIX);
+            prefix.put_u8(0);
+            prefix.put_u32(length);
+            self.message = Some(message).filter(|message| !message.is_empty());
+            return Poll::Ready(Some(Ok(Frame::data(prefix.freeze()))));
+        }
+        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        let status = ready!(Pin::new(end).poll(context)).unwrap_or_else(|_| Status::internal("the stream's task died"));
+        self.end = None;
+        let mut trailers = HeaderMap::new();
+        Poll::Ready(Some(status.add_header(&mut trailers).map(|()| Frame::trailers(trailers))))
+    }
+}

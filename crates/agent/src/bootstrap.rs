@@ -1,0 +1,244 @@
+//! Envoy's bootstrap: what it is started with, in the shape of Istio's own template.
+//!
+//! A stock Envoy lacks what Istio adds to its own; [`Features`] says which of it is there, and the rest is left out.
+
+mod clusters;
+mod connections;
+mod listeners;
+mod remote;
+mod runtime;
+mod service_name;
+mod stats;
+mod template;
+mod tracing;
+
+pub use template::{TemplateError, render};
+
+use serde_json::{Map, Value, json};
+
+use super::downward_api::host_and_port;
+use super::envoy_features::Features;
+use super::node::{AddressMode, Addresses, Node};
+use super::settings::Settings;
+use navarch_api::mesh::ProxyConfig;
+
+/// All that a bootstrap is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct BootstrapInput<'a> {
+    /// Who the proxy is.
+    pub node: &'a Node,
+    /// The pod's addresses.
+    pub addresses: &'a Addresses,
+    /// The effective config.
+    pub config: &'a ProxyConfig,
+    /// The agent's settings.
+    pub settings: &'a Settings,
+    /// What the Envoy at hand can do.
+    pub features: &'a Features,
+}
+
+/// Why there can be no bootstrap.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BootstrapError {
+    /// An address that is none.
+    #[error("the address of {name} must be host:port, not {address:?}")]
+    Address {
+        /// Whose address it is.
+        name: &'static str,
+        /// The address.
+        address: String,
+    },
+    /// Stackdriver without a project.
+    #[error("tracing to Stackdriver needs a project of Google Cloud, and none was found")]
+    NoProject,
+    /// JSON from metadata that is none.
+    #[error("the node metadata LOAD_STATS_CONFIG_JSON is no JSON: {0}")]
+    LoadStats(String),
+}
+
+/// A file that must be there before Envoy starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SideFile {
+    /// Its path.
+    pub path: String,
+    /// What is in it.
+    pub content: String,
+}
+
+/// The addresses that Envoy listens on and speaks to, by the pod's families.
+#[derive(Clone, Copy, Debug)]
+struct Local {
+    /// The loopback address.
+    localhost: &'static str,
+    /// All addresses.
+    wildcard: &'static str,
+    /// The same two of the other family, with two families.
+    other: Option<(&'static str, &'static str)>,
+    /// Which addresses of names are taken.
+    lookup: &'static str,
+}
+
+impl Local {
+    /// For the pod's addresses. With addresses of both families but two families not asked for, IPv4 alone.
+    fn new(addresses: &Addresses, dual_stack: bool) -> Self {
+        const V4: (&str, &str) = ("127.0.0.1", "0.0.0.0");
+        const V6: (&str, &str) = ("::1", "::");
+        let (first, other, lookup) = match addresses.mode() {
+            AddressMode::V6 => (V6, None, "V6_ONLY"),
+            AddressMode::Dual if dual_stack && addresses.first_is_v6() => (V6, Some(V4), "ALL"),
+            AddressMode::Dual if dual_stack => (V4, Some(V6), "ALL"),
+            AddressMode::V4 | AddressMode::Dual => (V4, None, "V4_ONLY"),
+        };
+        Self { localhost: first.0, wildcard: first.1, other, lookup }
+    }
+}
+
+/// Whether the proxy learns of its peers by discovery. State-of-the-world has no way to ask for them.
+fn discovers_metadata(input: &BootstrapInput<'_>) -> bool {
+    let waypoint = input.node.id.starts_with("waypoint~");
+    (waypoint || (input.settings.delta && input.node.flag("METADATA_DISCOVERY"))) && input.features.workload_discovery
+}
+
+/// The bootstrap.
+///
+/// # Errors
+/// When a setting cannot be turned into one.
+pub fn bootstrap(input: &BootstrapInput<'_>) -> Result<Value, BootstrapError> {
+    let local = Local::new(input.addresses, input.settings.dual_stack);
+    let mut bootstrap = Map::new();
+    let mut put = |key: &str, value: Value| bootstrap.insert(key.to_owned(), value);
+    put("application_log_config", json!({ "log_format": log_format(input.settings.log_json) }));
+    put("node", node(input));
+    put("layered_runtime", runtime::layers(input));
+    put("bootstrap_extensions", extensions(input));
+    put("stats_config", stats::config(input));
+    put("admin", admin(input, local));
+    put("dynamic_resources", dynamic_resources(input));
+    let clusters = clusters::all(input, local)?;
+    put("static_resources", json!({ "clusters": clusters, "listeners": listeners::all(input, local) }));
+    put("overload_manager", connections::limit(input));
+    put("deferred_stat_options", json!({ "enable_deferred_creation_stats": true }));
+    bootstrap.extend(stats::intervals(input));
+    if let Some(tracing) = tracing::tracer(input)? {
+        bootstrap.insert("tracing".to_owned(), tracing);
+    }
+    if let Some(sinks) = stats::sinks(input)? {
+        bootstrap.insert("stats_sinks".to_owned(), sinks);
+    }
+    if let Some(manager) = cluster_manager(input)? {
+        bootstrap.insert("cluster_manager".to_owned(), manager);
+    }
+    Ok(Value::Object(bootstrap))
+}
+
+/// Files that the bootstrap names and that are the agent's to write.
+#[must_use]
+pub fn side_files(config: &ProxyConfig) -> Vec<SideFile> {
+    tracing::token_file(config).into_iter().collect()
+}
+
+/// How Envoy writes its log.
+fn log_format(json: bool) -> Value {
+    const TIME: &str = "%Y-%m-%dT%T.%fZ";
+    if json {
+        json!({ "json_format": {
+            "time": TIME, "level": "%l", "scope": "envoy %n", "msg": "%j", "caller": "%g:%#", "thread": "%t",
+        } })
+    } else {
+        json!({ "text_format": format!("{TIME}\t%l\tenvoy %n %g:%#\t%v\tthread=%t") })
+    }
+}
+
+/// Who the proxy is.
+fn node(input: &BootstrapInput<'_>) -> Value {
+    json!({
+        "id": input.node.id,
+        "cluster": service_name::service_cluster(input.node, input.config),
+        "locality": input.node.locality.to_json(),
+        "metadata": input.node.all_metadata(),
+    })
+}
+
+/// What is started with Envoy's server.
+fn extensions(input: &BootstrapInput<'_>) -> Value {
+    let typed = |name: &str, url: &str, value: Value| {
+        json!({ "name": name, "typed_config": {
+            "@type": "type.googleapis.com/udpa.type.v1.TypedStruct",
+            "type_url": format!("type.googleapis.com/{url}"),
+            "value": value,
+        } })
+    };
+    let discovery = discovers_metadata(input).then(|| {
+        let source = json!({ "config_source": { "ads": {} } });
+        typed("metadata_discovery", "istio.workload.BootstrapExtension", source)
+    });
+    let internal_listener = typed(
+        "envoy.bootstrap.internal_listener",
+        "envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+        json!({ "buffer_size_kb": 64 }),
+    );
+    Value::Array(discovery.into_iter().chain([internal_listener]).collect())
+}
+
+/// Envoy's own API.
+fn admin(input: &BootstrapInput<'_>, local: Local) -> Value {
+    json!({
+        "access_log": [{
+            "name": "envoy.access_loggers.file",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.access_loggers.file.v3.FileAccessLog",
+                "path": "/dev/null",
+            },
+        }],
+        "profile_path": "/var/lib/istio/data/envoy.prof",
+        "address": { "socket_address": { "address": local.localhost, "port_value": input.config.proxy_admin_port } },
+    })
+}
+
+/// Where all other configuration comes from.
+fn dynamic_resources(input: &BootstrapInput<'_>) -> Value {
+    let delta = input.settings.delta || input.node.id.starts_with("waypoint~");
+    let ads = json!({ "ads": {}, "initial_fetch_timeout": "0s", "resource_api_version": "V3" });
+    json!({
+        "lds_config": ads.clone(),
+        "cds_config": ads,
+        "ads_config": {
+            "api_type": if delta { "DELTA_GRPC" } else { "GRPC" },
+            "set_node_on_first_message_only": true,
+            "transport_api_version": "V3",
+            "grpc_services": [{ "envoy_grpc": { "cluster_name": "xds-grpc" } }],
+        },
+    })
+}
+
+/// Settings of all clusters, where there are any.
+fn cluster_manager(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
+    let mut manager = Map::new();
+    if input.node.flag("ENABLE_SELF_DISCOVERY") {
+        manager.insert("local_cluster_name".to_owned(), "local_cluster".into());
+    }
+    let log = input.node.text("OUTLIER_LOG_PATH");
+    if !log.is_empty() {
+        manager.insert("outlier_detection".to_owned(), json!({ "event_log_path": log }));
+    }
+    let load_stats = input.node.raw.get("LOAD_STATS_CONFIG_JSON").and_then(Value::as_str).unwrap_or_default();
+    if !load_stats.is_empty() {
+        let config: Value =
+            serde_json::from_str(load_stats).map_err(|error| BootstrapError::LoadStats(error.to_string()))?;
+        manager.insert("load_stats_config".to_owned(), config);
+    }
+    if manager.is_empty() {
+        return Ok(None);
+    }
+    manager.insert("enable_deferred_cluster_creation".to_owned(), true.into());
+    Ok(Some(Value::Object(manager)))
+}
+
+/// An address of `host:port` as Envoy has it; `$(HOST_IP)` is the node's address.
+fn socket_address(input: &BootstrapInput<'_>, name: &'static str, address: &str) -> Result<Value, BootstrapError> {
+    let fault = || BootstrapError::Address { name, address: address.to_owned() };
+    let (host, port) = host_and_port(address).ok_or_else(fault)?;
+    let node = input.settings.host_ip.as_str();
+    let host = if host == "$(HOST_IP)" && !node.is_empty() { node } else { host };
+    Ok(json!({ "address": host, "port_value": port }))
+}

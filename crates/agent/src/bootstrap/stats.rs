@@ -1,0 +1,203 @@
+//! Which metrics Envoy keeps, how it parts names into tags, and where it sends them.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::{BootstrapError, BootstrapInput, discovers_metadata, socket_address};
+use navarch_api::duration::Duration;
+
+/// Prefixes that are always kept: readiness depends on them.
+const PREFIXES: [&str; 5] = ["cluster_manager", "listener_manager", "server", "cluster.xds-grpc", "wasm"];
+/// Suffixes that are always kept.
+const SUFFIXES: [&str; 4] = ["rbac.allowed", "rbac.denied", "shadow_allowed", "shadow_denied"];
+/// The suffix by which draining counts connections.
+const ACTIVE_CONNECTIONS: &str = "downstream_cx_active";
+/// What is always kept by pattern: metrics of a virtual service's `stat_prefix`.
+const PATTERN: &str = r"vhost\..*\.route\..*";
+
+/// Tags before those of users, with the pattern that finds each.
+const TAGS_BEFORE: [(&str, &str); 9] = [
+    ("cluster_name", r"^cluster(\.(.+);)"),
+    ("http_conn_manager_prefix", r"^http\.(((?:[_.[:digit:]\w]*|[_\[\]aAbBcCdDeEfF[:digit:]\w\:]*));\.)"),
+    ("thread_name", r"^server(\.(.+))\.watchdog"),
+    ("tcp_prefix", r"^tcp\.((.*?)\.)\w+?$"),
+    ("response_code", r"_rq(_(\d{3}))$"),
+    ("response_code_class", r"_rq(_(\dxx))$"),
+    (
+        "http_conn_manager_listener_prefix",
+        r"^listener(?=\.).*?\.http\.(((?:[_.[:digit:]]*|[_\[\]aAbBcCdDeEfF[:digit:]]*))\.)",
+    ),
+    ("listener_address", r"^listener\.(((?:[_.[:digit:]]*|[_\[\]aAbBcCdDeEfF[:digit:]]*))\.)"),
+    ("mongo_prefix", r"^mongo\.(.+?)\.(collection|cmd|cx_|op_|delays_|decoding_)(.*?)$"),
+];
+
+/// Tags after those of users.
+const TAGS_AFTER: [(&str, &str); 7] = [
+    ("cache", r"(cache\.(.+?)\.)"),
+    ("component", r"(component\.(.+?)\.)"),
+    ("tag", r"(tag\.(.+?);\.)"),
+    ("wasm_filter", r"(wasm_filter\.(.+?)\.)"),
+    ("authz_enforce_result", r"rbac(\.(allowed|denied))"),
+    ("authz_dry_run_action", r"(\.istio_dry_run_(allow|deny)_)"),
+    ("authz_dry_run_result", r"(\.shadow_(allowed|denied))"),
+];
+
+/// How metrics are named and which are kept.
+pub(super) fn config(input: &BootstrapInput<'_>) -> Value {
+    let tag = |(name, regex): (&str, &str)| json!({ "tag_name": name, "regex": regex });
+    let extra = extra_tags(input);
+    let extra = extra.iter().map(|tag| json!({ "tag_name": tag, "regex": format!(r"({tag}=\.=(.*?);\.;)") }));
+    let tags: Vec<_> = TAGS_BEFORE.into_iter().map(tag).chain(extra).chain(TAGS_AFTER.into_iter().map(tag)).collect();
+    let mut config = Map::new();
+    config.insert("use_all_default_tags".to_owned(), false.into());
+    config.insert("stats_tags".to_owned(), tags.into());
+    let buckets = histogram_buckets(input);
+    if !buckets.is_empty() {
+        config.insert("histogram_bucket_settings".to_owned(), buckets.into());
+    }
+    config.insert("stats_matcher".to_owned(), json!({ "inclusion_list": { "patterns": patterns(input) } }));
+    Value::Object(config)
+}
+
+/// The tags that users add, each once.
+pub(super) fn extra_tags(input: &BootstrapInput<'_>) -> Vec<String> {
+    let annotated = annotation(input, "extraStatTags").unwrap_or_default().split(',');
+    let all = input.config.extra_stat_tags.iter().map(String::as_str).chain(annotated);
+    let mut tags: Vec<String> = Vec::new();
+    for tag in all.filter(|tag| !tag.is_empty()) {
+        if !tags.iter().any(|other| other == tag) {
+            tags.push(tag.to_owned());
+        }
+    }
+    tags
+}
+
+/// What metrics are kept by.
+fn patterns(input: &BootstrapInput<'_>) -> Vec<Value> {
+    let prefix = |text: String| json!({ "prefix": text });
+    let discovery = discovers_metadata(input).then(|| "workload_discovery".to_owned());
+    let first = ["reporter=".to_owned()].into_iter().chain(discovery).chain(prefixes(input)).map(prefix);
+    let suffixes = suffixes(input).into_iter().map(|text| json!({ "suffix": text }));
+    let regexps = regexps(input).into_iter().map(|text| json!({ "safe_regex": { "regex": text } }));
+    let last = ["component", "istio"].map(|text| prefix(text.to_owned()));
+    first.chain(suffixes).chain(regexps).chain(last).collect()
+}
+
+/// The prefixes that are kept.
+pub(super) fn prefixes(input: &BootstrapInput<'_>) -> Vec<String> {
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_prefixes);
+    wanted(input, "statsInclusionPrefixes", configured, &PREFIXES)
+}
+
+/// The suffixes that are kept.
+pub(super) fn suffixes(input: &BootstrapInput<'_>) -> Vec<String> {
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_suffixes);
+    let mut required = SUFFIXES.to_vec();
+    if input.settings.exit_on_zero_active_connections {
+        required.push(ACTIVE_CONNECTIONS);
+    }
+    wanted(input, "statsInclusionSuffixes", configured, &required)
+}
+
+/// The patterns that are kept by.
+pub(super) fn regexps(input: &BootstrapInput<'_>) -> Vec<String> {
+    let matcher = input.config.proxy_stats_matcher.as_ref();
+    let configured = matcher.map_or(&[][..], |matcher| &matcher.inclusion_regexps);
+    wanted(input, "statsInclusionRegexps", configured, &[PATTERN])
+}
+
+/// What users want kept, by annotation or else by config, and what must be. `{pod_ip}` stands for each address.
+fn wanted(input: &BootstrapInput<'_>, key: &str, configured: &[String], required: &[&str]) -> Vec<String> {
+    let annotated = annotation(input, key).filter(|text| !text.is_empty());
+    let users: Vec<&str> = match annotated {
+        Some(text) => text.split(',').collect(),
+        None => configured.iter().map(String::as_str).collect(),
+    };
+    let fill = |text: &str| match text.contains("{pod_ip}") {
+        true => input.addresses.0.iter().map(|ip| text.replace("{pod_ip}", &ip.to_string())).collect(),
+        false => vec![text.to_owned()],
+    };
+    users.into_iter().chain(required.iter().copied()).flat_map(fill).collect()
+}
+
+/// The buckets of histograms, by prefix.
+fn histogram_buckets(input: &BootstrapInput<'_>) -> Vec<Value> {
+    let Some(text) = annotation(input, "statsHistogramBuckets") else { return Vec::new() };
+    match serde_json::from_str::<BTreeMap<String, Vec<serde_json::Number>>>(text) {
+        Ok(buckets) => buckets
+            .into_iter()
+            .map(|(prefix, buckets)| json!({ "match": { "prefix": prefix }, "buckets": buckets }))
+            .collect(),
+        Err(error) => {
+            tracing::warn!(%error, "the annotation statsHistogramBuckets is ignored");
+            Vec::new()
+        }
+    }
+}
+
+/// How often metrics are sent and unused ones forgotten, where an annotation says so.
+pub(super) fn intervals(input: &BootstrapInput<'_>) -> Map<String, Value> {
+    let mut intervals = Map::new();
+    let span = |key: &str| {
+        let text = annotation(input, key)?;
+        let span = Duration::parse(text).ok();
+        if span.is_none() {
+            tracing::warn!(annotation = key, value = text, "the annotation is not a duration");
+        }
+        span
+    };
+    let flush = span("statsFlushInterval");
+    if let Some(flush) = flush {
+        intervals.insert("stats_flush_interval".to_owned(), json!(flush));
+    }
+    let flush = flush.unwrap_or(Duration::from_secs(5));
+    match span("statsEvictionInterval") {
+        Some(eviction) if eviction.as_nanos().checked_rem(flush.as_nanos()) == Some(0) => {
+            intervals.insert("stats_eviction_interval".to_owned(), format!("{}s", eviction.as_secs()).into());
+        }
+        Some(_) => tracing::warn!("statsEvictionInterval is not a multiple of statsFlushInterval"),
+        None => {}
+    }
+    intervals
+}
+
+/// Where metrics are sent.
+pub(super) fn sinks(input: &BootstrapInput<'_>) -> Result<Option<Value>, BootstrapError> {
+    let mut sinks = Vec::new();
+    if metrics_service(input).is_some() {
+        sinks.push(json!({
+            "name": "envoy.stat_sinks.metrics_service",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.config.metrics.v3.MetricsServiceConfig",
+                "transport_api_version": "V3",
+                "grpc_service": { "envoy_grpc": { "cluster_name": "envoy_metrics_service" } },
+            },
+        }));
+    }
+    if !input.config.statsd_udp_address.is_empty() {
+        let address = socket_address(input, "statsd", &input.config.statsd_udp_address)?;
+        sinks.push(json!({
+            "name": "envoy.stat_sinks.statsd",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.config.metrics.v3.StatsdSink",
+                "address": { "socket_address": address },
+            },
+        }));
+    }
+    Ok((!sinks.is_empty()).then(|| sinks.into()))
+}
+
+/// The address of the metrics service, if there is one.
+pub(super) fn metrics_service<'a>(input: &BootstrapInput<'a>) -> Option<&'a str> {
+    let service = input.config.envoy_metrics_service.as_ref().map(|service| service.address.as_str());
+    let service = service.filter(|address| !address.is_empty());
+    service.or(Some(input.config.envoy_metrics_service_address.as_str())).filter(|address| !address.is_empty())
+}
+
+/// An annotation of the sidecar.
+pub(super) fn annotation<'a>(input: &BootstrapInput<'a>, key: &str) -> Option<&'a str> {
+    input.node.annotations.get(&format!("sidecar.istio.io/{key}")).map(String::as_str)
+}

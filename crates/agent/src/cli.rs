@@ -1,0 +1,169 @@
+//! The command line of `pilot-agent`: its commands, flags and environment. By the name `istio-iptables` or `istio-clean-iptables`
+//! the program is that one command; `navarch agent …` takes the same commands.
+
+mod exec;
+mod iptables;
+mod proxy;
+mod request;
+mod wait;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use navarch_api::log_levels;
+
+use crate::command::ProxyCommand;
+use crate::flags::{Flag, FlagValue};
+use crate::iptables::Options;
+use crate::variables::Variables;
+
+/// The help text of the program.
+const HELP: &str = "\
+The node side: Envoy's companion. Takes pilot-agent's commands, flags and environment.
+
+Usage: pilot-agent <COMMAND>
+
+Commands:
+  proxy [sidecar|router|waypoint]   Start Envoy and stand by it: identity, configuration, DNS, health, metrics
+  request <METHOD> <PATH> [BODY]    Ask the admin API of the Envoy beside (--debug-port 15000)
+  wait                              Wait until the Envoy beside is ready (--timeoutSeconds 60, --url …)
+  istio-iptables                    Set the rules that send a pod's traffic through its Envoy
+  istio-clean-iptables              Take these rules away
+  version                           Print version and commit";
+
+/// The command that the name of the program stands for, if it does.
+pub fn command_of_name(program: Option<&str>) -> Option<Vec<String>> {
+    match Path::new(program?).file_name()?.to_str()? {
+        "pilot-agent" => Some(Vec::new()),
+        name @ ("istio-iptables" | "istio-clean-iptables") => Some(vec![name.to_owned()]),
+        _ => None,
+    }
+}
+
+/// Runs one of the agent's commands in the environment of the process. An exit code that does not fit a process is a failure.
+///
+/// # Errors
+/// What made the command fail, with what to do about it.
+pub fn run(arguments: &[String]) -> anyhow::Result<ExitCode> {
+    let code = run_command(arguments)?;
+    Ok(u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Runs one of the agent's commands; gives the exit code.
+fn run_command(arguments: &[String]) -> anyhow::Result<i32> {
+    let variables: Variables = environment().into_iter().collect();
+    // Flags of logging may stand before the command.
+    let place = arguments.iter().position(|word| !word.starts_with('-'));
+    let Some((command, rest)) = place.and_then(|place| {
+        let (before, after) = arguments.split_at_checked(place)?;
+        let (command, after) = after.split_first()?;
+        Some((command, [before, after].concat()))
+    }) else {
+        print(HELP);
+        return Ok(i32::from(arguments.is_empty()));
+    };
+    if let Some(help) = help(command).filter(|_| asks_for_help(&rest)) {
+        print(&help);
+        return Ok(0);
+    }
+    match command.as_str() {
+        "proxy" => proxy::run(&rest, &variables),
+        "request" => request::run(&rest),
+        "wait" => wait::run(&rest),
+        "istio-iptables" => iptables::run(&rest, &variables),
+        "istio-clean-iptables" => iptables::clean(&rest, &variables),
+        "version" => {
+            print(concat!(env!("NAVARCH_VERSION"), "-", env!("NAVARCH_COMMIT")));
+            Ok(0)
+        }
+        "help" => {
+            print(HELP);
+            Ok(0)
+        }
+        exec::COMMAND => exec::run(&rest),
+        other => bail!("{other:?} is no command of the agent\n\n{HELP}"),
+    }
+}
+
+/// The variables of the process that are text.
+#[must_use]
+pub fn environment() -> Vec<(String, String)> {
+    let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+        Some((name.into_string().ok()?, value.into_string().ok()?))
+    };
+    std::env::vars_os().filter_map(text).collect()
+}
+
+/// Prints a text.
+#[expect(clippy::print_stdout, reason = "printing is what help is for")]
+fn print(text: &str) {
+    println!("{text}");
+}
+
+/// Whether help is wanted in place of the command.
+fn asks_for_help(arguments: &[String]) -> bool {
+    let flags = arguments.iter().take_while(|word| *word != "--");
+    flags.into_iter().any(|word| matches!(word.as_str(), "--help" | "-h"))
+}
+
+/// The help text of a command; `None` for words that are no command for people.
+fn help(command: &str) -> Option<String> {
+    let (usage, about, flags): (&str, &str, &[Flag]) = match command {
+        "proxy" => ("proxy [sidecar|router|waypoint] [FLAGS]", "Start Envoy and stand by it.", ProxyCommand::FLAGS),
+        "request" => ("request <METHOD> <PATH> [BODY]", "Ask the admin API of the Envoy beside.", request::FLAGS),
+        "wait" => ("wait [FLAGS]", "Wait until the Envoy beside is ready.", wait::FLAGS),
+        "istio-iptables" => (
+            "istio-iptables [FLAGS]",
+            "Set the rules that send a pod's traffic through its Envoy. Each flag can be set by a variable, too.",
+            Options::FLAGS,
+        ),
+        "istio-clean-iptables" => {
+            ("istio-clean-iptables [FLAGS]", "Take the rules away that istio-iptables sets.", Options::FLAGS)
+        }
+        "version" => ("version", "Print version and commit.", &[]),
+        _ => return None,
+    };
+    let mut text = format!("{about} Flags are pilot-agent's.\n\nUsage: pilot-agent {usage}\n\nFlags:\n");
+    for flag in flags {
+        let letter = flag.letter.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
+        let value = if flag.value == FlagValue::Text { " VALUE" } else { "" };
+        text.push_str(&format!("  {letter}--{}{value}\n", flag.name));
+    }
+    text.push_str("  -h, --help");
+    Some(text)
+}
+
+/// Says in one line what was given and is not obeyed, if anything is.
+fn say_ignored(what: &str, names: &[impl AsRef<str>]) {
+    if !names.is_empty() {
+        let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        tracing::warn!(names = names.join(", "), "{what}");
+    }
+}
+
+/// Starts logging, at `levels` in Istio's notation (`default:info,dns:debug`). Logs go to standard error, as standard output belongs
+/// to Envoy and to what commands print.
+fn start_log(levels: &str, json: bool) -> anyhow::Result<()> {
+    // Scopes are rooms of the agent with that name.
+    let (filter, _) = log_levels::filter(levels, |scope| vec![format!("crate::{scope}")])?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::try_new(filter)?)
+        .with_ansi(false)
+        .with_writer(std::io::stderr);
+    let started = if json { log.json().try_init() } else { log.try_init() };
+    started.map_err(|error| anyhow::anyhow!("no log: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_name_is_a_command() {
+        assert_eq!(command_of_name(Some("/usr/local/bin/pilot-agent")), Some(vec![]));
+        assert_eq!(command_of_name(Some("istio-iptables")), Some(vec!["istio-iptables".to_owned()]));
+        assert_eq!(command_of_name(Some("/bin/navarch")), None);
+        assert_eq!(command_of_name(None), None);
+    }
+}

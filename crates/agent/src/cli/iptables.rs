@@ -1,0 +1,60 @@
+//! `istio-iptables` and `istio-clean-iptables`.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+
+use crate::host;
+use crate::iptables::{Options, VALIDATION_EXIT_CODE, apply, dry_run, validate};
+use crate::variables::Variables;
+
+/// Brings the rules to what flags and variables ask for.
+pub(super) fn run(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
+    super::start_log("", false)?;
+    act(&options(arguments, variables)?, variables)
+}
+
+/// Takes the rules away.
+pub(super) fn clean(arguments: &[String], variables: &Variables) -> anyhow::Result<i32> {
+    super::start_log("", false)?;
+    act(&Options { cleanup_only: true, validate: false, ..options(arguments, variables)? }, variables)
+}
+
+/// Reads flags, variables and what the machine says of itself.
+fn options(arguments: &[String], variables: &Variables) -> anyhow::Result<Options> {
+    let user = variables.text_or("ENVOY_USER", "istio-proxy");
+    let facts = host::facts(&user, Path::new(host::RESOLV_CONF));
+    Ok(Options::read(arguments, variables, &facts)?)
+}
+
+/// Does what the options say.
+fn act(options: &Options, variables: &Variables) -> anyhow::Result<i32> {
+    match (options.skip_apply, options.dry_run) {
+        (true, _) => {}
+        (false, true) => show(options, variables)?,
+        (false, false) => apply(options)?,
+    }
+    if options.validate {
+        if let Err(error) = validate(options) {
+            tracing::error!(%error, "the pod is not ready for the mesh; where rules are the CNI plugin's, it may be too early");
+            return Ok(VALIDATION_EXIT_CODE);
+        }
+        tracing::info!("traffic capture validated");
+    }
+    Ok(0)
+}
+
+/// Prints what would be done, also to the file that `DRY_RUN_FILE_PATH` names.
+#[expect(clippy::print_stdout, reason = "printing is what a dry run is for")]
+fn show(options: &Options, variables: &Variables) -> anyhow::Result<()> {
+    let planned = dry_run(options)?;
+    for run in &planned {
+        println!("# {}\n{}", run.program, run.lines.join("\n"));
+    }
+    let path = variables.text("DRY_RUN_FILE_PATH");
+    if !path.is_empty() {
+        let lines: Vec<_> = planned.into_iter().flat_map(|run| run.lines).map(|line| line + "\n").collect();
+        std::fs::write(path, lines.concat()).with_context(|| format!("{path} cannot be written"))?;
+    }
+    Ok(())
+}

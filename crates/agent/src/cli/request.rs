@@ -1,0 +1,35 @@
+//! `request`: puts a question to the admin API of the Envoy beside.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+
+use crate::flags::{CommandLine, Flag, FlagValue, UnknownFlags};
+use crate::local_http::Question;
+
+/// The ports that may be asked.
+const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
+/// The one flag.
+pub(super) const FLAGS: &[Flag] = &[Flag { name: "debug-port", letter: None, value: FlagValue::Text }];
+/// How long an answer may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Asks, and prints the answer's body and nothing else: istioctl reads it as it is.
+#[expect(clippy::print_stdout, reason = "printing is what the command is for")]
+pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
+    let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
+    let port = line.parsed("debug-port", "port", |text| text.parse().ok())?.unwrap_or(15000);
+    ensure!(PORTS.contains(&port), "--debug-port={port} is none of {PORTS:?}");
+    let [method, path, body @ ..] = line.words.as_slice() else { bail!("a method and a path are needed") };
+    let path = format!("/{}", path.trim_start_matches('/'));
+    let question = Question {
+        method: method.parse().with_context(|| format!("{method:?} is no method"))?,
+        body: body.first().cloned().unwrap_or_default().into(),
+        ..Question::get("localhost", port, &path, REQUEST_TIMEOUT)
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    let answer = runtime.block_on(question.ask()).with_context(|| format!("localhost:{port}{path}"))?;
+    println!("{}", String::from_utf8_lossy(&answer.body));
+    ensure!(answer.status.as_u16() < 400, "the answer has status {}", answer.status);
+    Ok(0)
+}

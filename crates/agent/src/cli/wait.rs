@@ -1,0 +1,57 @@
+//! `wait`: until the Envoy beside is ready, for containers that must not start before.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::time::{Instant, sleep};
+
+use crate::downward_api::host_and_port;
+use crate::flags::{CommandLine, Flag, FlagValue, UnknownFlags};
+use crate::local_http::Question;
+
+/// A flag with a text.
+const fn text(name: &'static str) -> Flag {
+    Flag { name, letter: None, value: FlagValue::Text }
+}
+
+pub(super) const FLAGS: &[Flag] =
+    &[text("timeoutSeconds"), text("requestTimeoutMillis"), text("periodMillis"), text("url")];
+/// Where readiness is told.
+const URL: &str = "http://localhost:15021/healthz/ready";
+
+/// Waits until the URL answers 200.
+pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {
+    super::start_log("", false)?;
+    let line = CommandLine::read(FLAGS, UnknownFlags::PassOver, arguments)?;
+    let number = |flag, default| {
+        line.parsed(flag, "whole number", |text| text.parse::<u64>().ok()).map(|value| value.unwrap_or(default))
+    };
+    let timeout = Duration::from_secs(number("timeoutSeconds", 60)?);
+    let each = Duration::from_millis(number("requestTimeoutMillis", 500)?);
+    let period = Duration::from_millis(number("periodMillis", 500)?);
+    let url = line.flags.get("url").map_or(URL, String::as_str);
+    let rest = url.strip_prefix("http://").with_context(|| format!("--url={url:?} is no http:// URL"))?;
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let (host, port) = host_and_port(authority).unwrap_or((authority, 80));
+    let question = Question::get(host, port, &format!("/{path}"), each);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(until_ready(question, timeout, period))
+}
+
+/// Asks again and again.
+async fn until_ready(question: Question, timeout: Duration, period: Duration) -> anyhow::Result<i32> {
+    let end = Instant::now() + timeout;
+    let mut last = "nothing was asked yet".to_owned();
+    loop {
+        if Instant::now() + period > end {
+            bail!("Envoy was not ready within {timeout:?}: {last}");
+        }
+        sleep(period).await;
+        match question.clone().ask().await {
+            Ok(answer) if answer.status == http::StatusCode::OK => return Ok(0),
+            Ok(answer) => last = format!("status {}", answer.status),
+            Err(error) => last = error.to_string(),
+        }
+        tracing::debug!(last, "not ready yet");
+    }
+}

@@ -1,0 +1,218 @@
+//! Questions that others answer: asked of the machine's resolvers, byte for byte, under ids of the agent's own.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+
+use super::answer::{Carrier, Question, fit};
+use crate::random;
+use navarch_api::hash::KeyedSet;
+
+/// Questions that may be under way. With so many the resolvers are down or flooded: further ones fail at once.
+const CONCURRENT: usize = 1024;
+/// Bytes of a header.
+const HEADER: usize = 12;
+/// The response codes for which another resolver may know better: server failure, not implemented, refused.
+const UNWILLING: [u8; 3] = [2, 4, 5];
+
+/// Asks resolvers. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Forwarding(Arc<Inner>);
+
+/// What the clones share.
+#[derive(Debug)]
+struct Inner {
+    /// Whom to ask.
+    resolvers: Vec<SocketAddr>,
+    /// Whether all at once.
+    parallel: bool,
+    /// How long each may take.
+    timeout: Duration,
+    /// Room for questions.
+    room: Semaphore,
+    /// Ids and ports of questions under way, to know them if they come back.
+    asked: Mutex<KeyedSet<(u16, u16)>>,
+}
+
+/// A question under way; forgotten when dropped.
+struct Asked<'a> {
+    /// Where it is noted.
+    inner: &'a Inner,
+    /// Its id and port.
+    key: (u16, u16),
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.inner.asked.lock().remove(&self.key);
+    }
+}
+
+impl Forwarding {
+    /// To these resolvers, without those that are the agent itself.
+    #[must_use]
+    pub fn new(resolvers: &[SocketAddr], own: &[SocketAddr], parallel: bool, timeout: Duration) -> Self {
+        let is_own = |resolver: &SocketAddr| {
+            own.iter().any(|own| {
+                own.port() == resolver.port()
+                    && (own.ip() == resolver.ip() || own.ip().is_unspecified() && resolver.ip().is_loopback())
+            })
+        };
+        let (own, resolvers): (Vec<_>, Vec<_>) = resolvers.iter().copied().partition(is_own);
+        if !own.is_empty() {
+            tracing::warn!(?own, "upstream resolvers that are the agent itself are ignored");
+        }
+        let inner = Inner { resolvers, parallel, timeout, room: Semaphore::new(CONCURRENT), asked: Mutex::default() };
+        Self(Arc::new(inner))
+    }
+
+    /// Whether a question is one of the agent's own that was sent back to it.
+    #[must_use]
+    pub fn is_own(&self, message: &[u8], peer: SocketAddr) -> bool {
+        let id = message.first_chunk::<2>().map(|id| u16::from_be_bytes(*id));
+        id.is_some_and(|id| self.0.asked.lock().contains(&(id, peer.port())))
+    }
+
+    /// The resolvers' answer, or that there is none.
+    pub async fn ask(&self, message: &[u8], question: Question) -> Vec<u8> {
+        let Question { failure, limit, carrier } = question;
+        let Ok(_permit) = self.0.room.try_acquire() else {
+            tracing::debug!("too many questions are under way");
+            return failure;
+        };
+        let answer =
+            if self.0.parallel { self.race(message, carrier).await } else { self.turn(message, carrier).await };
+        answer.and_then(|answer| fit(answer, limit)).unwrap_or(failure)
+    }
+
+    /// One resolver after the other, beginning with any.
+    async fn turn(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
+        let resolvers = &self.0.resolvers;
+        let first = u32::from_be_bytes(random::bytes());
+        let first = usize::try_from(first).unwrap_or(0).checked_rem(resolvers.len())?;
+        let mut unwilling = None;
+        for resolver in resolvers.iter().cycle().skip(first).take(resolvers.len()) {
+            match self.exchange(*resolver, message, carrier).await {
+                Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
+                Ok(answer) => return Some(answer),
+                Err(error) => tracing::debug!(%resolver, %error, "a resolver does not answer"),
+            }
+        }
+        unwilling
+    }
+
+    /// All resolvers at once.
+    async fn race(&self, message: &[u8], carrier: Carrier) -> Option<Vec<u8>> {
+        let asked = self.0.resolvers.iter().map(|resolver| self.exchange(*resolver, message, carrier));
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut unwilling = None;
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(answer) if is_unwilling(&answer) => unwilling = Some(answer),
+                Ok(answer) => return Some(answer),
+                Err(error) => tracing::debug!(%error, "a resolver does not answer"),
+            }
+        }
+        unwilling
+    }
+
+    /// Asks one resolver, in time.
+    async fn exchange(&self, resolver: SocketAddr, message: &[u8], carrier: Carrier) -> io::Result<Vec<u8>> {
+        let exchange = async {
+            match carrier {
+                Carrier::Udp => self.by_udp(resolver, message).await,
+                Carrier::Tcp => self.by_tcp(resolver, message).await,
+            }
+        };
+        let slow = || io::Error::from(io::ErrorKind::TimedOut);
+        let mut answer = tokio::time::timeout(self.0.timeout, exchange).await.map_err(|_| slow())??;
+        // The asker's own id comes back.
+        for (to, from) in answer.iter_mut().zip(message.iter().take(2)) {
+            *to = *from;
+        }
+        Ok(answer)
+    }
+
+    /// Asks by a datagram, from a port that is used for this alone.
+    async fn by_udp(&self, resolver: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+        let any: IpAddr = if resolver.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0)).await?;
+        // From now on the kernel drops what others send.
+        socket.connect(resolver).await?;
+        let (asked, request) = self.note(message, socket.local_addr()?.port())?;
+        socket.send(&request).await?;
+        let mut buffer = vec![0; usize::from(u16::MAX)];
+        loop {
+            let length = socket.recv(&mut buffer).await?;
+            // Whoever guesses the port must also guess the id and the question.
+            if let Some(answer) = buffer.get(..length).filter(|answer| is_answer(answer, &request)) {
+                drop(asked);
+                return Ok(answer.to_vec());
+            }
+        }
+    }
+
+    /// Asks on a connection.
+    async fn by_tcp(&self, resolver: SocketAddr, message: &[u8]) -> io::Result<Vec<u8>> {
+        let mut stream = TcpStream::connect(resolver).await?;
+        let (_asked, request) = self.note(message, stream.local_addr()?.port())?;
+        let length = u16::try_from(request.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut framed = length.to_be_bytes().to_vec();
+        framed.extend_from_slice(&request);
+        stream.write_all(&framed).await?;
+        let length = stream.read_u16().await?;
+        let mut answer = vec![0; usize::from(length)];
+        stream.read_exact(&mut answer).await?;
+        if is_answer(&answer, &request) { Ok(answer) } else { Err(io::Error::other("it answers another question")) }
+    }
+
+    /// The same question under an id of the agent's own, noted as asked from a port.
+    fn note(&self, message: &[u8], port: u16) -> io::Result<(Asked<'_>, Vec<u8>)> {
+        let rest = message.get(2..).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let id: [u8; 2] = random::bytes();
+        let key = (u16::from_be_bytes(id), port);
+        self.0.asked.lock().insert(key);
+        let mut request = Vec::with_capacity(message.len());
+        request.extend_from_slice(&id);
+        request.extend_from_slice(rest);
+        Ok((Asked { inner: &self.0, key }, request))
+    }
+}
+
+/// Whether a resolver says that it cannot or will not say.
+fn is_unwilling(answer: &[u8]) -> bool {
+    answer.get(3).is_some_and(|flags| UNWILLING.contains(&(flags & 0x0f)))
+}
+
+/// Whether a message is the answer to a request: the id, that it is an answer, and the question, whose letters may differ in
+/// case.
+fn is_answer(answer: &[u8], request: &[u8]) -> bool {
+    let head = answer.len() >= HEADER
+        && answer.get(..2) == request.get(..2)
+        && answer.get(2).is_some_and(|flags| flags & 0x80 != 0);
+    // An error may come without the question.
+    let questions = answer.get(4..6);
+    if head && questions == Some(&[0, 0]) {
+        return answer.get(3).is_some_and(|flags| flags & 0x0f != 0);
+    }
+    let end = question_end(request);
+    let (asked, answered) = (request.get(HEADER..end), answer.get(HEADER..end));
+    head && matches!((asked, answered), (Some(asked), Some(answered)) if asked.eq_ignore_ascii_case(answered))
+}
+
+/// Where the first question of a message ends. Questions are not compressed.
+fn question_end(message: &[u8]) -> usize {
+    let mut at = HEADER;
+    while let Some(length) = message.get(at).copied().filter(|length| *length != 0) {
+        at += usize::from(length) + 1;
+    }
+    at + 5
+}

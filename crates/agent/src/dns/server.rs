@@ -1,0 +1,184 @@
+//! The sockets: questions come, answers go.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{Answer, Carrier, Question, answer};
+use super::forward::Forwarding;
+use super::table::NameTableSink;
+use super::{BeforeTable, DnsConfig};
+use crate::random;
+use navarch_net::port::{Port, PortLimits};
+use navarch_net::rejections::Rejections;
+use navarch_net::stream::PortStream;
+
+/// Connections at a time. Programs ask over TCP only what does not fit a datagram.
+const CONNECTIONS: usize = 256;
+/// How long a connection may be silent.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long to wait after a socket failed, as when there are no files left.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// Sockets that listen, to be served.
+#[derive(Debug)]
+pub struct DnsServer {
+    /// The datagram sockets.
+    udp: Vec<UdpSocket>,
+    /// The connection sockets.
+    tcp: Vec<TcpListener>,
+    /// What answers.
+    handler: Arc<DnsHandler>,
+}
+
+/// What answers.
+#[derive(Debug)]
+struct DnsHandler {
+    names: NameTableSink,
+    /// Those who know the rest.
+    forwarding: Forwarding,
+    /// What is done while there is no table.
+    before_table: BeforeTable,
+}
+
+impl DnsServer {
+    /// Listens; nothing is answered yet.
+    ///
+    /// # Errors
+    /// When an address cannot be listened on.
+    pub async fn bind(config: DnsConfig, names: NameTableSink) -> io::Result<Self> {
+        let (mut udp, mut tcp, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        for address in &config.listen {
+            let listener = TcpListener::bind(address).await?;
+            // Where the port is any, both have the same.
+            let address = listener.local_addr()?;
+            udp.push(UdpSocket::bind(address).await?);
+            own.push(address);
+            tcp.push(listener);
+        }
+        let DnsConfig { listen: _, resolvers, parallel, timeout, before_table } = config;
+        let forwarding = Forwarding::new(&resolvers, &own, parallel, timeout);
+        Ok(Self { udp, tcp, handler: Arc::new(DnsHandler { names, forwarding, before_table }) })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
+        self.udp.iter().map(UdpSocket::local_addr).collect()
+    }
+}
+
+/// Answers until told to end.
+pub async fn serve(server: DnsServer, stop: CancellationToken) {
+    let DnsServer { udp, tcp, handler } = server;
+    let mut tasks = JoinSet::new();
+    for socket in udp {
+        tasks.spawn(datagrams(Arc::new(socket), handler.clone()));
+    }
+    let port = Port::new("dns", PortLimits::plain(CONNECTIONS), Rejections::default());
+    for listener in tcp {
+        tasks.spawn(connections(listener, handler.clone(), port.clone()));
+    }
+    stop.cancelled().await;
+    tasks.shutdown().await;
+}
+
+impl DnsHandler {
+    /// Thinks about a message.
+    fn think(&self, message: &[u8], carrier: Carrier) -> Answer {
+        let table = self.names.table();
+        let random = u32::from_be_bytes(random::bytes());
+        answer(message, carrier, table.as_deref(), random, self.before_table == BeforeTable::Forward)
+    }
+
+    /// Has others answer, unless the question is the agent's own.
+    async fn forward(&self, message: &[u8], peer: SocketAddr, question: Question) -> Vec<u8> {
+        if self.forwarding.is_own(message, peer) {
+            tracing::warn!(
+                "DNS loop: a query to the upstream resolvers came back to the agent, because its own traffic is captured"
+            );
+            return question.failure;
+        }
+        self.forwarding.ask(message, question).await
+    }
+}
+
+/// Serves a datagram socket for ever. What is forwarded goes on beside.
+async fn datagrams(socket: Arc<UdpSocket>, handler: Arc<DnsHandler>) {
+    let mut buffer = vec![0; usize::from(u16::MAX)];
+    let mut forwarded = JoinSet::new();
+    loop {
+        while forwarded.try_join_next().is_some() {}
+        let (length, peer) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            Err(error) => {
+                // Also what an asker's port said of an earlier answer that nobody waited for.
+                tracing::debug!(%error, "a datagram socket fails");
+                if error.kind() != io::ErrorKind::ConnectionRefused {
+                    tokio::time::sleep(RETRY_DELAY).await;
+                }
+                continue;
+            }
+        };
+        let Some(message) = buffer.get(..length) else { continue };
+        match handler.think(message, Carrier::Udp) {
+            // An asker that is gone is no trouble of ours.
+            Answer::Now(answer) => drop(socket.send_to(&answer, peer).await),
+            Answer::Forward(question) => {
+                let (socket, handler, message) = (socket.clone(), handler.clone(), message.to_vec());
+                forwarded.spawn(async move {
+                    let answer = handler.forward(&message, peer, question).await;
+                    drop(socket.send_to(&answer, peer).await);
+                });
+            }
+            Answer::Nothing => {}
+        }
+    }
+}
+
+/// Serves connections for ever.
+async fn connections(listener: TcpListener, handler: Arc<DnsHandler>, port: Arc<Port>) {
+    let serve = |stream, peer| {
+        let handler = handler.clone();
+        async move {
+            if let Err(error) = converse(stream, peer, &handler).await {
+                tracing::debug!(%peer, %error, "a connection ended");
+            }
+        }
+    };
+    port.for_each(&listener, &mut JoinSet::new(), serve).await;
+}
+
+/// Answers one question of a connection after the other.
+async fn converse(mut stream: PortStream, peer: SocketAddr, handler: &DnsHandler) -> io::Result<()> {
+    let slow = |_| io::Error::from(io::ErrorKind::TimedOut);
+    loop {
+        let read = async {
+            let length = stream.read_u16().await?;
+            let mut message = vec![0; usize::from(length)];
+            stream.read_exact(&mut message).await?;
+            io::Result::Ok(message)
+        };
+        let message = match tokio::time::timeout(IDLE_TIMEOUT, read).await.map_err(slow)? {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            message => message?,
+        };
+        let answer = match handler.think(&message, Carrier::Tcp) {
+            Answer::Now(answer) => answer,
+            Answer::Forward(question) => handler.forward(&message, peer, question).await,
+            Answer::Nothing => return Ok(()),
+        };
+        let length = u16::try_from(answer.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let mut framed = length.to_be_bytes().to_vec();
+        framed.extend_from_slice(&answer);
+        tokio::time::timeout(IDLE_TIMEOUT, stream.write_all(&framed)).await.map_err(slow)??;
+    }
+}

@@ -1,0 +1,56 @@
+//! What the Envoy at hand can do beyond, or short of, what every Envoy can.
+//!
+//! Envoy itself tells the control plane of all its extensions (`node.extensions`), so only the bootstrap, which no control
+//! plane sees, is the agent's to fit. Of what the bootstrap may hold a stock Envoy lacks Istio's workload discovery alone;
+//! it refuses a bootstrap with it. So where discovery is wanted, Envoy is asked once, with `--mode validate`, to load a
+//! bootstrap that holds nothing else. Neither version nor build name tell as much: both are alike for both builds.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+
+/// How long Envoy may take to answer; it needs a tenth of a second.
+const ENVOY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What is asked.
+const PROBE: &str = r#"{
+  "node": { "id": "probe", "cluster": "probe" },
+  "bootstrap_extensions": [{
+    "name": "metadata_discovery",
+    "typed_config": {
+      "@type": "type.googleapis.com/udpa.type.v1.TypedStruct",
+      "type_url": "type.googleapis.com/istio.workload.BootstrapExtension",
+      "value": { "config_source": { "ads": {} } }
+    }
+  }]
+}"#;
+
+/// What an Envoy can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Features {
+    /// Whether it learns of its peers by discovery (`istio.workload.BootstrapExtension`).
+    pub workload_discovery: bool,
+}
+
+impl Features {
+    /// Those of Istio's build.
+    pub const ISTIO: Self = Self { workload_discovery: true };
+
+    /// Those of a build without Istio's extensions.
+    pub const STOCK: Self = Self { workload_discovery: false };
+
+    /// Asks the program. One that does not answer counts as stock.
+    pub async fn ask(program: &Path) -> Self {
+        let mut command = Command::new(program);
+        command.args(["--mode", "validate", "-l", "off", "--disable-hot-restart", "--config-yaml", PROBE]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let loads = match tokio::time::timeout(ENVOY_TIMEOUT, command.status()).await {
+            Ok(Ok(status)) => status.success(),
+            Ok(Err(_)) | Err(_) => false,
+        };
+        tracing::info!(workload_discovery = loads, "asked Envoy for Istio's extensions");
+        if loads { Self::ISTIO } else { Self::STOCK }
+    }
+}

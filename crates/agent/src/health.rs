@@ -1,0 +1,139 @@
+//! Whether the application beside the agent is well, for control planes that cannot ask a kubelet: on VMs and plain hosts.
+
+mod probe;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::ads::Health;
+use navarch_api::mesh::ReadinessProbe;
+
+/// How the application is asked, and how its answers count.
+#[derive(Clone, Debug)]
+pub struct HealthConfig {
+    /// How the application is asked (`readinessProbe` of the proxy config).
+    pub probe: ReadinessProbe,
+    /// Where it is, if the probe does not say: the workload's first address, or `localhost`.
+    pub host: String,
+    /// The agent's status server, whose `/healthz/ready` says that Envoy is ready: traffic needs both.
+    pub proxy: Option<SocketAddr>,
+}
+
+/// How often a probe must say the same before it is believed.
+#[derive(Clone, Debug)]
+struct Judge {
+    /// Good answers in a row that make it ready.
+    successes: u32,
+    /// Bad ones that make it not ready.
+    failures: u32,
+    /// Answers alike in a row.
+    row: (bool, u32),
+    /// What was said last.
+    said: Option<bool>,
+}
+
+impl Judge {
+    /// By the thresholds of a probe.
+    fn new(probe: &ReadinessProbe) -> Self {
+        let count = |count: i32| u32::try_from(count).unwrap_or(0).max(1);
+        let (successes, failures) = (count(probe.success_threshold), count(probe.failure_threshold));
+        Self { successes, failures, row: (true, 0), said: None }
+    }
+
+    /// Counts an answer; says whether the application is ready if that is news.
+    fn hear(&mut self, good: bool) -> Option<bool> {
+        let (last, count) = self.row;
+        let count = if last == good { count.saturating_add(1) } else { 1 };
+        self.row = (good, count);
+        let enough = if good { self.successes } else { self.failures };
+        if count < enough || self.said == Some(good) {
+            return None;
+        }
+        self.said = Some(good);
+        Some(good)
+    }
+}
+
+/// Where a health is told, and the task that finds it out.
+pub fn start(
+    config: HealthConfig,
+    stop: CancellationToken,
+) -> (watch::Receiver<Option<Health>>, impl Future<Output = ()> + Send + 'static) {
+    let (sender, receiver) = watch::channel(None);
+    let task = async move {
+        tokio::select! {
+            () = watch_over(config, sender) => {}
+            () = stop.cancelled() => {}
+        }
+    };
+    (receiver, task)
+}
+
+/// Asks for ever.
+async fn watch_over(config: HealthConfig, sender: watch::Sender<Option<Health>>) {
+    let seconds = |count: i32, default: u64| {
+        Duration::from_secs(u64::try_from(count).ok().filter(|count| *count > 0).unwrap_or(default))
+    };
+    let probe = &config.probe;
+    let (timeout, period) = (seconds(probe.timeout_seconds, 1), seconds(probe.period_seconds, 10));
+    tokio::time::sleep(seconds(probe.initial_delay_seconds, 0)).await;
+    let mut judge = Judge::new(probe);
+    let mut ticks = tokio::time::interval(period);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let asked = tokio::time::timeout(timeout, probe::ask(&config)).await;
+        let answer = asked.unwrap_or_else(|_| Err(format!("no answer in {timeout:?}")));
+        tracing::debug!(?answer, "the application was asked how it is");
+        match (judge.hear(answer.is_ok()), answer) {
+            (Some(_), Ok(())) => drop(sender.send_replace(Some(Health::Ready))),
+            (Some(_), Err(reason)) => {
+                tracing::info!(reason, "the application is not ready");
+                sender.send_replace(Some(Health::NotReady(reason)));
+            }
+            (None, _) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use navarch_api::mesh::TcpHealthCheckConfig;
+
+    #[test]
+    fn answers_must_repeat_before_they_are_news() {
+        let probe = ReadinessProbe { success_threshold: 2, failure_threshold: 3, ..ReadinessProbe::default() };
+        let mut judge = Judge::new(&probe);
+        let heard: Vec<_> = [true, false, true, true, true, false, false, true, false, false, false, false]
+            .into_iter()
+            .map(|good| judge.hear(good))
+            .collect();
+        let mut expected = vec![None; 12];
+        (expected[3], expected[10]) = (Some(true), Some(false));
+        assert_eq!(heard, expected);
+    }
+
+    #[tokio::test]
+    async fn a_port_that_closes_makes_the_workload_unready() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let tcp_socket = Some(TcpHealthCheckConfig { host: String::new(), port: port.into() });
+        let probe = ReadinessProbe { period_seconds: 1, tcp_socket, ..ReadinessProbe::default() };
+        let config = HealthConfig { probe, host: "127.0.0.1".to_owned(), proxy: None };
+        let stop = CancellationToken::new();
+        let (mut health, task) = start(config, stop.clone());
+        let mut running = tokio::task::JoinSet::new();
+        running.spawn(task);
+        health.wait_for(|health| *health == Some(Health::Ready)).await.unwrap();
+        drop(listener);
+        health.wait_for(|health| matches!(health, Some(Health::NotReady(_)))).await.unwrap();
+        stop.cancel();
+        running.join_all().await;
+    }
+}

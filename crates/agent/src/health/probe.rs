@@ -1,0 +1,170 @@
+//! One question to the application.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use bytes::Bytes;
+use http::header::{HOST, USER_AGENT};
+use http::{HeaderName, HeaderValue, Request, StatusCode};
+use http_body_util::Empty;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic_prost::ProstCodec;
+
+use super::HealthConfig;
+use crate::tls;
+use navarch_api::mesh::{ExecHealthCheckConfig, GrpcHealthCheckConfig, HttpHealthCheckConfig, TcpHealthCheckConfig};
+
+/// Where probes come from: what iptables lets pass to the application rather than to Envoy.
+const FROM_V4: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 6);
+/// The same for IPv6.
+const FROM_V6: Ipv6Addr = Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6);
+/// The path of gRPC's health protocol.
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+/// What it calls serving.
+const SERVING: i32 = 1;
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct CheckRequest {
+    /// The service to ask about.
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct CheckResponse {
+    /// How it is.
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// Asks Envoy's readiness and the application; the reason if one is not well.
+pub(super) async fn ask(config: &HealthConfig) -> Result<(), String> {
+    if let Some(proxy) = config.proxy {
+        let stream = TcpStream::connect(proxy).await.map_err(|error| error.to_string())?;
+        let request = request("/healthz/ready", &proxy.to_string(), &[])?;
+        get(stream, request).await.map_err(|error| format!("Envoy is not ready: {error}"))?;
+    }
+    let probe = &config.probe;
+    if let Some(http) = &probe.http_get {
+        return by_http(http, &config.host).await;
+    }
+    if let Some(TcpHealthCheckConfig { host, port }) = &probe.tcp_socket {
+        return connect(host_or(host, &config.host), *port, None).await.map(drop);
+    }
+    if let Some(exec) = &probe.exec {
+        return by_command(exec).await;
+    }
+    match &probe.grpc {
+        Some(grpc) => by_grpc(grpc, &config.host).await,
+        None => Ok(()),
+    }
+}
+
+/// A host, or another if it is empty.
+fn host_or<'a>(host: &'a str, other: &'a str) -> &'a str {
+    if host.is_empty() { other } else { host }
+}
+
+/// Connects to a port.
+async fn connect(host: &str, port: u32, from: Option<()>) -> Result<TcpStream, String> {
+    let port = u16::try_from(port).map_err(|_| format!("{port} is no port"))?;
+    let failed = |error: std::io::Error| format!("no connection to {host} on port {port}: {error}");
+    let mut addresses = tokio::net::lookup_host((host, port)).await.map_err(failed)?;
+    let address: SocketAddr = addresses.next().ok_or_else(|| format!("{host} has no address"))?;
+    if from.is_none() {
+        return TcpStream::connect(address).await.map_err(failed);
+    }
+    let (socket, local): (_, IpAddr) = match address {
+        SocketAddr::V4(_) => (TcpSocket::new_v4(), FROM_V4.into()),
+        SocketAddr::V6(_) => (TcpSocket::new_v6(), FROM_V6.into()),
+    };
+    let socket = socket.map_err(failed)?;
+    // Where the address is not this machine's the probe comes from another, and passes by Envoy.
+    if let Err(error) = socket.bind(SocketAddr::new(local, 0)) {
+        tracing::debug!(%error, "the probe cannot come from its own address");
+        return TcpStream::connect(address).await.map_err(failed);
+    }
+    socket.connect(address).await.map_err(failed)
+}
+
+/// Asks by an HTTP request: good from 200 to 399.
+async fn by_http(http: &HttpHealthCheckConfig, default_host: &str) -> Result<(), String> {
+    let HttpHealthCheckConfig { path, port, host, scheme, http_headers } = http;
+    let host = host_or(host, default_host);
+    let headers: Vec<_> = http_headers.iter().map(|header| (header.name.as_str(), header.value.as_str())).collect();
+    let path = match path.as_str() {
+        "" => "/".to_owned(),
+        path if path.starts_with('/') => path.to_owned(),
+        path => format!("/{path}"),
+    };
+    let authority = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let request = request(&path, &authority, &headers)?;
+    let stream = connect(host, *port, Some(())).await?;
+    if !scheme.eq_ignore_ascii_case("https") {
+        return get(stream, request).await;
+    }
+    let name = ServerName::try_from(host.to_owned()).map_err(|error| error.to_string())?;
+    // As kubelets do, which cannot know who vouches for an application.
+    let connector = TlsConnector::from(tls::config(true).map_err(|error| error.to_string())?);
+    get(connector.connect(name, stream).await.map_err(|error| error.to_string())?, request).await
+}
+
+/// A request with these headers.
+fn request(path: &str, host: &str, headers: &[(&str, &str)]) -> Result<Request<Empty<Bytes>>, String> {
+    let wrong = |error: http::Error| error.to_string();
+    let mut request = Request::get(path).header(HOST, host).body(Empty::new()).map_err(wrong)?;
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("istio-probe/1.0"));
+    for (name, value) in headers {
+        let name = HeaderName::try_from(*name).map_err(|error| error.to_string())?;
+        let value = HeaderValue::try_from(*value).map_err(|error| error.to_string())?;
+        request.headers_mut().insert(name, value);
+    }
+    Ok(request)
+}
+
+/// Sends a request; the reason if the answer is not good. The body is not read.
+async fn get<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(), String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    let answer = tokio::select! {
+        biased;
+        answer = sender.send_request(request) => answer.map_err(|error| error.to_string())?,
+        _ = connection => return Err("the connection ended before the answer".to_owned()),
+    };
+    let status = answer.status();
+    let good = status >= StatusCode::OK && status < StatusCode::BAD_REQUEST;
+    if good { Ok(()) } else { Err(format!("the answer is {status}")) }
+}
+
+/// Asks by a command: good if it ends with zero. It is killed with the question.
+async fn by_command(exec: &ExecHealthCheckConfig) -> Result<(), String> {
+    let (program, arguments) = exec.command.split_first().ok_or("the probe has no command")?;
+    let mut command = tokio::process::Command::new(program);
+    command.args(arguments).kill_on_drop(true).stdin(std::process::Stdio::null());
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let status = command.status().await.map_err(|error| format!("{program}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{program} ended with {status}")) }
+}
+
+/// Asks by gRPC's health protocol.
+async fn by_grpc(grpc: &GrpcHealthCheckConfig, host: &str) -> Result<(), String> {
+    let authority = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{authority}:{}", grpc.port));
+    let channel = endpoint.map_err(|error| error.to_string())?.connect().await.map_err(|error| error.to_string())?;
+    let mut client = tonic::client::Grpc::new(channel);
+    client.ready().await.map_err(|error| error.to_string())?;
+    let request = tonic::Request::new(CheckRequest { service: grpc.service.clone() });
+    let codec = ProstCodec::<CheckRequest, CheckResponse>::default();
+    let answer = client.unary(request, PathAndQuery::from_static(CHECK), codec).await;
+    let status = answer.map_err(|status| status.message().to_owned())?.into_inner().status;
+    if status == SERVING { Ok(()) } else { Err(format!("the service says that it does not serve: {status}")) }
+}

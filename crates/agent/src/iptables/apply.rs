@@ -1,0 +1,179 @@
+//! Getting the rules into the kernel, once: what is there already is left, what differs is told of or exchanged.
+
+use super::capture::{Capture, CaptureError};
+use super::families::Family;
+use super::nftables;
+use super::options::Options;
+use super::routes;
+use super::rule::{Rule, cleaning, guards, restore_text};
+use super::rules::rules;
+use super::state::{Standing, State};
+use super::tool::{Tool, ToolError};
+use super::trace::traced;
+
+/// Why rules could not be applied.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// No rules can be made.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// A program failed.
+    #[error(transparent)]
+    Tool(#[from] ToolError),
+}
+
+/// What would be done to a clean machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRun {
+    /// The program.
+    pub program: String,
+    /// What it would be given: lines for a program that restores, else the arguments of one call each.
+    pub lines: Vec<String>,
+}
+
+/// The tools and rules of one family.
+struct Part {
+    family: Family,
+    tool: Tool,
+    rules: Vec<Rule>,
+}
+
+/// What would be done, without looking at the machine.
+///
+/// # Errors
+/// When no rules can be made.
+pub fn dry_run(options: &Options) -> Result<Vec<DryRun>, CaptureError> {
+    if options.nftables {
+        return nftables::dry_run(options);
+    }
+    let mut planned = Vec::new();
+    for family in options.capture.families() {
+        let rules = made(options, family)?;
+        planned.push(if options.cleanup_only {
+            let lines = cleaning(&rules).iter().map(|command| command.join(" ")).collect();
+            DryRun { program: family.program().to_owned(), lines }
+        } else {
+            let lines = restore_text(&rules).lines().map(str::to_owned).collect();
+            DryRun { program: format!("{}-restore", family.program()), lines }
+        });
+    }
+    Ok(planned)
+}
+
+/// Brings the kernel to what the options ask for. To apply the same twice changes nothing.
+///
+/// # Errors
+/// When no variant of the tools works, or one fails.
+pub fn apply(options: &Options) -> Result<(), ApplyError> {
+    if options.nftables {
+        return nftables::apply(options);
+    }
+    let parts = parts(options)?;
+    let (residue, delta) = drift(&parts, &options.capture, options);
+    if residue && delta && !options.reconcile && !options.cleanup_only {
+        tracing::warn!("other rules of a mesh are there already; --reconcile would exchange them");
+    }
+    let guarded = residue && delta && options.reconcile && !options.cleanup_only;
+    if guarded {
+        raise_guards(&parts)?;
+    }
+    let applied = exchange(options, &parts, guarded || options.cleanup_only, delta);
+    if guarded {
+        lower_guards(&parts);
+    }
+    applied?;
+    if !options.cleanup_only {
+        routes::configure(&options.capture)?;
+    }
+    Ok(())
+}
+
+/// Takes old rules away where asked for, and applies the new ones where they lack.
+fn exchange(options: &Options, parts: &[Part], clean: bool, delta: bool) -> Result<(), ToolError> {
+    if clean {
+        for part in parts {
+            // Rules that tell of others may be there from before, though they are not wanted now.
+            try_all(&part.tool, cleaning(&traced(part.rules.clone())));
+        }
+    }
+    if options.cleanup_only || !(delta || options.force_apply) {
+        tracing::info!(cleaned = clean, "no rules to apply");
+        return Ok(());
+    }
+    for part in parts {
+        part.tool.restore(&restore_text(&part.rules))?;
+        tracing::info!(family = ?part.family, rules = part.rules.len(), "rules applied");
+    }
+    Ok(())
+}
+
+/// The rules of a family that are asked for.
+fn made(options: &Options, family: Family) -> Result<Vec<Rule>, CaptureError> {
+    let rules = rules(&options.capture, family)?;
+    Ok(if options.trace { traced(rules) } else { rules })
+}
+
+/// Finds the tools and makes the rules of each family.
+fn parts(options: &Options) -> Result<Vec<Part>, ApplyError> {
+    let lock_file = Some(options.network_namespace.as_str()).filter(|path| options.cni_mode && !path.is_empty());
+    let part = |family| {
+        let tool = Tool::find(family, &options.binary, lock_file)?;
+        Ok(Part { family, tool, rules: made(options, family)? })
+    };
+    options.capture.families().map(part).collect()
+}
+
+/// Whether something of a mesh is in the kernel, and whether it is not what is wanted.
+fn drift(parts: &[Part], capture: &Capture, options: &Options) -> (bool, bool) {
+    let mut found = parts.iter().map(|part| (part, standing(part))).collect::<Vec<_>>();
+    found.retain(|(part, standing)| {
+        tracing::debug!(family = ?part.family, ?standing, "looked at the kernel's tables");
+        true
+    });
+    let residue = found.iter().any(|(part, standing)| *standing != Standing::Clean && !part.rules.is_empty());
+    let delta = found.iter().any(|(_, standing)| *standing != Standing::Alike);
+    // Rules left behind for IPv6 do harm even where none are wanted.
+    if !capture.ipv6
+        && let Ok(tool) = Tool::find(Family::V6, &options.binary, None)
+        && tool.save().is_ok_and(|saved| State::parse(&saved).against(&State::default()) == Standing::Differs)
+    {
+        tracing::warn!("IPv6 rules of a mesh exist although IPv6 is not captured");
+    }
+    if residue { (true, delta) } else { (false, true) }
+}
+
+/// How the kernel stands to the rules of a family.
+fn standing(part: &Part) -> Standing {
+    let wanted = State::of(&part.rules);
+    let Ok(saved) = part.tool.save() else { return Standing::Clean };
+    let alike = State::parse(&saved).against(&wanted);
+    let checked = || part.rules.iter().all(|rule| part.tool.run(&rule.checking()).is_ok());
+    if alike == Standing::Alike && !checked() { Standing::Differs } else { alike }
+}
+
+/// Stops all traffic. Guards of an earlier run that broke off are taken away first.
+fn raise_guards(parts: &[Part]) -> Result<(), ToolError> {
+    lower_guards(parts);
+    for part in parts {
+        for guard in guards() {
+            part.tool.run(&guard.adding())?;
+        }
+    }
+    Ok(())
+}
+
+/// Lets traffic through again.
+fn lower_guards(parts: &[Part]) {
+    for part in parts {
+        try_all(&part.tool, guards().iter().filter_map(Rule::undoing).collect());
+    }
+}
+
+/// Runs all commands; what fails was not there.
+fn try_all(tool: &Tool, commands: Vec<Vec<String>>) {
+    for command in commands {
+        if let Err(error) = tool.run(&command) {
+            tracing::debug!(%error, "nothing to take away");
+        }
+    }
+}

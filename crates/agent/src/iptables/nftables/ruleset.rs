@@ -1,0 +1,143 @@
+//! Rules of nftables in their tables, and the text that `nft -f` makes them of.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::iptables::trace;
+
+/// A table of ours, in the order in which they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Table {
+    /// Redirects.
+    Nat,
+    /// Marks and TPROXY.
+    Mangle,
+    /// Before connections are tracked.
+    Raw,
+}
+
+impl Table {
+    pub(super) const ALL: [Self; 3] = [Self::Nat, Self::Mangle, Self::Raw];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Nat => "istio-proxy-nat",
+            Self::Mangle => "istio-proxy-mangle",
+            Self::Raw => "istio-proxy-raw",
+        }
+    }
+
+    /// Its chains in the order in which they are made, each with where it hangs in the kernel.
+    fn chains(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Nat => &[
+                ("prerouting", " { type nat hook prerouting priority -100 ; }"),
+                ("output", " { type nat hook output priority -100 ; }"),
+                ("istio-inbound", ""),
+                ("istio-redirect", ""),
+                ("istio-in-redirect", ""),
+                ("istio-output", ""),
+                ("istio-output-dns", ""),
+            ],
+            Self::Mangle => &[
+                ("prerouting", " { type filter hook prerouting priority -150 ; }"),
+                ("output", " { type route hook output priority -150 ; }"),
+                ("istio-divert", ""),
+                ("istio-tproxy", ""),
+                ("istio-inbound", ""),
+                ("istio-drop", ""),
+            ],
+            Self::Raw => &[
+                ("prerouting", " { type filter hook prerouting priority -300 ; }"),
+                ("output", " { type filter hook output priority -300 ; }"),
+                ("istio-inbound", ""),
+                ("istio-output-dns", ""),
+            ],
+        }
+    }
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Rule {
+    table: Table,
+    chain: &'static str,
+    /// The place from the top, counted from 0; at the end if `None`.
+    place: Option<usize>,
+    /// What it matches and does.
+    text: String,
+}
+
+impl Rule {
+    /// The rule that tells of this one; `None` for those that are told of by the jump to them, or that decide nothing.
+    fn told(&self) -> Option<String> {
+        let ends_chain = ["istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-divert", "istio-drop"];
+        if self.table == Table::Raw || ends_chain.contains(&self.chain) {
+            return None;
+        }
+        let (matching, verdict) = self.text.split_once("counter ")?;
+        let name = verdict.strip_prefix("jump ").unwrap_or(verdict).split(' ').next()?;
+        let deciding = ["return", "redirect", "istio-redirect", "istio-in-redirect", "istio-tproxy", "istio-drop"];
+        deciding.contains(&name).then(|| {
+            let (group, size) = (trace::GROUP, trace::SIZE);
+            format!(r#"{matching}log group {group} prefix "{}:{name}" snaplen {size}"#, self.chain)
+        })
+    }
+}
+
+/// Rules in the order in which they were made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Ruleset(Vec<Rule>);
+
+impl Ruleset {
+    /// Adds a rule at the end of a chain.
+    pub(super) fn append(&mut self, table: Table, chain: &'static str, text: impl Into<String>) {
+        self.0.push(Rule { table, chain, place: None, text: text.into() });
+    }
+
+    /// Adds a rule at a place of a chain; at its end where it has no more rules than that.
+    pub(super) fn insert(&mut self, table: Table, chain: &'static str, place: usize, text: impl Into<String>) {
+        self.0.push(Rule { table, chain, place: Some(place), text: text.into() });
+    }
+
+    /// The tables without rules.
+    pub(super) fn unused_tables(&self) -> Vec<Table> {
+        let unused = |table: &Table| self.0.iter().all(|rule| rule.table != *table);
+        Table::ALL.into_iter().filter(unused).collect()
+    }
+
+    /// With a rule before each that decides, which tells the kernel's log of it.
+    pub(super) fn traced(self) -> Self {
+        let log = |rule: &Rule| rule.told().map(|text| Rule { text, ..rule.clone() });
+        Self(trace::with_logs(self.0, |rule| rule.place.is_some(), log))
+    }
+
+    /// The text that `nft -f` makes all of in one transaction. What was in the tables before goes.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        for table in Table::ALL {
+            let rules: Vec<_> = self.0.iter().filter(|rule| rule.table == table).collect();
+            if rules.is_empty() {
+                continue;
+            }
+            let name = table.name();
+            // Writing to a `String` never fails.
+            let _ = writeln!(text, "add table inet {name}\nflush table inet {name}");
+            for (chain, hook) in table.chains() {
+                if rules.iter().any(|rule| rule.chain == *chain) {
+                    let _ = writeln!(text, "add chain inet {name} {chain}{hook}");
+                }
+            }
+            let mut lengths: BTreeMap<&str, usize> = BTreeMap::new();
+            for Rule { chain, place, text: rule, .. } in rules {
+                let length = lengths.entry(chain).or_default();
+                let _ = match place.filter(|place| *place < *length) {
+                    Some(place) => writeln!(text, "insert rule inet {name} {chain} index {place} {rule}"),
+                    None => writeln!(text, "add rule inet {name} {chain} {rule}"),
+                };
+                *length += 1;
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,321 @@
+//! Flags and variables of istio-iptables, and what it asks of the machine.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::capture::{Capture, CaptureError, DnsCapture, Mode};
+use crate::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
+use crate::variables::{Variables, parse_duration};
+use navarch_api::go_text::parse_bool;
+
+/// The user whose traffic is Envoy's own where no other is known.
+const DEFAULT_PROXY_UID: &str = "1337";
+
+/// What istio-iptables is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of istio-iptables in its own right")]
+pub struct Options {
+    /// What to capture.
+    pub capture: Capture,
+    /// Show what would be done.
+    pub dry_run: bool,
+    /// Leave the kernel as it is.
+    pub skip_apply: bool,
+    /// Try whether connections are captured.
+    pub validate: bool,
+    /// Exchange rules that differ, instead of leaving them to lie under the new ones.
+    pub reconcile: bool,
+    /// Only take the rules away.
+    pub cleanup_only: bool,
+    /// Apply the rules also where they seem to be there.
+    pub force_apply: bool,
+    /// Lock the pod's network namespace in place of the machine's lock file.
+    pub cni_mode: bool,
+    /// The path of the pod's network namespace.
+    pub network_namespace: String,
+    /// Which variant of the tools to use; the one that works if empty.
+    pub binary: String,
+    /// Use nftables in place of iptables.
+    pub nftables: bool,
+    /// Have the rules tell what they decide.
+    pub trace: bool,
+    /// The port to which validation connects.
+    pub probe_port: u16,
+    /// How long validation waits.
+    pub probe_timeout: Duration,
+    /// The pod's address.
+    pub host_address: IpAddr,
+}
+
+/// What the machine says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostFacts {
+    /// The addresses of all interfaces, in the kernel's order.
+    pub addresses: Vec<IpAddr>,
+    /// The name servers of `/etc/resolv.conf`; `None` where it cannot be read.
+    pub name_servers: Option<Vec<String>>,
+    /// The user id that `ENVOY_USER` has here.
+    pub proxy_user: Option<u32>,
+}
+
+/// Why istio-iptables cannot start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionsError {
+    /// The command line cannot be read.
+    #[error(transparent)]
+    Flag(#[from] FlagError),
+    /// The settings make no rules.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// The resolvers to capture queries to are not known.
+    #[error(
+        "/etc/resolv.conf cannot be read, so it is not known which queries to capture; --capture-all-dns needs none"
+    )]
+    Resolvers,
+    /// The machine has no address.
+    #[error("no interface has an address that is neither loopback nor link-local")]
+    NoAddress,
+}
+
+/// A flag with a text.
+const fn text(name: &'static str, letter: Option<char>) -> Flag {
+    Flag { name, letter, value: FlagValue::Text }
+}
+
+/// A flag that is on or off.
+const fn switch(name: &'static str, letter: Option<char>) -> Flag {
+    Flag { name, letter, value: FlagValue::Switch }
+}
+
+/// All flags. But for the first, each has a variable of the same name in capitals.
+const FLAGS: &[Flag] = &[
+    text("envoy-port", Some('p')),
+    text("inbound-capture-port", Some('z')),
+    text("inbound-tunnel-port", Some('e')),
+    text("proxy-uid", Some('u')),
+    text("proxy-gid", Some('g')),
+    text("istio-inbound-interception-mode", Some('m')),
+    text("istio-inbound-ports", Some('b')),
+    text("istio-local-exclude-ports", Some('d')),
+    text("istio-exclude-interfaces", Some('c')),
+    text("istio-service-cidr", Some('i')),
+    text("istio-service-exclude-cidr", Some('x')),
+    text("istio-outbound-ports", Some('q')),
+    text("istio-local-outbound-ports-exclude", Some('o')),
+    text("kube-virt-interfaces", Some('k')),
+    text("istio-inbound-tproxy-mark", Some('t')),
+    text("istio-inbound-tproxy-route-table", Some('r')),
+    switch("dry-run", Some('n')),
+    text("iptables-probe-port", None),
+    text("probe-timeout", None),
+    switch("skip-rule-apply", None),
+    switch("run-validation", None),
+    switch("redirect-dns", None),
+    switch("drop-invalid", None),
+    switch("dual-stack", None),
+    switch("capture-all-dns", None),
+    text("network-namespace", None),
+    switch("cni-mode", None),
+    switch("reconcile", None),
+    switch("cleanup-only", None),
+    switch("force-apply", None),
+    switch("native-nftables", None),
+    switch("iptables-trace-logging", None),
+    text("force-iptables-binary", None),
+    text("log_target", None),
+    text("log_output_level", None),
+    text("log_stacktrace_level", None),
+    text("log_caller", None),
+    switch("log_as_json", None),
+];
+
+/// Variables of other names that set a flag too, and count more than the flag's own.
+const OTHER_VARIABLES: [(&str, &str); 3] =
+    [("redirect-dns", "ISTIO_META_DNS_CAPTURE"), ("drop-invalid", "INVALID_DROP"), ("dual-stack", "ISTIO_DUAL_STACK")];
+
+impl Options {
+    /// All flags.
+    pub const FLAGS: &[Flag] = FLAGS;
+
+    /// Reads flags and variables; flags count more. A variable of a switch or number that cannot be read counts as unset.
+    ///
+    /// # Errors
+    /// When a flag cannot be read, the settings make no rules, or the machine has no address.
+    pub fn read(arguments: &[String], variables: &Variables, host: &HostFacts) -> Result<Self, OptionsError> {
+        let mut line = from_variables(variables);
+        line.flags.extend(CommandLine::read(FLAGS, UnknownFlags::Refuse, arguments)?.flags);
+        let (host_address, ipv6) = local_address(&host.addresses, on(&line, "dual-stack")?)?;
+        let capture = capture(&line, variables, host, ipv6)?;
+        capture.check()?;
+        let binary = value(&line, "force-iptables-binary", "");
+        if !["", "legacy", "nft"].contains(&binary.as_str()) {
+            return Err(CaptureError::Binary(binary).into());
+        }
+        let timeout = line.parsed("probe-timeout", "duration such as 5s", parse_duration)?;
+        Ok(Self {
+            capture,
+            dry_run: on(&line, "dry-run")?,
+            skip_apply: on(&line, "skip-rule-apply")?,
+            validate: on(&line, "run-validation")?,
+            reconcile: on(&line, "reconcile")?,
+            cleanup_only: on(&line, "cleanup-only")?,
+            force_apply: on(&line, "force-apply")?,
+            cni_mode: on(&line, "cni-mode")?,
+            network_namespace: value(&line, "network-namespace", ""),
+            binary,
+            nftables: on(&line, "native-nftables")?,
+            trace: on(&line, "iptables-trace-logging")?,
+            probe_port: line.parsed("iptables-probe-port", "port", |text| text.parse().ok())?.unwrap_or(15002),
+            probe_timeout: timeout.unwrap_or(Duration::from_secs(5)),
+            host_address,
+        })
+    }
+}
+
+/// The flags as variables set them. What cannot be read is left out, as istio-iptables has it.
+fn from_variables(variables: &Variables) -> CommandLine {
+    let mut line = CommandLine::default();
+    let own = FLAGS.iter().skip(1).map(|flag| (flag, flag.name.replace('-', "_").to_uppercase()));
+    let others = OTHER_VARIABLES
+        .iter()
+        .filter_map(|(name, variable)| Some((FLAGS.iter().find(|flag| flag.name == *name)?, (*variable).to_owned())));
+    for (flag, variable) in own.chain(others) {
+        let Some(text) = variables.get(&variable) else { continue };
+        let readable = match flag.name {
+            "iptables-probe-port" => text.parse::<u16>().is_ok(),
+            "probe-timeout" => parse_duration(text).is_some(),
+            // Istio gave the flag up, and its variable now asks the agent alone to read what others' rules log.
+            "iptables-trace-logging" => false,
+            _ => flag.value == FlagValue::Text || parse_bool(text).is_some(),
+        };
+        if readable {
+            line.flags.insert(flag.name, text.to_owned());
+        }
+    }
+    line
+}
+
+/// Whether a switch is on.
+fn on(line: &CommandLine, flag: &'static str) -> Result<bool, FlagError> {
+    Ok(line.parsed(flag, "truth value", parse_bool)?.unwrap_or(false))
+}
+
+/// The value of a flag, or its default.
+fn value(line: &CommandLine, flag: &str, default: &str) -> String {
+    line.flags.get(flag).map_or(default, String::as_str).to_owned()
+}
+
+/// What is captured.
+fn capture(line: &CommandLine, variables: &Variables, host: &HostFacts, ipv6: bool) -> Result<Capture, OptionsError> {
+    let default = Capture::default();
+    let proxy_user = host.proxy_user.map_or_else(|| DEFAULT_PROXY_UID.to_owned(), |user| user.to_string());
+    let proxy_uids = Some(value(line, "proxy-uid", "")).filter(|uids| !uids.is_empty()).unwrap_or(proxy_user);
+    let proxy_gids = Some(value(line, "proxy-gid", "")).filter(|gids| !gids.is_empty());
+    Ok(Capture {
+        proxy_port: value(line, "envoy-port", &default.proxy_port),
+        inbound_port: value(line, "inbound-capture-port", &default.inbound_port),
+        tunnel_port: value(line, "inbound-tunnel-port", &default.tunnel_port),
+        proxy_gids: proxy_gids.unwrap_or_else(|| proxy_uids.clone()),
+        proxy_uids,
+        mode: if value(line, "istio-inbound-interception-mode", "") == "TPROXY" {
+            Mode::Tproxy
+        } else {
+            Mode::Redirect
+        },
+        tproxy_mark: value(line, "istio-inbound-tproxy-mark", &default.tproxy_mark),
+        tproxy_table: value(line, "istio-inbound-tproxy-route-table", &default.tproxy_table),
+        inbound_ports: value(line, "istio-inbound-ports", ""),
+        inbound_ports_excluded: value(line, "istio-local-exclude-ports", ""),
+        outbound_ports: value(line, "istio-outbound-ports", ""),
+        outbound_ports_excluded: value(line, "istio-local-outbound-ports-exclude", ""),
+        outbound_ranges: value(line, "istio-service-cidr", ""),
+        outbound_ranges_excluded: value(line, "istio-service-exclude-cidr", ""),
+        owner_groups: variables.text_or("ISTIO_OUTBOUND_OWNER_GROUPS", &default.owner_groups),
+        owner_groups_excluded: variables.text_or("ISTIO_OUTBOUND_OWNER_GROUPS_EXCLUDE", ""),
+        virtual_interfaces: value(line, "kube-virt-interfaces", ""),
+        excluded_interfaces: value(line, "istio-exclude-interfaces", ""),
+        drop_invalid: on(line, "drop-invalid")?,
+        dns: dns(line, host)?,
+        ipv6,
+        loopback_range: variables.text_or("ISTIO_OUTBOUND_IPV4_LOOPBACK_CIDR", &default.loopback_range),
+    })
+}
+
+/// Which DNS queries are captured.
+fn dns(line: &CommandLine, host: &HostFacts) -> Result<DnsCapture, OptionsError> {
+    Ok(match (on(line, "redirect-dns")?, on(line, "capture-all-dns")?) {
+        (false, _) => DnsCapture::Off,
+        (true, true) => DnsCapture::All,
+        (true, false) => {
+            let servers = host.name_servers.as_ref().ok_or(OptionsError::Resolvers)?;
+            DnsCapture::Servers(servers.iter().filter_map(|server| server.parse().ok()).collect())
+        }
+    })
+}
+
+/// The pod's address, and whether there is IPv6: by the first address alone, or with two families by any.
+fn local_address(addresses: &[IpAddr], dual_stack: bool) -> Result<(IpAddr, bool), OptionsError> {
+    let mut usable = addresses.iter().map(IpAddr::to_canonical).filter(|address| is_usable(*address));
+    let first = usable.next().ok_or(OptionsError::NoAddress)?;
+    Ok((first, first.is_ipv6() || (dual_stack && usable.any(|address| address.is_ipv6()))))
+}
+
+/// Whether an address is neither loopback nor link-local.
+fn is_usable(address: IpAddr) -> bool {
+    let link_local = match address {
+        // 224.0.0.0/24 is multicast within the link.
+        IpAddr::V4(v4) => v4.is_link_local() || v4.octets().starts_with(&[224, 0, 0]),
+        IpAddr::V6(v6) => {
+            v6.is_unicast_link_local()
+                || (v6.is_multicast() && v6.segments().first().is_some_and(|first| first & 0xf == 2))
+        }
+    };
+    !address.is_loopback() && !link_local
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(addresses: &[&str]) -> HostFacts {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        HostFacts { addresses, name_servers: Some(vec!["10.96.0.10".to_owned()]), proxy_user: None }
+    }
+
+    fn read(line: &str, variables: &[(&str, &str)]) -> Result<Options, OptionsError> {
+        let arguments: Vec<_> = line.split(' ').filter(|word| !word.is_empty()).map(str::to_owned).collect();
+        Options::read(&arguments, &variables.iter().copied().collect(), &host(&["127.0.0.1", "10.0.0.1", "fd00::1"]))
+    }
+
+    #[test]
+    fn flags_count_more_than_variables_and_other_names_more_than_their_own() {
+        let options =
+            read("-b 80 -u 7", &[("ISTIO_INBOUND_PORTS", "*"), ("ENVOY_PORT", "1"), ("INBOUND_CAPTURE_PORT", "2")])
+                .unwrap();
+        assert_eq!((options.capture.inbound_ports.as_str(), options.capture.proxy_port.as_str()), ("80", "15001"));
+        assert_eq!((options.capture.inbound_port.as_str(), options.capture.proxy_gids.as_str()), ("2", "7"));
+        let options = read("", &[("REDIRECT_DNS", "false"), ("ISTIO_META_DNS_CAPTURE", "true")]).unwrap();
+        assert_eq!(options.capture.dns, DnsCapture::Servers(vec!["10.96.0.10".parse().unwrap()]));
+        assert!(!read("", &[("DRY_RUN", "perhaps"), ("PROBE_TIMEOUT", "")]).unwrap().dry_run);
+    }
+
+    #[test]
+    fn ipv6_follows_the_first_address_or_any_of_two_families() {
+        assert!(!read("", &[]).unwrap().capture.ipv6);
+        assert!(read("--dual-stack", &[]).unwrap().capture.ipv6);
+        assert!(Options::read(&[], &Variables::default(), &host(&["fe80::1", "fd00::1"])).unwrap().capture.ipv6);
+        assert_eq!(Options::read(&[], &Variables::default(), &host(&["127.0.0.1"])), Err(OptionsError::NoAddress));
+    }
+
+    #[test]
+    fn resolvers_are_asked_for_only_where_queries_to_them_are_captured() {
+        let host = HostFacts { name_servers: None, ..host(&["10.0.0.1"]) };
+        let read = |line: &[&str]| {
+            let line: Vec<_> = line.iter().map(|word| (*word).to_owned()).collect();
+            Options::read(&line, &Variables::default(), &host).map(|options| options.capture.dns)
+        };
+        assert_eq!(read(&[]), Ok(DnsCapture::Off));
+        assert_eq!(read(&["--redirect-dns", "--capture-all-dns"]), Ok(DnsCapture::All));
+        assert_eq!(read(&["--redirect-dns"]), Err(OptionsError::Resolvers));
+    }
+}

@@ -1,0 +1,186 @@
+//! One rule, and a set of them as `iptables-restore` reads it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Chains and targets that are there without being made.
+const BUILT_IN: [&str; 8] = ["INPUT", "OUTPUT", "FORWARD", "PREROUTING", "POSTROUTING", "ACCEPT", "RETURN", "DROP"];
+
+/// What the names of all our chains begin with.
+pub(super) const OWN_PREFIX: &str = "ISTIO_";
+
+/// A table of the kernel's, in the order in which they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Table {
+    /// What may pass.
+    Filter,
+    /// Marks and TPROXY.
+    Mangle,
+    /// Redirects.
+    Nat,
+    /// Before connections are tracked.
+    Raw,
+}
+
+impl Table {
+    pub(super) const ALL: [Self; 4] = [Self::Filter, Self::Mangle, Self::Nat, Self::Raw];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Mangle => "mangle",
+            Self::Nat => "nat",
+            Self::Raw => "raw",
+        }
+    }
+}
+
+/// One rule of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The table.
+    pub table: Table,
+    /// The chain.
+    pub chain: String,
+    /// The place from the top, counted from 1; at the end if `None`.
+    pub position: Option<u32>,
+    /// What it matches and does, its words parted by blanks.
+    pub text: String,
+}
+
+impl Rule {
+    /// The chain of ours that the rule jumps to as its last word, or the target that takes its place.
+    fn jump(&self) -> Option<&str> {
+        let mut words = self.text.split(' ').rev();
+        let target = words.next()?;
+        (words.next()? == "-j").then_some(target)
+    }
+
+    /// The rule as a line of `iptables-restore`.
+    fn line(&self) -> String {
+        match self.position {
+            None => format!("-A {} {}", self.chain, self.text),
+            Some(position) => format!("-I {} {position} {}", self.chain, self.text),
+        }
+    }
+
+    /// The arguments of `iptables` that do `operation` (`-C` or `-D`) with this rule.
+    fn arguments(&self, operation: &str) -> Vec<String> {
+        let words = ["-t", self.table.name(), operation, &self.chain];
+        words.into_iter().chain(self.text.split(' ')).map(str::to_owned).collect()
+    }
+
+    /// The arguments of `iptables` that add this rule.
+    pub(super) fn adding(&self) -> Vec<String> {
+        let table = ["-t", self.table.name()].map(str::to_owned);
+        table.into_iter().chain(self.line().split(' ').map(str::to_owned)).collect()
+    }
+
+    /// The arguments of `iptables` that succeed only where the rule is there.
+    pub(super) fn checking(&self) -> Vec<String> {
+        self.arguments("-C")
+    }
+
+    /// The arguments of `iptables` that take the rule away; `None` for what goes when its chain is emptied.
+    pub(super) fn undoing(&self) -> Option<Vec<String>> {
+        let jumps_to_ours = self.text.split(' ').zip(self.text.split(' ').skip(1)).any(is_jump_to_ours);
+        (!self.chain.starts_with(OWN_PREFIX) || jumps_to_ours).then(|| self.arguments("-D"))
+    }
+}
+
+/// Whether two words after one another are a jump to a chain of ours.
+fn is_jump_to_ours((word, target): (&str, &str)) -> bool {
+    (word == "-j" || word == "--jump") && target.starts_with(OWN_PREFIX)
+}
+
+/// The chains that are to be made for `rules`: first those that have rules, then those that are only jumped to.
+fn made_chains(rules: &[Rule]) -> Vec<(Table, &str)> {
+    let mut seen = BTreeSet::new();
+    let with_rules = rules.iter().map(|rule| (rule.table, rule.chain.as_str()));
+    let jumped_to = rules.iter().filter_map(|rule| Some((rule.table, rule.jump()?)));
+    let all = with_rules.chain(jumped_to).filter(|(_, chain)| !BUILT_IN.contains(chain));
+    all.filter(|chain| seen.insert(*chain)).collect()
+}
+
+/// The text that `iptables-restore --noflush` makes `rules` of; empty for no rules.
+#[must_use]
+pub fn restore_text(rules: &[Rule]) -> String {
+    let mut tables: BTreeMap<Table, Vec<String>> = BTreeMap::new();
+    for (table, chain) in made_chains(rules) {
+        tables.entry(table).or_default().push(format!("-N {chain}"));
+    }
+    for rule in rules {
+        tables.entry(rule.table).or_default().push(rule.line());
+    }
+    let mut text = String::new();
+    for (table, lines) in tables {
+        // Writing to a `String` never fails.
+        let _ = writeln!(text, "* {}\n{}\nCOMMIT", table.name(), lines.join("\n"));
+    }
+    text
+}
+
+/// The commands that take `rules` and their chains away again, each to be tried even where another fails.
+pub(super) fn cleaning(rules: &[Rule]) -> Vec<Vec<String>> {
+    let mut commands: Vec<_> = rules.iter().rev().filter_map(Rule::undoing).collect();
+    let mut seen = BTreeSet::new();
+    for rule in rules.iter().rev().filter(|rule| !BUILT_IN.contains(&rule.chain.as_str())) {
+        if seen.insert((rule.table, rule.chain.as_str())) {
+            for operation in ["-F", "-X"] {
+                commands.push(["-t", rule.table.name(), operation, &rule.chain].map(str::to_owned).to_vec());
+            }
+        }
+    }
+    commands
+}
+
+/// Rules that stop all traffic while old rules are exchanged, so that none slips past Envoy.
+pub(super) fn guards() -> Vec<Rule> {
+    let pairs = ["INPUT", "FORWARD", "OUTPUT"].into_iter().flat_map(|chain| [(chain, "tcp"), (chain, "udp")]);
+    pairs
+        .map(|(chain, protocol)| Rule {
+            table: Table::Filter,
+            chain: chain.to_owned(),
+            position: Some(1),
+            text: format!("-p {protocol} -j DROP"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(table: Table, chain: &str, position: Option<u32>, text: &str) -> Rule {
+        Rule { table, chain: chain.to_owned(), position, text: text.to_owned() }
+    }
+
+    #[test]
+    fn chains_that_are_only_jumped_to_are_made_too() {
+        let rules = [
+            rule(Table::Nat, "OUTPUT", None, "-p tcp -j ISTIO_EMPTY"),
+            rule(Table::Mangle, "ISTIO_A", Some(2), "-j RETURN"),
+        ];
+        assert_eq!(
+            restore_text(&rules),
+            "* mangle\n-N ISTIO_A\n-I ISTIO_A 2 -j RETURN\nCOMMIT\n* nat\n-N ISTIO_EMPTY\n-A OUTPUT -p tcp -j ISTIO_EMPTY\nCOMMIT\n"
+        );
+        assert_eq!(restore_text(&[]), "");
+    }
+
+    #[test]
+    fn cleaning_goes_backwards_and_leaves_inner_rules_to_the_flush() {
+        let rules = [
+            rule(Table::Nat, "OUTPUT", None, "-j ISTIO_A"),
+            rule(Table::Nat, "ISTIO_A", None, "-p tcp -j RETURN"),
+            rule(Table::Nat, "ISTIO_A", Some(1), "-j ISTIO_B"),
+        ];
+        let commands: Vec<_> = cleaning(&rules).iter().map(|command| command.join(" ")).collect();
+        assert_eq!(
+            commands,
+            ["-t nat -D ISTIO_A -j ISTIO_B", "-t nat -D OUTPUT -j ISTIO_A", "-t nat -F ISTIO_A", "-t nat -X ISTIO_A"]
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! Trying whether connections are captured, for pods whose rules somebody else was to apply.
+//!
+//! A connection to a port where nobody listens can only arrive when the rules send it to Envoy's port; there it is told by
+//! its original destination.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt};
+
+use super::options::Options;
+
+/// The exit code of a validation that failed, by which the pod is told from one with other faults.
+pub const VALIDATION_EXIT_CODE: i32 = 126;
+
+/// Why validation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ValidationError {
+    /// No port could be listened on.
+    #[error("neither port {0} nor port {1} can be listened on")]
+    Listen(String, String),
+    /// No connection came.
+    #[error("no connection was captured within {0:?}: the rules are not there yet, or not working")]
+    Timeout(Duration),
+}
+
+/// Waits until a connection is captured.
+///
+/// # Errors
+/// When none was in time.
+pub fn validate(options: &Options) -> Result<(), ValidationError> {
+    let (listen, connect): (IpAddr, IpAddr) = if options.host_address.is_ipv6() {
+        (Ipv6Addr::LOCALHOST.into(), Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into())
+    } else {
+        (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::new(127, 0, 0, 6).into())
+    };
+    let (captured, arrival) = mpsc::channel();
+    let ports = [&options.capture.proxy_port, &options.capture.inbound_port];
+    let mut listening = false;
+    for port in ports.into_iter().filter_map(|port| port.parse().ok()) {
+        let Ok(listener) = TcpListener::bind(SocketAddr::new(listen, port)) else { continue };
+        listening = true;
+        let (captured, probe_port) = (captured.clone(), options.probe_port);
+        // The thread ends with the process: nothing follows validation.
+        thread::spawn(move || accept(&listener, probe_port, &captured));
+    }
+    if !listening {
+        let [proxy, inbound] = ports.map(Clone::clone);
+        return Err(ValidationError::Listen(proxy, inbound));
+    }
+    let target = SocketAddr::new(connect, options.probe_port);
+    thread::spawn(move || {
+        loop {
+            if let Err(error) = TcpStream::connect_timeout(&target, Duration::from_secs(1)) {
+                tracing::debug!(%error, "the connection was not captured");
+            }
+            thread::sleep(Duration::from_secs(1));
+        }
+    });
+    arrival.recv_timeout(options.probe_timeout).map_err(|_| ValidationError::Timeout(options.probe_timeout))
+}
+
+/// Takes connections until one was meant for the probe's port.
+fn accept(listener: &TcpListener, probe_port: u16, captured: &mpsc::Sender<()>) {
+    for stream in listener.incoming() {
+        match stream.and_then(|stream| original_port(&stream)) {
+            Ok(port) if port == probe_port => {
+                // Who waited may have given up.
+                let _ = captured.send(());
+                return;
+            }
+            Ok(port) => tracing::debug!(port, "a connection for another port was captured"),
+            Err(error) => tracing::warn!(%error, "a captured connection has no original destination"),
+        }
+    }
+}
+
+/// The port that a captured connection was meant for.
+fn original_port(stream: &TcpStream) -> io::Result<u16> {
+    let port = if stream.peer_addr()?.is_ipv6() {
+        getsockopt(stream, sockopt::Ip6tOriginalDst)?.sin6_port
+    } else {
+        getsockopt(stream, sockopt::OriginalDst)?.sin_port
+    };
+    Ok(u16::from_be(port))
+}

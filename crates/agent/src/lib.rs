@@ -1,0 +1,39 @@
+//! The node side: what stands beside an Envoy and speaks for it.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+pub mod ads;
+pub mod backoff;
+pub mod bootstrap;
+pub mod cli;
+pub mod command;
+pub mod dns;
+pub mod downward_api;
+pub mod envoy_arguments;
+pub mod envoy_features;
+pub mod envoy_life;
+pub mod flags;
+pub mod go_path;
+pub mod grpc_bootstrap;
+pub mod health;
+pub mod host;
+pub mod ignored;
+pub mod iptables;
+pub mod local_http;
+pub mod node;
+pub mod own_metrics;
+pub mod platform;
+pub mod proxy_config;
+pub mod random;
+pub mod run;
+pub mod sds;
+pub mod secrets;
+pub mod services;
+pub mod settings;
+pub mod socket;
+pub mod status_server;
+mod tls;
+pub mod trace_log;
+pub mod upstream;
+pub mod variables;
+pub mod wasm;

@@ -1,0 +1,75 @@
+//! Microsoft's cloud.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+
+use super::{METADATA_V4, Platform, put};
+use crate::node::Locality;
+use navarch_api::regular_file;
+
+/// How long one question may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// The version of its API that is asked, if it tells of no newer one.
+const VERSION: &str = "2019-08-15";
+/// Where the maker of the machine is told.
+const VENDOR: &str = "/sys/class/dmi/id/sys_vendor";
+
+/// Whether this is a machine of it.
+pub(super) fn is_here() -> bool {
+    regular_file::read_text(VENDOR.as_ref()).is_ok_and(|vendor| vendor.contains("Microsoft Corporation"))
+}
+
+/// Puts a question.
+async fn get(query: &str) -> Option<Value> {
+    let path = format!("/metadata/instance?{query}");
+    let text = put((Method::GET, METADATA_V4, &path), &[("metadata", "True")], REQUEST_TIMEOUT).await?;
+    serde_json::from_str(&text).ok()
+}
+
+/// What it says.
+pub(super) async fn ask() -> Platform {
+    let versions = get("").await.unwrap_or_default();
+    let versions = versions.get("newest-versions").and_then(Value::as_array).into_iter().flatten();
+    let version = versions.filter_map(Value::as_str).max().filter(|version| *version > VERSION).unwrap_or(VERSION);
+    let answer = get(&format!("api-version={version}")).await.unwrap_or_default();
+    answer.get("compute").map(platform).unwrap_or_default()
+}
+
+/// What the description of a machine says.
+fn platform(compute: &Value) -> Platform {
+    let text = |key: &str| compute.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let named = ["name", "location", "vmId"].into_iter().map(|key| (format!("azure_{key}"), text(key)));
+    let mut metadata: BTreeMap<_, _> = named.filter(|(_, value)| !value.is_empty()).collect();
+    match compute.get("tagsList").and_then(Value::as_array) {
+        Some(tags) => metadata.extend(tags.iter().filter_map(|tag| {
+            let text = |key: &str| tag.get(key).and_then(Value::as_str);
+            Some((format!("azure_{}", text("name")?), text("value")?.to_owned()))
+        })),
+        None => metadata.extend(text("tags").split(';').filter(|tag| !tag.is_empty()).map(|tag| {
+            let (key, value) = tag.split_once(':').unwrap_or((tag, ""));
+            (format!("azure_{key}"), value.to_owned())
+        })),
+    }
+    let locality = Locality { region: text("location"), zone: text("zone"), sub_zone: String::new() };
+    Platform { metadata, locality, ..Platform::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::platform;
+
+    #[test]
+    fn tags_of_both_forms_are_metadata() {
+        let new = json!({ "name": "n", "location": "w", "zone": "1", "tagsList": [{ "name": "a", "value": "b" }] });
+        let new = platform(&new);
+        assert_eq!((new.locality.region.as_str(), new.locality.zone.as_str()), ("w", "1"));
+        assert_eq!(new.metadata["azure_a"], "b");
+        let old = platform(&json!({ "tags": "a:b;c" }));
+        assert_eq!((old.metadata["azure_a"].as_str(), old.metadata["azure_c"].as_str()), ("b", ""));
+    }
+}

@@ -1,0 +1,228 @@
+//! What Envoy is started with: config, node and bootstrap, from all that is around the agent.
+
+use std::path::Path;
+
+use super::files;
+use crate::bootstrap::{self, BootstrapError, BootstrapInput, TemplateError};
+use crate::command::ProxyCommand;
+use crate::downward_api::{ANNOTATIONS_FILE, LABELS_FILE};
+use crate::envoy_arguments::{envoy_arguments, override_json};
+use crate::envoy_features::Features;
+use crate::go_path;
+use crate::grpc_bootstrap::grpc_bootstrap;
+use crate::host;
+use crate::node::{AddressMode, Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
+use crate::platform::Platform;
+use crate::proxy_config::{self, ConfigSources, ProxyConfigError};
+use crate::settings::Settings;
+use crate::socket;
+use crate::variables::Variables;
+use navarch_api::mesh::ProxyConfig;
+use navarch_api::regular_file;
+
+/// Where sockets with the workload's certificate are.
+const WORKLOAD_SOCKETS: &str = "./var/run/secrets/workload-spiffe-uds";
+/// The name of the agent's own.
+const OWN_SOCKET: &str = "socket";
+/// The socket from which secrets of other names come, if somebody serves it.
+const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
+
+/// Where Istio's images have the template that the built-in bootstrap is the same as.
+const BUILT_IN_TEMPLATE: &str = "/var/lib/istio/envoy/envoy_bootstrap_tmpl.json";
+
+/// What Envoy is started with.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    /// Who the proxy is.
+    pub(super) identity: NodeIdentity,
+    /// The effective config.
+    pub(super) config: ProxyConfig,
+    /// The agent's settings.
+    pub(super) settings: Settings,
+    /// Envoy's arguments.
+    pub(super) arguments: Vec<String>,
+    /// The path of the bootstrap.
+    pub(super) bootstrap: String,
+    /// Whether somebody else serves the workload's own certificate, as SPIRE does.
+    pub(super) serves_only_files: bool,
+    /// The bootstrap that was written, if it is the agent's own.
+    written: Option<String>,
+}
+
+/// Why Envoy cannot be started.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// A file cannot be read or written.
+    #[error("{path}")]
+    File {
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// There is no effective config.
+    #[error(transparent)]
+    Config(#[from] ProxyConfigError),
+    /// Somebody else was to serve the workload's certificate, and does not.
+    #[error("nobody serves {0}, which WORKLOAD_IDENTITY_SOCKET_FILE names")]
+    Socket(String),
+    /// The node cannot be described.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// There is no bootstrap.
+    #[error(transparent)]
+    Bootstrap(#[from] BootstrapError),
+    /// The user's own template makes none.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+}
+
+/// A fault of a file.
+fn file(path: &str) -> impl FnOnce(std::io::Error) -> PrepareError {
+    move |source| PrepareError::File { path: path.to_owned(), source }
+}
+
+impl Prepared {
+    /// Gathers all, and writes the bootstraps.
+    pub(super) async fn new(command: &ProxyCommand, variables: &Variables) -> Result<Self, PrepareError> {
+        let settings = command.settings.clone();
+        let (labels, annotations) = (files::downward(LABELS_FILE), files::downward(ANNOTATIONS_FILE));
+        let mesh = files::text(&command.mesh_config).map_err(file(&command.mesh_config))?;
+        let mut config = proxy_config::effective(&ConfigSources {
+            mesh: mesh.as_deref(),
+            environment: variables.text("PROXY_CONFIG"),
+            annotations: annotations.as_ref(),
+            service_cluster: &command.service_cluster,
+            concurrency: command.concurrency,
+            cpu_limit: variables.number("ISTIO_CPU_LIMIT", 0),
+        })?;
+        if !command.template_file.is_empty() && config.custom_config_file.is_empty() {
+            config.proxy_bootstrap_template_path.clone_from(&command.template_file);
+        }
+        let excluded = annotations.as_ref().and_then(|all| all.get("traffic.sidecar.istio.io/excludeInterfaces"));
+        let excluded: Vec<_> = excluded.map_or(Vec::new(), |names| names.split(',').collect());
+        let instance = variables.text("INSTANCE_IP").parse().ok();
+        let identity = NodeIdentity {
+            kind: command.kind.clone(),
+            addresses: Addresses::find(instance, &host::interfaces(), &excluded),
+            pod: variables.text("POD_NAME").to_owned(),
+            namespace: variables.text("POD_NAMESPACE").to_owned(),
+            domain: command.domain.clone(),
+        };
+        let serves_only_files = served_by_others(&settings).await?;
+        tracing::info!(id = identity.id(), addresses = %identity.addresses, "proxy identity");
+        let resolv_conf = files::text(host::RESOLV_CONF).ok().flatten().unwrap_or_default();
+        let v6 = identity.addresses.mode() != AddressMode::V4;
+        let platform = Platform::discover(variables, v6, &resolv_conf).await;
+        let node = Node::gather(&MetadataInput {
+            identity: &identity,
+            variables,
+            settings: &settings,
+            config: &config,
+            labels: labels.as_ref(),
+            annotations: annotations.as_ref(),
+            platform: &platform,
+            credential_socket: socket::is_served(Path::new(CREDENTIAL_SOCKET)).await,
+            serves_only_files,
+        })?;
+        write_grpc_bootstrap(&node, &config, &settings)?;
+        let (path, written) = write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
+        let over = over(&settings);
+        let arguments = envoy_arguments(&config, &settings, &identity.addresses, &path, over.as_deref());
+        Ok(Self { identity, config, settings, arguments, bootstrap: path, serves_only_files, written })
+    }
+
+    /// The loopback address on which Envoy and the agent meet.
+    pub(super) fn localhost(&self) -> &'static str {
+        if self.identity.addresses.mode() == AddressMode::V6 { "::1" } else { "127.0.0.1" }
+    }
+
+    /// The port of Envoy's admin API.
+    pub(super) fn admin_port(&self) -> u16 {
+        u16::try_from(self.config.proxy_admin_port).unwrap_or_default()
+    }
+
+    /// Takes away what was written for this Envoy.
+    pub(super) fn clean_up(&self) {
+        if let Some(path) = &self.written
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path, %error, "failed to remove the bootstrap file");
+        }
+    }
+}
+
+/// Whether somebody else already serves the workload's certificate. A socket of another name than ours must be.
+async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
+    let name = &settings.workload_identity_socket;
+    let path = format!("{WORKLOAD_SOCKETS}/{name}");
+    let served = socket::is_served(Path::new(&path)).await;
+    if served {
+        tracing::info!(
+            path,
+            "the workload certificate is served over another SDS socket; this agent serves files only"
+        );
+    } else if name != OWN_SOCKET {
+        return Err(PrepareError::Socket(path));
+    }
+    Ok(served)
+}
+
+/// Writes Envoy's bootstrap, unless the user brought one; gives its path, and again if it is the agent's own.
+async fn write_bootstrap(
+    node: &Node,
+    addresses: &Addresses,
+    config: &ProxyConfig,
+    settings: &Settings,
+) -> Result<(String, Option<String>), PrepareError> {
+    if !config.custom_config_file.is_empty() {
+        return Ok((config.custom_config_file.clone(), None));
+    }
+    // A control plane that is to be discovered from needs an Envoy that can.
+    let wanted = node.id.starts_with("waypoint~") || node.flag("METADATA_DISCOVERY");
+    let features = if wanted { Features::ask(Path::new(&config.binary_path)).await } else { Features::ISTIO };
+    let input = BootstrapInput { node, addresses, config, settings, features: &features };
+    for side in bootstrap::side_files(config) {
+        files::write(&side.path, side.content.as_bytes()).map_err(file(&side.path))?;
+    }
+    let template = template(config, settings);
+    let text = match &template {
+        None => bootstrap::bootstrap(&input)?.to_string(),
+        Some(path) => {
+            let text = regular_file::read_text(path.as_ref()).map_err(file(path))?;
+            bootstrap::render(&text, &input)?
+        }
+    };
+    let yaml = template.is_some_and(|path| path.ends_with(".yaml") || path.ends_with(".yaml.tmpl"));
+    let path = go_path::join(&config.config_path, if yaml { "envoy-rev.yaml" } else { "envoy-rev.json" });
+    files::write(&path, text.as_bytes()).map_err(file(&path))?;
+    Ok((path.clone(), Some(path)))
+}
+
+/// The user's own template; `None` for the built-in bootstrap, also where Istio's own template is named.
+fn template(config: &ProxyConfig, settings: &Settings) -> Option<String> {
+    let named = [&settings.bootstrap_template, &config.proxy_bootstrap_template_path];
+    let path = named.into_iter().find(|path| !path.is_empty())?;
+    (go_path::join("/", path) != BUILT_IN_TEMPLATE).then(|| path.clone())
+}
+
+/// Writes the bootstrap of proxyless gRPC, where one is wanted.
+fn write_grpc_bootstrap(node: &Node, config: &ProxyConfig, settings: &Settings) -> Result<(), PrepareError> {
+    let path = settings.grpc_bootstrap.to_string_lossy().into_owned();
+    if path.is_empty() {
+        return Ok(());
+    }
+    let socket = go_path::join(&config.config_path, "XDS");
+    let bootstrap = grpc_bootstrap(node, &socket, &settings.output_certs);
+    files::write(&path, format!("{bootstrap:#}").as_bytes()).map_err(file(&path))
+}
+
+/// What is laid over the bootstrap, as JSON. What cannot be read is told of and passed over, as pilot-agent has it.
+pub(super) fn over(settings: &Settings) -> Option<String> {
+    let path = &settings.bootstrap_override;
+    if path.is_empty() {
+        return None;
+    }
+    let read = regular_file::read_text(path.as_ref()).map_err(|error| error.to_string());
+    let json = read.and_then(|text| override_json(&text, &settings.host_ip).map_err(|error| error.to_string()));
+    json.inspect_err(|error| tracing::warn!(path, error, "the bootstrap override is ignored")).ok()
+}

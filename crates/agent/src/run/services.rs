@@ -1,0 +1,311 @@
+//! What the parts that speak on the network are told, by pilot-agent's variables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::prepare::Prepared;
+use crate::dns::{BeforeTable, DnsConfig, TableConfig};
+use crate::go_path;
+use crate::health::HealthConfig;
+use crate::sds::SdsConfig;
+use crate::secrets::{CertificateFiles, Grace, KeyKind, SecretsConfig};
+use crate::services::{CaConfig, NamesConfig, ServicesConfig};
+use crate::upstream::{KeyFiles, Roots, Transport, UpstreamConfig};
+use crate::variables::Variables;
+use crate::wasm::ModulesConfig;
+use navarch_api::cidr::Cidr;
+use navarch_api::mesh::AuthenticationPolicy;
+use navarch_api::regular_file;
+use navarch_api::resolv_conf::ResolvConf;
+use navarch_net::destination::AddressPolicy;
+
+/// Where a workload's certificates are when somebody else puts them there.
+const MOUNTED: &str = "./var/run/secrets/workload-spiffe-credentials";
+/// Where they were in former times.
+const LEGACY: &str = "./etc/certs";
+/// The root by which the control plane is trusted, from the `ConfigMap`.
+const CONTROL_PLANE_ROOT: &str = "./var/run/secrets/istio/root-cert.pem";
+/// The workload's token.
+const TOKEN: &str = "./var/run/secrets/tokens/istio-token";
+/// Revoked certificates.
+const REVOCATIONS: &str = "/var/run/secrets/istio/crl/ca-crl.pem";
+/// Where Wasm modules are kept.
+const MODULES: &str = "/var/lib/istio/data";
+/// What stands for the system's roots.
+const SYSTEM: &str = "SYSTEM";
+
+/// The provider of certificates that GKE puts into the workload.
+const GKE: &str = "GkeWorkloadCertificate";
+
+/// Settings that cannot go together or cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ServicesPlanError {
+    /// Certificates of two kinds at once.
+    #[error("PROV_CERT excludes FILE_MOUNTED_CERTS and CA_PROVIDER={GKE}")]
+    TwoKinds,
+    /// The certificates that GKE was to put there are not.
+    #[error("CA_PROVIDER={GKE}, and {0} is missing")]
+    NotMounted(PathBuf),
+    /// Ranges that are none.
+    #[error("BLOCKED_CIDRS_IN_WASM_FETCH: {0:?} is no range of addresses")]
+    Blocked(String),
+    /// An address that is none.
+    #[error("DNS_PROXY_ADDR={0:?} is no address to listen on")]
+    Dns(String),
+}
+
+/// What all are told.
+pub(super) fn plan(prepared: &Prepared, variables: &Variables) -> Result<ServicesConfig, ServicesPlanError> {
+    let provisioned = variables.text("PROV_CERT");
+    let by_gke = variables.text("CA_PROVIDER") == GKE;
+    let asked = by_gke || variables.flag("FILE_MOUNTED_CERTS", false);
+    if asked && !provisioned.is_empty() {
+        return Err(ServicesPlanError::TwoKinds);
+    }
+    let mounted = mounted_files(by_gke, MOUNTED)?;
+    let files_alone = mounted.is_some() || asked || prepared.serves_only_files;
+    let existing = mounted.unwrap_or_else(legacy_files);
+    Ok(ServicesConfig {
+        secrets: secrets(prepared, variables, existing),
+        ca: (!files_alone).then(|| CaConfig {
+            upstream: ca(prepared, variables),
+            signer: variables.text("ISTIO_META_CERT_SIGNER").to_owned(),
+        }),
+        sds_socket: sds_socket(prepared),
+        sds: SdsConfig { revocations: Some(PathBuf::from(REVOCATIONS)) },
+        ads_socket: go_path::join(&prepared.config.config_path, "XDS").into(),
+        control_plane: control_plane(prepared, variables, asked),
+        names: names(prepared, variables)?,
+        takes_trust_bundle: variables.flag("PROXY_CONFIG_XDS_AGENT", true),
+        health: health(prepared),
+        modules: modules(variables)?,
+        without_envoy: prepared.settings.disable_envoy,
+    })
+}
+
+/// The files that somebody else puts into a folder, if all are there; those of GKE, which have other names, must be.
+fn mounted_files(by_gke: bool, folder: &str) -> Result<Option<CertificateFiles>, ServicesPlanError> {
+    let [chain, key, roots] = if by_gke {
+        ["certificates.pem", "private_key.pem", "ca_certificates.pem"]
+    } else {
+        ["cert-chain.pem", "key.pem", "root-cert.pem"]
+    };
+    let files = [chain, key, roots].map(|name| Path::new(folder).join(name));
+    match files.iter().find(|file| !file.exists()) {
+        Some(missing) if by_gke => Err(ServicesPlanError::NotMounted(missing.clone())),
+        Some(_) => Ok(None),
+        None => {
+            let [chain, key, roots] = files;
+            Ok(Some(CertificateFiles { chain, key, roots }))
+        }
+    }
+}
+
+/// The files of former times.
+fn legacy_files() -> CertificateFiles {
+    CertificateFiles {
+        chain: format!("{LEGACY}/cert-chain.pem").into(),
+        key: format!("{LEGACY}/key.pem").into(),
+        roots: format!("{LEGACY}/root-cert.pem").into(),
+    }
+}
+
+/// The SDS server's socket: another where somebody else serves the workload's own certificate.
+fn sds_socket(prepared: &Prepared) -> PathBuf {
+    if prepared.serves_only_files {
+        "./var/run/secrets/credential-uds/files-socket".into()
+    } else {
+        "./var/run/secrets/workload-spiffe-uds/socket".into()
+    }
+}
+
+/// What the workload's certificates are got by.
+fn secrets(prepared: &Prepared, variables: &Variables, existing: CertificateFiles) -> SecretsConfig {
+    let text = |name: &str, default: &str| variables.text_or(name, default);
+    let rsa = variables.get("WORKLOAD_RSA_KEY_SIZE").map(|_| variables.number("WORKLOAD_RSA_KEY_SIZE", 2048));
+    let output = variables.text("OUTPUT_CERTS");
+    SecretsConfig {
+        identity: format!(
+            "spiffe://{}/ns/{}/sa/{}",
+            text("TRUST_DOMAIN", "cluster.local"),
+            prepared.identity.namespace,
+            text("SERVICE_ACCOUNT", "default")
+        ),
+        key: KeyKind::from_settings(&text("ECC_SIGNATURE_ALGORITHM", ""), &text("ECC_CURVE", "P256"), rsa),
+        lifetime: variables.duration("SECRET_TTL", Duration::from_secs(24 * 3600)),
+        grace: Grace {
+            ratio: variables.number("SECRET_GRACE_PERIOD_RATIO", 0.5),
+            jitter: variables.number("SECRET_GRACE_PERIOD_RATIO_JITTER", 0.01),
+        },
+        existing,
+        system_roots: system_roots(),
+        output: (!output.is_empty()).then(|| output.into()),
+        debounce: variables.duration("FILE_DEBOUNCE_DURATION", Duration::from_millis(100)),
+    }
+}
+
+/// The file with the system's roots, where the usual ones are looked for.
+fn system_roots() -> Option<PathBuf> {
+    const PLACES: [&str; 3] =
+        ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+    PLACES.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned)
+}
+
+/// The way to the CA.
+fn ca(prepared: &Prepared, variables: &Variables) -> UpstreamConfig {
+    let (own, provisioned) = (variables.text("CA_ADDR"), variables.text("PROV_CERT"));
+    let address = if own.is_empty() { &prepared.config.discovery_address } else { own };
+    let roots = match (variables.text("CA_ROOT_CA"), variables.text("PILOT_CERT_PROVIDER")) {
+        (SYSTEM, _) => Roots::System,
+        ("", "custom") => Roots::File(format!("{LEGACY}/root-cert.pem").into()),
+        ("", _) if !provisioned.is_empty() => Roots::File(format!("{provisioned}/root-cert.pem").into()),
+        ("", _) => Roots::File(CONTROL_PLANE_ROOT.into()),
+        (path, _) => Roots::File(path.into()),
+    };
+    // The name for an address that is not the control plane's own would be wrong elsewhere.
+    let server_name = Some(variables.text("ISTIOD_SAN")).filter(|name| own.is_empty() && !name.is_empty());
+    let transport = if address.ends_with(":15010") {
+        Transport::Plain
+    } else {
+        Transport::Tls {
+            roots,
+            certificate: (!provisioned.is_empty()).then(|| in_folder(provisioned)),
+            server_name: server_name.map(str::to_owned),
+        }
+    };
+    upstream(address, transport, variables, "CA_HEADER_")
+}
+
+/// The way to the control plane.
+fn control_plane(prepared: &Prepared, variables: &Variables, mounted: bool) -> UpstreamConfig {
+    let provisioned = variables.text("PROV_CERT");
+    let metadata = |key: &str| prepared.config.proxy_metadata.get(key).map_or("", String::as_str);
+    let legacy = format!("{LEGACY}/root-cert.pem");
+    let roots = match variables.text("XDS_ROOT_CA") {
+        SYSTEM => Roots::System,
+        "" if Path::new(&legacy).exists() => Roots::File(legacy.into()),
+        "" if !provisioned.is_empty() => Roots::File(format!("{provisioned}/root-cert.pem").into()),
+        "" if mounted => Roots::File(metadata("ISTIO_META_TLS_CLIENT_ROOT_CERT").into()),
+        "" => Roots::File(CONTROL_PLANE_ROOT.into()),
+        path => Roots::File(path.into()),
+    };
+    let certificate = if provisioned.is_empty() {
+        let (chain, key) = (metadata("ISTIO_META_TLS_CLIENT_CERT_CHAIN"), metadata("ISTIO_META_TLS_CLIENT_KEY"));
+        mounted.then(|| KeyFiles { chain: chain.into(), key: key.into() })
+    } else {
+        Some(in_folder(provisioned))
+    };
+    let server_name = Some(variables.text("ISTIOD_SAN").to_owned()).filter(|name| !name.is_empty());
+    let transport = match prepared.config.control_plane_auth_policy {
+        AuthenticationPolicy::None => Transport::Plain,
+        AuthenticationPolicy::MutualTls | AuthenticationPolicy::Inherit => {
+            Transport::Tls { roots, certificate, server_name }
+        }
+    };
+    upstream(&prepared.config.discovery_address, transport, variables, "XDS_HEADER_")
+}
+
+/// Chain and key in a folder.
+fn in_folder(folder: &str) -> KeyFiles {
+    KeyFiles { chain: go_path::join(folder, "cert-chain.pem").into(), key: go_path::join(folder, "key.pem").into() }
+}
+
+/// A way to a server, with the workload's token and the headers whose variables begin with `prefix`.
+fn upstream(address: &str, transport: Transport, variables: &Variables, prefix: &str) -> UpstreamConfig {
+    let headers = variables
+        .iter()
+        .filter_map(|(name, value)| Some((name.strip_prefix(prefix)?.to_ascii_lowercase(), value.to_owned())));
+    UpstreamConfig {
+        address: address.to_owned(),
+        transport,
+        token: Some(TOKEN.into()),
+        cluster: variables.text("ISTIO_META_CLUSTER_ID").to_owned(),
+        headers: headers.collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// DNS, where it is asked for: sidecars by capture, gateways by a variable of their own.
+fn names(prepared: &Prepared, variables: &Variables) -> Result<Option<NamesConfig>, ServicesPlanError> {
+    let wanted = match prepared.identity.kind.as_str() {
+        "sidecar" => variables.flag("ISTIO_META_DNS_CAPTURE", false),
+        "router" => variables.flag("ISTIO_META_ENABLE_DNS_SERVER", false),
+        _ => false,
+    };
+    if !wanted {
+        return Ok(None);
+    }
+    let address = variables.text_or("DNS_PROXY_ADDR", "localhost:15053");
+    let text = regular_file::read_text(DnsConfig::resolver_file(&address).as_ref()).unwrap_or_default();
+    let ResolvConf { resolvers, search } = ResolvConf::parse(&text);
+    let listen = DnsConfig::addresses(&address, &resolvers).map_err(|_| ServicesPlanError::Dns(address.clone()))?;
+    let before_table = if address.ends_with(":53") { BeforeTable::Forward } else { BeforeTable::Refuse };
+    Ok(Some(NamesConfig {
+        server: DnsConfig {
+            listen,
+            resolvers,
+            parallel: variables.flag("DNS_FORWARD_PARALLEL", false),
+            timeout: variables.duration("DNS_FORWARD_TIMEOUT", Duration::from_secs(5)),
+            before_table,
+        },
+        table: TableConfig {
+            namespace: prepared.identity.namespace.clone(),
+            domain: prepared.identity.full_domain(),
+            search,
+        },
+    }))
+}
+
+/// How the application is asked for its health, where the config has a probe.
+fn health(prepared: &Prepared) -> Option<HealthConfig> {
+    let probe = prepared.config.readiness_probe.clone()?;
+    let host = prepared.identity.addresses.0.first().map_or_else(|| "localhost".to_owned(), ToString::to_string);
+    let proxy = u16::try_from(prepared.config.status_port).ok().filter(|port| *port != 0);
+    let proxy = proxy.and_then(|port| Some(SocketAddr::new(prepared.localhost().parse().ok()?, port)));
+    Some(HealthConfig { probe, host, proxy })
+}
+
+/// Wasm modules, unless Envoy fetches them itself.
+fn modules(variables: &Variables) -> Result<Option<ModulesConfig>, ServicesPlanError> {
+    if !variables.flag("ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION", true) {
+        return Ok(None);
+    }
+    let default = ModulesConfig::new(MODULES.into());
+    let insecure = variables.text("WASM_INSECURE_REGISTRIES").split(',').filter(|host| !host.is_empty());
+    let blocked = Cidr::parse_list(variables.text("BLOCKED_CIDRS_IN_WASM_FETCH"));
+    Ok(Some(ModulesConfig {
+        expiry: variables.duration("WASM_MODULE_EXPIRY", default.expiry),
+        purge_interval: variables.duration("WASM_PURGE_INTERVAL", default.purge_interval),
+        insecure: insecure.map(str::to_owned).collect::<BTreeSet<_>>(),
+        request_timeout: variables.duration("WASM_HTTP_REQUEST_TIMEOUT", default.request_timeout),
+        attempts: variables.number("WASM_HTTP_REQUEST_MAX_RETRIES", default.attempts),
+        max_bytes: variables.number("ISTIO_WASM_MAX_BINARY_SIZE_BYTES", default.max_bytes),
+        addresses: AddressPolicy {
+            blocked: blocked.map_err(|part| ServicesPlanError::Blocked(part.to_string()))?,
+            ..default.addresses
+        },
+        ..default
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn certificates_that_gke_puts_there_have_names_of_their_own_and_must_be_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_string_lossy().into_owned();
+        assert_eq!(mounted_files(false, &path), Ok(None));
+        let names = ["certificates.pem", "private_key.pem", "ca_certificates.pem"];
+        for name in names {
+            let missing = folder.path().join(name);
+            assert_eq!(mounted_files(true, &path), Err(ServicesPlanError::NotMounted(missing.clone())));
+            std::fs::write(missing, "x").unwrap();
+        }
+        let [chain, key, roots] = names.map(|name| folder.path().join(name));
+        assert_eq!(mounted_files(true, &path), Ok(Some(CertificateFiles { chain, key, roots })));
+        assert_eq!(mounted_files(false, &path), Ok(None), "the others' are not there");
+    }
+}

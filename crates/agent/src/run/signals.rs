@@ -1,0 +1,36 @@
+//! Signals as orders.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::envoy_life::Order;
+
+/// The signals that end the agent.
+#[derive(Debug)]
+pub(super) struct Signals {
+    /// SIGTERM.
+    terminate: Signal,
+    /// SIGINT.
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Takes the signals from now on.
+    pub(super) fn take() -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+}
+
+/// Turns every signal into the order to end. It does not end by itself.
+pub(super) async fn orders(mut signals: Signals, give: mpsc::Sender<Order>) {
+    loop {
+        tokio::select! {
+            _ = signals.terminate.recv() => {}
+            _ = signals.interrupt.recv() => {}
+        }
+        tracing::info!("told to end");
+        if give.send(Order::Terminate).await.is_err() {
+            return;
+        }
+    }
+}

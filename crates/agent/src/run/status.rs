@@ -1,0 +1,97 @@
+//! What the status server is given, by pilot-agent's variables.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::prepare::Prepared;
+use crate::envoy_life::{AdminApi, Order};
+use crate::own_metrics::OwnMetrics;
+use crate::status_server::{Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig};
+use crate::variables::Variables;
+
+/// Gives the name table as JSON, if there is one.
+pub(super) type NameTableSource = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
+
+/// Why there is no status server.
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    /// The application's probes cannot be read.
+    #[error(transparent)]
+    Probes(#[from] ProbeSpecError),
+    /// Its metrics cannot be scraped so.
+    #[error(transparent)]
+    Scrape(#[from] ScrapeConfigError),
+    /// The most connections are no number.
+    #[error("NAVARCH_MAX_STATUS_CONNECTIONS={0:?} is no whole number above 0")]
+    Connections(String),
+    /// The port cannot be listened on.
+    #[error("the status port {0} cannot be listened on")]
+    Listen(u16, #[source] std::io::Error),
+}
+
+/// Listens on the status port, on all addresses.
+pub(super) async fn listen(port: u16) -> Result<TcpListener, StatusError> {
+    let any = |ip: IpAddr| TcpListener::bind(SocketAddr::new(ip, port));
+    // Without IPv6 in the kernel there is IPv4 alone.
+    match any(Ipv6Addr::UNSPECIFIED.into()).await {
+        Ok(listener) => Ok(listener),
+        Err(_) => any(Ipv4Addr::UNSPECIFIED.into()).await.map_err(|error| StatusError::Listen(port, error)),
+    }
+}
+
+/// What the server is given.
+pub(super) fn config(
+    prepared: &Prepared,
+    variables: &Variables,
+    port: u16,
+    conditions: Vec<Condition>,
+    name_table: NameTableSource,
+    orders: mpsc::Sender<Order>,
+) -> Result<StatusConfig, StatusError> {
+    let settings = &prepared.settings;
+    let pod = variables.text("INSTANCE_IP");
+    let of_v6 = prepared.localhost() == "::1" || pod.parse::<IpAddr>().is_ok_and(|ip| ip.is_ipv6());
+    let source: IpAddr =
+        if of_v6 { Ipv6Addr::new(0, 0, 0, 0, 0, 0, 0, 6).into() } else { Ipv4Addr::new(127, 0, 0, 6).into() };
+    let legacy = variables.flag("REWRITE_PROBE_LEGACY_LOCALHOST_DESTINATION", false);
+    let envoy = (!settings.disable_envoy)
+        .then(|| AdminApi { host: prepared.localhost().to_owned(), port: prepared.admin_port() });
+    let merges = envoy.is_some() && variables.flag("PILOT_AGENT_MERGE_ENVOY_STATS", true);
+    // A gateway's port is reachable from outside, and what applications measure is not for everybody.
+    let sidecar = prepared.identity.kind == "sidecar";
+    let scrape = match variables.get("ISTIO_PROMETHEUS_ANNOTATIONS").filter(|text| sidecar && !text.is_empty()) {
+        Some(text) => ScrapeConfig::parse(text, port)?,
+        None => None,
+    };
+    let metrics = OwnMetrics::default();
+    Ok(StatusConfig {
+        envoy,
+        envoy_metrics: merges.then_some(settings.envoy_prometheus_port),
+        port,
+        destination: if legacy || pod.is_empty() { "localhost".to_owned() } else { pod.to_owned() },
+        source,
+        http2_probes: variables.flag("ISTIO_ENABLE_HTTP2_PROBING", true),
+        probes: Probes::parse(variables.text("ISTIO_KUBE_APP_PROBERS"))?,
+        scrape,
+        metrics_on_loopback_only: variables.flag("METRICS_LOCALHOST_ACCESS_ONLY", false),
+        conditions,
+        name_table,
+        rejections: metrics.rejections(),
+        metrics: Arc::new(move || metrics.scrape()),
+        orders,
+        connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,
+    })
+}
+
+/// The most connections at once, by the variable's text.
+fn connections(text: &str) -> Result<usize, StatusError> {
+    if text.is_empty() {
+        return Ok(StatusConfig::CONNECTIONS);
+    }
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| StatusError::Connections(text.to_owned()))
+}

@@ -1,0 +1,141 @@
+//! Files of the user's that Envoy is started with: when one changes, Envoy is started anew, in order.
+//!
+//! Folders are watched, not files, as mounted files are exchanged by their folders' links. What counts is the files' content,
+//! by its hash; changes are gathered until the files have kept still. A bootstrap that Envoy would not load changes nothing.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use sha2::{Digest as _, Sha256};
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::prepare::{self, Prepared};
+use crate::envoy_arguments::envoy_arguments;
+use crate::envoy_life::Order;
+use crate::variables::Variables;
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+
+/// How often files are looked at although nothing was heard.
+const POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// How long Envoy may take to check a bootstrap.
+const CHECK: Duration = Duration::from_secs(20);
+
+/// The files to watch.
+pub(super) fn watched(prepared: &Prepared) -> Vec<PathBuf> {
+    let paths = [&prepared.settings.bootstrap_override, &prepared.config.custom_config_file];
+    paths.into_iter().filter(|path| !path.is_empty()).map(PathBuf::from).collect()
+}
+
+/// Orders a restart whenever a file's content has changed. It does not end where there is something to watch.
+pub(super) async fn restart_on_change(
+    files: Vec<PathBuf>,
+    prepared: &Prepared,
+    variables: &Variables,
+    give: mpsc::Sender<Order>,
+) {
+    if files.is_empty() {
+        return std::future::pending().await;
+    }
+    let delay = variables.duration("FILE_DEBOUNCE_DURATION", Duration::from_millis(100)).max(Duration::from_millis(10));
+    let (heard, mut changes) = mpsc::channel(1);
+    let _watcher = listen(&files, heard)
+        .inspect_err(|error| tracing::warn!(%error, "failed to watch files; polling them instead"))
+        .ok();
+    let mut known = hash(&files);
+    loop {
+        // Nothing is heard of file systems without notifications.
+        let _ = timeout(POLL_INTERVAL, changes.recv()).await;
+        let found = settled(&files, delay).await;
+        if found == known {
+            continue;
+        }
+        known = found;
+        let Some(arguments) = arguments(prepared) else { continue };
+        if !loads(&prepared.config.binary_path, &arguments).await {
+            tracing::error!("Envoy rejected the changed bootstrap and keeps the previous one");
+            continue;
+        }
+        if give.send(Order::Restart(arguments)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Listens to the folders of files.
+fn listen(files: &[PathBuf], heard: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
+    let mut watcher = notify::recommended_watcher(move |_| {
+        // One that waits stands for all.
+        let _ = heard.try_send(());
+    })?;
+    for folder in files.iter().filter_map(|file| file.parent()) {
+        let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        watcher.watch(folder, RecursiveMode::NonRecursive)?;
+    }
+    Ok(watcher)
+}
+
+/// The files' hash once they have kept still.
+async fn settled(files: &[PathBuf], delay: Duration) -> [u8; 32] {
+    let mut last = hash(files);
+    loop {
+        sleep(delay).await;
+        let next = hash(files);
+        if next == last {
+            return next;
+        }
+        last = next;
+    }
+}
+
+/// The hash of all files. One that is missing counts as empty.
+fn hash(files: &[PathBuf]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for file in files {
+        let content = regular_file::read(file, MAX_SETTINGS_BYTES).unwrap_or_default();
+        hash.update(content.len().to_be_bytes());
+        hash.update(content);
+    }
+    hash.finalize().into()
+}
+
+/// Envoy's arguments with the files as they now are; `None` where the override cannot be read, as while it is written.
+fn arguments(prepared: &Prepared) -> Option<Vec<String>> {
+    let over = prepare::over(&prepared.settings);
+    let Prepared { config, settings, identity, bootstrap, .. } = prepared;
+    let readable = over.is_some() || settings.bootstrap_override.is_empty();
+    readable.then(|| envoy_arguments(config, settings, &identity.addresses, bootstrap, over.as_deref()))
+}
+
+/// Whether Envoy would start with these arguments.
+async fn loads(program: &str, arguments: &[String]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).args(["--mode", "validate"]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).kill_on_drop(true);
+    matches!(timeout(CHECK, command.status()).await, Ok(Ok(status)) if status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_exchanged_is_heard_of_and_told_by_its_content() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("custom.yaml");
+        std::fs::write(&file, "a").unwrap();
+        let files = vec![file.clone()];
+        let (heard, mut changes) = mpsc::channel(1);
+        let _watcher = listen(&files, heard).unwrap();
+        let before = hash(&files);
+        std::fs::write(folder.path().join("next"), "b").unwrap();
+        std::fs::rename(folder.path().join("next"), &file).unwrap();
+        timeout(Duration::from_secs(5), changes.recv()).await.unwrap().unwrap();
+        assert_ne!(settled(&files, Duration::from_millis(10)).await, before);
+        std::fs::write(&file, "a").unwrap();
+        assert_eq!(hash(&files), before);
+    }
+}

@@ -1,0 +1,112 @@
+//! The SDS server for the local Envoy, on a Unix socket: the workload's certificate and roots, and those in files.
+//!
+//! A stream waits for what it asks for: while the CA cannot be reached nothing is answered, and Envoy goes on with what it
+//! has. Whatever changes is sent at once.
+
+mod answer;
+mod stream;
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use navarch_proto::envoy::service::secret::v3::secret_discovery_service_server::{
+    SecretDiscoveryService, SecretDiscoveryServiceServer,
+};
+use tokio::net::UnixListener;
+use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::secrets::Secrets;
+
+/// What the server is told at start.
+#[derive(Clone, Debug, Default)]
+pub struct SdsConfig {
+    /// The list of revoked certificates that goes with roots, where the file is there (`/var/run/secrets/istio/crl`).
+    pub revocations: Option<PathBuf>,
+}
+
+/// The service.
+#[derive(Clone, Debug)]
+struct Sds {
+    /// What it serves.
+    secrets: Secrets,
+    /// What it was told at start.
+    config: Arc<SdsConfig>,
+    tasks: TaskTracker,
+    /// Ends them.
+    stop: CancellationToken,
+}
+
+/// The answers of a stream.
+type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+/// Serves secrets until told to end.
+///
+/// # Errors
+/// When the socket fails.
+pub async fn serve(
+    listener: UnixListener,
+    secrets: Secrets,
+    config: SdsConfig,
+    stop: CancellationToken,
+) -> Result<(), tonic::transport::Error> {
+    let service = Sds { secrets, config: Arc::new(config), tasks: TaskTracker::new(), stop: stop.clone() };
+    let tasks = service.tasks.clone();
+    tonic::transport::Server::builder()
+        .add_service(SecretDiscoveryServiceServer::new(service))
+        .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
+        .await?;
+    tasks.close();
+    tasks.wait().await;
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl SecretDiscoveryService for Sds {
+    type DeltaSecretsStream = Answers<DeltaDiscoveryResponse>;
+    type StreamSecretsStream = Answers<DiscoveryResponse>;
+
+    async fn delta_secrets(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaSecretsStream>, Status> {
+        Ok(self.begin::<stream::Delta>(request))
+    }
+
+    async fn stream_secrets(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamSecretsStream>, Status> {
+        Ok(self.begin::<stream::StateOfTheWorld>(request))
+    }
+
+    async fn fetch_secrets(&self, _: Request<DiscoveryRequest>) -> Result<Response<DiscoveryResponse>, Status> {
+        Err(Status::unimplemented("secrets are served on streams, which learn of their renewal"))
+    }
+}
+
+impl Sds {
+    /// Begins a stream.
+    fn begin<P: stream::Protocol>(&self, request: Request<Streaming<P::Request>>) -> Response<Answers<P::Response>> {
+        // One waits: what is sent next is decided when there is room for it.
+        let (sender, receiver) = tokio::sync::mpsc::channel(1);
+        let run = stream::run::<P>(request.into_inner(), sender, self.secrets.clone(), self.config.clone());
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = run => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        Response::new(Box::pin(ReceiverStream::new(receiver)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! A secret as Envoy takes it.
+
+use navarch_proto::any;
+use navarch_proto::envoy::config::core::v3::DataSource;
+use navarch_proto::envoy::config::core::v3::data_source::Specifier;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3 as tls;
+use prost_types::Any;
+use tls::secret::Type;
+
+use super::SdsConfig;
+use crate::secrets::Secret;
+
+/// The type of all answers.
+pub(super) const TYPE_URL: &str = "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret";
+
+/// The resource of a secret under the name by which it was asked for.
+pub(super) fn resource(name: &str, secret: &Secret, config: &SdsConfig) -> Any {
+    let inline = |bytes: &bytes::Bytes| DataSource {
+        specifier: Some(Specifier::InlineBytes(bytes.clone())),
+        ..DataSource::default()
+    };
+    let kind = match secret {
+        Secret::Certificate { chain, key } => Type::TlsCertificate(tls::TlsCertificate {
+            certificate_chain: Some(inline(chain)),
+            private_key: Some(inline(key.expose())),
+            ..tls::TlsCertificate::default()
+        }),
+        Secret::Roots(roots) => {
+            let revocations = config.revocations.as_ref().filter(|path| path.exists());
+            Type::ValidationContext(tls::CertificateValidationContext {
+                trusted_ca: Some(inline(roots)),
+                crl: revocations.map(|path| DataSource {
+                    specifier: Some(Specifier::Filename(path.to_string_lossy().into_owned())),
+                    ..DataSource::default()
+                }),
+                ..tls::CertificateValidationContext::default()
+            })
+        }
+    };
+    any::pack(&tls::Secret { name: name.to_owned(), r#type: Some(kind) })
+}

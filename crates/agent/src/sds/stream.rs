@@ -1,0 +1,209 @@
+//! One SDS stream: what it watches, and what it is sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse, Resource,
+};
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tonic::{Status, Streaming};
+
+use super::{SdsConfig, answer};
+use crate::secrets::{Secret, SecretWatch, Secrets};
+
+/// What a request says, in either protocol.
+pub(super) struct Subscription {
+    /// Names to watch from now on.
+    subscribe: BTreeSet<String>,
+    /// Names to watch no more.
+    unsubscribe: BTreeSet<String>,
+    /// Why the last answer was refused, if it was.
+    refused: Option<String>,
+}
+
+/// What is sent.
+pub(super) enum Change {
+    /// A secret.
+    Now(Any),
+    /// There is no such secret.
+    Gone,
+}
+
+/// One of the two protocols.
+pub(super) trait Protocol: 'static {
+    /// What Envoy sends.
+    type Request: Send + 'static;
+    /// What it gets.
+    type Response: Send + 'static;
+
+    /// Reads a request on a stream that watches these names.
+    fn subscription(request: Self::Request, watched: &BTreeMap<String, AbortHandle>) -> Subscription;
+
+    /// An answer with one name; `None` where the protocol cannot say it.
+    fn answer(name: &str, change: Change, number: u64) -> Option<Self::Response>;
+}
+
+/// All names in every request, whole states in answers.
+pub(super) struct StateOfTheWorld;
+
+/// Names and secrets as they come and go.
+pub(super) struct Delta;
+
+impl Protocol for StateOfTheWorld {
+    type Request = DiscoveryRequest;
+    type Response = DiscoveryResponse;
+
+    fn subscription(request: DiscoveryRequest, watched: &BTreeMap<String, AbortHandle>) -> Subscription {
+        let names: BTreeSet<String> = request.resource_names.into_iter().collect();
+        let unsubscribe = watched.keys().filter(|name| !names.contains(*name)).cloned().collect();
+        Subscription { subscribe: names, unsubscribe, refused: request.error_detail.map(|error| error.message) }
+    }
+
+    fn answer(_: &str, change: Change, number: u64) -> Option<DiscoveryResponse> {
+        let Change::Now(resource) = change else { return None };
+        Some(DiscoveryResponse {
+            version_info: number.to_string(),
+            nonce: number.to_string(),
+            type_url: answer::TYPE_URL.to_owned(),
+            resources: vec![resource],
+            ..DiscoveryResponse::default()
+        })
+    }
+}
+
+impl Protocol for Delta {
+    type Request = DeltaDiscoveryRequest;
+    type Response = DeltaDiscoveryResponse;
+
+    fn subscription(request: DeltaDiscoveryRequest, _: &BTreeMap<String, AbortHandle>) -> Subscription {
+        Subscription {
+            subscribe: request.resource_names_subscribe.into_iter().collect(),
+            unsubscribe: request.resource_names_unsubscribe.into_iter().collect(),
+            refused: request.error_detail.map(|error| error.message),
+        }
+    }
+
+    fn answer(name: &str, change: Change, number: u64) -> Option<DeltaDiscoveryResponse> {
+        let mut response = DeltaDiscoveryResponse {
+            system_version_info: number.to_string(),
+            nonce: number.to_string(),
+            type_url: answer::TYPE_URL.to_owned(),
+            ..DeltaDiscoveryResponse::default()
+        };
+        match change {
+            Change::Now(resource) => response.resources.push(Resource {
+                name: name.to_owned(),
+                version: number.to_string(),
+                resource: Some(resource),
+                ..Resource::default()
+            }),
+            Change::Gone => response.removed_resources.push(name.to_owned()),
+        }
+        Some(response)
+    }
+}
+
+/// The state of a stream.
+struct Stream {
+    /// What is watched, and the task that waits for each.
+    watched: BTreeMap<String, AbortHandle>,
+    /// Those tasks. They end with the stream.
+    waiting: JoinSet<()>,
+    /// Where they tell of changes. One at a time: the newest value is taken when its turn comes.
+    changes: mpsc::Sender<(String, Arc<Secret>)>,
+    /// Answers sent.
+    sent: u64,
+}
+
+/// Serves a stream until Envoy ends it.
+pub(super) async fn run<P: Protocol>(
+    mut requests: Streaming<P::Request>,
+    answers: mpsc::Sender<Result<P::Response, Status>>,
+    secrets: Secrets,
+    config: Arc<SdsConfig>,
+) {
+    let (changes, mut changed) = mpsc::channel(1);
+    let mut stream = Stream { watched: BTreeMap::new(), waiting: JoinSet::new(), changes, sent: 0 };
+    loop {
+        let answer = tokio::select! {
+            request = requests.message() => match request {
+                Ok(Some(request)) => {
+                    let subscription = P::subscription(request, &stream.watched);
+                    match stream.obey(subscription, &secrets) {
+                        Ok(()) => continue,
+                        Err(name) => match P::answer(&name, Change::Gone, stream.next()) {
+                            Some(answer) => Ok(answer),
+                            None => Err(Status::not_found(format!("{name:?} is no secret of the agent's"))),
+                        },
+                    }
+                }
+                Ok(None) | Err(_) => return,
+            },
+            Some((name, secret)) = changed.recv() => {
+                // It may have been told off while it waited.
+                if !stream.watched.contains_key(&name) {
+                    continue;
+                }
+                tracing::debug!(name, "secret sent");
+                match P::answer(&name, Change::Now(answer::resource(&name, &secret, &config)), stream.next()) {
+                    Some(answer) => Ok(answer),
+                    None => continue,
+                }
+            }
+            () = answers.closed() => return,
+        };
+        let last = answer.is_err();
+        if answers.send(answer).await.is_err() || last {
+            return;
+        }
+    }
+}
+
+impl Stream {
+    /// The next answer's number.
+    fn next(&mut self) -> u64 {
+        self.sent += 1;
+        self.sent
+    }
+
+    /// Watches what is wished; gives the first name that is not the agent's.
+    fn obey(&mut self, subscription: Subscription, secrets: &Secrets) -> Result<(), String> {
+        if let Some(reason) = subscription.refused {
+            tracing::warn!(reason, "Envoy rejected a secret");
+        }
+        for name in subscription.unsubscribe {
+            if let Some(task) = self.watched.remove(&name) {
+                task.abort();
+            }
+        }
+        for name in subscription.subscribe {
+            if self.watched.contains_key(&name) {
+                continue;
+            }
+            match secrets.watch(&name) {
+                Ok(watch) => {
+                    let task = self.waiting.spawn(wait(name.clone(), watch, self.changes.clone()));
+                    self.watched.insert(name, task);
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "secret refused");
+                    return Err(name);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells of every value of a secret.
+async fn wait(name: String, mut watch: SecretWatch, changes: mpsc::Sender<(String, Arc<Secret>)>) {
+    watch.mark_changed();
+    while watch.changed().await.is_ok() {
+        let Ok(permit) = changes.reserve().await else { return };
+        let Some(secret) = watch.borrow_and_update().clone() else { continue };
+        permit.send((name.clone(), secret));
+    }
+}

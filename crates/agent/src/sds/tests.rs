@@ -1,0 +1,81 @@
+//! The SDS server over a real socket.
+
+use std::path::Path;
+use std::time::Duration;
+
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::Secret;
+use navarch_proto::envoy::service::secret::v3::secret_discovery_service_client::SecretDiscoveryServiceClient;
+use prost::Message as _;
+use prost_types::Any;
+use tokio::sync::mpsc;
+use tonic::transport::{Channel, Endpoint};
+
+use super::*;
+use crate::secrets::tests::{clock, config, put};
+use crate::socket;
+
+/// A client on a socket.
+async fn client(path: &Path) -> SecretDiscoveryServiceClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", path.display())).unwrap();
+    SecretDiscoveryServiceClient::new(endpoint.connect().await.unwrap())
+}
+
+/// What an answer holds, as text.
+fn text(resource: &Any) -> String {
+    String::from_utf8_lossy(&Secret::decode(&resource.value[..]).unwrap().encode_to_vec()).into_owned()
+}
+
+#[tokio::test]
+async fn both_protocols_send_what_is_there_and_what_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().join("certs");
+    let (first, _) = put(&certs, "first");
+    let stop = CancellationToken::new();
+    let (secrets, task) = Secrets::new(config(folder.path()), None, clock, stop.clone());
+    let running = TaskTracker::new();
+    running.spawn(task.run());
+    let path = folder.path().join("sds");
+    let serving = serve(socket::listen(&path).unwrap(), secrets, SdsConfig::default(), stop.clone());
+    running.spawn(async move { serving.await.unwrap() });
+    let mut client = client(&path).await;
+
+    let (asks, receiver) = mpsc::channel(4);
+    let ask = |names: &[&str], version: &str, nonce: &str| DiscoveryRequest {
+        resource_names: names.iter().map(ToString::to_string).collect(),
+        version_info: version.to_owned(),
+        response_nonce: nonce.to_owned(),
+        ..DiscoveryRequest::default()
+    };
+    asks.send(ask(&["default"], "", "")).await.unwrap();
+    let mut answers = client.stream_secrets(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let answer = answers.message().await.unwrap().unwrap();
+    assert!(text(&answer.resources[0]).contains(&first));
+    asks.send(ask(&["default"], &answer.version_info, &answer.nonce)).await.unwrap();
+    let quiet = tokio::time::timeout(Duration::from_millis(200), answers.message()).await;
+    assert!(quiet.is_err(), "an ACK is not answered");
+
+    let (delta_asks, receiver) = mpsc::channel(4);
+    let delta = |names: &[&str]| DeltaDiscoveryRequest {
+        resource_names_subscribe: names.iter().map(ToString::to_string).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    delta_asks.send(delta(&["ROOTCA"])).await.unwrap();
+    let mut delta_answers = client.delta_secrets(ReceiverStream::new(receiver)).await.unwrap().into_inner();
+    let answer = delta_answers.message().await.unwrap().unwrap();
+    assert_eq!((answer.resources[0].name.as_str(), answer.removed_resources.len()), ("ROOTCA", 0));
+    delta_asks.send(delta(&["kubernetes://none"])).await.unwrap();
+    assert_eq!(delta_answers.message().await.unwrap().unwrap().removed_resources, ["kubernetes://none"]);
+
+    let (second, _) = put(&certs, "second");
+    let answer = answers.message().await.unwrap().unwrap();
+    assert!(text(&answer.resources[0]).contains(&second));
+    let answer = delta_answers.message().await.unwrap().unwrap();
+    assert_eq!(answer.resources[0].name, "ROOTCA");
+
+    // A name of somebody else's ends a stream that cannot say that there is none.
+    asks.send(ask(&["kubernetes://none"], "", "")).await.unwrap();
+    assert_eq!(answers.message().await.unwrap_err().code(), tonic::Code::NotFound);
+    stop.cancel();
+    running.close();
+    running.wait().await;
+}

@@ -1,0 +1,146 @@
+//! Certificates from the CA: got, renewed in time, and what they say of the roots.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::ca_client::{CaClient, CaError};
+use super::files::{self, Wanted};
+use super::pem::{self, PemError};
+use super::request::Request;
+use super::{Secret, Secrets, replace};
+use crate::backoff::Backoff;
+use crate::random;
+use navarch_security::Clock;
+
+/// The shortest time between two renewals that succeed: a CA whose certificates last for seconds is not asked without pause.
+const SHORTEST: Duration = Duration::from_secs(1);
+
+/// How often, at the least, a failed renewal is tried again before the certificate in force ends.
+const URGENCY: u32 = 4;
+
+/// What the CA gave.
+struct Issued {
+    /// The chain, roots included as the CA sent them.
+    chain: Bytes,
+    key: navarch_api::kubernetes::SecretBytes,
+    /// The roots: the last element.
+    roots: Bytes,
+    /// When it ends.
+    ends: SystemTime,
+}
+
+/// Why there is no new certificate.
+#[derive(Debug, thiserror::Error)]
+enum IssueError {
+    /// No key or request could be made.
+    #[error("no key could be made")]
+    Key(#[from] rcgen::Error),
+    /// The task that makes keys died.
+    #[error("no key could be made")]
+    Task(#[from] tokio::task::JoinError),
+    /// The CA gave none.
+    #[error(transparent)]
+    Ca(#[from] CaError),
+    /// What the CA gave cannot be used.
+    #[error("the CA's certificate cannot be used")]
+    Pem(#[from] PemError),
+}
+
+/// Gets the workload's certificate, and the next one in time, for ever. The one in force is served until the next is there.
+pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
+    let mut bundle = secrets.0.bundle.subscribe();
+    let mut backoff = Backoff::default();
+    let mut known_roots: Option<Bytes> = None;
+    let mut ends: Option<SystemTime> = None;
+    let mut due = Instant::now();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(due) => {}
+            () = secrets.0.renew.notified() => {}
+            Ok(()) = bundle.changed() => {
+                if roots_too && let Some(roots) = &known_roots {
+                    publish_roots(secrets, roots);
+                }
+                continue;
+            }
+        }
+        match issue(secrets, ca).await {
+            Ok(issued) => {
+                backoff.reset();
+                let now = clock();
+                let wait = secrets.0.config.grace.wait(now, issued.ends, now, random::unit()).max(SHORTEST);
+                due = Instant::now() + wait;
+                ends = Some(issued.ends);
+                let renewed_in = Duration::from_secs(wait.as_secs());
+                tracing::info!(?renewed_in, "generated a new workload certificate");
+                if roots_too {
+                    // Before the certificate: who takes both over in turn trusts the new signer when it meets it.
+                    publish_roots(secrets, &issued.roots);
+                    known_roots = Some(issued.roots);
+                }
+                replace(&secrets.0.certificate, Secret::Certificate { chain: issued.chain, key: issued.key });
+            }
+            Err(error) => {
+                // The nearer the end, the more often.
+                let left = ends.map(|ends| ends.duration_since(clock()).unwrap_or_default() / URGENCY);
+                let wait = backoff.wait();
+                let wait = left.filter(|left| !left.is_zero()).map_or(wait, |left| wait.min(left.max(SHORTEST)));
+                due = Instant::now() + wait;
+                let error: &dyn std::error::Error = &error;
+                tracing::warn!(error, again_in = ?wait, "failed to renew the workload certificate");
+            }
+        }
+    }
+}
+
+/// A new certificate.
+async fn issue(secrets: &Secrets, ca: &CaClient) -> Result<Issued, IssueError> {
+    let config = &secrets.0.config;
+    let (kind, identity) = (config.key, config.identity.clone());
+    // An RSA key takes long enough to hold others up.
+    let request = tokio::task::spawn_blocking(move || Request::new(kind, &identity)).await??;
+    let chain = ca.sign(request.csr, config.lifetime).await?;
+    let roots = chain.last().map(|roots| Bytes::from(roots.clone())).unwrap_or_default();
+    let chain = pem::join(&chain);
+    let ends = pem::not_after(&chain)?;
+    pem::check_pair(&chain, request.key.expose())?;
+    pem::merge([&roots[..]])?;
+    Ok(Issued { chain, key: request.key, roots, ends })
+}
+
+/// Puts roots in force, together with those of the proxy config.
+fn publish_roots(secrets: &Secrets, roots: &[u8]) {
+    let bundle = secrets.0.bundle.borrow().clone();
+    match pem::merge(std::iter::once(roots).chain(bundle.iter().map(String::as_bytes))) {
+        Ok(merged) => replace(&secrets.0.roots, Secret::Roots(merged)),
+        Err(error) => tracing::error!(%error, "failed to load the root certificates"),
+    }
+}
+
+/// Keeps `ROOTCA` at what a file and the proxy config say.
+pub(super) async fn follow_roots(secrets: &Secrets, wanted: Wanted) {
+    let in_file = tokio::sync::watch::Sender::new(None::<Arc<Secret>>);
+    let mut changed = in_file.subscribe();
+    let mut bundle = secrets.0.bundle.subscribe();
+    let follow = files::follow(wanted, secrets.0.config.debounce, |secret| replace(&in_file, secret));
+    let merge = async {
+        loop {
+            tokio::select! {
+                Ok(()) = changed.changed() => {}
+                Ok(()) = bundle.changed() => {}
+                else => return,
+            }
+            let roots = changed.borrow_and_update().clone();
+            if let Some(Secret::Roots(roots)) = roots.as_deref() {
+                publish_roots(secrets, roots);
+            }
+        }
+    };
+    tokio::select! {
+        () = follow => {}
+        () = merge => {}
+    }
+}

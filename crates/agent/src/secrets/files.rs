@@ -1,0 +1,195 @@
+//! Certificates in files: read when they have changed and kept still, told by their content.
+//!
+//! The folders are watched rather than the files: Kubernetes and editors replace files by renaming. As some changes make no
+//! sound (a link further up is turned, a network file system), the content is also looked at now and then.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::mpsc;
+
+use super::Secret;
+use super::pem::{self, PemError};
+use navarch_api::kubernetes::SecretBytes;
+use navarch_api::regular_file;
+
+/// How often files are looked at although nothing was heard.
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
+/// How often, while they cannot be used.
+const MISSING: Duration = Duration::from_secs(1);
+/// The largest file that is read: a bundle of all public roots has a quarter of it.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Certificates that somebody else puts into the workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The chain.
+    pub chain: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+    /// The roots.
+    pub roots: PathBuf,
+}
+
+/// What of them is there.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Present {
+    pub(super) certificate: Option<Wanted>,
+    pub(super) roots: Option<Wanted>,
+}
+
+/// What is read from files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// A certificate.
+    Certificate { chain: PathBuf, key: PathBuf },
+    /// Roots.
+    Roots(PathBuf),
+}
+
+/// Why files are of no use.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    /// One cannot be read.
+    #[error("{0} cannot be read")]
+    Read(PathBuf, #[source] io::Error),
+    /// One is too large.
+    #[error("{0} has more than {MAX_BYTES} bytes")]
+    TooLarge(PathBuf),
+    /// They do not hold what they should.
+    #[error("{0}: {1}")]
+    Pem(PathBuf, PemError),
+}
+
+impl CertificateFiles {
+    /// What is there now and not what the agent itself wrote to `output`.
+    pub(super) fn present(&self, output: Option<&Path>) -> Present {
+        let same = |one: &Path, other: &Path| match (one.canonicalize(), other.canonicalize()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => one == other,
+        };
+        if output.is_some_and(|output| self.chain.parent().is_some_and(|folder| same(folder, output))) {
+            return Present { certificate: None, roots: None };
+        }
+        let filled = |path: &Path| std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0);
+        let certificate = Wanted::Certificate { chain: self.chain.clone(), key: self.key.clone() };
+        Present {
+            certificate: (filled(&self.chain) && filled(&self.key)).then_some(certificate),
+            roots: filled(&self.roots).then(|| Wanted::Roots(self.roots.clone())),
+        }
+    }
+}
+
+impl Wanted {
+    fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::Certificate { chain, key } => vec![chain, key],
+            Self::Roots(path) => vec![path],
+        }
+    }
+
+    /// What the files hold now.
+    async fn read(&self) -> Result<Secret, FileError> {
+        match self {
+            Self::Certificate { chain, key } => {
+                let (chain_pem, key_pem) = (read(chain).await?, read(key).await?);
+                pem::check_pair(&chain_pem, &key_pem).map_err(|error| match error {
+                    PemError::Certificate => FileError::Pem(chain.clone(), error),
+                    PemError::Key | PemError::Mismatch => FileError::Pem(key.clone(), error),
+                })?;
+                Ok(Secret::Certificate { chain: chain_pem, key: SecretBytes::new(key_pem) })
+            }
+            Self::Roots(path) => {
+                let roots = read(path).await?;
+                pem::merge([&roots[..]]).map_err(|error| FileError::Pem(path.clone(), error))?;
+                Ok(Secret::Roots(roots))
+            }
+        }
+    }
+
+    /// A digest of what the files hold, readable or not.
+    async fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for path in self.paths() {
+            match read(path).await {
+                Ok(bytes) => {
+                    hash.update([1]);
+                    hash.update(Sha256::digest(&bytes));
+                }
+                Err(_) => hash.update([0]),
+            }
+        }
+        hash.finalize().into()
+    }
+}
+
+/// A file's bytes.
+async fn read(path: &Path) -> Result<Bytes, FileError> {
+    let read = regular_file::read_async(path, MAX_BYTES).await;
+    read.map(Bytes::from).map_err(|error| {
+        let is_too_large = error.kind() == io::ErrorKind::FileTooLarge;
+        if is_too_large { FileError::TooLarge(path.to_owned()) } else { FileError::Read(path.to_owned(), error) }
+    })
+}
+
+/// Publishes what the files hold, now and whenever it has changed, for ever. What cannot be used is said once and the last
+/// stays.
+pub(super) async fn follow(wanted: Wanted, debounce: Duration, publish: impl Fn(Secret)) {
+    let (sender, mut events) = mpsc::channel(1);
+    let mut seen = None;
+    let mut watcher: Option<RecommendedWatcher> = None;
+    let mut usable = false;
+    loop {
+        if watcher.is_none() {
+            watcher = listen(&wanted, &sender);
+        }
+        let digest = wanted.digest().await;
+        if seen != Some(digest) {
+            // Not while they are being written: certificate and key change one after the other.
+            if seen.is_some() {
+                tokio::time::sleep(debounce).await;
+                if wanted.digest().await != digest {
+                    continue;
+                }
+            }
+            seen = Some(digest);
+            match wanted.read().await {
+                Ok(secret) => {
+                    usable = true;
+                    publish(secret);
+                }
+                Err(error) => {
+                    usable = false;
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "failed to load certificates from files");
+                }
+            }
+        }
+        let quiet = if usable && watcher.is_some() { POLL_INTERVAL } else { MISSING };
+        tokio::select! {
+            _ = events.recv() => {}
+            () = tokio::time::sleep(quiet) => {}
+        }
+    }
+}
+
+/// Listens for changes in the folders of the files; `None` while one cannot be listened to.
+fn listen(wanted: &Wanted, sender: &mpsc::Sender<()>) -> Option<RecommendedWatcher> {
+    let sender = sender.clone();
+    // One waiting event is as good as many.
+    let tell = move |event: notify::Result<notify::Event>| {
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            let _ = sender.try_send(());
+        }
+    };
+    let mut watcher = notify::recommended_watcher(tell).ok()?;
+    for path in wanted.paths() {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        watcher.watch(folder, RecursiveMode::NonRecursive).ok()?;
+    }
+    Some(watcher)
+}

@@ -1,0 +1,107 @@
+//! Secrets from files, and from the CA over a real port.
+
+use std::path::Path;
+use std::time::SystemTime;
+
+use super::*;
+
+#[allow(clippy::disallowed_methods, reason = "a test lives in the time of day")]
+pub(crate) fn clock() -> SystemTime {
+    SystemTime::now()
+}
+
+pub(crate) fn config(folder: &Path) -> SecretsConfig {
+    SecretsConfig {
+        identity: "spiffe://cluster.local/ns/shop/sa/web".to_owned(),
+        key: KeyKind::P256,
+        lifetime: Duration::from_secs(3600),
+        grace: Grace::default(),
+        existing: CertificateFiles {
+            chain: folder.join("certs/cert-chain.pem"),
+            key: folder.join("certs/key.pem"),
+            roots: folder.join("certs/root-cert.pem"),
+        },
+        system_roots: None,
+        output: None,
+        debounce: Duration::from_millis(20),
+    }
+}
+
+/// Puts a certificate, its key and it as a root into files.
+pub(crate) fn put(folder: &Path, name: &str) -> (String, String) {
+    let made = rcgen::generate_simple_self_signed([name.to_owned()]).unwrap();
+    let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    std::fs::create_dir_all(folder).unwrap();
+    for (file, text) in [("key.pem", &key), ("cert-chain.pem", &chain), ("root-cert.pem", &chain)] {
+        std::fs::write(folder.join(format!("{file}.new")), text).unwrap();
+        std::fs::rename(folder.join(format!("{file}.new")), folder.join(file)).unwrap();
+    }
+    (chain, key)
+}
+
+/// The first value that satisfies a condition.
+async fn until(watch: &mut SecretWatch, good: impl Fn(&Secret) -> bool) -> Arc<Secret> {
+    let wait = watch.wait_for(|secret| secret.as_deref().is_some_and(&good));
+    let found = tokio::time::timeout(Duration::from_secs(20), wait).await.expect("in time").unwrap();
+    found.clone().unwrap()
+}
+
+#[tokio::test]
+async fn mounted_certificates_are_served_and_followed() {
+    let folder = tempfile::tempdir().unwrap();
+    let certs = folder.path().join("certs");
+    let (chain, _) = put(&certs, "first");
+    let stop = CancellationToken::new();
+    let (secrets, task) = Secrets::new(config(folder.path()), None, clock, stop.clone());
+    let running = TaskTracker::new();
+    running.spawn(task.run());
+    running.close();
+    let mut certificate = secrets.watch("default").unwrap();
+    let mut roots = secrets.watch("ROOTCA").unwrap();
+    until(&mut certificate, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
+    until(&mut roots, |_| true).await;
+    let (chain, _) = put(&certs, "second");
+    until(&mut certificate, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
+    // A further root from the proxy config is added to those in the file.
+    let extra = rcgen::generate_simple_self_signed(["extra".to_owned()]).unwrap().cert.pem();
+    secrets.set_trust_bundle(vec![extra.clone()]);
+    let merged = pem::merge([chain.as_bytes(), extra.as_bytes()]).unwrap();
+    until(&mut roots, |secret| *secret == Secret::Roots(merged.clone())).await;
+    stop.cancel();
+    running.wait().await;
+}
+
+#[tokio::test]
+async fn a_pair_that_does_not_match_is_not_served_and_file_resources_end_with_their_watchers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+    let (chain, _) = put(&one, "one");
+    put(&other, "other");
+    let stop = CancellationToken::new();
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, clock, stop.clone());
+    let name = |chain: &Path, key: &Path| {
+        format!("file-cert:{}~{}", chain.join("cert-chain.pem").display(), key.join("key.pem").display())
+    };
+    let mut good = secrets.watch(&name(&one, &one)).unwrap();
+    until(&mut good, |secret| matches!(secret, Secret::Certificate { chain: got, .. } if *got == chain)).await;
+    let mut bad = secrets.watch(&name(&one, &other)).unwrap();
+    assert!(tokio::time::timeout(Duration::from_millis(300), bad.changed()).await.is_err());
+    assert_eq!(secrets.watch("kubernetes://tls").unwrap_err(), WatchError::Unknown("kubernetes://tls".to_owned()));
+    drop((good, bad));
+    while !secrets.0.files.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert!(!format!("{secrets:?}").contains("PRIVATE"));
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn files_that_come_later_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (secrets, _task) = Secrets::new(config(folder.path()), None, clock, CancellationToken::new());
+    let late = folder.path().join("late");
+    let mut roots = secrets.watch(&format!("file-root:{}", late.join("root-cert.pem").display())).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let (chain, _) = put(&late, "late");
+    until(&mut roots, |secret| *secret == Secret::Roots(Bytes::from(chain.clone()))).await;
+}

@@ -1,0 +1,145 @@
+//! The parts of the agent that speak on the network, started together: secrets, SDS, the xDS proxy, DNS, health, modules.
+
+use std::io;
+use std::path::PathBuf;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::dns::{DnsConfig, DnsServer, NameTableSink, TableConfig};
+use super::health::HealthConfig;
+use super::secrets::{CaClient, Secrets, SecretsConfig};
+use super::upstream::{Upstream, UpstreamConfig};
+use super::wasm::{Modules, ModulesConfig};
+use super::{ads, dns, health, sds, socket};
+use navarch_security::Clock;
+
+/// Services that may fail at a time; each fails once.
+const FAILURES: usize = 8;
+
+/// Who signs the workload's certificates.
+#[derive(Clone, Debug)]
+pub struct CaConfig {
+    /// The way to it.
+    pub upstream: UpstreamConfig,
+    /// Who of several is to sign (`ISTIO_META_CERT_SIGNER`); empty is the default.
+    pub signer: String,
+}
+
+/// DNS for the workload.
+#[derive(Clone, Debug)]
+pub struct NamesConfig {
+    /// The server.
+    pub server: DnsConfig,
+    /// What names mean.
+    pub table: TableConfig,
+}
+
+/// What each part is told at start.
+#[derive(Clone, Debug)]
+pub struct ServicesConfig {
+    /// The workload's secrets.
+    pub secrets: SecretsConfig,
+    /// Who signs; none where all certificates are files, or another SDS server has them.
+    pub ca: Option<CaConfig>,
+    /// The socket of the SDS server.
+    pub sds_socket: PathBuf,
+    /// What the SDS server is told.
+    pub sds: sds::SdsConfig,
+    /// The socket of the xDS proxy.
+    pub ads_socket: PathBuf,
+    /// The way to the control plane.
+    pub control_plane: UpstreamConfig,
+    /// DNS, where the agent answers it.
+    pub names: Option<NamesConfig>,
+    /// Whether the trust bundle is taken from the proxy config (`PROXY_CONFIG_XDS_AGENT`; it is, unless that says no).
+    pub takes_trust_bundle: bool,
+    /// How the workload's health is found out, where the control plane is to be told.
+    pub health: Option<HealthConfig>,
+    /// Wasm modules, where the agent fetches them.
+    pub modules: Option<ModulesConfig>,
+    /// Whether applications speak xDS themselves in place of Envoy (`DISABLE_ENVOY`).
+    pub without_envoy: bool,
+}
+
+/// The running services.
+#[derive(Debug)]
+pub struct Services {
+    /// The workload's secrets.
+    pub secrets: Secrets,
+    /// The table of names, where the agent answers DNS; ready once there is one.
+    pub names: Option<NameTableSink>,
+    /// Tells which service has failed. None ends unasked otherwise.
+    pub failures: mpsc::Receiver<&'static str>,
+}
+
+/// Why the services do not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ServicesError {
+    /// A socket cannot be listened on.
+    #[error("{0} cannot be listened on")]
+    Socket(PathBuf, #[source] io::Error),
+    /// The DNS server's addresses cannot be listened on.
+    #[error("DNS cannot be listened on")]
+    Dns(#[source] io::Error),
+}
+
+/// Starts all services as tasks of a set that the caller awaits; they end when told to.
+///
+/// # Errors
+/// When a socket cannot be listened on.
+pub async fn start(
+    config: ServicesConfig,
+    clock: Clock,
+    tasks: &TaskTracker,
+    stop: &CancellationToken,
+) -> Result<Services, ServicesError> {
+    let (fail, failures) = mpsc::channel(FAILURES);
+    let listen = |path: PathBuf| socket::listen(&path).map_err(|error| ServicesError::Socket(path, error));
+    let ca = config.ca.map(|CaConfig { upstream, signer }| CaClient::new(Upstream::new(upstream), signer));
+    let (secrets, getting) = Secrets::new(config.secrets, ca, clock, stop.clone());
+    tasks.spawn(getting.run());
+    let serving = sds::serve(listen(config.sds_socket)?, secrets.clone(), config.sds, stop.clone());
+    let failed = fail.clone();
+    tasks.spawn(async move { tell(serving.await, "sds", &failed) });
+
+    let names = match config.names {
+        None => None,
+        Some(NamesConfig { server, table }) => {
+            let names = NameTableSink::new(table);
+            let server = DnsServer::bind(server, names.clone()).await.map_err(ServicesError::Dns)?;
+            tasks.spawn(dns::serve(server, stop.clone()));
+            Some(names)
+        }
+    };
+    let health = config.health.map(|config| {
+        let (health, asking) = health::start(config, stop.clone());
+        tasks.spawn(asking);
+        health
+    });
+    let modules = config.modules.map(|config| Modules::new(config, clock));
+    if let Some(modules) = modules.clone() {
+        tasks.spawn(modules.purge(stop.clone()));
+    }
+    let proxy = ads::AdsConfig {
+        upstream: Upstream::new(config.control_plane),
+        names: names.clone(),
+        trust: config.takes_trust_bundle.then(|| secrets.clone()),
+        health,
+        modules,
+        side_by_side: config.without_envoy,
+    };
+    let serving = ads::serve(listen(config.ads_socket)?, proxy, stop.clone());
+    tasks.spawn(async move { tell(serving.await, "ads", &fail) });
+    Ok(Services { secrets, names, failures })
+}
+
+/// Tells that a service has failed.
+fn tell<E: std::error::Error + 'static>(outcome: Result<(), E>, name: &'static str, fail: &mpsc::Sender<&'static str>) {
+    if let Err(error) = outcome {
+        tracing::error!(name, error = &error as &dyn std::error::Error, "a service of the agent has failed");
+        // There is room for each of them.
+        let _ = fail.try_send(name);
+    }
+}

@@ -1,0 +1,210 @@
+//! What the agent tells and does over HTTP (port 15020): health of Envoy and application, metrics of all, drain and end.
+//!
+//! The application beside is not trusted: its answers have limits of time and size, its redirects lead nowhere but to itself,
+//! and what ends or drains the pod is answered to loopback alone.
+
+mod connections;
+pub mod exposition;
+mod grpc_probe;
+mod gzip;
+mod http_probe;
+mod merge;
+pub mod probe_spec;
+mod probing;
+mod readiness;
+pub mod scrape;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{any, get};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use super::envoy_life::{AdminApi, Order};
+use navarch_net::budget::Budget;
+use navarch_net::rejections::Rejections;
+pub use probe_spec::{ProbeSpecError, Probes};
+pub use readiness::Condition;
+use readiness::Readiness;
+pub use scrape::{ScrapeConfig, ScrapeConfigError};
+
+/// Bytes of all scrapes under way, shared fairly by those who scrape.
+const SCRAPES: usize = 64 << 20;
+/// What one scrape takes in buffers and threads of Envoy and application, however little it answers.
+const SCRAPE: usize = 1 << 20;
+
+/// What the server is given.
+#[derive(Clone)]
+pub struct StatusConfig {
+    /// Envoy's admin API; `None` where there is no Envoy.
+    pub envoy: Option<AdminApi>,
+    /// The port of Envoy's metrics; `None` where they are not merged.
+    pub envoy_metrics: Option<u16>,
+    /// The port of this server: what probes come in on.
+    pub port: u16,
+    /// Where the application is probed: the pod's address, or `localhost`.
+    pub destination: String,
+    /// The address that probes come from: rules of the capture let it through.
+    pub source: IpAddr,
+    /// Whether probes over TLS offer HTTP/2 (`ISTIO_ENABLE_HTTP2_PROBING`).
+    pub http2_probes: bool,
+    /// The application's probes, by path.
+    pub probes: Probes,
+    /// The application's metrics.
+    pub scrape: Option<ScrapeConfig>,
+    /// Whether metrics are given to loopback alone.
+    pub metrics_on_loopback_only: bool,
+    /// What else must hold for the pod to be ready.
+    pub conditions: Vec<Condition>,
+    /// The name table as JSON, if there is one.
+    pub name_table: Arc<dyn Fn() -> Option<Value> + Send + Sync>,
+    /// The agent's own metrics as text.
+    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Who takes orders for Envoy.
+    pub orders: mpsc::Sender<Order>,
+    /// Where clients that are turned away are counted.
+    pub rejections: Rejections,
+    /// `NAVARCH_MAX_STATUS_CONNECTIONS`: the most connections at once, a quarter of them for this machine alone. Default 128.
+    pub connections: usize,
+}
+
+impl StatusConfig {
+    /// The most connections at once where nothing else is said.
+    pub const CONNECTIONS: usize = connections::CONNECTIONS;
+}
+
+impl std::fmt::Debug for StatusConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatusConfig").field("port", &self.port).field("probes", &self.probes).finish_non_exhaustive()
+    }
+}
+
+/// What handlers share.
+#[derive(Debug)]
+struct Shared {
+    config: StatusConfig,
+    /// What is known of readiness.
+    readiness: Readiness,
+    /// Bytes of scrapes under way.
+    scrapes: Arc<Budget>,
+}
+
+/// Serves until dropped.
+pub async fn serve(listener: TcpListener, config: StatusConfig) {
+    let (connections, rejections) = (config.connections, config.rejections.clone());
+    connections::serve(listener, (connections, rejections), router(config)).await;
+}
+
+fn router(config: StatusConfig) -> Router {
+    let readiness = Readiness::new(config.envoy.clone(), config.conditions.clone());
+    Router::new()
+        .route("/healthz/ready", any(ready))
+        .route("/stats/prometheus", get(metrics))
+        .route("/metrics", get(metrics))
+        .route("/app-health/{*path}", any(probe))
+        .route("/app-lifecycle/{*path}", any(probe))
+        .route("/quitquitquit", any(quit))
+        .route("/drain", any(drain))
+        .route("/debug/ndsz", any(name_table))
+        .layer(axum::middleware::from_fn(gzip::pack))
+        .with_state(Arc::new(Shared { config, readiness, scrapes: Budget::new(SCRAPES) }))
+}
+
+/// A short answer in plain text.
+fn plain(status: StatusCode, text: &str) -> Response {
+    (status, text.to_owned()).into_response()
+}
+
+/// What callers that are not on this machine are answered.
+fn refusal(caller: SocketAddr) -> Option<Response> {
+    let here = caller.ip().to_canonical().is_loopback();
+    (!here).then(|| plain(StatusCode::FORBIDDEN, "Only requests from localhost are allowed\n"))
+}
+
+/// Whether the pod is ready.
+async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    match shared.readiness.check().await {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(reason) => {
+            tracing::warn!(reason, "Envoy is not ready");
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        }
+    }
+}
+
+/// The metrics of agent, Envoy and application.
+async fn metrics(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(caller): ConnectInfo<SocketAddr>,
+    request: Request,
+) -> Response {
+    if shared.config.metrics_on_loopback_only
+        && let Some(refusal) = refusal(caller)
+    {
+        return refusal;
+    }
+    let Ok(charge) = shared.scrapes.charge(caller.ip(), SCRAPE) else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many scrapes at once; try again\n");
+    };
+    let (content_type, body) = merge::merge(&shared.config, request.headers(), request.uri().query(), charge).await;
+    ([(header::CONTENT_TYPE, content_type)], body).into_response()
+}
+
+/// A probe of the application, by the path that the injector put in place of the probe's own.
+async fn probe(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let path = request.uri().path().to_owned();
+    match shared.config.probes.get(&path) {
+        Some(spec) => probing::probe(&shared.config, spec, request.headers()).await,
+        None => {
+            tracing::error!(path, "no such probe");
+            plain(StatusCode::BAD_REQUEST, &format!("app prober config does not exists for {path}"))
+        }
+    }
+}
+
+/// Ends agent and Envoy at once.
+async fn quit(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
+    order(&state, caller.0, &method, Order::Quit).await
+}
+
+/// Lets Envoy drain.
+async fn drain(state: State<Arc<Shared>>, caller: ConnectInfo<SocketAddr>, method: Method) -> Response {
+    order(&state, caller.0, &method, Order::Drain).await
+}
+
+/// Passes an order on.
+async fn order(shared: &Shared, caller: SocketAddr, method: &Method, order: Order) -> Response {
+    if let Some(refusal) = refusal(caller) {
+        return refusal;
+    }
+    if *method != Method::POST {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n");
+    }
+    tracing::info!(?order, "admin request over HTTP");
+    match shared.config.orders.send(order).await {
+        Ok(()) => plain(StatusCode::OK, "OK"),
+        Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "the agent is ending\n"),
+    }
+}
+
+/// The name table that DNS answers from.
+async fn name_table(State(shared): State<Arc<Shared>>, ConnectInfo(caller): ConnectInfo<SocketAddr>) -> Response {
+    if let Some(refusal) = refusal(caller) {
+        return refusal;
+    }
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    match (shared.config.name_table)() {
+        Some(table) => (json, Body::from(table.to_string())).into_response(),
+        None => (StatusCode::NOT_FOUND, "{}").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

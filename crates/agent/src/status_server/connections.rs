@@ -1,0 +1,64 @@
+//! Connections to the server: so many at once, shared fairly, and none for a caller that does not say what it wants.
+//!
+//! The kubelet's address is that of the node, which the pod does not know for sure. It gets in as everybody does who holds few
+//! connections: whoever holds the most makes room.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tower_service::Service as _;
+
+use navarch_net::port::{Port, PortLimits};
+use navarch_net::rejections::Rejections;
+use navarch_net::stream::PortStream;
+
+/// The most connections at once. Kubelet, Prometheus and the application need a handful.
+pub(super) const CONNECTIONS: usize = 128;
+/// One of so many is kept for this machine: for the application, and for a kubelet that comes from the pod's own network.
+const LOOPBACK: usize = 4;
+/// How long a caller may take to say what it wants, at first and after each answer.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that a connection may last, whatever happens on it: an answer that nobody reads holds what it is made of.
+const MAX_CONNECTION_AGE: Duration = Duration::from_secs(300);
+/// How long a caller may read nothing of an answer.
+const READING: Duration = Duration::from_secs(30);
+/// What of a request is kept in memory before its end is seen.
+const BUFFER: usize = 16 << 10;
+
+/// Serves until dropped.
+pub(super) async fn serve(listener: TcpListener, (connections, rejections): (usize, Rejections), router: Router) {
+    let limits = PortLimits { connections, handshakes: None, loopback: connections / LOOPBACK };
+    let port = Port::new("status", limits, rejections);
+    let serve = |stream: PortStream, peer| {
+        let stream = stream.with_read_limit(READING);
+        let router = router.clone();
+        async move {
+            if tokio::time::timeout(MAX_CONNECTION_AGE, converse(stream, peer, router)).await.is_err() {
+                tracing::debug!(%peer, "a connection lasted too long");
+            }
+        }
+    };
+    port.for_each(&listener, &mut JoinSet::new(), serve).await;
+}
+
+/// Answers one request of a connection after the other.
+async fn converse(stream: PortStream, peer: SocketAddr, router: Router) {
+    let service = service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+        let mut request: Request = request.map(Body::new);
+        request.extensions_mut().insert(ConnectInfo(peer));
+        router.clone().call(request)
+    });
+    let mut connection = http1::Builder::new();
+    connection.timer(TokioTimer::new()).header_read_timeout(IDLE_TIMEOUT).max_buf_size(BUFFER);
+    if let Err(error) = connection.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%peer, %error, "a connection ended");
+    }
+}

@@ -1,0 +1,80 @@
+//! Probes over gRPC's health protocol.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::http::HeaderMap;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Endpoint, Uri};
+use tonic_prost::ProstCodec;
+
+use super::{StatusConfig, probing};
+
+/// `grpc.health.v1.HealthCheckRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckRequest {
+    /// The service asked for; all if empty.
+    #[prost(string, tag = "1")]
+    service: String,
+}
+
+/// `grpc.health.v1.HealthCheckResponse`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct HealthCheckResponse {
+    /// The state: 1 is `SERVING`.
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
+/// The state of a service that serves.
+const SERVING: i32 = 1;
+
+/// Asks for the health of a service; the error says why it is not serving.
+pub(super) async fn probe(config: &StatusConfig, port: u16, service: &str, headers: &HeaderMap) -> Result<(), String> {
+    let endpoint = Endpoint::from_static("http://application");
+    let agent = headers.get("user-agent").and_then(|agent| agent.to_str().ok());
+    let endpoint = match agent {
+        Some(agent) => endpoint.user_agent(agent).map_err(|error| error.to_string())?,
+        None => endpoint,
+    };
+    let connector = Connector { config: config.clone(), port };
+    let channel = endpoint.connect_with_connector(connector).await.map_err(|error| error.to_string())?;
+    let mut client = Grpc::new(channel);
+    client.ready().await.map_err(|error| error.to_string())?;
+    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    let codec: ProstCodec<HealthCheckRequest, HealthCheckResponse> = ProstCodec::default();
+    let question = tonic::Request::new(HealthCheckRequest { service: service.to_owned() });
+    let answer = client.unary(question, path, codec).await.map_err(|status| status.to_string())?;
+    match answer.into_inner().status {
+        SERVING => Ok(()),
+        other => Err(format!("the service is in state {other}, not serving")),
+    }
+}
+
+/// Connects to the application wherever it is asked to connect to.
+#[derive(Clone)]
+struct Connector {
+    /// Where the application is.
+    config: StatusConfig,
+    port: u16,
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { config, port } = self.clone();
+        Box::pin(async move { probing::connect(&config, port).await.map(TokioIo::new) })
+    }
+}

@@ -1,0 +1,143 @@
+//! Probes over HTTP and HTTPS, by the kubelet's rules of redirects: those to the same host are followed, ten at most; one to
+//! any other is a success and is not followed.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode, Uri, header};
+use axum::response::Response;
+use bytes::{Bytes, BytesMut};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+
+use super::{StatusConfig, probing};
+use crate::local_http::{HttpError, exchange, exchange_http2};
+use crate::tls;
+
+/// The most of a body that is passed on.
+const MAX_BODY: usize = 10 << 10;
+/// The most redirects that are followed.
+const MAX_REDIRECTS: usize = 10;
+
+/// Where a question goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    /// Over TLS.
+    tls: bool,
+    port: u16,
+    /// Path and query.
+    path: String,
+}
+
+/// Asks, and passes on status and the beginning of the body.
+pub(super) async fn probe(
+    config: &StatusConfig,
+    tls: bool,
+    port: u16,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<Response, String> {
+    let mut target = Target { tls, port, path: path.to_owned() };
+    for _ in 0..=MAX_REDIRECTS {
+        let (status, location, body) = ask(config, &target, headers).await?;
+        if !status.is_redirection() {
+            let mut response = Response::new(Body::from(body));
+            *response.status_mut() = status;
+            return Ok(response);
+        }
+        match location.and_then(|location| redirect(config, &target, &location)) {
+            Some(next) => target = next,
+            None => return Ok(Response::new(Body::empty())),
+        }
+    }
+    Err("stopped after 10 redirects".to_owned())
+}
+
+/// Where a redirect leads, if to the application itself.
+fn redirect(config: &StatusConfig, from: &Target, location: &str) -> Option<Target> {
+    // Such a place names a host too, though without a scheme it reads like a path.
+    if location.starts_with("//") {
+        return None;
+    }
+    let uri: Uri = location.parse().ok()?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let Some(host) = uri.host() else {
+        return path.starts_with('/').then(|| Target { path, ..from.clone() });
+    };
+    let tls = uri.scheme_str().map_or(from.tls, |scheme| scheme == "https");
+    let own = host.trim_start_matches('[').trim_end_matches(']') == config.destination;
+    // The agent's own port would ask the agent to ask itself.
+    let port = uri.port_u16().unwrap_or(if tls { 443 } else { 80 });
+    (own && port != config.port).then_some(Target { tls, port, path })
+}
+
+/// One question and its answer: status, where it redirects to, and the beginning of the body.
+async fn ask(
+    config: &StatusConfig,
+    target: &Target,
+    headers: &HeaderMap,
+) -> Result<(StatusCode, Option<String>, Bytes), String> {
+    let mut request = request(config, target, headers).map_err(|error| error.to_string())?;
+    let stream = probing::connect(config, target.port).await.map_err(|error| error.to_string())?;
+    let read = async |response: http::Response<Incoming>| {
+        let location =
+            response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok::<_, HttpError>((response.status(), location, beginning(response.into_body()).await))
+    };
+    let answer = if target.tls {
+        let name = ServerName::try_from(config.destination.clone()).map_err(|error| error.to_string())?;
+        let connector = TlsConnector::from(tls::of_probes(config.http2_probes).map_err(|error| error.to_string())?);
+        let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+        if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+            for_http2(&mut request).map_err(|error| error.to_string())?;
+            exchange_http2(stream, request, read).await
+        } else {
+            exchange(stream, request, read).await
+        }
+    } else {
+        exchange(stream, request, read).await
+    };
+    answer.map_err(|error| error.to_string())
+}
+
+/// The question: the kubelet's headers, with the application's port in place of the agent's in `Host`.
+fn request(config: &StatusConfig, target: &Target, headers: &HeaderMap) -> Result<Request<Full<Bytes>>, http::Error> {
+    let mut request = Request::get(target.path.as_str()).body(Full::new(Bytes::new()))?;
+    // What concerns the connection to the agent alone.
+    let hop = [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH, header::UPGRADE, header::HOST];
+    for (name, value) in headers.iter().filter(|(name, _)| !hop.contains(name)) {
+        request.headers_mut().append(name.clone(), value.clone());
+    }
+    let asked = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("localhost");
+    let host = match asked.strip_suffix(&format!(":{}", config.port)) {
+        Some(host) => format!("{host}:{}", target.port),
+        None => asked.to_owned(),
+    };
+    request.headers_mut().insert(header::HOST, HeaderValue::from_str(&host)?);
+    request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    Ok(request)
+}
+
+/// Writes a request as HTTP/2 has it: the host is part of the address, and connections are not spoken of.
+fn for_http2(request: &mut Request<Full<Bytes>>) -> Result<(), http::Error> {
+    request.headers_mut().remove(header::CONNECTION);
+    let host = request.headers_mut().remove(header::HOST);
+    let path = request.uri().path_and_query().map_or("/", |path| path.as_str()).to_owned();
+    let authority = host.as_ref().map_or(&b"localhost"[..], HeaderValue::as_bytes);
+    *request.uri_mut() = Uri::builder().scheme("https").authority(authority).path_and_query(path).build()?;
+    *request.version_mut() = http::Version::HTTP_2;
+    Ok(())
+}
+
+/// The beginning of a body; of one that breaks off what there was.
+async fn beginning(mut body: Incoming) -> Bytes {
+    let mut read = BytesMut::new();
+    while read.len() < MAX_BODY {
+        let Some(Ok(frame)) = body.frame().await else { break };
+        if let Some(data) = frame.data_ref() {
+            read.extend_from_slice(data);
+        }
+    }
+    read.truncate(MAX_BODY);
+    read.freeze()
+}

@@ -1,0 +1,188 @@
+//! The metrics of agent, Envoy and application as one answer, passed on as they come.
+//!
+//! The application's come last: in OpenMetrics they end with a marker that ends all.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use futures_util::stream;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::exposition::{self, whole_lines};
+use super::scrape::ScrapeTarget;
+use super::{StatusConfig, probing};
+use navarch_net::budget::Charge;
+
+/// The most that one target's metrics may be.
+const MAX_TARGET: usize = 10 << 20;
+/// How long a scrape may take where Prometheus does not say: as long as it waits by default.
+const DEFAULT_SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that Prometheus may ask to wait for.
+const MAX_SCRAPE_TIMEOUT: Duration = Duration::from_secs(120);
+/// How Prometheus tells how long it waits.
+const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-timeout-seconds");
+
+/// A part of the answer.
+enum Part {
+    /// One that is there.
+    There(Bytes),
+    /// One that is still to come, and how much of it may.
+    Coming(Incoming, usize),
+}
+
+/// What is left of an answer.
+struct Left {
+    parts: VecDeque<Part>,
+    /// Until when they must have come.
+    deadline: Instant,
+    /// What is charged until all are sent.
+    _charge: Charge,
+}
+
+/// Puts the metrics together: their type, and the answer's body. `charge` grows with what is kept in memory.
+pub(super) async fn merge(
+    config: &StatusConfig,
+    headers: &HeaderMap,
+    query: Option<&str>,
+    mut charge: Charge,
+) -> (&'static str, Body) {
+    let deadline = Instant::now() + patience(headers);
+    let taken = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default().to_owned();
+    let mut parts = VecDeque::from([Part::There((config.metrics)().into())]);
+    if let Some(port) = config.envoy_metrics {
+        let path = query.map_or_else(|| "/stats/prometheus".to_owned(), |query| format!("/stats/prometheus?{query}"));
+        let accepted = exposition::accepted(&taken, exposition::OF_ENVOY);
+        match scrape(port, &path, headers, &accepted, deadline).await {
+            // Envoy is trusted, and its metrics may be many.
+            Ok((_, body)) => parts.push_back(Part::Coming(body, usize::MAX)),
+            Err(reason) => tracing::error!(reason, "failed to scrape Envoy's metrics"),
+        }
+    }
+    let accepted = exposition::accepted(&taken, exposition::OF_APPLICATIONS);
+    let content_type = match config.scrape.as_ref().map(|scrape| scrape.targets.as_slice()) {
+        None | Some([]) => exposition::PLAIN,
+        Some([target]) => match scrape(target.port, &target.path, headers, &accepted, deadline).await {
+            Ok((content_type, body)) => {
+                parts.push_back(Part::Coming(body, MAX_TARGET));
+                exposition::announced(&content_type)
+            }
+            Err(reason) => {
+                tracing::error!(reason, port = target.port, "failed to scrape application metrics");
+                exposition::PLAIN
+            }
+        },
+        Some(targets) => several(targets, headers, (&accepted, deadline), &mut parts, &mut charge).await,
+    };
+    (content_type, Body::from_stream(stream::unfold(Left { parts, deadline, _charge: charge }, next)))
+}
+
+/// How long the scrape may take.
+fn patience(headers: &HeaderMap) -> Duration {
+    let seconds = headers.get(TIMEOUT_HEADER).and_then(|value| value.to_str().ok()?.parse::<f64>().ok());
+    let given = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    given.map_or(DEFAULT_SCRAPE_TIMEOUT, |given| given.min(MAX_SCRAPE_TIMEOUT))
+}
+
+/// Takes the next bytes. A part that breaks off, lasts too long or grows too large ends there; the others go on.
+async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
+    loop {
+        let (body, left) = match rest.parts.pop_front()? {
+            Part::There(bytes) => return Some((Ok(bytes), rest)),
+            Part::Coming(body, left) => (body, left),
+        };
+        let mut body = body;
+        let frame = timeout(probing::STEP, timeout_at(rest.deadline, body.frame())).await;
+        let data = match frame {
+            Ok(Ok(Some(Ok(frame)))) => frame.into_data().unwrap_or_default(),
+            Ok(Ok(None)) => continue,
+            _ => {
+                tracing::warn!("the scrape ended early");
+                continue;
+            }
+        };
+        let Some(left) = left.checked_sub(data.len()) else {
+            tracing::warn!(limit = MAX_TARGET, "scraped metrics exceed the size limit and are cut off");
+            continue;
+        };
+        rest.parts.push_front(Part::Coming(body, left));
+        return Some((Ok(data), rest));
+    }
+}
+
+/// Several targets: all are read to their ends, so that one end marker can stand for all.
+async fn several(
+    targets: &[ScrapeTarget],
+    headers: &HeaderMap,
+    (accepted, deadline): (&str, Instant),
+    parts: &mut VecDeque<Part>,
+    charge: &mut Charge,
+) -> &'static str {
+    let read = async |target: &ScrapeTarget| {
+        let (content_type, body) = scrape(target.port, &target.path, headers, accepted, deadline).await?;
+        let whole = http_body_util::Limited::new(body, MAX_TARGET).collect();
+        let whole = timeout_at(deadline, whole).await.map_err(|_| "it took too long".to_owned())?;
+        Ok::<_, String>((exposition::announced(&content_type), whole.map_err(|error| error.to_string())?.to_bytes()))
+    };
+    let mut formats = Vec::new();
+    for (target, answer) in targets.iter().zip(join_all(targets.iter().map(read)).await) {
+        let charged = answer.and_then(|(format, body)| match charge.grow(body.len()) {
+            Ok(()) => Ok((format, body)),
+            Err(full) => Err(full.to_string()),
+        });
+        match charged {
+            Ok((format, body)) => {
+                formats.push(format);
+                parts.push_back(Part::There(whole_lines(&body)));
+            }
+            Err(reason) => tracing::error!(reason, port = target.port, "failed to scrape application metrics"),
+        }
+    }
+    // A text cannot stand in OpenMetrics, nor the other way round: with both, all counts as text.
+    let format = match formats.first() {
+        Some(first) if formats.iter().all(|format| format == first) => first,
+        Some(_) | None => exposition::PLAIN,
+    };
+    if format != exposition::PLAIN {
+        parts.push_back(Part::There(Bytes::from_static(b"# EOF\n")));
+    }
+    format
+}
+
+/// Asks for metrics on localhost: their type and body.
+async fn scrape(
+    port: u16,
+    path: &str,
+    headers: &HeaderMap,
+    accepted: &str,
+    deadline: Instant,
+) -> Result<(String, Incoming), String> {
+    let mut connector = HttpConnector::new();
+    connector.set_connect_timeout(Some(DEFAULT_SCRAPE_TIMEOUT));
+    let client: Client<_, Empty<Bytes>> =
+        Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+    let mut request = http::Request::get(format!("http://localhost:{port}{path}"));
+    for name in [header::USER_AGENT, TIMEOUT_HEADER] {
+        if let Some(value) = headers.get(&name) {
+            request = request.header(name, value);
+        }
+    }
+    let accepted = HeaderValue::from_str(accepted).map_err(|error| error.to_string())?;
+    let request = request.header(header::ACCEPT, accepted).body(Empty::new()).map_err(|error| error.to_string())?;
+    let answer = timeout_at(deadline, client.request(request)).await.map_err(|_| "it took too long".to_owned())?;
+    let answer = answer.map_err(|error| error.to_string())?;
+    if answer.status() != http::StatusCode::OK {
+        return Err(format!("status {}", answer.status()));
+    }
+    let content_type =
+        answer.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    Ok((content_type.to_owned(), answer.into_body()))
+}

@@ -1,0 +1,201 @@
+//! The application's probes as the injector has written them down (`ISTIO_KUBE_APP_PROBERS`).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+/// Probes by the path on which they are asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probes(BTreeMap<String, ProbeSpec>);
+
+/// One probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSpec {
+    /// What is asked.
+    pub action: Action,
+    /// How long it may take.
+    pub timeout: Duration,
+}
+
+/// What is asked of the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// An answer over HTTP.
+    Http {
+        /// Over TLS, whose certificate is not checked, as the kubelet does not.
+        tls: bool,
+        /// The port.
+        port: u16,
+        /// The path with query.
+        path: String,
+    },
+    /// A connection.
+    Tcp {
+        /// The port.
+        port: u16,
+    },
+    /// gRPC's health protocol.
+    Grpc {
+        /// The port.
+        port: u16,
+        /// The service asked for.
+        service: String,
+    },
+}
+
+/// Why probes cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeSpecError {
+    /// It is no JSON of that shape.
+    #[error("ISTIO_KUBE_APP_PROBERS cannot be read: {0}")]
+    Json(String),
+    /// A path that is none of a probe.
+    #[error(
+        "{0:?} is no path of a probe: /app-health/<container>/livez, readyz or startupz, /app-lifecycle/<container>/prestopz or poststartz"
+    )]
+    Path(String),
+    /// Not exactly one kind of probe.
+    #[error("{0}: exactly one of httpGet, tcpSocket and grpc is needed, with a port that is a number")]
+    Kind(String),
+}
+
+/// A probe as Kubernetes writes it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    /// Over HTTP.
+    http_get: Option<HttpGet>,
+    /// A connection.
+    tcp_socket: Option<Socket>,
+    /// Over gRPC.
+    grpc: Option<Grpc>,
+    /// How long it may take; as long as it will if 0, which is held to a minute.
+    #[serde(default)]
+    timeout_seconds: i32,
+}
+
+/// A probe over HTTP.
+#[derive(Deserialize)]
+struct HttpGet {
+    /// The path.
+    #[serde(default)]
+    path: String,
+    /// The port; names of ports are resolved by the injector.
+    port: u16,
+    /// `HTTP` or `HTTPS`.
+    #[serde(default)]
+    scheme: String,
+}
+
+/// A connection.
+#[derive(Deserialize)]
+struct Socket {
+    /// The port.
+    port: u16,
+}
+
+/// A probe over gRPC.
+#[derive(Deserialize)]
+struct Grpc {
+    /// The port.
+    port: u16,
+    /// The service.
+    service: Option<String>,
+}
+
+/// The longest that a probe without a limit may take.
+const MAX_TIMEOUT: Duration = Duration::from_secs(60);
+
+impl Probes {
+    /// Reads the variable; empty is no probes.
+    ///
+    /// # Errors
+    /// When it is no JSON, or a probe or its path cannot be.
+    pub fn parse(text: &str) -> Result<Self, ProbeSpecError> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
+        let written: BTreeMap<String, Written> =
+            serde_json::from_str(text).map_err(|error| ProbeSpecError::Json(error.to_string()))?;
+        let spec = |(path, written): (String, Written)| {
+            if !is_probe_path(&path) {
+                return Err(ProbeSpecError::Path(path));
+            }
+            let timeout = match u64::try_from(written.timeout_seconds) {
+                Ok(0) | Err(_) => MAX_TIMEOUT,
+                Ok(seconds) => Duration::from_secs(seconds),
+            };
+            let action = action(written).ok_or_else(|| ProbeSpecError::Kind(path.clone()))?;
+            Ok((path, ProbeSpec { action, timeout }))
+        };
+        written.into_iter().map(spec).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The probe of a path.
+    #[must_use]
+    pub fn get(&self, path: &str) -> Option<&ProbeSpec> {
+        self.0.get(path)
+    }
+}
+
+/// What a probe asks; `None` where it is not exactly one thing.
+fn action(written: Written) -> Option<Action> {
+    match (written.http_get, written.tcp_socket, written.grpc) {
+        (Some(http), None, None) => {
+            let path = if http.path.starts_with('/') { http.path } else { format!("/{}", http.path) };
+            Some(Action::Http { tls: http.scheme == "HTTPS", port: http.port, path })
+        }
+        (None, Some(socket), None) => Some(Action::Tcp { port: socket.port }),
+        (None, None, Some(grpc)) => Some(Action::Grpc { port: grpc.port, service: grpc.service.unwrap_or_default() }),
+        _ => None,
+    }
+}
+
+/// Whether the injector would have made this path.
+fn is_probe_path(path: &str) -> bool {
+    let mut parts = path.split('/');
+    let (root, kind, container, probe) = (parts.next(), parts.next(), parts.next(), parts.next());
+    root == Some("")
+        && matches!(kind, Some("app-health" | "app-lifecycle"))
+        && container.is_some_and(|container| !container.is_empty())
+        && matches!(probe, Some("livez" | "readyz" | "startupz" | "prestopz" | "poststartz"))
+        && parts.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_probe_is_read() {
+        let probes = Probes::parse(
+            r#"{"/app-health/a/livez": {"httpGet": {"path": "x?y=1", "port": 80, "scheme": "HTTPS"}, "timeoutSeconds": 2},
+                "/app-health/a/readyz": {"tcpSocket": {"port": 81}},
+                "/app-lifecycle/a/prestopz": {"grpc": {"port": 82, "service": null}}}"#,
+        )
+        .unwrap();
+        let spec = probes.get("/app-health/a/livez").unwrap();
+        assert_eq!(spec.action, Action::Http { tls: true, port: 80, path: "/x?y=1".to_owned() });
+        assert_eq!(spec.timeout, Duration::from_secs(2));
+        assert_eq!(probes.get("/app-health/a/readyz").unwrap().action, Action::Tcp { port: 81 });
+        let grpc = Action::Grpc { port: 82, service: String::new() };
+        assert_eq!(probes.get("/app-lifecycle/a/prestopz").unwrap().action, grpc);
+        assert_eq!(Probes::parse("").unwrap(), Probes::default());
+    }
+
+    #[test]
+    fn what_the_injector_would_not_write_is_refused() {
+        for text in [
+            r#"{"/app-health/a/other": {"tcpSocket": {"port": 1}}}"#,
+            r#"{"/app-health//livez": {"tcpSocket": {"port": 1}}}"#,
+            r#"{"/app-health/a/livez/x": {"tcpSocket": {"port": 1}}}"#,
+            r#"{"/app-health/a/livez": {}}"#,
+            r#"{"/app-health/a/livez": {"tcpSocket": {"port": 1}, "grpc": {"port": 1}}}"#,
+            r#"{"/app-health/a/livez": {"tcpSocket": {"port": "http"}}}"#,
+            "[]",
+        ] {
+            assert!(Probes::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! An application that means harm, and one that speaks HTTP/2.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::*;
+
+/// How long anything may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Sends the same bytes over every connection for as long as somebody takes them, after a beginning.
+async fn endless(beginning: &'static [u8], again: &'static [u8], tasks: &mut JoinSet<()>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tasks.spawn(async move {
+        let mut open = JoinSet::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            open.spawn(async move {
+                let mut asked = vec![0; 4096];
+                let _ = stream.read(&mut asked).await;
+                let mut sent = stream.write_all(beginning).await;
+                while sent.is_ok() {
+                    sent = stream.write_all(again).await;
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A server of TLS that offers HTTP/2 first, and tells what it was asked over.
+async fn over_tls(protocols: &[&[u8]], tasks: &mut JoinSet<()>) -> u16 {
+    let key = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let chain = vec![key.cert.der().clone()];
+    let private = rustls::pki_types::PrivateKeyDer::try_from(key.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let mut config = builder.with_no_client_auth().with_single_cert(chain, private).unwrap();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tasks.spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let stream = TokioIo::new(acceptor.accept(stream).await.unwrap());
+            let service = service_fn(|request: hyper::Request<hyper::body::Incoming>| async move {
+                let host = request.uri().host().map(str::to_owned);
+                let said = format!("{:?} {} {host:?}", request.version(), request.uri().path());
+                Ok::<_, std::convert::Infallible>(hyper::Response::new(Full::new(Bytes::from(said))))
+            });
+            let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+            let _ = server.serve_connection(stream, service).await;
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn probes_over_tls_are_of_http_2_where_the_application_speaks_it() {
+    for (protocols, said) in [
+        (&[&b"h2"[..], b"http/1.1"][..], r#"HTTP/2.0 /x Some("127.0.0.1")"#),
+        (&[&b"http/1.1"[..]][..], "HTTP/1.1 /x None"),
+        (&[][..], "HTTP/1.1 /x None"),
+    ] {
+        let mut tasks = JoinSet::new();
+        let app = over_tls(protocols, &mut tasks).await;
+        let answer = setting(app, None, tasks).await.get("/app-health/s/livez").await;
+        assert_eq!((answer.status, &answer.body[..]), (StatusCode::OK, said.as_bytes()));
+    }
+}
+
+#[tokio::test]
+async fn metrics_without_end_are_cut_off() {
+    let mut tasks = JoinSet::new();
+    let app = endless(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
+    let one = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
+    let question = Question::get("127.0.0.1", one.port, "/metrics", TIMEOUT);
+    let merged = question.ask().await.unwrap();
+    assert!(merged.body.len() <= (10 << 20) + 100, "{}", merged.body.len());
+
+    let mut tasks = JoinSet::new();
+    let other = application("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\nb 1\n".to_owned(), &mut tasks).await;
+    let app = endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
+    let scrape = format!(r#"{{"targets":[{{"port":"{app}"}},{{"port":"{other}"}}]}}"#);
+    let several = setting(app, Some(scrape), tasks).await;
+    let merged = Question::get("127.0.0.1", several.port, "/metrics", TIMEOUT).ask().await.unwrap();
+    assert_eq!(&merged.body[..], b"agent 1\nb 1\n", "the other target is there all the same");
+}
+
+#[tokio::test]
+async fn answers_that_drip_or_are_all_headers_end_with_the_probes_time_and_room() {
+    for (beginning, again) in [
+        // A body that never ends is read as far as is passed on.
+        (&b"HTTP/1.1 200 OK\r\n\r\n"[..], &[b'x'; 4096][..]),
+        (b"HTTP/1.1 200 OK\r\n", b"x-more: and more of the same\r\n"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", b"1;and-an-extension-without-sense\r\nx\r\n"),
+    ] {
+        let mut tasks = JoinSet::new();
+        let app = endless(beginning, again, &mut tasks).await;
+        let setting = setting(app, None, tasks).await;
+        let asked = Question::get("127.0.0.1", setting.port, "/app-health/a/livez", TIMEOUT).ask().await.unwrap();
+        assert!(asked.body.len() <= 10 << 10, "{}", asked.body.len());
+    }
+}
+
+#[tokio::test]
+async fn floods_of_http_2_frames_fail_the_probe_and_nothing_else() {
+    // Settings of the server, then without end: settings, pings, resets, headers that never end.
+    let settings = b"\0\0\0\x04\0\0\0\0\0";
+    let floods: [&'static [u8]; 4] = [
+        settings,
+        b"\0\0\x08\x06\0\0\0\0\0abcdefgh",
+        b"\0\0\x04\x03\0\0\0\0\x01\0\0\0\x08",
+        b"\0\0\x10\x09\0\0\0\0\x01\0\x06x-more\x06and-on",
+    ];
+    for again in floods {
+        let mut tasks = JoinSet::new();
+        let app = endless(settings, again, &mut tasks).await;
+        let setting = setting(app, None, tasks).await;
+        let asked = Question::get("127.0.0.1", setting.port, "/app-health/a/startupz", TIMEOUT).ask().await.unwrap();
+        assert_eq!(asked.status, StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(setting.get("/healthz/ready").await.status, StatusCode::OK);
+    }
+}
+
+/// A connection from another address of loopback, which is another peer.
+async fn connect_from(last: u8, port: u16) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).unwrap();
+    socket.connect((Ipv4Addr::LOCALHOST, port).into()).await.unwrap()
+}
+
+#[tokio::test]
+async fn callers_that_say_nothing_make_room_for_others() {
+    let setting = setting(1, None, JoinSet::new()).await;
+    let mut silent = Vec::new();
+    for _ in 0..200 {
+        let mut stream = connect_from(2, setting.port).await;
+        stream.write_all(b"GET /").await.unwrap();
+        silent.push(stream);
+    }
+    for _ in 0..10 {
+        let question = Question::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
+        assert_eq!(question.ask().await.unwrap().status, StatusCode::OK);
+    }
+    let mut rest = Vec::new();
+    let closed = timeout(TIMEOUT, silent[0].read_to_end(&mut rest)).await;
+    assert!(closed.is_ok(), "the idlest were closed");
+}
+
+#[tokio::test]
+async fn who_does_not_read_its_scrapes_is_refused_and_others_get_theirs() {
+    let mut tasks = JoinSet::new();
+    let app = endless(b"HTTP/1.1 200 OK\r\n\r\n", &[b'x'; 64 << 10], &mut tasks).await;
+    let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
+    let ask = async |from| {
+        let mut stream = connect_from(from, setting.port).await;
+        // Prometheus waits longer than this test takes.
+        let request = "GET /metrics HTTP/1.1\r\nhost: a\r\nx-prometheus-scrape-timeout-seconds: 100\r\n\r\n";
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        timeout(TIMEOUT, stream.read_exact(&mut status)).await.unwrap().unwrap();
+        (String::from_utf8_lossy(&status[9..]).into_owned(), stream)
+    };
+    let (mut held, mut refused) = (Vec::new(), 0);
+    for _ in 0..60 {
+        let (status, stream) = ask(2).await;
+        refused += usize::from(status == "503");
+        held.push(stream);
+    }
+    assert!((1..60).contains(&refused), "{refused} of 60 were refused");
+    assert_eq!(ask(3).await.0, "200");
+}
+
+#[tokio::test]
+async fn long_answers_are_packed_for_who_takes_them() {
+    let mut tasks = JoinSet::new();
+    let body = "app_requests 1\n".repeat(1000);
+    let app = application(format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{body}"), &mut tasks).await;
+    let setting = setting(app, Some(format!(r#"{{"port":"{app}"}}"#)), tasks).await;
+    let headers = HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"))]);
+    let question = Question::get("127.0.0.1", setting.port, "/stats/prometheus", TIMEOUT);
+    let packed = Question { headers: headers.clone(), ..question }.ask().await.unwrap();
+    assert_eq!(packed.headers[header::CONTENT_ENCODING], "gzip");
+    assert!(packed.body.len() < body.len() / 10, "{}", packed.body.len());
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&packed.body[..]).read_to_string(&mut text).unwrap();
+    assert_eq!(text, format!("agent 1\n{body}"));
+    let question = Question::get("127.0.0.1", setting.port, "/healthz/ready", TIMEOUT);
+    let short = Question { headers, ..question }.ask().await.unwrap();
+    assert!(!short.headers.contains_key(header::CONTENT_ENCODING));
+}

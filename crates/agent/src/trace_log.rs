@@ -1,0 +1,157 @@
+//! Lines about packets that the rules of the capture told the kernel's log of (`istio-iptables --iptables-trace-logging`),
+//! for finding out why a connection goes where it goes. Reading them takes the right NET_ADMIN.
+//!
+//! ```text
+//! rule ─▶ NFLOG, group 1337 ─▶ netlink socket ─▶ message ─▶ packet ─▶ line in the agent's log, some each second
+//! ```
+
+pub mod message;
+pub mod packet;
+
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixDatagram as StdDatagram;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, socket,
+};
+use tokio::net::UnixDatagram;
+use tokio::time::{Duration, Instant};
+
+use message::{Logged, Message, Request};
+
+/// The most lines of a second: connections may come by the thousand, and the log is for reading.
+const LINES: u32 = 50;
+/// The longest batch of messages that the kernel sends at once, with room to spare.
+const BATCH: usize = 64 << 10;
+
+/// A socket on which the kernel tells of logged packets. It is one of datagrams, as those between processes are; to wait for
+/// one and to take it is the same for both, and the runtime has no type of its own for netlink.
+#[derive(Debug)]
+pub struct TraceLog(UnixDatagram);
+
+impl TraceLog {
+    /// Asks the kernel for the packets of a group.
+    ///
+    /// # Errors
+    /// When there is no such log in the kernel, or no right to read it, or somebody else does.
+    pub fn open(group: u16) -> io::Result<Self> {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkNetFilter)?;
+        bind(fd.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        for request in [Request::Bind, Request::CopyPackets] {
+            send(fd.as_raw_fd(), &request.bytes(group), MsgFlags::empty())?;
+            // The kernel answers before `send` returns.
+            let mut answer = [0; 1024];
+            let length = recv(fd.as_raw_fd(), &mut answer, MsgFlags::empty())?;
+            match message::parse(answer.get(..length).unwrap_or_default()).first() {
+                Some(Message::Outcome(0)) => {}
+                Some(Message::Outcome(code)) => return Err(io::Error::from_raw_os_error(code.saturating_neg())),
+                Some(Message::Logged(_)) | None => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        UnixDatagram::from_std(StdDatagram::from(fd)).map(Self)
+    }
+
+    /// Writes lines until dropped.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub async fn run(self) -> io::Result<()> {
+        let mut buffer = vec![0; BATCH];
+        let mut limit = Limit::new(Instant::now());
+        loop {
+            let length = match self.0.recv(&mut buffer).await {
+                Ok(length) => length,
+                Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                    tracing::warn!("the kernel dropped logged packets");
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            for message in message::parse(buffer.get(..length).unwrap_or_default()) {
+                if let Message::Logged(Logged { prefix, payload, user }) = message {
+                    match limit.take(Instant::now()) {
+                        Taken::Line => line(&prefix, &payload, user),
+                        Taken::LineAfter(left_out) => {
+                            tracing::info!(left_out, "logged packets exceed the rate limit of this log");
+                            line(&prefix, &payload, user);
+                        }
+                        Taken::Nothing => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One line.
+fn line(rule: &str, payload: &[u8], user: Option<u32>) {
+    let packet = packet::describe(payload);
+    match user {
+        Some(user) => tracing::info!(rule, packet, user, "a rule decided"),
+        None => tracing::info!(rule, packet, "a rule decided"),
+    }
+}
+
+/// How many lines there may be.
+#[derive(Debug)]
+struct Limit {
+    /// When the present second began.
+    since: Instant,
+    /// How many there were in it.
+    lines: u32,
+    /// How many were left out and not told of yet.
+    left_out: u64,
+}
+
+/// Whether there is a line.
+#[derive(Debug, PartialEq, Eq)]
+enum Taken {
+    /// There is.
+    Line,
+    /// There is, and so many were left out before it.
+    LineAfter(u64),
+    /// There is none.
+    Nothing,
+}
+
+impl Limit {
+    /// Nothing was written yet.
+    fn new(now: Instant) -> Self {
+        Self { since: now, lines: 0, left_out: 0 }
+    }
+
+    /// Asks for a line.
+    fn take(&mut self, now: Instant) -> Taken {
+        if now.duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.lines) = (now, 0);
+        }
+        if self.lines >= LINES {
+            self.left_out += 1;
+            return Taken::Nothing;
+        }
+        self.lines += 1;
+        match std::mem::take(&mut self.left_out) {
+            0 => Taken::Line,
+            left_out => Taken::LineAfter(left_out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_so_many_lines_and_the_next_tells_of_the_others() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(1);
+        let mut limit = Limit::new(now);
+        assert!((0..LINES).all(|_| limit.take(now) == Taken::Line));
+        assert!((0..7).all(|_| limit.take(now) == Taken::Nothing));
+        assert_eq!(limit.take(later), Taken::LineAfter(7));
+        assert_eq!(limit.take(later), Taken::Line);
+    }
+}

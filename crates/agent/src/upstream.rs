@@ -1,0 +1,335 @@
+//! The way to the control plane: TCP and TLS to its port, with the proof of who calls. All files are read again for every
+//! connection and every call, so that tokens, roots and certificates may be replaced at any time.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+
+/// How long a connection may take to stand.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Quiet after which the server is asked for a sign of life, and how long it may take; as Istio's.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+/// Bytes that may be under way on a stream and on a connection: large pushes should not wait for round trips.
+const WINDOW: u32 = 1 << 20;
+/// The largest token that is sent. Those of Kubernetes have about 1 KiB.
+const MAX_TOKEN: u64 = 16 << 10;
+/// The name of the server where it is reached on loopback, by a forwarded port.
+const FORWARDED: &str = "istiod.istio-system.svc";
+
+/// Whose word on the server's certificate counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Roots {
+    /// The roots in a file, in PEM.
+    File(PathBuf),
+    /// Those of the system.
+    System,
+}
+
+/// A certificate and its key in files, in PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyFiles {
+    /// The chain, leaf first.
+    pub chain: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+}
+
+/// What is spoken below gRPC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Nothing: plain text.
+    Plain,
+    /// TLS.
+    Tls {
+        /// Whose word on the server's certificate counts.
+        roots: Roots,
+        /// What is shown to the server; nothing while the files are missing.
+        certificate: Option<KeyFiles>,
+        /// The name that the server's certificate must have, if not that of the address (`ISTIOD_SAN`).
+        server_name: Option<String>,
+    },
+}
+
+/// Where the control plane is and how one shows who one is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamConfig {
+    /// `host:port`.
+    pub address: String,
+    /// Plain text or TLS.
+    pub transport: Transport,
+    /// The file with the token. Where it is missing or empty none is sent.
+    pub token: Option<PathBuf>,
+    /// The cluster that the workload runs in.
+    pub cluster: String,
+    /// Further headers (`CA_HEADER_*`, `XDS_HEADER_*`), by lower-case name.
+    pub headers: BTreeMap<String, String>,
+}
+
+/// The way to the control plane. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Upstream(Arc<UpstreamConfig>);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// The address is not `host:port`.
+    #[error("{0:?} is no host and port")]
+    Address(String),
+    /// A file cannot be read.
+    #[error("{path} cannot be read")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{path} holds no {what} in PEM")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+    },
+    /// TLS cannot be set up with what there is.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    /// A header's name or value, or the token, cannot be sent.
+    #[error("{0} cannot be sent as a header")]
+    Header(String),
+    /// The server cannot be reached, or is not who it should be.
+    #[error("no connection to {address}")]
+    Connect {
+        /// Where to.
+        address: String,
+        /// Why not.
+        source: tonic::transport::Error,
+    },
+}
+
+impl Upstream {
+    /// A way that begins with the first connection.
+    #[must_use]
+    pub fn new(config: UpstreamConfig) -> Self {
+        Self(Arc::new(config))
+    }
+
+    /// Where it leads.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    /// A new connection, by the files of this moment.
+    ///
+    /// # Errors
+    /// When a file cannot be used or the server not be reached.
+    pub async fn connect(&self) -> Result<Channel, UpstreamError> {
+        let address = &self.0.address;
+        let wrong = || UpstreamError::Address(address.clone());
+        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = port.parse::<u16>().map_err(|_| wrong())?;
+        let tls = match &self.0.transport {
+            Transport::Plain => None,
+            Transport::Tls { roots, certificate, server_name } => {
+                let config = client_config(roots, certificate.as_ref()).await?;
+                let name = server_name.as_deref().unwrap_or(if host == "localhost" { FORWARDED } else { host });
+                let name = ServerName::try_from(name.to_owned()).map_err(|_| wrong())?;
+                Some((Arc::new(config), name))
+            }
+        };
+        let connector = Connector { host: Arc::from(host), port, tls };
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
+        let endpoint = endpoint
+            .connect_timeout(CONNECT_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE.0)
+            .keep_alive_timeout(KEEPALIVE.1)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        let connected = endpoint.connect_with_connector(connector).await;
+        connected.map_err(|source| UpstreamError::Connect { address: address.clone(), source })
+    }
+
+    /// Adds the token of this moment, the cluster and the configured headers to a call.
+    ///
+    /// # Errors
+    /// When one of them cannot be sent as a header.
+    pub async fn sign(&self, headers: &mut MetadataMap) -> Result<(), UpstreamError> {
+        let value = |name: &str, text: &str| {
+            text.parse::<AsciiMetadataValue>().map_err(|_| UpstreamError::Header(name.to_owned()))
+        };
+        headers.insert("clusterid", value("the cluster", &self.0.cluster)?);
+        for (name, text) in &self.0.headers {
+            let key = AsciiMetadataKey::from_bytes(name.to_ascii_lowercase().as_bytes());
+            headers.insert(key.map_err(|_| UpstreamError::Header(name.clone()))?, value(name, text)?);
+        }
+        if let Some(token) = self.token().await {
+            let mut value = value("the token", &format!("Bearer {token}"))?;
+            value.set_sensitive(true);
+            headers.insert("authorization", value);
+        }
+        Ok(())
+    }
+
+    /// The token, if there is one. A machine that has rebooted may have lost it, and then shows its certificate alone.
+    async fn token(&self) -> Option<String> {
+        let path = self.0.token.as_ref()?;
+        let read = regular_file::read_async(path, MAX_TOKEN).await;
+        let read = read.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), %error, "failed to read the token");
+            }
+        });
+        let token = String::from_utf8(read.ok()?).ok()?;
+        Some(token.trim().to_owned()).filter(|token| !token.is_empty())
+    }
+}
+
+/// A file's bytes.
+async fn read(path: &Path) -> Result<Vec<u8>, UpstreamError> {
+    let read = regular_file::read_async(path, MAX_SETTINGS_BYTES).await;
+    read.map_err(|source| UpstreamError::File { path: path.to_owned(), source })
+}
+
+/// The certificates in a file; at least one.
+async fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, UpstreamError> {
+    let pem = read(path).await?;
+    // What cannot be read among several is left out: the rest may still do.
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok).collect();
+    if found.is_empty() {
+        return Err(UpstreamError::Pem { path: path.to_owned(), what: "certificate" });
+    }
+    Ok(found)
+}
+
+/// TLS by the files of this moment.
+async fn client_config(roots: &Roots, certificate: Option<&KeyFiles>) -> Result<ClientConfig, UpstreamError> {
+    let store = root_store(roots).await?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])?
+        .with_root_certificates(store);
+    let present = certificate.filter(|files| files.chain.exists() && files.key.exists());
+    let mut config = match present {
+        Some(files) => {
+            let key = PrivateKeyDer::from_pem_slice(&read(&files.key).await?)
+                .map_err(|_| UpstreamError::Pem { path: files.key.clone(), what: "key" })?;
+            builder.with_client_auth_cert(certificates(&files.chain).await?, key)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+/// The roots of this moment.
+pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamError> {
+    let mut store = RootCertStore::empty();
+    match roots {
+        Roots::File(path) => {
+            let (added, _) = store.add_parsable_certificates(certificates(path).await?);
+            if added == 0 {
+                return Err(UpstreamError::Pem { path: path.clone(), what: "certificate" });
+            }
+        }
+        Roots::System => {
+            store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
+    }
+    Ok(store)
+}
+
+/// Makes the connections of a channel.
+#[derive(Clone)]
+struct Connector {
+    /// The host, without brackets.
+    host: Arc<str>,
+    /// The port.
+    port: u16,
+    /// TLS and the server's name, if it is spoken.
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+}
+
+/// A connection.
+enum Stream {
+    /// In plain text.
+    Plain(TcpStream),
+    /// Over TLS.
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl tower_service::Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { host, port, tls } = self.clone();
+        let connect = async move {
+            let stream = TcpStream::connect((&*host, port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(match tls {
+                None => Stream::Plain(stream),
+                Some((config, name)) => Stream::Tls(Box::new(TlsConnector::from(config).connect(name, stream).await?)),
+            }))
+        };
+        Box::pin(async move {
+            let slow = || io::Error::new(io::ErrorKind::TimedOut, "the server takes too long");
+            tokio::time::timeout(CONNECT_TIMEOUT, connect).await.unwrap_or_else(|_| Err(slow()))
+        })
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

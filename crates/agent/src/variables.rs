@@ -1,0 +1,92 @@
+//! Environment variables, handed in: this room never reads the process's own.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use navarch_api::duration;
+use navarch_api::go_text::parse_bool;
+
+/// The variables that the agent is started with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variables(BTreeMap<String, String>);
+
+impl Variables {
+    /// The value of a variable that is set, also when it is empty.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
+    /// The value of a variable, empty where it is not set.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        self.get(name).unwrap_or_default()
+    }
+
+    /// The value of a variable, or `default` where it is not set.
+    #[must_use]
+    pub fn text_or(&self, name: &str, default: &str) -> String {
+        self.get(name).unwrap_or(default).to_owned()
+    }
+
+    /// A truth value as Go spells them. A value that is none counts as unset, with a warning, as pilot-agent has it.
+    #[must_use]
+    pub fn flag(&self, name: &str, default: bool) -> bool {
+        self.parsed(name, parse_bool).unwrap_or(default)
+    }
+
+    /// A span of time as Go spells them; what is none counts as unset, with a warning.
+    #[must_use]
+    pub fn duration(&self, name: &str, default: Duration) -> Duration {
+        self.parsed(name, parse_duration).unwrap_or(default)
+    }
+
+    /// A number; what is none counts as unset, with a warning.
+    #[must_use]
+    pub fn number<T: std::str::FromStr>(&self, name: &str, default: T) -> T {
+        self.parsed(name, |text| text.parse().ok()).unwrap_or(default)
+    }
+
+    /// All variables by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// What `parse` makes of a variable; `None` where it is unset or no such value.
+    fn parsed<T>(&self, name: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let text = self.get(name)?;
+        let value = parse(text);
+        if value.is_none() {
+            tracing::warn!(name, value = text, "the environment variable has an invalid value; the default is used");
+        }
+        value
+    }
+}
+
+impl<K: Into<String>, V: Into<String>> FromIterator<(K, V)> for Variables {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().map(|(name, value)| (name.into(), value.into())).collect())
+    }
+}
+
+/// A span of time as Go's `time.ParseDuration` reads it, if it is not negative.
+pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+    duration::Duration::parse(text).ok()?.as_std()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_counts_as_unset() {
+        let variables: Variables =
+            [("A", "yes"), ("B", "true"), ("C", "3s"), ("D", "x"), ("E", "")].into_iter().collect();
+        assert!(!variables.flag("A", false));
+        assert!(variables.flag("B", false));
+        assert_eq!(variables.duration("C", Duration::ZERO), Duration::from_secs(3));
+        assert_eq!(variables.number("D", 7), 7);
+        assert_eq!(variables.get("E"), Some(""));
+        assert_eq!(variables.get("F"), None);
+    }
+}

@@ -1,0 +1,134 @@
+//! Wasm modules: fetched and put into files before Envoy hears of them.
+//!
+//! ```text
+//! extension config, listener ─▶ convert ─▶ cache ─┬▶ http: one file, maybe packed ─────────▶ <folder>/<name>/<sha256>.wasm
+//!                                                 └▶ registry: manifest ─▶ layer ─▶ unpack ─▶
+//! ```
+//!
+//! The control plane and registries are believed in nothing but names: what is fetched is bounded in size, time and hops,
+//! addresses of machines' metadata are never asked, and files are named by digests alone. Where a module cannot be had, a
+//! filter that lets all or nothing pass stands in for it, as its fail strategy says.
+
+mod cache;
+mod convert;
+mod credentials;
+mod fetch;
+mod listener;
+pub mod manifest;
+mod reference;
+mod registry;
+mod unpack;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost_types::Any;
+use tokio_util::sync::CancellationToken;
+
+pub use convert::ConvertError;
+pub use unpack::{UnpackError, unpack};
+
+use navarch_net::destination::AddressPolicy;
+use navarch_security::Clock;
+
+/// What is told of modules at start.
+#[derive(Clone, Debug)]
+pub struct ModulesConfig {
+    /// Where modules are kept.
+    pub folder: PathBuf,
+    /// `WASM_MODULE_EXPIRY`: how long a module that nobody asks for is kept. Default 24 h.
+    pub expiry: Duration,
+    /// `WASM_PURGE_INTERVAL`: how often is looked for such. Default 1 h.
+    pub purge_interval: Duration,
+    /// `WASM_INSECURE_REGISTRIES`: hosts whose certificates are not checked and that may be asked in plain text; `*` is all.
+    pub insecure: BTreeSet<String>,
+    /// `WASM_HTTP_REQUEST_TIMEOUT`: how long one request may take. Default 15 s.
+    pub request_timeout: Duration,
+    /// `WASM_HTTP_REQUEST_MAX_RETRIES`: how often a download is tried. Default 5.
+    pub attempts: u32,
+    /// `ISTIO_WASM_MAX_BINARY_SIZE_BYTES`: the largest module. Default 256 MiB.
+    pub max_bytes: u64,
+    /// `BLOCKED_CIDRS_IN_WASM_FETCH`: addresses that are not asked, besides those of machines' metadata.
+    pub addresses: AddressPolicy,
+}
+
+/// Fetches modules. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Modules(Arc<cache::Cache>);
+
+impl ModulesConfig {
+    /// The defaults, with modules in this folder.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            expiry: Duration::from_secs(24 * 3600),
+            purge_interval: Duration::from_secs(3600),
+            insecure: BTreeSet::new(),
+            request_timeout: Duration::from_secs(15),
+            attempts: 5,
+            max_bytes: 256 << 20,
+            addresses: AddressPolicy { allow_loopback: true, ..AddressPolicy::default() },
+        }
+    }
+
+    /// Whether a host, with its port if one is given, may be asked without checks.
+    fn is_insecure(&self, host: &str) -> bool {
+        self.insecure.contains("*") || self.insecure.contains(host)
+    }
+}
+
+impl Modules {
+    /// With an empty cache.
+    #[must_use]
+    pub fn new(config: ModulesConfig, clock: Clock) -> Self {
+        Self(Arc::new(cache::Cache::new(config, clock)))
+    }
+
+    /// Replaces modules far away by files in these extension configs; says whether anything was changed.
+    ///
+    /// # Errors
+    /// When a config cannot be read.
+    pub async fn localize(&self, resources: impl Iterator<Item = &mut Any> + Send) -> Result<bool, ConvertError> {
+        let all = resources.map(|resource| convert::localize(&self.0, resource));
+        let outcomes = futures_util::future::join_all(all).await;
+        outcomes.into_iter().try_fold(false, |changed, outcome| Ok(outcome? || changed))
+    }
+
+    /// Whether listeners in these bytes may name modules in place; else there is nothing to be done with them.
+    #[must_use]
+    pub fn may_be_named(listeners: &[u8]) -> bool {
+        listener::may_name_module(listeners)
+    }
+
+    /// As [`Modules::localize`], for listeners. One that cannot be read stays as it is: Envoy will say what is wrong with it.
+    pub async fn localize_listeners(&self, resources: impl Iterator<Item = &mut Any> + Send) -> bool {
+        let all = resources.map(|resource| listener::localize(&self.0, resource));
+        let outcomes = futures_util::future::join_all(all).await;
+        outcomes.into_iter().fold(false, |changed, outcome| match outcome {
+            Ok(localized) => localized || changed,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "failed to prefetch the Wasm modules of a listener; Envoy fetches them itself"
+                );
+                changed
+            }
+        })
+    }
+
+    /// Removes modules that nobody asks for any more, until told to end.
+    pub async fn purge(self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(self.0.config().purge_interval) => self.0.purge(),
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

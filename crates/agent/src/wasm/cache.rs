@@ -1,0 +1,325 @@
+//! The modules that are there: found by name and checksum, fetched if they are not.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderMap, StatusCode, Uri};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::ModulesConfig;
+use super::fetch::{self, Ask, FetchError, FetchedModule};
+use super::manifest::Packing;
+use super::reference::{Reference, Version, is_sha256};
+use super::registry::{self, Registry, RegistryError};
+use super::unpack::{UnpackError, unpack};
+use crate::backoff::Backoff;
+use navarch_api::digest::sha256_hex;
+use navarch_api::kubernetes::SecretBytes;
+use navarch_security::Clock;
+
+/// Modules that are fetched at a time. Each may hold its largest size in memory.
+const FETCHES: usize = 2;
+/// The scheme of images.
+const IMAGE: &str = "oci://";
+/// Waits between attempts of a download.
+const WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
+
+/// Whether a module that is there is asked for again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PullPolicy {
+    /// As the name says: `latest` images always, others not.
+    #[default]
+    Unspecified,
+    /// Never.
+    IfNotPresent,
+    /// When the resource that names it has changed.
+    Always,
+}
+
+/// A module that is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    /// Where it is.
+    pub(super) url: String,
+    /// Its sha256 in hexadecimal, of the file or of the image's manifest; empty is any.
+    pub(super) checksum: String,
+    /// The resource that names it.
+    pub(super) resource: String,
+    /// The version of that resource.
+    pub(super) version: String,
+    /// How long it may take.
+    pub(super) timeout: Duration,
+    /// What the registry is shown.
+    pub(super) secret: Option<SecretBytes>,
+    /// Whether it is asked for again.
+    pub(super) policy: PullPolicy,
+}
+
+/// Why a module cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ModuleError {
+    /// Its URL is none that modules are fetched from.
+    #[error("{0:?} is no URL that modules are fetched from")]
+    Url(String),
+    /// It cannot be fetched.
+    #[error("it cannot be fetched")]
+    Fetch(#[from] FetchError),
+    /// The image cannot be fetched.
+    #[error("the image cannot be fetched")]
+    Registry(#[from] RegistryError),
+    /// It is not what its checksum says.
+    #[error("its checksum is {found}, not {wanted}")]
+    Checksum {
+        /// What was wanted.
+        wanted: String,
+        /// What was found.
+        found: String,
+    },
+    /// It is none, or too large.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
+    /// It cannot be written.
+    #[error("it cannot be written")]
+    Write(#[source] io::Error),
+}
+
+/// The cache.
+#[derive(Debug)]
+pub(super) struct Cache {
+    /// What it was told at start.
+    config: ModulesConfig,
+    /// Tells how long a module has not been asked for.
+    clock: Clock,
+    /// What is there.
+    state: Mutex<State>,
+    /// Room for fetches.
+    room: Semaphore,
+}
+
+/// What is there.
+#[derive(Debug, Default)]
+struct State {
+    /// By name and checksum.
+    modules: BTreeMap<Key, Module>,
+    /// The checksum that a URL had when it was last fetched.
+    latest: BTreeMap<String, Latest>,
+}
+
+/// What a module is known by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    /// Its URL; of images, without tag and digest.
+    name: String,
+    checksum: String,
+}
+
+/// A module that is there.
+#[derive(Debug)]
+struct Module {
+    path: PathBuf,
+    /// When it was last asked for.
+    used: SystemTime,
+}
+
+/// What a URL led to.
+#[derive(Debug, Default)]
+struct Latest {
+    checksum: String,
+    /// For which version of each resource.
+    versions: BTreeMap<String, String>,
+}
+
+impl Cache {
+    /// An empty cache.
+    pub(super) fn new(config: ModulesConfig, clock: Clock) -> Self {
+        Self { config, clock, state: Mutex::default(), room: Semaphore::new(FETCHES) }
+    }
+
+    /// What it was told at start.
+    pub(super) fn config(&self) -> &ModulesConfig {
+        &self.config
+    }
+
+    /// The file with a module, fetched if need be.
+    pub(super) async fn get(&self, wanted: &Wanted) -> Result<PathBuf, ModuleError> {
+        if let Some(path) = self.find(wanted) {
+            return Ok(path);
+        }
+        let end = registry::end(wanted.timeout);
+        let slow = || FetchError::Slow(wanted.timeout);
+        // Never closed.
+        let permit = tokio::time::timeout_at(end, self.room.acquire()).await.map_err(|_| slow())?;
+        // Another may have fetched the same meanwhile.
+        if let Some(path) = self.find(wanted) {
+            return Ok(path);
+        }
+        let (checksum, module) = match Self::image(&wanted.url)? {
+            None => self.download(wanted, end).await?,
+            Some(reference) => self.pull(&reference, wanted, end).await?,
+        };
+        drop(permit);
+        self.keep(wanted, checksum, module).await
+    }
+
+    /// The image that a URL names; nothing where it is a file.
+    fn image(url: &str) -> Result<Option<Reference>, ModuleError> {
+        let wrong = || ModuleError::Url(url.to_owned());
+        match url.strip_prefix(IMAGE) {
+            Some(name) => Reference::parse(name).map(Some).ok_or_else(wrong),
+            None if url.starts_with("http://") || url.starts_with("https://") => Ok(None),
+            None => Err(wrong()),
+        }
+    }
+
+    /// Fetches a file.
+    async fn download(&self, wanted: &Wanted, end: tokio::time::Instant) -> Result<(String, Vec<u8>), ModuleError> {
+        let url = wanted.url.parse::<Uri>().map_err(|_| ModuleError::Url(wanted.url.clone()))?;
+        let insecure = url.authority().is_some_and(|authority| self.config.is_insecure(authority.as_str()));
+        let mut backoff = Backoff::new(WAITS.0, WAITS.1);
+        let mut attempt = 1;
+        let got = loop {
+            let left = end.saturating_duration_since(tokio::time::Instant::now());
+            let ask = Ask {
+                url: url.clone(),
+                headers: HeaderMap::new(),
+                insecure,
+                addresses: &self.config.addresses,
+                max_bytes: self.config.max_bytes,
+                timeout: left.min(self.config.request_timeout),
+            };
+            let outcome = match fetch::get(ask).await {
+                Ok(FetchedModule { status: StatusCode::OK, headers: _, body }) => Ok(body),
+                Ok(FetchedModule { status, headers: _, body: _ }) => Err(FetchError::Status(status)),
+                Err(error) => Err(error),
+            };
+            let wait = backoff.wait();
+            match outcome {
+                Err(error) if error.is_passing() && attempt < self.config.attempts && wait < left => {
+                    attempt += 1;
+                    tokio::time::sleep(wait).await;
+                }
+                outcome => break outcome?,
+            }
+        };
+        // The checksum is of what was fetched, packed or not.
+        let checksum = sha256_hex(&got);
+        check(&wanted.checksum, &checksum)?;
+        let max_bytes = self.config.max_bytes;
+        let module = unpacked(move || unpack(&got, Packing::Plain, max_bytes)).await?;
+        Ok((checksum, module))
+    }
+
+    /// Fetches an image.
+    async fn pull(
+        &self,
+        reference: &Reference,
+        wanted: &Wanted,
+        end: tokio::time::Instant,
+    ) -> Result<(String, Vec<u8>), ModuleError> {
+        let secret = wanted.secret.as_ref().map(|secret| &secret.expose()[..]);
+        let mut registry = Registry::new(&self.config, reference, secret, end);
+        let image = registry.image().await?;
+        check(&wanted.checksum, &image.digest)?;
+        let layer = registry.layer(&image.layer).await?;
+        let (packing, max_bytes) = (image.layer.packing, self.config.max_bytes);
+        let module = unpacked(move || unpack(&layer, packing, max_bytes)).await?;
+        Ok((image.digest, module))
+    }
+
+    /// The file of a module that is there.
+    fn find(&self, wanted: &Wanted) -> Option<PathBuf> {
+        let mut state = self.state.lock();
+        let image = Self::image(&wanted.url).ok()?;
+        let checksum = match &image {
+            _ if !wanted.checksum.is_empty() => wanted.checksum.clone(),
+            Some(Reference { version: Version::Digest(digest), .. }) => digest.clone(),
+            Some(_) | None => {
+                let latest = state.latest.get(&wanted.url)?;
+                let again = wanted.asks_again(image.as_ref());
+                if again && latest.versions.get(&wanted.resource) != Some(&wanted.version) {
+                    return None;
+                }
+                latest.checksum.clone()
+            }
+        };
+        let key = Key { name: image.map_or_else(|| wanted.url.clone(), |image| image.name()), checksum };
+        let module = state.modules.get_mut(&key)?;
+        if !module.path.exists() {
+            return None;
+        }
+        module.used = (self.clock)();
+        Some(module.path.clone())
+    }
+
+    /// Keeps a module in a file.
+    async fn keep(&self, wanted: &Wanted, checksum: String, module: Vec<u8>) -> Result<PathBuf, ModuleError> {
+        debug_assert!(is_sha256(&checksum), "files are named by digests");
+        let name = Self::image(&wanted.url)?.map_or_else(|| wanted.url.clone(), |image| image.name());
+        let folder = self.config.folder.join(sha256_hex(&name));
+        let path = folder.join(format!("{checksum}.wasm"));
+        let target = path.clone();
+        let written = tokio::task::spawn_blocking(move || {
+            std::fs::create_dir_all(&folder)?;
+            let new = target.with_extension("new");
+            std::fs::write(&new, module)?;
+            // As a whole: Envoy may be reading the one before.
+            std::fs::rename(new, target)
+        });
+        written.await.map_err(io::Error::other).flatten().map_err(ModuleError::Write)?;
+        let mut state = self.state.lock();
+        let latest = state.latest.entry(wanted.url.clone()).or_default();
+        latest.checksum.clone_from(&checksum);
+        latest.versions.insert(wanted.resource.clone(), wanted.version.clone());
+        let used = (self.clock)();
+        state.modules.insert(Key { name, checksum }, Module { path: path.clone(), used });
+        Ok(path)
+    }
+
+    /// Removes what nobody has asked for in a long time.
+    pub(super) fn purge(&self) {
+        let now = (self.clock)();
+        let mut state = self.state.lock();
+        let State { modules, latest } = &mut *state;
+        modules.retain(|_, module| {
+            let kept = now.duration_since(module.used).unwrap_or_default() <= self.config.expiry;
+            if !kept && let Err(error) = std::fs::remove_file(&module.path) {
+                tracing::warn!(path = %module.path.display(), %error, "failed to remove a cached Wasm module");
+            }
+            kept
+        });
+        latest.retain(|_, latest| modules.keys().any(|key| key.checksum == latest.checksum));
+    }
+}
+
+impl Wanted {
+    /// Whether a module that is there is fetched again when the resource that names it has changed.
+    fn asks_again(&self, image: Option<&Reference>) -> bool {
+        match self.policy {
+            PullPolicy::Always => true,
+            PullPolicy::IfNotPresent => false,
+            PullPolicy::Unspecified => {
+                // Only where the name says so itself, as Istio has it.
+                image.is_some() && self.url.ends_with(":latest")
+            }
+        }
+    }
+}
+
+/// Unpacks where it holds nothing else up.
+async fn unpacked(
+    work: impl FnOnce() -> Result<Vec<u8>, UnpackError> + Send + 'static,
+) -> Result<Vec<u8>, UnpackError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(UnpackError::Broken(error.to_string())))
+}
+
+/// Checks a checksum, where one is wanted.
+fn check(wanted: &str, found: &str) -> Result<(), ModuleError> {
+    if wanted.is_empty() || wanted == found {
+        return Ok(());
+    }
+    Err(ModuleError::Checksum { wanted: wanted.to_owned(), found: found.to_owned() })
+}

@@ -1,0 +1,259 @@
+//! Extension configs: where a module is named that is far away, a file takes its place.
+
+use std::time::Duration;
+
+use navarch_proto::any;
+use navarch_proto::envoy::config::core::v3::async_data_source::Specifier as AsyncSpecifier;
+use navarch_proto::envoy::config::core::v3::data_source::Specifier;
+use navarch_proto::envoy::config::core::v3::{AsyncDataSource, DataSource, RemoteDataSource, TypedExtensionConfig};
+use navarch_proto::envoy::config::rbac::v3::Rbac as Rules;
+use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use navarch_proto::envoy::extensions::filters::http::wasm::v3::Wasm as HttpWasm;
+use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+use navarch_proto::envoy::extensions::filters::network::wasm::v3::Wasm as NetworkWasm;
+use navarch_proto::envoy::extensions::wasm::v3::plugin_config::Vm;
+use navarch_proto::envoy::extensions::wasm::v3::{FailurePolicy, PluginConfig, VmConfig};
+use navarch_proto::json::{Codec, JsonError};
+use navarch_proto::udpa;
+use prost::Message as _;
+use prost_types::value::Kind;
+use prost_types::{Any, Struct, Value};
+
+use super::cache::{Cache, ModuleError, PullPolicy, Wanted};
+use navarch_api::kubernetes::SecretBytes;
+
+/// An HTTP filter.
+const HTTP: &str = "type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm";
+/// A network filter.
+const NETWORK: &str = "type.googleapis.com/envoy.extensions.filters.network.wasm.v3.Wasm";
+/// A filter whose fields are written as JSON.
+const TYPED_STRUCT: &str = "type.googleapis.com/udpa.type.v1.TypedStruct";
+/// What the control plane says to the agent in the module's environment begins so, and is kept from the module.
+const OURS: &str = "ISTIO_META_";
+/// The pull secret.
+const SECRET: &str = "ISTIO_META_WASM_IMAGE_PULL_SECRET";
+/// Whether to fetch again.
+const POLICY: &str = "ISTIO_META_WASM_IMAGE_PULL_POLICY";
+/// The version of the resource that names the module.
+const VERSION: &str = "ISTIO_META_WASM_PLUGIN_RESOURCE_VERSION";
+/// A checksum that is none, since Envoy wants some.
+const NO_CHECKSUM: &str = "nil";
+/// How long a fetch may take where nothing is said.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it may take at all.
+const MAX_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// Why an extension config is refused as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// It cannot be read.
+    #[error("an extension config cannot be read")]
+    Unreadable(#[from] prost::DecodeError),
+    /// Its fields, written as JSON, cannot be read.
+    #[error("an extension config cannot be read")]
+    Json(#[from] JsonError),
+    /// It holds nothing.
+    #[error("the extension config {0} holds nothing")]
+    Empty(String),
+    /// It names no module at all.
+    #[error("the extension config {0} names no module")]
+    NoModule(String),
+}
+
+/// Why a module stays away.
+#[derive(Debug, thiserror::Error)]
+enum Absent {
+    /// A pull secret is named that is not there.
+    #[error("its pull secret is missing")]
+    Secret,
+    /// No URL is given.
+    #[error("no URL is given")]
+    Url,
+    /// It cannot be had.
+    #[error(transparent)]
+    Module(#[from] ModuleError),
+}
+
+/// A Wasm filter.
+enum Filter {
+    /// Of HTTP.
+    Http(Box<HttpWasm>),
+    /// Of connections.
+    Network(Box<NetworkWasm>),
+}
+
+/// Puts a file in the place of a module far away; says whether there was one.
+pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, ConvertError> {
+    let mut config = TypedExtensionConfig::decode(&resource.value[..])?;
+    let TypedExtensionConfig { name, typed_config } = &mut config;
+    let Some(typed) = typed_config else { return Err(ConvertError::Empty(std::mem::take(name))) };
+    let changed = localize_filter(cache, name, typed).await?;
+    if changed {
+        resource.value = config.encode_to_vec();
+    }
+    Ok(changed)
+}
+
+/// The same for the config of one filter.
+pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) -> Result<bool, ConvertError> {
+    let Some(mut filter) = Filter::read(typed)? else { return Ok(false) };
+    let plugin = filter.plugin();
+    let code = plugin.and_then(|plugin| match &plugin.vm {
+        Some(Vm::VmConfig(vm)) => vm.code.as_ref().and_then(|code| code.specifier.as_ref()),
+        None => None,
+    });
+    match code {
+        Some(AsyncSpecifier::Remote(_)) => {}
+        Some(AsyncSpecifier::Local(_)) => return Ok(false),
+        None => return Err(ConvertError::NoModule(name.to_owned())),
+    }
+    let replaced = match filter.plugin_mut() {
+        Some(PluginConfig { vm: Some(Vm::VmConfig(vm)), .. }) => fetch(cache, name, vm).await,
+        Some(_) | None => Ok(()),
+    };
+    *typed = match replaced {
+        Ok(()) => filter.pack(),
+        Err(error) => {
+            let open = filter.fails_open();
+            let error: &dyn std::error::Error = &error;
+            tracing::error!(name, error, open, "a Wasm module cannot be had; a filter stands in for it");
+            filter.stand_in(open)
+        }
+    };
+    Ok(true)
+}
+
+/// Fetches the module of a VM and has it read from its file.
+async fn fetch(cache: &Cache, resource: &str, vm: &mut VmConfig) -> Result<(), Absent> {
+    let (mut secret, mut policy, mut version) = (None, PullPolicy::default(), String::new());
+    if let Some(environment) = &mut vm.environment_variables {
+        let values = std::mem::take(&mut environment.key_values);
+        for (key, value) in values {
+            match key.as_str() {
+                SECRET if value.is_empty() => return Err(Absent::Secret),
+                SECRET => secret = Some(SecretBytes::new(value)),
+                POLICY => {
+                    policy = match value.as_str() {
+                        "IfNotPresent" => PullPolicy::IfNotPresent,
+                        "Always" => PullPolicy::Always,
+                        _ => PullPolicy::Unspecified,
+                    }
+                }
+                VERSION => version = value,
+                _ if key.starts_with(OURS) => {}
+                _ => _ = environment.key_values.insert(key, value),
+            }
+        }
+        if environment.key_values.is_empty() && environment.host_env_keys.is_empty() {
+            vm.environment_variables = None;
+        }
+    }
+    let Some(AsyncDataSource { specifier: Some(AsyncSpecifier::Remote(remote)) }) = &vm.code else { return Ok(()) };
+    let RemoteDataSource { http_uri, sha256, retry_policy: _ } = remote;
+    let uri = http_uri.as_ref().ok_or(Absent::Url)?;
+    let timeout = uri.timeout.and_then(|timeout| Duration::try_from(timeout).ok()).unwrap_or(TIMEOUT);
+    let wanted = Wanted {
+        url: uri.uri.clone(),
+        checksum: Some(sha256.clone()).filter(|sum| sum != NO_CHECKSUM).unwrap_or_default(),
+        resource: resource.to_owned(),
+        version,
+        timeout: timeout.min(MAX_TIMEOUT),
+        secret,
+        policy,
+    };
+    let path = cache.get(&wanted).await?;
+    let file = Specifier::Filename(path.to_string_lossy().into_owned());
+    let local = DataSource { specifier: Some(file), ..DataSource::default() };
+    vm.code = Some(AsyncDataSource { specifier: Some(AsyncSpecifier::Local(local)) });
+    Ok(())
+}
+
+impl Filter {
+    /// Reads a filter; nothing if it is not of Wasm.
+    fn read(typed: &Any) -> Result<Option<Self>, ConvertError> {
+        let (type_url, value) = if typed.type_url == TYPED_STRUCT {
+            let typed = udpa::r#type::v1::TypedStruct::decode(&typed.value[..])?;
+            if !matches!(typed.type_url.as_str(), HTTP | NETWORK) {
+                return Ok(None);
+            }
+            let json = to_json(typed.value.unwrap_or_default());
+            // Made when it is needed, which is next to never: it is large.
+            let bytes = Codec::new().from_json(&typed.type_url, &json)?;
+            (typed.type_url, bytes)
+        } else if matches!(typed.type_url.as_str(), HTTP | NETWORK) {
+            (typed.type_url.clone(), typed.value.clone())
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(if type_url == HTTP {
+            Self::Http(Box::new(HttpWasm::decode(&value[..])?))
+        } else {
+            Self::Network(Box::new(NetworkWasm::decode(&value[..])?))
+        }))
+    }
+
+    fn plugin(&self) -> Option<&PluginConfig> {
+        match self {
+            Self::Http(filter) => filter.config.as_ref(),
+            Self::Network(filter) => filter.config.as_ref(),
+        }
+    }
+
+    /// The plugin, to be changed.
+    fn plugin_mut(&mut self) -> Option<&mut PluginConfig> {
+        match self {
+            Self::Http(filter) => filter.config.as_mut(),
+            Self::Network(filter) => filter.config.as_mut(),
+        }
+    }
+
+    /// The filter as a resource.
+    fn pack(&self) -> Any {
+        match self {
+            Self::Http(filter) => any::pack(&**filter),
+            Self::Network(filter) => any::pack(&**filter),
+        }
+    }
+
+    /// Whether all passes where the module cannot be had.
+    #[allow(deprecated, reason = "control planes still say it the old way")]
+    fn fails_open(&self) -> bool {
+        self.plugin().is_some_and(|plugin| match plugin.failure_policy() {
+            FailurePolicy::Unspecified => plugin.fail_open,
+            FailurePolicy::FailOpen => true,
+            FailurePolicy::FailClosed | FailurePolicy::FailReload => false,
+        })
+    }
+
+    /// A filter that lets all or nothing pass.
+    fn stand_in(&self, open: bool) -> Any {
+        // No rules let all pass; rules that name nobody, nothing.
+        let rules = (!open).then(Rules::default);
+        let prefix = if open { "wasm-default-allow" } else { "wasm-default-deny" }.to_owned();
+        match self {
+            Self::Http(_) => any::pack(&HttpRbac { rules, rules_stat_prefix: prefix, ..HttpRbac::default() }),
+            Self::Network(_) => any::pack(&NetworkRbac { rules, stat_prefix: prefix, ..NetworkRbac::default() }),
+        }
+    }
+}
+
+/// Protobuf's JSON as JSON.
+fn to_json(from: Struct) -> serde_json::Value {
+    serde_json::Value::Object(from.fields.into_iter().map(|(key, value)| (key, value_to_json(value))).collect())
+}
+
+/// One value of it.
+fn value_to_json(value: Value) -> serde_json::Value {
+    match value.kind {
+        None | Some(Kind::NullValue(_)) => serde_json::Value::Null,
+        // Whole numbers are written without a point, as fields of integers want them.
+        Some(Kind::NumberValue(number)) if number.fract() == 0.0 && number.abs() < 9e15 => {
+            format!("{number:.0}").parse::<i64>().map_or(serde_json::Value::Null, Into::into)
+        }
+        Some(Kind::NumberValue(number)) => number.into(),
+        Some(Kind::StringValue(text)) => text.into(),
+        Some(Kind::BoolValue(truth)) => truth.into(),
+        Some(Kind::StructValue(fields)) => to_json(fields),
+        Some(Kind::ListValue(list)) => list.values.into_iter().map(value_to_json).collect(),
+    }
+}

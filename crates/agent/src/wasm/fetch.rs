@@ -1,0 +1,209 @@
+//! One HTTP GET after the other, each on a connection of its own: bounded in time, size and hops, and never to an address that is
+//! blocked.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{AUTHORIZATION, HOST, LOCATION, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt as _, Empty};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::tls;
+use navarch_net::destination::AddressPolicy;
+
+/// How often a request is sent on to elsewhere.
+const HOPS: usize = 5;
+
+/// Why nothing was fetched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    /// The URL cannot be used.
+    #[error("{0:?} is no URL that modules are fetched from")]
+    Url(String),
+    /// The address is not asked.
+    #[error("{host} is not asked: {reason}")]
+    Blocked {
+        host: String,
+        /// Why.
+        reason: &'static str,
+    },
+    /// No connection.
+    #[error("no connection to {0}")]
+    Connect(String, #[source] io::Error),
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    /// The server breaks off.
+    #[error("the answer breaks off")]
+    Http(#[from] hyper::Error),
+    /// The server says no.
+    #[error("the answer is {0}")]
+    Status(StatusCode),
+    /// It takes too long.
+    #[error("it takes longer than {0:?}")]
+    Slow(Duration),
+    /// It is too large.
+    #[error("it has more than {0} bytes")]
+    TooLarge(u64),
+    /// It leads from one place to the next.
+    #[error("it is sent on more than {HOPS} times, or from TLS to plain text")]
+    Hops,
+}
+
+impl FetchError {
+    /// Whether another attempt may help.
+    pub(super) fn is_passing(&self) -> bool {
+        match self {
+            Self::Connect(..) | Self::Http(_) | Self::Slow(_) => true,
+            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::Url(_) | Self::Blocked { .. } | Self::Tls(_) | Self::TooLarge(_) | Self::Hops => false,
+        }
+    }
+}
+
+/// What is asked for, and under which limits.
+#[derive(Clone, Debug)]
+pub(super) struct Ask<'a> {
+    /// Where.
+    pub(super) url: Uri,
+    /// With these headers. What says who asks is kept from other hosts.
+    pub(super) headers: HeaderMap,
+    /// Whether the server's certificate counts for nothing.
+    pub(super) insecure: bool,
+    /// Which addresses are asked.
+    pub(super) addresses: &'a AddressPolicy,
+    /// The largest answer.
+    pub(super) max_bytes: u64,
+    /// How long it may take, from the first hop to the last byte.
+    pub(super) timeout: Duration,
+}
+
+/// An answer, whatever its status.
+#[derive(Clone, Debug)]
+pub(super) struct FetchedModule {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// Gets an answer, following where it is sent on to.
+pub(super) async fn get(ask: Ask<'_>) -> Result<FetchedModule, FetchError> {
+    let timeout = ask.timeout;
+    tokio::time::timeout(timeout, follow(ask)).await.unwrap_or(Err(FetchError::Slow(timeout)))
+}
+
+/// Follows the hops.
+async fn follow(mut ask: Ask<'_>) -> Result<FetchedModule, FetchError> {
+    for _ in 0..=HOPS {
+        let response = hop(&ask).await?;
+        let location = response.headers().get(LOCATION).filter(|_| response.status().is_redirection());
+        let Some(location) = location else {
+            return collect(response, ask.max_bytes).await;
+        };
+        let next = resolve(&ask.url, location)?;
+        if ask.url.scheme_str() == Some("https") && next.scheme_str() != Some("https") && !ask.insecure {
+            return Err(FetchError::Hops);
+        }
+        if next.authority() != ask.url.authority() {
+            ask.headers.remove(AUTHORIZATION);
+        }
+        ask.url = next;
+    }
+    Err(FetchError::Hops)
+}
+
+/// Where an answer sends on to.
+fn resolve(from: &Uri, location: &HeaderValue) -> Result<Uri, FetchError> {
+    let text = location.to_str().map_err(|_| FetchError::Url("a location".to_owned()))?;
+    let wrong = || FetchError::Url(text.to_owned());
+    let next = text.parse::<Uri>().map_err(|_| wrong())?;
+    if next.scheme().is_some() {
+        return Ok(next);
+    }
+    let mut parts = from.clone().into_parts();
+    parts.path_and_query = next.path_and_query().cloned();
+    Uri::from_parts(parts).map_err(|_| wrong())
+}
+
+/// One request and the head of its answer.
+async fn hop(ask: &Ask<'_>) -> Result<Response<Incoming>, FetchError> {
+    let wrong = || FetchError::Url(ask.url.to_string());
+    let authority = ask.url.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(wrong)?;
+    let (secure, usual) = match ask.url.scheme_str() {
+        Some("https") => (true, 443),
+        Some("http") => (false, 80),
+        Some(_) | None => return Err(wrong()),
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let stream = connect(host, authority.port_u16().unwrap_or(usual), ask.addresses).await?;
+    let path = ask.url.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::get(path).body(Empty::new()).map_err(|_| wrong())?;
+    *request.headers_mut() = ask.headers.clone();
+    let name = HeaderValue::from_str(authority.as_str()).map_err(|_| wrong())?;
+    request.headers_mut().insert(HOST, name);
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("navarch-agent"));
+    if !secure {
+        return send(stream, request).await;
+    }
+    let name = ServerName::try_from(host.to_owned()).map_err(|_| wrong())?;
+    let connector = TlsConnector::from(tls::config(ask.insecure)?);
+    let stream = connector.connect(name, stream).await;
+    send(stream.map_err(|error| FetchError::Connect(host.to_owned(), error))?, request).await
+}
+
+/// Connects to the first address of a host that answers and is not blocked. The address that was checked is the one that is
+/// connected to.
+async fn connect(host: &str, port: u16, policy: &AddressPolicy) -> Result<TcpStream, FetchError> {
+    let failed = |error| FetchError::Connect(host.to_owned(), error);
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(failed)?.collect();
+    let mut last = None;
+    for address in addresses {
+        if let Some(reason) = policy.refusal(address.ip()) {
+            return Err(FetchError::Blocked { host: host.to_owned(), reason });
+        }
+        match TcpStream::connect(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(failed(last.unwrap_or_else(|| io::Error::from(io::ErrorKind::NotFound))))
+}
+
+/// Sends a request on a connection. The connection is driven as long as its answer is read.
+async fn send<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<Response<Incoming>, FetchError>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let mut driver = tokio::task::JoinSet::new();
+    driver.spawn(async move {
+        // Its failure shows in the answer.
+        let _ = connection.await;
+    });
+    let response = sender.send_request(request).await?;
+    // It ends by itself when the body is read or dropped.
+    driver.detach_all();
+    Ok(response)
+}
+
+/// The whole of an answer, unless it is too large.
+async fn collect(response: Response<Incoming>, max_bytes: u64) -> Result<FetchedModule, FetchError> {
+    let (parts, mut body) = response.into_parts();
+    let mut bytes = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(data) = frame?.into_data() else { continue };
+        if u64::try_from(bytes.len() + data.len()).unwrap_or(u64::MAX) > max_bytes {
+            return Err(FetchError::TooLarge(max_bytes));
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(FetchedModule { status: parts.status, headers: parts.headers, body: bytes.freeze() })
+}

@@ -1,0 +1,172 @@
+//! Manifests of images: which of their layers holds the module.
+
+use serde::Deserialize;
+
+use super::reference::is_sha256;
+
+/// The largest manifest that is read, as registries take them.
+pub const MAX_BYTES: u64 = 4 << 20;
+/// A manifest of Docker's kind.
+const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+/// A layer of Docker's kind.
+const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+/// A layer of the usual kind.
+const OCI_LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+/// A layer that is a module.
+const WASM_LAYER: &str = "application/vnd.module.wasm.content.layer.v1+wasm";
+/// What the registry is told to be understood.
+pub(super) const ACCEPT: &str = "application/vnd.oci.image.manifest.v1+json, \
+    application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.index.v1+json, \
+    application/vnd.docker.distribution.manifest.list.v2+json";
+
+/// What a manifest says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Manifest {
+    /// There is one for each platform; this is the digest of the one to take.
+    Index(String),
+    /// The module is in this layer.
+    Module(Layer),
+}
+
+/// A layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layer {
+    /// Its sha256 in hexadecimal.
+    pub digest: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// How the module lies in it.
+    pub packing: Packing,
+}
+
+/// How a module lies in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// As `plugin.wasm` in a packed archive.
+    Archive,
+    /// As it is.
+    Plain,
+}
+
+/// Why a manifest is of no use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManifestError {
+    /// It cannot be read.
+    #[error("the manifest cannot be read: {0}")]
+    Unreadable(String),
+    /// It names no image or layer by sha256.
+    #[error("the manifest names something by {0:?}, which is no sha256")]
+    Digest(String),
+    /// It has no layer that can hold a module.
+    #[error("no layer of the image holds a module")]
+    NoModule,
+}
+
+/// The JSON of a manifest or an index.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[derive(Default)]
+struct Wire {
+    /// Its own type; only Docker's always have it.
+    media_type: String,
+    /// The layers of an image.
+    layers: Vec<Descriptor>,
+    /// The images of an index.
+    manifests: Vec<Descriptor>,
+}
+
+/// What a manifest says of something else.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Descriptor {
+    media_type: String,
+    digest: String,
+    /// Its size in bytes.
+    size: u64,
+    /// What it runs on.
+    platform: Platform,
+}
+
+/// What an image runs on.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Platform {
+    /// The operating system.
+    os: String,
+    architecture: String,
+}
+
+/// Reads a manifest.
+///
+/// # Errors
+/// When it cannot be read or leads to no module.
+pub fn parse(json: &[u8]) -> Result<Manifest, ManifestError> {
+    let wire: Wire = serde_json::from_slice(json).map_err(|error| ManifestError::Unreadable(error.to_string()))?;
+    if wire.layers.is_empty() && !wire.manifests.is_empty() {
+        let is_usual = |one: &&Descriptor| one.platform.os == "linux" && one.platform.architecture == "amd64";
+        let chosen = wire.manifests.iter().find(is_usual).or(wire.manifests.first());
+        let chosen = chosen.ok_or(ManifestError::NoModule)?;
+        return Ok(Manifest::Index(sha256(&chosen.digest)?));
+    }
+    let (layer, packing) = choose(&wire).ok_or(ManifestError::NoModule)?;
+    Ok(Manifest::Module(Layer { digest: sha256(&layer.digest)?, size: layer.size, packing }))
+}
+
+/// The layer that holds the module: the last of an ordinary image, or the one of two that is a module.
+fn choose(wire: &Wire) -> Option<(&Descriptor, Packing)> {
+    let last = wire.layers.last()?;
+    let ordinary = if wire.media_type == DOCKER_MANIFEST { DOCKER_LAYER } else { OCI_LAYER };
+    if last.media_type == ordinary {
+        return Some((last, Packing::Archive));
+    }
+    if wire.media_type == DOCKER_MANIFEST || wire.layers.len() != 2 {
+        return None;
+    }
+    let module = wire.layers.iter().find(|layer| layer.media_type == WASM_LAYER)?;
+    Some((module, Packing::Plain))
+}
+
+/// The hexadecimal part of a digest.
+fn sha256(digest: &str) -> Result<String, ManifestError> {
+    let hex = digest.strip_prefix("sha256:").filter(|hex| is_sha256(hex));
+    hex.map(str::to_owned).ok_or_else(|| ManifestError::Digest(digest.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_layer_is_chosen_by_the_kind_of_image() {
+        let digest = |sign: &str| format!("sha256:{}", sign.repeat(64));
+        let layer = |kind: &str, sign: &str| json!({"mediaType": kind, "digest": digest(sign), "size": 7});
+        let module = |sign: &str, packing| Ok(Manifest::Module(Layer { digest: sign.repeat(64), size: 7, packing }));
+        for (manifest, expected) in [
+            (
+                json!({"mediaType": DOCKER_MANIFEST, "layers": [layer("x", "a"), layer(DOCKER_LAYER, "b")]}),
+                module("b", Packing::Archive),
+            ),
+            (json!({"mediaType": DOCKER_MANIFEST, "layers": [layer(OCI_LAYER, "a")]}), Err(ManifestError::NoModule)),
+            (json!({"layers": [layer(OCI_LAYER, "c")]}), module("c", Packing::Archive)),
+            (json!({"layers": [layer(WASM_LAYER, "d"), layer("config", "e")]}), module("d", Packing::Plain)),
+            (json!({"layers": [layer(WASM_LAYER, "d")]}), Err(ManifestError::NoModule)),
+            (json!({"layers": []}), Err(ManifestError::NoModule)),
+            (
+                json!({"layers": [{"mediaType": OCI_LAYER, "digest": "sha256:../../etc/passwd", "size": 1}]}),
+                Err(ManifestError::Digest("sha256:../../etc/passwd".to_owned())),
+            ),
+            (
+                json!({"manifests": [
+                    {"digest": digest("1"), "platform": {"os": "linux", "architecture": "arm64"}},
+                    {"digest": digest("2"), "platform": {"os": "linux", "architecture": "amd64"}},
+                ]}),
+                Ok(Manifest::Index("2".repeat(64))),
+            ),
+        ] {
+            assert_eq!(parse(manifest.to_string().as_bytes()), expected, "{manifest}");
+        }
+        assert!(matches!(parse(b"[["), Err(ManifestError::Unreadable(_))));
+    }
+}

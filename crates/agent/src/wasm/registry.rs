@@ -1,0 +1,239 @@
+//! The protocol of registries of images, as far as one module needs it.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use serde::Deserialize;
+use tokio::time::Instant;
+
+use super::ModulesConfig;
+use super::credentials::Credentials;
+use super::fetch::{self, Ask, FetchError, FetchedModule};
+use super::manifest::{self, Layer, Manifest, ManifestError};
+use super::reference::{Reference, Version};
+
+use navarch_api::digest::sha256_hex;
+use navarch_net::destination::is_private;
+
+/// The largest answer of a token service.
+const TOKEN_BYTES: u64 = 64 << 10;
+/// Manifests that lead to another.
+const INDEXES: usize = 2;
+
+/// Why an image cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RegistryError {
+    /// An answer cannot be had.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// A manifest is of no use.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// Something is not what its digest says.
+    #[error("{what} is not what its digest says")]
+    Digest {
+        /// What.
+        what: &'static str,
+    },
+    /// A token service may not be asked.
+    #[error("the registry sends to {0:?} for a token, which is not asked")]
+    Realm(String),
+    /// Manifests lead in circles.
+    #[error("indexes of images lead from one to the next")]
+    Indexes,
+}
+
+/// A registry while one image is fetched from it.
+pub(super) struct Registry<'a> {
+    config: &'a ModulesConfig,
+    reference: &'a Reference,
+    /// What is shown to it.
+    credentials: Option<Credentials>,
+    /// `https`, or `http` where that is allowed and all there is.
+    scheme: &'static str,
+    /// The token that it wants in every request.
+    token: Option<HeaderValue>,
+    /// When all must be done.
+    end: Instant,
+}
+
+/// The image's manifest.
+pub(super) struct Image {
+    /// The digest of the manifest: what an image's checksum is.
+    pub(super) digest: String,
+    /// The layer with the module.
+    pub(super) layer: Layer,
+}
+
+/// What a token service answers.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Token {
+    token: String,
+    /// The same by OAuth's name.
+    access_token: String,
+}
+
+impl<'a> Registry<'a> {
+    /// A registry; nothing was asked yet.
+    pub(super) fn new(
+        config: &'a ModulesConfig,
+        reference: &'a Reference,
+        secret: Option<&[u8]>,
+        end: Instant,
+    ) -> Self {
+        let credentials = secret.and_then(|secret| Credentials::find(secret, &reference.registry));
+        Self { config, reference, credentials, scheme: "https", token: None, end }
+    }
+
+    /// The image's manifest.
+    pub(super) async fn image(&mut self) -> Result<Image, RegistryError> {
+        let mut version = self.reference.version();
+        for _ in 0..=INDEXES {
+            let got = self.get(&format!("manifests/{version}"), manifest::MAX_BYTES).await?;
+            let digest = sha256_hex(&got);
+            if version.strip_prefix("sha256:").is_some_and(|expected| expected != digest) {
+                return Err(RegistryError::Digest { what: "a manifest" });
+            }
+            match manifest::parse(&got)? {
+                Manifest::Module(layer) => return Ok(Image { digest, layer }),
+                Manifest::Index(chosen) => version = format!("sha256:{chosen}"),
+            }
+        }
+        Err(RegistryError::Indexes)
+    }
+
+    /// A layer's bytes.
+    pub(super) async fn layer(&mut self, layer: &Layer) -> Result<Bytes, RegistryError> {
+        if layer.size > self.config.max_bytes {
+            return Err(FetchError::TooLarge(self.config.max_bytes).into());
+        }
+        let got = self.get(&format!("blobs/sha256:{}", layer.digest), self.config.max_bytes).await?;
+        if sha256_hex(&got) == layer.digest { Ok(got) } else { Err(RegistryError::Digest { what: "a layer" }) }
+    }
+
+    /// Whether the registry may be asked in plain text: it is listed as insecure, or of this machine or network, as for
+    /// other clients of registries.
+    fn may_be_plain(&self) -> bool {
+        let registry = &self.reference.registry;
+        let host = registry.rsplit_once(':').map_or(registry.as_str(), |(host, _)| host);
+        self.config.is_insecure(registry) || is_private(host) || host.ends_with(".local")
+    }
+
+    /// Something of the repository; asks for a token, or in plain text, where the registry wants that.
+    async fn get(&mut self, path: &str, max_bytes: u64) -> Result<Bytes, RegistryError> {
+        let mut got = match self.try_get(path, max_bytes).await {
+            Err(FetchError::Connect(..)) if self.scheme == "https" && self.may_be_plain() => {
+                self.scheme = "http";
+                self.try_get(path, max_bytes).await?
+            }
+            got => got?,
+        };
+        if got.status == StatusCode::UNAUTHORIZED && self.token.is_none() {
+            self.token = Some(self.log_in(&got.headers).await?);
+            got = self.try_get(path, max_bytes).await?;
+        }
+        if got.status == StatusCode::OK { Ok(got.body) } else { Err(FetchError::Status(got.status).into()) }
+    }
+
+    /// One request to the registry.
+    async fn try_get(&self, path: &str, max_bytes: u64) -> Result<FetchedModule, FetchError> {
+        let Reference { registry, repository, version: Version::Tag(_) | Version::Digest(_) } = self.reference;
+        let text = format!("{}://{registry}/v2/{repository}/{path}", self.scheme);
+        let url = text.parse::<Uri>().map_err(|_| FetchError::Url(text))?;
+        let mut headers = HeaderMap::new();
+        headers.insert(ACCEPT, HeaderValue::from_static(manifest::ACCEPT));
+        if let Some(token) = &self.token {
+            headers.insert(AUTHORIZATION, token.clone());
+        }
+        self.ask(url, headers, max_bytes).await
+    }
+
+    /// A request within what time is left.
+    async fn ask(&self, url: Uri, headers: HeaderMap, max_bytes: u64) -> Result<FetchedModule, FetchError> {
+        let left = self.end.saturating_duration_since(Instant::now()).min(self.config.request_timeout);
+        let insecure = self.config.is_insecure(&self.reference.registry);
+        fetch::get(Ask { url, headers, insecure, addresses: &self.config.addresses, max_bytes, timeout: left }).await
+    }
+
+    /// What the registry wants in every request.
+    async fn log_in(&self, headers: &HeaderMap) -> Result<HeaderValue, RegistryError> {
+        let refused = || RegistryError::Fetch(FetchError::Status(StatusCode::UNAUTHORIZED));
+        let challenges = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        for challenge in challenges {
+            let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
+            if scheme.eq_ignore_ascii_case("basic") {
+                return self.credentials.as_ref().and_then(Credentials::header).ok_or_else(refused);
+            }
+            if scheme.eq_ignore_ascii_case("bearer") {
+                if let Some(Credentials::Bearer(_)) = &self.credentials {
+                    return self.credentials.as_ref().and_then(Credentials::header).ok_or_else(refused);
+                }
+                return self.token(rest).await;
+            }
+        }
+        Err(refused())
+    }
+
+    /// A token from the service that a challenge names.
+    async fn token(&self, challenge: &str) -> Result<HeaderValue, RegistryError> {
+        let realm = parameter(challenge, "realm").unwrap_or_default();
+        let refused = || RegistryError::Realm(realm.to_owned());
+        let url = realm.parse::<Uri>().map_err(|_| refused())?;
+        let own = url.authority().is_some_and(|authority| authority.as_str() == self.reference.registry);
+        let plain = url.scheme_str() == Some("http") && self.scheme == "https";
+        let good = matches!(url.scheme_str(), Some("http" | "https")) && !plain;
+        // A registry must not have the agent ask what only the workload's own machine or network can reach.
+        if !good || !own && url.host().is_none_or(is_private) {
+            return Err(refused());
+        }
+        let scope = format!("repository:{}:pull", self.reference.repository);
+        let separator = if url.query().is_some() { '&' } else { '?' };
+        let service = parameter(challenge, "service").map(|service| format!("service={}&", encode(service)));
+        let text = format!("{realm}{separator}{}scope={}", service.unwrap_or_default(), encode(&scope));
+        let url = text.parse::<Uri>().map_err(|_| refused())?;
+        let mut headers = HeaderMap::new();
+        if let Some(value) = self.credentials.as_ref().and_then(Credentials::header) {
+            headers.insert(AUTHORIZATION, value);
+        }
+        let got = self.ask(url, headers, TOKEN_BYTES).await?;
+        if got.status != StatusCode::OK {
+            return Err(FetchError::Status(got.status).into());
+        }
+        let Token { token, access_token } = serde_json::from_slice(&got.body).unwrap_or_default();
+        let token = if token.is_empty() { access_token } else { token };
+        Credentials::Bearer(token).header().ok_or_else(refused)
+    }
+}
+
+/// A parameter of a challenge.
+fn parameter<'a>(challenge: &'a str, name: &str) -> Option<&'a str> {
+    let mut rest = challenge;
+    while let Some((key, after)) = rest.split_once("=\"") {
+        let (value, next) = after.split_once('"')?;
+        if key.trim_matches([' ', ',']).eq_ignore_ascii_case(name) {
+            return Some(value);
+        }
+        rest = next;
+    }
+    None
+}
+
+/// Text as a URL's query takes it.
+fn encode(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~:/".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+        encoded
+    })
+}
+
+/// How long from now until all of a fetch must be done.
+pub(super) fn end(timeout: Duration) -> Instant {
+    Instant::now() + timeout
+}

@@ -1,0 +1,111 @@
+//! Ambient mode: how a view becomes what ztunnel asks for. Workloads and services by address, and authorization policies.
+//!
+//! ```text
+//! AddressNames ─▶ names of a wildcard                       pods, WorkloadEntries, ServiceEntries, EndpointSlices
+//! Found(key) ───▶ what is meant by an address, a host        │  + mesh, node, services, policies, waypoints (queries)
+//!                                                            ▼
+//!                                                     Workload, Service, Authorization, encoded
+//! ```
+//!
+//! A resource is made of the object that its name leads to; what many of them need is a query of its own, so that a change costs
+//! those that it reaches. Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions:
+//! knows no tasks, sockets or clocks.
+
+mod members;
+mod mesh;
+mod node;
+mod policies;
+mod ports;
+mod selected;
+mod service_facts;
+mod services;
+mod waypoint;
+mod wire;
+mod workloads;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use navarch_proto::istio::workload::Address;
+use navarch_proto::istio::workload::address::Type;
+use prost::Message;
+
+use navarch_api::names::ResourceName;
+use navarch_push::resource::ResourceType;
+use navarch_push::view::{Translator, View};
+use navarch_registry::address_name::AddressName;
+
+/// Translates for ztunnel; all that is for others it leaves to another translator.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AmbientTranslator<T>(pub T);
+
+impl<T: Translator> Translator for AmbientTranslator<T> {
+    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        match kind {
+            ResourceType::Authorization => policies::names(view),
+            // The names of those are kept while objects come and go.
+            ResourceType::Address | ResourceType::Workload => Vec::new(),
+            ResourceType::Cluster
+            | ResourceType::Endpoint
+            | ResourceType::Listener
+            | ResourceType::Route
+            | ResourceType::VirtualHost
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig
+            | ResourceType::ObjectStatus => self.0.names(kind, view),
+        }
+    }
+
+    fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
+        self.0.meant(kind, asked, view)
+    }
+
+    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+        if kind.is_by_address() { members::meant_by(of.as_str(), view) } else { self.0.members(kind, of, view) }
+    }
+
+    fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        if kind.is_by_address() { members::on_own_node(view) } else { self.0.unnamed(kind, view) }
+    }
+
+    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+        match kind {
+            ResourceType::Authorization => policies::resource(name.as_str(), view),
+            ResourceType::Address => address(name, view).map(|address| address.encode_to_vec().into()),
+            ResourceType::Workload => match address(name, view)?.r#type? {
+                Type::Workload(workload) => Some(workload.encode_to_vec().into()),
+                Type::Service(_) => None,
+            },
+            ResourceType::Cluster
+            | ResourceType::Endpoint
+            | ResourceType::Listener
+            | ResourceType::Route
+            | ResourceType::VirtualHost
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig
+            | ResourceType::ObjectStatus => self.0.resource(kind, name, view),
+        }
+    }
+}
+
+/// What a name stands for.
+fn address(name: &ResourceName, view: &View<'_>) -> Option<Address> {
+    let mesh = view.get(&mesh::MeshFacts);
+    let name = AddressName::parse(name.as_str(), &mesh.cluster)?;
+    let found = match &name {
+        AddressName::Service(key) => Type::Service(services::service(key, view)?),
+        AddressName::Pod(_)
+        | AddressName::WorkloadEntry(_)
+        | AddressName::Endpoint { .. }
+        | AddressName::SliceEndpoint { .. }
+        | AddressName::NetworkGateway { .. } => Type::Workload(workloads::workload(&name, view)?),
+    };
+    Some(Address { r#type: Some(found) })
+}

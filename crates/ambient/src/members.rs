@@ -1,0 +1,201 @@
+//! What is meant by a name that a client asks for: an address, a host or a workload (Istio's `index.Lookup`).
+
+use std::sync::Arc;
+
+use navarch_api::istio::{ServiceEntry, WorkloadEntry};
+use navarch_api::kubernetes::{EndpointSlice, Pod};
+use navarch_api::names::{Hostname, ResourceName};
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_push::view::View;
+use navarch_registry::address_index::LabelKey;
+use navarch_registry::address_name::{AddressName, NetworkAddress};
+use navarch_registry::model::ServiceKey;
+
+use crate::mesh::MeshFacts;
+use crate::selected::host_of;
+use crate::service_facts::{FactsOf, Origin, ServiceFacts};
+use crate::services;
+use crate::wire::network_address;
+use crate::workloads::SummaryOf;
+
+/// The names of the resources that are meant by a name: the workload of that name; else the workloads at that address; else the
+/// service of that name or at that address, and its workloads.
+pub(crate) fn meant_by(text: &str, view: &View<'_>) -> Vec<ResourceName> {
+    let mesh = view.get(&MeshFacts);
+    let to_names = |names: Vec<AddressName>| -> Vec<ResourceName> {
+        names.iter().map(|name| name.to_resource_name(&mesh.cluster)).collect()
+    };
+    let name = AddressName::parse(text, &mesh.cluster);
+    if let Some(name) = &name
+        && !matches!(name, AddressName::Service(_))
+    {
+        let is_there = view.get(&SummaryOf(name.clone())).is_some();
+        return if is_there { to_names(vec![name.clone()]) } else { Vec::new() };
+    }
+    let address = NetworkAddress::parse(text);
+    if let Some(address) = &address {
+        let workloads = workloads_at(address, view);
+        if !workloads.is_empty() {
+            return to_names(workloads);
+        }
+    }
+    let of_name = match name {
+        Some(AddressName::Service(key)) => (*view.get(&FactsOf(key))).clone(),
+        Some(_) | None => None,
+    };
+    let service = of_name.or_else(|| service_at(address.as_ref()?, view));
+    let Some(service) = service else { return Vec::new() };
+    let mut names = vec![AddressName::Service(service.key.clone())];
+    names.extend(workloads_of(&service, view));
+    to_names(names)
+}
+
+/// The names of the workloads on the client's own node, which it needs whatever it asks for.
+pub(crate) fn on_own_node(view: &View<'_>) -> Vec<ResourceName> {
+    let mesh = view.get(&MeshFacts);
+    let Some(node) = view.proxy().meta("NODE_NAME").filter(|node| !node.is_empty()) else { return Vec::new() };
+    view.pods_on(&node).map(|pod| AddressName::Pod(pod.clone()).to_resource_name(&mesh.cluster)).collect()
+}
+
+/// The workloads at an address.
+fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
+    let mut names: Vec<AddressName> = Vec::new();
+    for object in view.objects_at(address.address) {
+        names.extend(workloads_in(object, view).into_iter().filter(|name| has_address(name, address, view)));
+    }
+    names
+}
+
+/// Whether a workload is there and in the network of an address. Of what is found by the address it is known to have it, unless
+/// it is one of several in an object.
+fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
+    let has_it = match name {
+        AddressName::Endpoint { address: own, .. } => own.parse() == Ok(address.address),
+        AddressName::SliceEndpoint { slice, address: first } => {
+            let slice = view.object::<EndpointSlice>(slice);
+            let mut endpoints = slice.into_iter().flat_map(|slice| &slice.spec.endpoints);
+            endpoints.any(|endpoint| {
+                endpoint.addresses.first() == Some(first) && endpoint.addresses.contains(&address.address)
+            })
+        }
+        AddressName::NetworkGateway { address: own, .. } => own.parse() == Ok(address.address),
+        AddressName::Pod(_) | AddressName::WorkloadEntry(_) => true,
+        AddressName::Service(_) => false,
+    };
+    has_it && view.get(&SummaryOf(name.clone())).as_ref().as_ref().is_some_and(|found| found.network == address.network)
+}
+
+/// The workloads that an object can be.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
+fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
+    let name = object.name.clone();
+    match object.kind {
+        Kind::Pod => vec![AddressName::Pod(name)],
+        Kind::WorkloadEntry => vec![AddressName::WorkloadEntry(name)],
+        Kind::ServiceEntry => {
+            let entry = view.object::<ServiceEntry>(&name);
+            entry.map(|entry| endpoints_of(&entry.spec, &name)).unwrap_or_default()
+        }
+        Kind::EndpointSlice => {
+            let slice = view.object::<EndpointSlice>(&name);
+            let endpoints = slice.into_iter().flat_map(|slice| &slice.spec.endpoints);
+            let addresses = endpoints.filter(|endpoint| endpoint.pod.is_none());
+            let addresses = addresses.filter_map(|endpoint| endpoint.addresses.first());
+            addresses.map(|address| AddressName::SliceEndpoint { slice: name.clone(), address: *address }).collect()
+        }
+        Kind::KubernetesGateway => {
+            let gateway = view.object::<navarch_api::gateway_api::KubernetesGateway>(&name);
+            let remote = gateway.map(|gateway| navarch_registry::remote_gateway::remote_gateways(gateway));
+            let remote = remote.unwrap_or_default().into_iter();
+            let name = |one: navarch_registry::remote_gateway::RemoteGateway| AddressName::NetworkGateway {
+                network: one.network,
+                address: one.address,
+                port: one.port,
+            };
+            remote.map(name).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The endpoints of a ServiceEntry.
+fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<AddressName> {
+    let of = |address: &String| AddressName::Endpoint { entry: name.clone(), address: address.as_str().into() };
+    match entry.has_implicit_endpoints() {
+        true => entry.hosts.iter().map(of).collect(),
+        false => entry.endpoints.iter().map(|endpoint| of(&endpoint.address)).collect(),
+    }
+}
+
+/// The service at an address, the first of several.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds declare services")]
+fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFacts>> {
+    let suffix = &view.mesh().settings.domain_suffix;
+    let wanted = network_address(address.address, &address.network);
+    for object in view.objects_at(address.address) {
+        let namespace = &object.name.namespace;
+        let hosts = match object.kind {
+            Kind::Service => vec![host_of(&object.name.name, namespace, suffix)],
+            Kind::ServiceEntry => {
+                let entry = view.object::<ServiceEntry>(&object.name);
+                entry.into_iter().flat_map(|entry| &entry.spec.hosts).map(Hostname::new).collect()
+            }
+            _ => continue,
+        };
+        for hostname in hosts {
+            let key = ServiceKey { namespace: namespace.clone(), hostname };
+            let service = services::service(&key, view);
+            let mut addresses = service.iter().flat_map(|service| &service.addresses);
+            // Ranges are found by their first address.
+            if addresses.any(|one| one.network == wanted.network && one.address == wanted.address) {
+                return (*view.get(&FactsOf(key))).clone();
+            }
+        }
+    }
+    None
+}
+
+/// The workloads of a service.
+fn workloads_of(service: &ServiceFacts, view: &View<'_>) -> Vec<AddressName> {
+    let namespace = &service.key.namespace;
+    let mut candidates: Vec<AddressName> = Vec::new();
+    if !service.selector.is_empty() {
+        candidates.extend(selected_pods(service, view).into_iter().map(AddressName::Pod));
+        let entries = view.list::<WorkloadEntry>(namespace).map(|entry| entry.meta.key());
+        candidates.extend(entries.map(AddressName::WorkloadEntry));
+    }
+    match &service.origin {
+        Origin::Service(name) => {
+            for object in view.objects_with(LabelKey::of_slices(namespace, &name.name)) {
+                let Some(slice) = view.object::<EndpointSlice>(&object.name) else { continue };
+                candidates.extend(slice.spec.endpoints.iter().filter_map(|one| one.pod.clone()).map(AddressName::Pod));
+                candidates.extend(workloads_in(object, view));
+            }
+        }
+        Origin::ServiceEntry(name) => {
+            let entry = view.object::<ServiceEntry>(name);
+            candidates.extend(entry.into_iter().flat_map(|entry| endpoints_of(&entry.spec, name)));
+        }
+    }
+    candidates.sort_unstable();
+    candidates.dedup();
+    let own = service.name();
+    candidates.retain(|name| {
+        let summary = view.get(&SummaryOf(name.clone()));
+        summary.as_ref().as_ref().is_some_and(|summary| summary.services.binary_search(&own).is_ok())
+    });
+    candidates
+}
+
+/// The pods that a service may select: those that have the rarest of the labels that it asks for.
+fn selected_pods(service: &ServiceFacts, view: &View<'_>) -> Vec<NamespacedName> {
+    let namespace = &service.key.namespace;
+    let pods = |label| {
+        let objects = view.objects_with(label).filter(|object| object.kind == Kind::Pod);
+        objects.map(|object| object.name.clone()).collect::<Vec<_>>()
+    };
+    match LabelKey::of_selector(namespace, &service.selector).map(pods).min_by_key(Vec::len) {
+        Some(pods) => pods,
+        None => view.list::<Pod>(namespace).map(|pod| pod.meta.key()).collect(),
+    }
+}

@@ -1,0 +1,102 @@
+//! What all workloads and services need to know of the mesh.
+
+use std::sync::Arc;
+
+use navarch_proto::istio::workload::GatewayAddress;
+
+use super::wire::{gateway_by_host, gateway_by_ip};
+use navarch_api::gateway_api::KubernetesGateway;
+use navarch_api::names::{ClusterId, Namespace, NetworkId};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::NETWORK_LABEL;
+use navarch_registry::remote_gateway::remote_gateways;
+
+/// What holds for all workloads and services.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MeshFacts;
+
+/// The value of [`MeshFacts`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Mesh {
+    /// The cluster of this control plane.
+    pub(super) cluster: ClusterId,
+    /// The namespace whose policies hold for the mesh.
+    pub(super) root_namespace: Namespace,
+    /// The trust domain.
+    pub(super) trust_domain: Arc<str>,
+    /// The network of the cluster; empty where there is one only.
+    pub(super) network: NetworkId,
+    /// The gateway by which others enter it.
+    pub(super) network_gateway: Option<GatewayAddress>,
+    /// What end of a selection may be of another kind.
+    pub(super) selection: Selection,
+    /// Whether ztunnel gets dry-run policies (`AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY`).
+    pub(super) dry_run: bool,
+    /// Whether waypoints are let in without a policy that says so.
+    pub(super) auto_allow_waypoints: bool,
+}
+
+/// Who selects whom beyond their own kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Selection {
+    /// ServiceEntries select pods.
+    pub(super) entries_select_pods: bool,
+    /// Services select WorkloadEntries.
+    pub(super) services_select_entries: bool,
+}
+
+/// The gateway by which a network is entered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct GatewayOf(NetworkId);
+
+impl Mesh {
+    /// The trust domain as workloads carry it: the usual one goes without saying.
+    pub(super) fn told_trust_domain(&self) -> String {
+        if &*self.trust_domain == "cluster.local" { String::new() } else { self.trust_domain.to_string() }
+    }
+}
+
+impl Query for MeshFacts {
+    type Value = Mesh;
+
+    fn compute(&self, view: &View<'_>) -> Mesh {
+        let mesh = view.mesh();
+        let (config, settings) = (&mesh.config, &mesh.settings);
+        let network = view.namespace_labels(&settings.system_namespace).and_then(|labels| labels.get(NETWORK_LABEL));
+        let network = network.map(NetworkId::new).unwrap_or_default();
+        Mesh {
+            cluster: settings.cluster_id.clone(),
+            root_namespace: Namespace::new(&config.root_namespace),
+            trust_domain: Arc::from(config.trust_domain.as_str()),
+            network_gateway: gateway_of(&network, view),
+            network,
+            selection: Selection {
+                entries_select_pods: settings.service_entries_select_pods,
+                services_select_entries: settings.services_select_workload_entries,
+            },
+            dry_run: settings.ambient_dry_run,
+            auto_allow_waypoints: settings.auto_allow_waypoints,
+        }
+    }
+}
+
+/// The gateway by which a network is entered, if there is one.
+pub(super) fn gateway_of(network: &NetworkId, view: &View<'_>) -> Option<GatewayAddress> {
+    (*view.get(&GatewayOf(network.clone()))).clone()
+}
+
+impl Query for GatewayOf {
+    type Value = Option<GatewayAddress>;
+
+    fn compute(&self, view: &View<'_>) -> Option<GatewayAddress> {
+        view.list_all::<KubernetesGateway>().find_map(|gateway| {
+            let remote =
+                remote_gateways(gateway).into_iter().find(|remote| remote.network == self.0 && remote.port != 0)?;
+            Some(match remote.address.parse() {
+                Ok(address) => gateway_by_ip(address, &remote.network, remote.port),
+                Err(_) => gateway_by_host(&gateway.meta.key.namespace, &remote.address, remote.port),
+            })
+        })
+    }
+}

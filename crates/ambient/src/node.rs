@@ -1,0 +1,32 @@
+//! Where a node is.
+
+use std::sync::Arc;
+
+use navarch_proto::istio::workload::Locality;
+
+use navarch_api::kubernetes::Node;
+use navarch_api::object::NamespacedName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL};
+
+/// The locality of a node, by its labels; `None` where they say nothing, or there is no such node. Nodes change often, where
+/// they are does not.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LocalityOfNode(pub(super) Arc<str>);
+
+impl Query for LocalityOfNode {
+    type Value = Option<Locality>;
+
+    fn compute(&self, view: &View<'_>) -> Option<Locality> {
+        let node = view.object::<Node>(&NamespacedName::new("", &self.0))?;
+        let label = |name: &str| node.meta.labels.get(name).map(ToString::to_string).unwrap_or_default();
+        locality(label(REGION_LABEL), label(ZONE_LABEL), label(SUBZONE_LABEL))
+    }
+}
+
+/// A locality of which something is known.
+pub(super) fn locality(region: String, zone: String, subzone: String) -> Option<Locality> {
+    let is_known = !(region.is_empty() && zone.is_empty() && subzone.is_empty());
+    is_known.then_some(Locality { region, zone, subzone })
+}

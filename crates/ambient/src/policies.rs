@@ -1,0 +1,137 @@
+//! Authorization policies as ztunnel has them, and which of them hold for a workload (Istio's `serviceregistry/ambient/policies.go`).
+//!
+//! Policies of a whole namespace or of the mesh find their workloads by themselves; those with a selector are listed by the
+//! workloads that they select.
+
+mod attached;
+mod authorization;
+mod peer;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use navarch_proto::istio::security::{
+    Action, Authorization, Group, Match, Rules, Scope, StringMatch, string_match::MatchType,
+};
+use prost::Message;
+
+pub(super) use attached::policies_of;
+
+use super::mesh::MeshFacts;
+use super::waypoint::{Waypoint, WaypointOf};
+use navarch_api::gateway_api::KubernetesGateway;
+use navarch_api::istio::{AuthorizationPolicy, PeerAuthentication};
+use navarch_api::names::ResourceName;
+use navarch_api::object::NamespacedName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The policy that demands mutual TLS. No object can have such a name.
+const STATIC_STRICT: &str = "istio_converted_static_strict";
+/// What stands before the name of a PeerAuthentication of which a policy was made.
+const CONVERTED: &str = "converted_peer_authentication_";
+/// What stands before namespace and name of a waypoint that is let in.
+const ALLOW_WAYPOINT: &str = "istio_allow_waypoint_";
+
+/// Whether there is any PeerAuthentication.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct IsAnyPeerAuthentication;
+
+impl Query for IsAnyPeerAuthentication {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        view.list_all::<PeerAuthentication>().next().is_some()
+    }
+}
+
+/// The names of all policies that there may be.
+pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    let mesh = view.get(&MeshFacts);
+    let name = |namespace: &dyn std::fmt::Display, name: &str| ResourceName::new(format!("{namespace}/{name}"));
+    let mut names = BTreeSet::new();
+    for policy in view.list_all::<AuthorizationPolicy>() {
+        names.insert(name(&policy.meta.key.namespace, &policy.meta.key.name));
+    }
+    for policy in view.list_all::<PeerAuthentication>().filter(|policy| policy.spec.port_level_mtls.is_some()) {
+        names.insert(name(&policy.meta.key.namespace, &format!("{CONVERTED}{}", policy.meta.key.name)));
+    }
+    if *view.get(&IsAnyPeerAuthentication) {
+        names.insert(name(&mesh.root_namespace, STATIC_STRICT));
+    }
+    if mesh.auto_allow_waypoints {
+        for gateway in view.list_all::<KubernetesGateway>() {
+            let key = &gateway.meta.key;
+            names.insert(name(&key.namespace, &name_of_waypoint_policy(key)));
+        }
+    }
+    names.into_iter().collect()
+}
+
+/// The policy of this name, encoded.
+pub(super) fn resource(name: &str, view: &View<'_>) -> Option<Bytes> {
+    policy(name, view).map(|policy| policy.encode_to_vec().into())
+}
+
+/// The policy of this name.
+fn policy(name: &str, view: &View<'_>) -> Option<Authorization> {
+    let (namespace, name) = name.split_once('/')?;
+    let mesh = view.get(&MeshFacts);
+    if name == STATIC_STRICT {
+        let is_there = mesh.root_namespace == *namespace && *view.get(&IsAnyPeerAuthentication);
+        return is_there.then(|| strict(namespace));
+    }
+    if let Some(name) = name.strip_prefix(CONVERTED) {
+        return peer::converted(&NamespacedName::new(namespace, name), view);
+    }
+    if let Some(rest) = name.strip_prefix(ALLOW_WAYPOINT) {
+        let gateway = rest.strip_prefix(namespace)?.strip_prefix('_')?;
+        let waypoint = (*view.get(&WaypointOf(NamespacedName::new(namespace, gateway)))).clone()?;
+        return allow_waypoint(&waypoint, &mesh.trust_domain);
+    }
+    let policy = view.object::<AuthorizationPolicy>(&NamespacedName::new(namespace, name))?;
+    authorization::convert(policy, &mesh)
+}
+
+/// The policy that demands mutual TLS of those who list it.
+fn strict(namespace: &str) -> Authorization {
+    Authorization {
+        name: STATIC_STRICT.to_owned(),
+        namespace: namespace.to_owned(),
+        scope: Scope::WorkloadSelector.into(),
+        action: Action::Deny.into(),
+        groups: vec![Group { rules: vec![without_identity(None)] }],
+        ..Authorization::default()
+    }
+}
+
+/// A rule that fits peers that were not proved to be anybody, on a port if one is given.
+fn without_identity(port: Option<u32>) -> Rules {
+    let anybody = StringMatch { match_type: Some(MatchType::Presence(())) };
+    let destination_ports = port.into_iter().collect();
+    Rules { matches: vec![Match { not_principals: vec![anybody], destination_ports, ..Match::default() }] }
+}
+
+/// The name of the policy that lets a waypoint in, without its namespace.
+fn name_of_waypoint_policy(waypoint: &NamespacedName) -> String {
+    format!("{ALLOW_WAYPOINT}{}_{}", waypoint.namespace, waypoint.name)
+}
+
+/// The policy that lets a waypoint in; none while nobody runs it.
+fn allow_waypoint(waypoint: &Waypoint, trust_domain: &str) -> Option<Authorization> {
+    let name = &waypoint.name;
+    let principal = |account: &navarch_api::names::ServiceAccount| {
+        let identity = format!("{trust_domain}/ns/{}/sa/{account}", name.namespace);
+        StringMatch { match_type: Some(MatchType::Exact(identity)) }
+    };
+    let principals: Vec<StringMatch> = waypoint.accounts.iter().map(principal).collect();
+    let rules = vec![Rules { matches: vec![Match { principals, ..Match::default() }] }];
+    (!waypoint.accounts.is_empty()).then(|| Authorization {
+        name: name_of_waypoint_policy(name),
+        namespace: name.namespace.to_string(),
+        scope: Scope::WorkloadSelector.into(),
+        action: Action::Allow.into(),
+        groups: vec![Group { rules }],
+        ..Authorization::default()
+    })
+}

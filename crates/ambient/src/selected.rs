@@ -1,0 +1,64 @@
+//! Which services of a namespace select a workload.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::service_facts::{FactsOf, Origin, ServiceFacts};
+use navarch_api::istio::ServiceEntry;
+use navarch_api::kubernetes::Service;
+use navarch_api::names::{Hostname, Namespace};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Labels, ServiceKey};
+use navarch_registry::selects;
+
+/// The services of a namespace that select workloads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SelectingServices(pub(super) Namespace);
+
+/// Services by the first label that their selectors ask for.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Selecting(BTreeMap<Label, Vec<Arc<ServiceFacts>>>);
+
+/// The key and the value of a label.
+type Label = (Arc<str>, Arc<str>);
+
+/// The host of a Service.
+pub(super) fn host_of(name: &str, namespace: &Namespace, suffix: &str) -> Hostname {
+    Hostname::new(format!("{name}.{namespace}.svc.{suffix}"))
+}
+
+impl Selecting {
+    /// Those that select these labels, by host.
+    pub(super) fn of(&self, labels: &Labels, is_wanted: impl Fn(&Origin) -> bool) -> Vec<Arc<ServiceFacts>> {
+        let candidates = labels.iter().filter_map(|(key, value)| self.0.get(&(key.clone(), value.clone())));
+        let selecting =
+            candidates.flatten().filter(|facts| is_wanted(&facts.origin) && selects(&facts.selector, labels));
+        let mut found: Vec<Arc<ServiceFacts>> = selecting.cloned().collect();
+        found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+        found
+    }
+}
+
+impl Query for SelectingServices {
+    type Value = Selecting;
+
+    fn compute(&self, view: &View<'_>) -> Selecting {
+        let namespace = &self.0;
+        let suffix = &view.mesh().settings.domain_suffix;
+        let services = view.list::<Service>(namespace).filter(|service| !service.spec.selector.is_empty());
+        let mut hosts: BTreeSet<Hostname> =
+            services.map(|service| host_of(&service.meta.key.name, namespace, suffix)).collect();
+        let entries = view.list::<ServiceEntry>(namespace).filter(|entry| entry.spec.workload_selector.is_some());
+        hosts.extend(entries.flat_map(|entry| &entry.spec.hosts).map(Hostname::new));
+        let mut selecting = Selecting::default();
+        for hostname in hosts {
+            let key = ServiceKey { namespace: namespace.clone(), hostname };
+            let Some(facts) = (*view.get(&FactsOf(key))).clone() else { continue };
+            if let Some((key, value)) = facts.selector.iter().next() {
+                selecting.0.entry((key.clone(), value.clone())).or_default().push(facts.clone());
+            }
+        }
+        selecting
+    }
+}

@@ -1,0 +1,161 @@
+//! What workloads need to know of a service that they belong to: which object declares it, its ports and who selects.
+
+use std::sync::Arc;
+
+use super::waypoint;
+use navarch_api::istio::ServiceEntry;
+use navarch_api::kubernetes::{Protocol, Service, TargetPort};
+use navarch_api::mesh::Visibility;
+use navarch_api::names::{Namespace, PortName};
+use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Labels, Resolution, ServiceKey};
+use navarch_registry::visibility_in;
+
+/// The object that declares a service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Origin {
+    /// A Service.
+    Service(NamespacedName),
+    /// A ServiceEntry.
+    ServiceEntry(NamespacedName),
+}
+
+/// A service as its workloads see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ServiceFacts {
+    /// Its namespace and host.
+    pub(super) key: ServiceKey,
+    /// The object that declares it.
+    pub(super) origin: Origin,
+    /// What selects its workloads; empty selects none.
+    pub(super) selector: Labels,
+    /// Its ports in declared order.
+    pub(super) ports: Vec<PortFacts>,
+    /// The waypoint before it.
+    pub(super) waypoint: Option<NamespacedName>,
+}
+
+/// A port of a service as its workloads see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PortFacts {
+    /// The number that clients use.
+    pub(super) number: u32,
+    /// Its name: of the last port with the number, where there are several.
+    pub(super) name: PortName,
+    /// The port of the workload; 0 where it is found by a name.
+    pub(super) target: u32,
+    /// The name by which the port of a workload is found; empty where there is a number.
+    pub(super) target_name: PortName,
+    /// Whether it carries TCP.
+    pub(super) is_tcp: bool,
+}
+
+/// What workloads need to know of a service; `None` where there is no such service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FactsOf(pub(super) ServiceKey);
+
+/// The object that declares a service, of several the one that wins: a Service, else the oldest ServiceEntry. What is no more than
+/// another name for a host, or is seen by nobody, declares nothing.
+pub(super) fn origin(key: &ServiceKey, view: &View<'_>) -> Option<Origin> {
+    let mut declared = view.services_of(key).iter().filter(|service| service.resolution != Resolution::Alias);
+    declared.find_map(|service| {
+        let name = service.origin.name.clone();
+        if service.origin.kind == Kind::Service {
+            return Some(Origin::Service(name));
+        }
+        (visibility(&key.namespace, view) != Visibility::None).then_some(Origin::ServiceEntry(name))
+    })
+}
+
+/// How far the ServiceEntries of a namespace are seen.
+pub(super) fn visibility(namespace: &Namespace, view: &View<'_>) -> Visibility {
+    *view.get(&VisibilityIn(namespace.clone()))
+}
+
+/// How far the ServiceEntries of a namespace are seen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct VisibilityIn(Namespace);
+
+impl Query for VisibilityIn {
+    type Value = Visibility;
+
+    fn compute(&self, view: &View<'_>) -> Visibility {
+        let policies = view.mesh().config.service_entry_visibility.as_ref();
+        visibility_in(policies, view.namespace_labels(&self.0).unwrap_or(&Labels::default()))
+    }
+}
+
+impl Query for FactsOf {
+    type Value = Option<Arc<ServiceFacts>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let key = self.0.clone();
+        let origin = origin(&key, view)?;
+        let waypoint = |meta: &ObjectMeta, visibility| {
+            waypoint::of_service(meta, visibility, view).map(|waypoint| waypoint.name.clone())
+        };
+        let facts = match &origin {
+            Origin::Service(name) => {
+                let service = view.object::<Service>(name)?;
+                let waypoint = waypoint(&service.meta, None);
+                ServiceFacts {
+                    selector: service.spec.selector.clone(),
+                    ports: ports_of_service(service),
+                    waypoint,
+                    key,
+                    origin,
+                }
+            }
+            Origin::ServiceEntry(name) => {
+                let entry = view.object::<ServiceEntry>(name)?;
+                let selector = entry.spec.workload_selector.iter().flat_map(|selector| &selector.labels);
+                let visibility = visibility(&key.namespace, view);
+                ServiceFacts {
+                    selector: selector.map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect(),
+                    ports: ports_of_entry(&entry.spec),
+                    waypoint: waypoint(&entry.meta, Some(visibility)),
+                    key,
+                    origin,
+                }
+            }
+        };
+        Some(Arc::new(facts))
+    }
+}
+
+/// The ports of a Service.
+fn ports_of_service(service: &Object<Service>) -> Vec<PortFacts> {
+    let ports = &service.spec.ports;
+    let port = |port: &navarch_api::kubernetes::ServicePort| {
+        // As in Istio, names are kept by number.
+        let named = ports.iter().rfind(|other| other.port == port.port).unwrap_or(port);
+        let target = match port.target {
+            TargetPort::Number(number) => u32::from(number),
+            TargetPort::Name(_) => 0,
+        };
+        let target_name = match &named.target {
+            TargetPort::Number(_) => PortName::default(),
+            TargetPort::Name(name) => name.clone(),
+        };
+        let (number, is_tcp) = (u32::from(port.port), port.protocol == Protocol::Tcp);
+        PortFacts { number, name: named.name.clone(), target, target_name, is_tcp }
+    };
+    ports.iter().map(port).collect()
+}
+
+/// The ports of a ServiceEntry.
+fn ports_of_entry(entry: &ServiceEntry) -> Vec<PortFacts> {
+    let port = |port: &navarch_api::istio::ServicePort| {
+        let named = entry.ports.iter().rfind(|other| other.number == port.number).unwrap_or(port);
+        PortFacts {
+            number: port.number,
+            name: PortName::new(&named.name),
+            target: if port.target_port == 0 { port.number } else { port.target_port },
+            target_name: PortName::default(),
+            is_tcp: true,
+        }
+    };
+    entry.ports.iter().map(port).collect()
+}

@@ -1,0 +1,230 @@
+//! Services as ztunnel has them (Istio's `serviceregistry/ambient/services.go`).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_proto::istio::workload::load_balancing::{HealthPolicy, Mode, Scope};
+use navarch_proto::istio::workload::{AppProtocol, IpFamilies, LoadBalancing, NetworkAddress, Port, Service, service};
+
+use super::mesh::{Mesh, MeshFacts};
+use super::service_facts::{Origin, origin, visibility};
+use super::waypoint::{self, Waypoint};
+use super::wire::{network_address, network_range};
+use navarch_api::cidr::Cidr;
+use navarch_api::istio::{Resolution, ServiceEntry};
+use navarch_api::kubernetes::Namespace as NamespaceObject;
+use navarch_api::kubernetes::{IpFamilies as Families, Service as Declared, TargetPort, TrafficPolicy};
+use navarch_api::mesh::Visibility;
+use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{ServiceKey, TrafficDistribution};
+use navarch_registry::protocol::Protocol;
+use navarch_registry::{protocol_of_port, traffic_distribution};
+
+/// The label of services and namespaces that sends ingress gateways through the waypoint.
+const INGRESS_LABEL: &str = "istio.io/ingress-use-waypoint";
+/// The label by which a ServiceEntry keeps from getting addresses.
+const AUTO_ALLOCATE_LABEL: &str = "networking.istio.io/enable-autoallocate-ip";
+
+/// The service of this namespace and host, if there is one.
+pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
+    match origin(key, view)? {
+        Origin::Service(name) => Some(of_kubernetes(key, view.object::<Declared>(&name)?, view)),
+        Origin::ServiceEntry(name) => of_entry(key, view.object::<ServiceEntry>(&name)?, view),
+    }
+}
+
+/// A Service.
+fn of_kubernetes(key: &ServiceKey, object: &Object<Declared>, view: &View<'_>) -> Service {
+    let (meta, spec) = (&object.meta, &object.spec);
+    let mesh = view.get(&MeshFacts);
+    let namespace = namespace(&meta.key.namespace, view);
+    let waypoint = waypoint::of_service(meta, None, view);
+    let port = |port: &navarch_api::kubernetes::ServicePort| Port {
+        service_port: u32::from(port.port),
+        target_port: match port.target {
+            TargetPort::Number(number) => u32::from(number),
+            TargetPort::Name(_) => 0,
+        },
+        app_protocol: app_protocol(protocol_of_port(port)).into(),
+    };
+    let mut load_balancing = match spec.internal_traffic_policy {
+        TrafficPolicy::Local => Some(LoadBalancing {
+            routing_preference: vec![Scope::Node.into()],
+            mode: Mode::Strict.into(),
+            ..LoadBalancing::default()
+        }),
+        TrafficPolicy::Cluster => preference(traffic_distribution(spec.traffic_distribution, meta, namespace)),
+    };
+    if spec.publish_not_ready_addresses {
+        load_balancing.get_or_insert_default().health_policy = HealthPolicy::AllowAll.into();
+    }
+    let families = match spec.ip_families {
+        Families::Unsaid => IpFamilies::Automatic,
+        Families::V4 => IpFamilies::Ipv4Only,
+        Families::V6 => IpFamilies::Ipv6Only,
+        Families::Dual => IpFamilies::Dual,
+    };
+    let addresses = spec.cluster_ips.addresses().iter();
+    Service {
+        name: meta.key.name.to_string(),
+        addresses: addresses.map(|address| network_address(*address, &mesh.network)).collect(),
+        ports: spec.ports.iter().map(port).collect(),
+        load_balancing,
+        ip_families: families.into(),
+        // Nobody else can own the host.
+        canonical: true,
+        ..bound(key, waypoint.as_ref(), meta, namespace, view)
+    }
+}
+
+/// One host of a ServiceEntry; `None` if its addresses are none.
+fn of_entry(key: &ServiceKey, object: &Object<ServiceEntry>, view: &View<'_>) -> Option<Service> {
+    let (meta, spec) = (&object.meta, &object.spec);
+    let mesh = view.get(&MeshFacts);
+    let namespace = namespace(&meta.key.namespace, view);
+    let visibility = visibility(&meta.key.namespace, view);
+    let waypoint = waypoint::of_service(meta, Some(visibility), view);
+    let port = |port: &navarch_api::istio::ServicePort| Port {
+        service_port: port.number,
+        target_port: if port.target_port == 0 { port.number } else { port.target_port },
+        app_protocol: app_protocol(Protocol::parse(&port.protocol)).into(),
+    };
+    let load_balancing = match spec.resolution {
+        Resolution::None => Some(LoadBalancing {
+            mode: Mode::Passthrough.into(),
+            health_policy: HealthPolicy::AllowAll.into(),
+            ..LoadBalancing::default()
+        }),
+        Resolution::Static | Resolution::Dns | Resolution::DnsRoundRobin | Resolution::DynamicDns => {
+            preference(traffic_distribution(None, meta, namespace))
+        }
+    };
+    Some(Service {
+        name: meta.key.name.to_string(),
+        addresses: addresses(&key.hostname, object, &mesh, view)?,
+        ports: spec.ports.iter().map(port).collect(),
+        subject_alt_names: spec.subject_alt_names.clone(),
+        load_balancing,
+        canonical: view.get(&CanonicalNamespace(key.hostname.clone())).as_ref() == &Some(key.namespace.clone()),
+        visibility: match visibility {
+            Visibility::Namespace => service::Visibility::Namespace,
+            Visibility::Unspecified | Visibility::Public | Visibility::None => service::Visibility::Public,
+        }
+        .into(),
+        ..bound(key, waypoint.as_ref(), meta, namespace, view)
+    })
+}
+
+/// What services of both kinds say alike: their names and their waypoints.
+fn bound(
+    key: &ServiceKey,
+    waypoint: Option<&Arc<Waypoint>>,
+    meta: &ObjectMeta,
+    namespace: Option<&ObjectMeta>,
+    view: &View<'_>,
+) -> Service {
+    Service {
+        namespace: key.namespace.to_string(),
+        hostname: key.hostname.to_string(),
+        waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
+        weighted_waypoints: waypoint::weighted(waypoint, meta, view),
+        ingress_use_waypoint: waypoint.is_some() && uses_waypoint_at_ingress(meta, namespace),
+        ..Service::default()
+    }
+}
+
+/// The metadata of a namespace.
+fn namespace<'a>(name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
+    view.object::<NamespaceObject>(&NamespacedName::new("", name.as_str())).map(|namespace| &namespace.meta)
+}
+
+/// Whether ingress gateways go through the waypoint of a service.
+fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> bool {
+    let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)));
+    label.is_some_and(|label| matches!(&**label, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+/// The addresses of a host of a ServiceEntry: those that are written, else those that were allocated to the host. `None` where one
+/// is none.
+fn addresses(
+    host: &Hostname,
+    entry: &Object<ServiceEntry>,
+    mesh: &Mesh,
+    view: &View<'_>,
+) -> Option<Vec<NetworkAddress>> {
+    let spec = &entry.spec;
+    if !spec.addresses.is_empty() {
+        let range = |text: &String| Cidr::parse_range_or_address(text).map(|range| network_range(range, &mesh.network));
+        return spec.addresses.iter().map(range).collect();
+    }
+    let label = entry.meta.labels.get(AUTO_ALLOCATE_LABEL);
+    let is_allowed = view.mesh().settings.ip_autoallocate
+        && spec.resolution != Resolution::None
+        && !label.is_some_and(|label| label.eq_ignore_ascii_case("false"))
+        && (!host.is_wildcard() || spec.resolution == Resolution::DynamicDns);
+    let own = spec.allocated.iter().filter(|address| is_allowed && address.host == *host.as_str());
+    let ips = own.filter_map(|address| address.value.parse::<IpAddr>().ok());
+    Some(ips.map(|address| network_address(address, &mesh.network)).collect())
+}
+
+/// The namespace whose ServiceEntry stands for a host to clients of other namespaces: none, where a Service does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct CanonicalNamespace(Hostname);
+
+impl Query for CanonicalNamespace {
+    type Value = Option<Namespace>;
+
+    fn compute(&self, view: &View<'_>) -> Option<Namespace> {
+        let mut oldest: Option<(_, Namespace)> = None;
+        for namespace in view.namespaces_of_host(&self.0).unwrap_or_default() {
+            let key = ServiceKey { namespace: namespace.clone(), hostname: self.0.clone() };
+            match origin(&key, view) {
+                Some(Origin::Service(_)) => return None,
+                Some(Origin::ServiceEntry(name)) if visibility(namespace, view) != Visibility::Namespace => {
+                    let created = view.object::<ServiceEntry>(&name).and_then(|entry| entry.meta.created);
+                    if oldest.as_ref().is_none_or(|(known, _)| created < *known) {
+                        oldest = Some((created, namespace.clone()));
+                    }
+                }
+                Some(Origin::ServiceEntry(_)) | None => {}
+            }
+        }
+        oldest.map(|(_, namespace)| namespace)
+    }
+}
+
+/// Which endpoints are preferred.
+fn preference(distribution: TrafficDistribution) -> Option<LoadBalancing> {
+    let scopes: &[Scope] = match distribution {
+        TrafficDistribution::Any => return None,
+        TrafficDistribution::PreferSameZone => &[Scope::Network, Scope::Region, Scope::Zone],
+        TrafficDistribution::PreferSameNode => {
+            &[Scope::Network, Scope::Region, Scope::Zone, Scope::Subzone, Scope::Node]
+        }
+    };
+    let routing_preference = scopes.iter().map(|scope| (*scope).into()).collect();
+    Some(LoadBalancing { routing_preference, mode: Mode::Failover.into(), ..LoadBalancing::default() })
+}
+
+/// What is spoken on a port, as far as ztunnel tells it apart.
+fn app_protocol(protocol: Protocol) -> AppProtocol {
+    match protocol {
+        Protocol::Http => AppProtocol::Http11,
+        Protocol::Http2 => AppProtocol::Http2,
+        Protocol::Grpc => AppProtocol::Grpc,
+        Protocol::Tls | Protocol::Https => AppProtocol::Tls,
+        Protocol::Tcp => AppProtocol::Tcp,
+        Protocol::GrpcWeb
+        | Protocol::HttpProxy
+        | Protocol::Udp
+        | Protocol::Mongo
+        | Protocol::Redis
+        | Protocol::MySql
+        | Protocol::Hbone
+        | Protocol::DoubleHbone
+        | Protocol::Unsupported => AppProtocol::Unknown,
+    }
+}

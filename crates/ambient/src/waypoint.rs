@@ -1,0 +1,309 @@
+//! Waypoints, and which of them stands before a service or a workload (Istio's `serviceregistry/ambient/waypoints.go`).
+
+use std::sync::Arc;
+
+use navarch_proto::istio::workload::{ApplicationTunnel, GatewayAddress, WeightedWaypoint, application_tunnel};
+
+use super::mesh::MeshFacts;
+use super::wire::{gateway_by_host, gateway_by_ip};
+use navarch_api::gateway_api::{GatewayClass, KubernetesGateway, Listener};
+use navarch_api::kubernetes::Namespace as NamespaceObject;
+use navarch_api::kubernetes::Pod;
+use navarch_api::mesh::{LabelSelector, Visibility};
+use navarch_api::names::{Namespace, ServiceAccount};
+use navarch_api::object::{Kind, NamespacedName, Object, ObjectMeta};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::address_index::LabelKey;
+use navarch_registry::model::Labels;
+
+/// The label of pods that run a Gateway.
+pub(super) const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
+/// The label of what a controller made for a Gateway.
+const MANAGED_LABEL: &str = "gateway.istio.io/managed";
+/// What it says of waypoints, and of gateways between networks: neither has a waypoint.
+const MANAGED_MESH: [&str; 2] = ["istio.io-mesh-controller", "istio.io-eastwest-controller"];
+/// The label that names the waypoint.
+const USE_LABEL: &str = "istio.io/use-waypoint";
+/// The label that names the waypoint's namespace.
+const USE_NAMESPACE_LABEL: &str = "istio.io/use-waypoint-namespace";
+/// The label that names a second waypoint, which gets a part of the connections.
+const CANARY_LABEL: &str = "istio.io/use-waypoint-canary";
+/// The label that names the second waypoint's namespace.
+const CANARY_NAMESPACE_LABEL: &str = "istio.io/use-waypoint-canary-namespace";
+/// The annotation that says how many of a hundred connections the second waypoint gets.
+const CANARY_WEIGHT_ANNOTATION: &str = "istio.io/use-waypoint-canary-weight";
+/// The name of a waypoint that says that there is none.
+const NO_WAYPOINT: &str = "none";
+/// The label of Gateways and classes that says what a waypoint is for.
+const FOR_LABEL: &str = "istio.io/waypoint-for";
+/// The annotation of Gateways and classes that says how ztunnel reaches a waypoint.
+const BINDING_ANNOTATION: &str = "ambient.istio.io/waypoint-inbound-binding";
+/// The protocol of listeners behind ztunnel.
+const PROXY_PROTOCOL: &str = "istio.io/PROXY";
+/// The port of HBONE.
+const HBONE_PORT: u16 = 15008;
+
+/// A Gateway that can stand before others: one that has an address.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waypoint {
+    /// The Gateway.
+    pub(super) name: NamespacedName,
+    /// Where it is reached, if that can be told.
+    pub(super) address: Option<GatewayAddress>,
+    /// How ztunnel hands it connections, if in an unusual way.
+    pub(super) binding: Option<ApplicationTunnel>,
+    /// What it is for: `service`, `workload`, `all`, or something that nothing asks for.
+    traffic: Arc<str>,
+    /// Whose objects may name it.
+    allowed: Allowed,
+    /// The ServiceAccounts of its pods, sorted, where they are let in without a policy that says so.
+    pub(super) accounts: Vec<ServiceAccount>,
+}
+
+/// The namespaces whose objects may name a waypoint.
+#[derive(Clone, Debug, PartialEq)]
+enum Allowed {
+    /// Its own.
+    Same,
+    /// All.
+    All,
+    /// Those with such labels.
+    Selected(LabelSelector),
+    /// None, as the selector is missing.
+    Nobody,
+}
+
+/// What labels say of a waypoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    /// Nothing.
+    Nothing,
+    /// That there is none.
+    None,
+    /// Its name.
+    Named(NamespacedName),
+}
+
+/// The waypoint of this name; `None` where there is no such Gateway, or it has no address yet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WaypointOf(pub(super) NamespacedName);
+
+/// The waypoint of what is in a namespace and names none itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct WaypointOfNamespace(Namespace);
+
+impl Waypoint {
+    /// Whether objects of a namespace may name it.
+    fn admits(&self, namespace: &Namespace, view: &View<'_>) -> bool {
+        match &self.allowed {
+            Allowed::All => true,
+            Allowed::Same => self.name.namespace == *namespace,
+            Allowed::Selected(selector) => {
+                selector.selects(view.namespace_labels(namespace).unwrap_or(&Labels::default()))
+            }
+            Allowed::Nobody => false,
+        }
+    }
+
+    /// Whether it is for services.
+    fn is_for_services(&self) -> bool {
+        matches!(&*self.traffic, "service" | "all")
+    }
+
+    /// Whether it is for workloads.
+    fn is_for_workloads(&self) -> bool {
+        matches!(&*self.traffic, "workload" | "all")
+    }
+}
+
+impl Query for WaypointOf {
+    type Value = Option<Arc<Waypoint>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let gateway = view.object::<KubernetesGateway>(&self.0)?;
+        if gateway.spec.status.addresses.is_empty() {
+            return None;
+        }
+        let mesh = view.get(&MeshFacts);
+        let class = view.object::<GatewayClass>(&NamespacedName::new("", &gateway.spec.gateway_class_name));
+        let of_either = |gateway: Option<&Arc<str>>, class: Option<&Arc<str>>| gateway.or(class).cloned();
+        let traffic =
+            of_either(gateway.meta.labels.get(FOR_LABEL), class.and_then(|class| class.meta.labels.get(FOR_LABEL)));
+        let binding = of_either(
+            gateway.meta.annotations.get(BINDING_ANNOTATION),
+            class.and_then(|class| class.meta.annotations.get(BINDING_ANNOTATION)),
+        );
+        let binding = binding.and_then(|text| parse_binding(&text));
+        Some(Arc::new(Waypoint {
+            name: self.0.clone(),
+            address: address(gateway, view),
+            allowed: allowed(&gateway.spec.listeners, binding.as_ref()),
+            binding,
+            traffic: traffic.unwrap_or_else(|| Arc::from("service")),
+            accounts: if mesh.auto_allow_waypoints { accounts(&self.0, view) } else { Vec::new() },
+        }))
+    }
+}
+
+/// Where a Gateway is reached: by its host, since addresses are given anew to others, else by its first address.
+fn address(gateway: &Object<KubernetesGateway>, view: &View<'_>) -> Option<GatewayAddress> {
+    let addresses = &gateway.spec.status.addresses;
+    if let Some(host) = addresses.iter().find(|address| address.kind == "Hostname") {
+        return Some(gateway_by_host(&gateway.meta.key.namespace, &host.value, HBONE_PORT));
+    }
+    let mut ips = addresses.iter().filter(|address| address.kind == "IPAddress");
+    let ip = ips.find_map(|address| address.value.parse().ok())?;
+    Some(gateway_by_ip(ip, &view.get(&MeshFacts).network, HBONE_PORT))
+}
+
+/// Reads `protocol` or `protocol/port`.
+fn parse_binding(text: &str) -> Option<ApplicationTunnel> {
+    let (protocol, port) = text.split_once('/').map_or((text, None), |(protocol, port)| (protocol, Some(port)));
+    if port.is_some_and(|port| port.contains('/')) {
+        return None;
+    }
+    let protocol = match protocol {
+        "NONE" => application_tunnel::Protocol::None,
+        "PROXY" => application_tunnel::Protocol::Proxy,
+        _ => return None,
+    };
+    let port = port.and_then(|port| port.parse().ok()).unwrap_or_default();
+    Some(ApplicationTunnel { protocol: protocol.into(), port })
+}
+
+/// Whose objects may name a waypoint: as the listener says that ztunnel reaches.
+fn allowed(listeners: &[Listener], binding: Option<&ApplicationTunnel>) -> Allowed {
+    let bound = binding.and_then(|binding| {
+        let port = i32::try_from(binding.port).ok().filter(|port| *port != 0);
+        let is_proxy = binding.protocol() == application_tunnel::Protocol::Proxy;
+        listeners.iter().find(|listener| match port {
+            Some(port) => listener.port == port,
+            None => is_proxy && listener.protocol == PROXY_PROTOCOL,
+        })
+    });
+    let usual = |listener: &&Listener| listener.protocol == "HBONE" && listener.port == i32::from(HBONE_PORT);
+    let Some(listener) = bound.or_else(|| listeners.iter().find(usual)) else { return Allowed::Same };
+    let namespaces = &listener.allowed_routes.namespaces;
+    match (namespaces.from.as_str(), &namespaces.selector) {
+        ("All", _) => Allowed::All,
+        ("Selector", Some(selector)) => Allowed::Selected(selector.clone()),
+        ("Selector", None) => Allowed::Nobody,
+        _ => Allowed::Same,
+    }
+}
+
+/// The ServiceAccounts of the pods of a Gateway, one for each pod.
+fn accounts(gateway: &NamespacedName, view: &View<'_>) -> Vec<ServiceAccount> {
+    let label = LabelKey::of_pods(&gateway.namespace, GATEWAY_NAME_LABEL, &gateway.name);
+    let pods = view.objects_with(label).filter(|object| object.kind == Kind::Pod);
+    let mut accounts: Vec<ServiceAccount> = pods
+        .filter_map(|object| view.object::<Pod>(&object.name))
+        .filter(|pod| pod.meta.key.namespace == gateway.namespace)
+        .filter(|pod| pod.meta.labels.get(GATEWAY_NAME_LABEL).is_some_and(|name| *name == gateway.name))
+        .map(|pod| pod.spec.service_account.clone())
+        .collect();
+    accounts.sort_unstable();
+    accounts
+}
+
+/// What labels say of a waypoint; one without a namespace is in `namespace`.
+fn said(labels: &Labels, namespace: &Namespace) -> Said {
+    match labels.get(USE_LABEL) {
+        None => Said::Nothing,
+        Some(name) if **name == *NO_WAYPOINT => Said::None,
+        Some(name) => {
+            let namespace = labels.get(USE_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
+            Said::Named(NamespacedName::of(namespace, name.clone()))
+        }
+    }
+}
+
+/// The waypoint of this name, where there is one that objects of a namespace may name.
+fn find(name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
+    let waypoint = (*view.get(&WaypointOf(name.clone()))).clone()?;
+    waypoint.admits(namespace, view).then_some(waypoint)
+}
+
+impl Query for WaypointOfNamespace {
+    type Value = Option<Arc<Waypoint>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        match said(view.namespace_labels(&self.0)?, &self.0) {
+            Said::Named(name) => find(&name, &self.0, view),
+            Said::Nothing | Said::None => None,
+        }
+    }
+}
+
+/// The waypoint that something names, or its namespace for it. One that is named and not there, or does not admit it, is none,
+/// whatever the namespace says.
+fn of_target(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
+    match said(labels, namespace) {
+        Said::None => None,
+        Said::Named(name) => find(&name, namespace, view),
+        Said::Nothing => (*view.get(&WaypointOfNamespace(namespace.clone()))).clone(),
+    }
+}
+
+/// The waypoint of a service. A ServiceEntry says how far it is seen: one that is seen in its namespace alone has no waypoint
+/// elsewhere.
+pub(super) fn of_service(meta: &ObjectMeta, visibility: Option<Visibility>, view: &View<'_>) -> Option<Arc<Waypoint>> {
+    let managed = meta.labels.get(MANAGED_LABEL);
+    if managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed)) {
+        return None;
+    }
+    let namespace = &meta.key.namespace;
+    let waypoint = of_target(&meta.labels, namespace, view).filter(|waypoint| waypoint.is_for_services())?;
+    let is_hidden = visibility == Some(Visibility::Namespace) && waypoint.name.namespace != *namespace;
+    (!is_hidden).then_some(waypoint)
+}
+
+/// How a workload is reached: by a waypoint, or, being one, in its own way.
+pub(super) struct WorkloadBinding {
+    /// The waypoint before it.
+    pub(super) waypoint: Option<Arc<Waypoint>>,
+    /// How ztunnel hands it connections.
+    pub(super) tunnel: Option<ApplicationTunnel>,
+}
+
+/// How a workload with these labels is reached.
+pub(super) fn of_workload(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> WorkloadBinding {
+    if let Some(gateway) = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty()) {
+        let gateway = NamespacedName::of(namespace.clone(), gateway.clone());
+        if let Some(waypoint) = &*view.get(&WaypointOf(gateway)) {
+            return WorkloadBinding { waypoint: None, tunnel: waypoint.binding };
+        }
+    }
+    let waypoint = of_target(labels, namespace, view).filter(|waypoint| waypoint.is_for_workloads());
+    WorkloadBinding { waypoint, tunnel: None }
+}
+
+/// The waypoint of a service and a second one with their parts of the connections; empty where there is no second one.
+pub(super) fn weighted(primary: Option<&Arc<Waypoint>>, meta: &ObjectMeta, view: &View<'_>) -> Vec<WeightedWaypoint> {
+    let weighted = || {
+        let primary = primary?;
+        let namespace = &meta.key.namespace;
+        let names_own = matches!(said(&meta.labels, namespace), Said::Named(_));
+        let inherited =
+            (!names_own).then(|| view.object::<NamespaceObject>(&NamespacedName::new("", namespace.as_str())));
+        let inherited = inherited.flatten().map(|object| &object.meta);
+        let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {
+            Some(inherited) if inherited.labels.contains_key(CANARY_LABEL) => &inherited.labels,
+            Some(_) | None => &meta.labels,
+        };
+        let name = labels.get(CANARY_LABEL).filter(|name| !matches!(&***name, "" | NO_WAYPOINT))?;
+        let of = labels.get(CANARY_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
+        let name = NamespacedName::of(of, name.clone());
+        let weight = meta.annotations.get(CANARY_WEIGHT_ANNOTATION);
+        let weight = weight.or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
+        let weight: u32 = weight.map_or(Some(0), |text| text.parse().ok()).filter(|weight| *weight <= 100)?;
+        let second = find(&name, namespace, view).filter(|second| second.is_for_services())?;
+        if second.name == primary.name {
+            return None;
+        }
+        let one = |waypoint: &Waypoint, weight| WeightedWaypoint { destination: waypoint.address.clone(), weight };
+        Some(vec![one(primary, 100 - weight), one(&second, weight)])
+    };
+    weighted().unwrap_or_default()
+}

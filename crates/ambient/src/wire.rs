@@ -1,0 +1,41 @@
+//! Addresses as ztunnel's messages have them.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use navarch_proto::istio::workload::gateway_address::Destination;
+use navarch_proto::istio::workload::{GatewayAddress, NamespacedHostname, NetworkAddress};
+
+use navarch_api::cidr::Cidr;
+use navarch_api::names::{Namespace, NetworkId};
+
+/// The bytes of an address: four or sixteen.
+pub(super) fn ip_bytes(address: IpAddr) -> Bytes {
+    match address {
+        IpAddr::V4(address) => Bytes::copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => Bytes::copy_from_slice(&address.octets()),
+    }
+}
+
+/// An address in a network.
+pub(super) fn network_address(address: IpAddr, network: &NetworkId) -> NetworkAddress {
+    NetworkAddress { network: network.to_string(), address: ip_bytes(address), length: None }
+}
+
+/// A range of addresses in a network; one of a single address is that.
+pub(super) fn network_range(range: Cidr, network: &NetworkId) -> NetworkAddress {
+    let length = (!range.is_single()).then(|| u32::from(range.bits));
+    NetworkAddress { length, ..network_address(range.masked().address, network) }
+}
+
+/// The address of a gateway that is known by its host.
+pub(super) fn gateway_by_host(namespace: &Namespace, host: &str, port: u16) -> GatewayAddress {
+    let hostname = NamespacedHostname { namespace: namespace.to_string(), hostname: host.to_owned() };
+    GatewayAddress { destination: Some(Destination::Hostname(hostname)), hbone_mtls_port: u32::from(port) }
+}
+
+/// The address of a gateway that is known by its IP.
+pub(super) fn gateway_by_ip(address: IpAddr, network: &NetworkId, port: u16) -> GatewayAddress {
+    let destination = Some(Destination::Address(network_address(address, network)));
+    GatewayAddress { destination, hbone_mtls_port: u32::from(port) }
+}

@@ -1,0 +1,86 @@
+//! Workloads as ztunnel has them (Istio's `serviceregistry/ambient/workloads.go`): pods, WorkloadEntries, endpoints of ServiceEntries
+//! and of EndpointSlices, and gateways between networks.
+
+mod entry;
+mod gateway;
+mod pod;
+mod slice;
+
+use navarch_api::names::{NetworkId, ResourceName};
+use navarch_api::text_map::TextMap;
+use navarch_proto::istio::workload::{TunnelProtocol, Workload};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::address_name::AddressName;
+use navarch_registry::canonical_service::{canonical_name, canonical_revision};
+use navarch_registry::model::Labels;
+
+use crate::mesh::{Mesh, MeshFacts};
+
+/// The annotation of pods whose connections are redirected to ztunnel.
+const REDIRECTION_ANNOTATION: &str = "ambient.istio.io/redirection";
+/// The label of workloads that say what tunnels they take.
+const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
+
+/// What look-ups ask of a workload: all else may change without making another answer of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Summary {
+    pub(crate) network: NetworkId,
+    /// The services that it belongs to, as `namespace/host`, sorted.
+    pub(crate) services: Vec<String>,
+}
+
+/// The summary of a workload; `None` where there is none.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct SummaryOf(pub(crate) AddressName);
+
+impl Query for SummaryOf {
+    type Value = Option<Summary>;
+
+    fn compute(&self, view: &View<'_>) -> Option<Summary> {
+        let workload = workload(&self.0, view)?;
+        Some(Summary { network: NetworkId::new(workload.network), services: workload.services.into_keys().collect() })
+    }
+}
+
+/// The workload of this name, if there is one.
+pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> {
+    let mesh = view.get(&MeshFacts);
+    let workload = match name {
+        AddressName::Pod(pod) => pod::workload(pod, &mesh, view)?,
+        AddressName::WorkloadEntry(entry) => entry::of_workload_entry(entry, &mesh, view)?,
+        AddressName::Endpoint { entry, address } => entry::of_service_entry(entry, address, &mesh, view)?,
+        AddressName::SliceEndpoint { slice, address } => slice::workload(slice, *address, &mesh, view)?,
+        AddressName::NetworkGateway { network, address, port } => gateway::workload(network, address, *port, view)?,
+        AddressName::Service(_) => return None,
+    };
+    let uid: ResourceName = name.to_resource_name(&mesh.cluster);
+    Some(Workload { uid: uid.to_string(), trust_domain: mesh.told_trust_domain(), ..workload })
+}
+
+/// Fills in how a workload is reached, by its labels and annotations.
+fn set_tunnel(workload: &mut Workload, labels: &Labels, annotations: &TextMap) {
+    if annotations.get(REDIRECTION_ANNOTATION).is_some_and(|value| **value == *"enabled") {
+        workload.tunnel_protocol = TunnelProtocol::Hbone.into();
+    }
+    if labels.get(TUNNEL_LABEL).is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http")) {
+        workload.tunnel_protocol = TunnelProtocol::Hbone.into();
+        workload.native_tunnel = true;
+    }
+}
+
+/// Fills in the names that telemetry has for a workload.
+fn set_names(workload: &mut Workload, labels: &Labels, name: &str) {
+    workload.workload_name = name.to_owned();
+    workload.canonical_name = canonical_name(labels).map_or_else(|| name.to_owned(), ToString::to_string);
+    workload.canonical_revision = canonical_revision(labels).map_or_else(|| "latest".to_owned(), ToString::to_string);
+}
+
+/// The gateway by which a workload's network is entered: that of the cluster's own is known.
+fn network_gateway(
+    network: &NetworkId,
+    mesh: &Mesh,
+    view: &View<'_>,
+) -> Option<navarch_proto::istio::workload::GatewayAddress> {
+    if *network == mesh.network { mesh.network_gateway.clone() } else { crate::mesh::gateway_of(network, view) }
+}

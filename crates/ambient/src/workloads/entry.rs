@@ -1,0 +1,136 @@
+//! WorkloadEntries, and the endpoints that ServiceEntries list or stand for.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_api::istio::{ServiceEntry, WorkloadEntry};
+use navarch_api::names::{Hostname, NetworkId};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_proto::istio::workload::{Locality, Workload, WorkloadStatus, WorkloadType};
+use navarch_push::view::View;
+use navarch_registry::model::{Labels, ServiceKey};
+use navarch_registry::{split_locality, workload_name_of_entry};
+
+use super::{network_gateway, set_names, set_tunnel};
+use crate::mesh::Mesh;
+use crate::node::locality;
+use crate::policies::policies_of;
+use crate::ports;
+use crate::selected::SelectingServices;
+use crate::service_facts::{FactsOf, Origin, ServiceFacts};
+use crate::waypoint::{self, WorkloadBinding};
+use crate::wire::ip_bytes;
+
+/// The workload of a WorkloadEntry.
+pub(super) fn of_workload_entry(name: &NamespacedName, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
+    let object = view.object::<WorkloadEntry>(name)?;
+    let (meta, spec) = (&object.meta, &object.spec);
+    // Labels of the metadata outweigh those of the spec.
+    let mut labels = labels_of(spec);
+    labels.extend(meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let namespace = &meta.key.namespace;
+    let is_wanted =
+        |origin: &Origin| mesh.selection.services_select_entries || matches!(origin, Origin::ServiceEntry(_));
+    let services = view.get(&SelectingServices(namespace.clone())).of(&labels, is_wanted);
+    let WorkloadBinding { waypoint, tunnel } = waypoint::of_workload(&labels, namespace, view);
+    let network = if spec.network.is_empty() { mesh.network.clone() } else { NetworkId::new(&spec.network) };
+    let mut workload = Workload {
+        name: meta.key.name.to_string(),
+        namespace: namespace.to_string(),
+        authorization_policies: policies_of(&labels, namespace, waypoint.as_ref(), &services, view),
+        waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
+        application_tunnel: tunnel,
+        ..entry(spec, &network, &services, mesh, view)
+    };
+    let mut named = meta.clone();
+    named.labels = labels;
+    set_names(&mut workload, &named.labels, &workload_name_of_entry(&named));
+    set_tunnel(&mut workload, &named.labels, &meta.annotations);
+    Some(workload)
+}
+
+/// The workload of the endpoint of a ServiceEntry that has this address. Of several the last counts.
+pub(super) fn of_service_entry(name: &NamespacedName, address: &str, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
+    let object = view.object::<ServiceEntry>(name)?;
+    let (meta, spec) = (&object.meta, &object.spec);
+    let mut services = services_of(object, view);
+    let implicit;
+    let (endpoint, network) = if spec.has_implicit_endpoints() {
+        services.retain(|service| service.key.hostname == *address);
+        implicit = WorkloadEntry { address: address.to_owned(), ..WorkloadEntry::default() };
+        (&implicit, mesh.network.clone())
+    } else {
+        let at = spec.endpoints.iter().rposition(|endpoint| endpoint.address == *address)?;
+        let before = spec.endpoints.get(..=at).unwrap_or_default();
+        // As in Istio, an endpoint that names no network is in that of the one before it.
+        let network = before.iter().rev().map(|endpoint| &endpoint.network).find(|network| !network.is_empty());
+        (before.last()?, network.map_or_else(|| mesh.network.clone(), NetworkId::new))
+    };
+    if services.is_empty() {
+        return None;
+    }
+    let namespace = &meta.key.namespace;
+    let binding = match spec.has_implicit_endpoints() {
+        true => WorkloadBinding { waypoint: None, tunnel: None },
+        false => waypoint::of_workload(&labels_of(endpoint), namespace, view),
+    };
+    let WorkloadBinding { waypoint, tunnel } = binding;
+    let mut workload = Workload {
+        name: meta.key.name.to_string(),
+        namespace: namespace.to_string(),
+        authorization_policies: policies_of(&meta.labels, namespace, waypoint.as_ref(), &services, view),
+        waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
+        application_tunnel: tunnel,
+        ..entry(endpoint, &network, &services, mesh, view)
+    };
+    set_names(&mut workload, &meta.labels, &meta.key.name);
+    set_tunnel(&mut workload, &meta.labels, &meta.annotations);
+    Some(workload)
+}
+
+/// What of a workload its entry says alone.
+fn entry(
+    entry: &WorkloadEntry,
+    network: &NetworkId,
+    services: &[Arc<ServiceFacts>],
+    mesh: &Mesh,
+    view: &View<'_>,
+) -> Workload {
+    let address: Option<IpAddr> = entry.address.parse().ok();
+    Workload {
+        addresses: address.map(ip_bytes).into_iter().collect(),
+        hostname: if address.is_none() { entry.address.clone() } else { String::new() },
+        network: network.to_string(),
+        network_gateway: network_gateway(network, mesh, view),
+        cluster_id: mesh.cluster.to_string(),
+        service_account: entry.service_account.clone(),
+        services: ports::on_entry(&entry.ports, services),
+        status: WorkloadStatus::Healthy.into(),
+        workload_type: WorkloadType::Pod.into(),
+        locality: locality_of(&entry.locality),
+        capacity: (entry.weight > 0).then_some(entry.weight),
+        ..Workload::default()
+    }
+}
+
+/// The labels of an entry.
+fn labels_of(entry: &WorkloadEntry) -> Labels {
+    entry.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+}
+
+/// The locality that an entry says.
+fn locality_of(text: &str) -> Option<Locality> {
+    let [region, zone, subzone] = split_locality(text).map(str::to_owned);
+    locality(region, zone, subzone)
+}
+
+/// The services of a ServiceEntry: of its hosts, those that it stands for itself.
+fn services_of(entry: &Object<ServiceEntry>, view: &View<'_>) -> Vec<Arc<ServiceFacts>> {
+    let namespace = &entry.meta.key.namespace;
+    let facts = |host: &String| {
+        let key = ServiceKey { namespace: namespace.clone(), hostname: Hostname::new(host) };
+        (*view.get(&FactsOf(key))).clone()
+    };
+    let own = Origin::ServiceEntry(entry.meta.key());
+    entry.spec.hosts.iter().filter_map(facts).filter(|facts| facts.origin == own).collect()
+}

@@ -1,0 +1,33 @@
+//! Gateways between networks: workloads refer to them, so each is a workload itself.
+
+use navarch_api::gateway_api::KubernetesGateway;
+use navarch_api::names::NetworkId;
+use navarch_proto::istio::workload::Workload;
+use navarch_push::view::View;
+use navarch_registry::address_name::AddressName;
+use navarch_registry::remote_gateway::remote_gateways;
+
+use crate::mesh::MeshFacts;
+use crate::wire::ip_bytes;
+
+/// The workload of a gateway; of several Gateways that stand for it the first counts.
+pub(super) fn workload(network: &NetworkId, address: &str, port: u16, view: &View<'_>) -> Option<Workload> {
+    let (key, gateway) = view.list_all::<KubernetesGateway>().find_map(|object| {
+        let is_it = |one: &navarch_registry::remote_gateway::RemoteGateway| {
+            one.network == *network && *one.address == *address && one.port == port
+        };
+        remote_gateways(object).into_iter().find(is_it).map(|gateway| (object.meta.key(), gateway))
+    })?;
+    let mesh = view.get(&MeshFacts);
+    let name = AddressName::NetworkGateway { network: network.clone(), address: address.into(), port };
+    let ip = address.parse().ok();
+    Some(Workload {
+        name: name.to_resource_name(&mesh.cluster).to_string(),
+        namespace: key.namespace.to_string(),
+        service_account: gateway.service_account.to_string(),
+        network: network.to_string(),
+        addresses: ip.map(ip_bytes).into_iter().collect(),
+        hostname: if ip.is_none() { address.to_owned() } else { String::new() },
+        ..Workload::default()
+    })
+}

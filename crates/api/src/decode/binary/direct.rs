@@ -1,0 +1,48 @@
+//! Straight from the bytes to our own objects, for the kinds of which there are most: texts that other objects have already
+//! are not even copied.
+//!
+//! Only what is as it should be is read so; the rest is left to the decoder of all messages, which can say what is wrong.
+
+mod endpoint_slice;
+mod meta;
+mod pod;
+mod service;
+
+use super::envelope;
+use super::fields::{UnexpectedField, messages};
+use crate::any_object::AnyObject;
+use crate::decode::stored::{StoredObject, WatchEvent};
+use crate::decode::{Outcome, Subject};
+use crate::object::{Kind, Object};
+use crate::shared_texts::SharedTexts;
+
+/// Reads an event in which an object is there; `None` where it is another event, or is not read so.
+#[expect(clippy::wildcard_enum_match_arm, reason = "of others there are few")]
+pub(super) fn event(kind: Kind, frame: &[u8], texts: &mut SharedTexts) -> Option<WatchEvent> {
+    let stored = match kind {
+        Kind::Pod => put(frame, texts, pod::read),
+        Kind::EndpointSlice => put(frame, texts, endpoint_slice::read),
+        Kind::Service => put(frame, texts, service::read),
+        _ => return None,
+    };
+    stored.ok().map(WatchEvent::Put)
+}
+
+/// Reads an object and its version.
+type Read<T> = fn(&[u8], &mut SharedTexts) -> Result<(Object<T>, String), UnexpectedField>;
+
+/// Reads an event in which an object is there.
+fn put<T>(frame: &[u8], texts: &mut SharedTexts, read: Read<T>) -> Result<StoredObject, UnexpectedField>
+where
+    AnyObject: From<Object<T>>,
+{
+    let [happened, object] = messages(frame, [1, 2])?;
+    if !matches!(happened, Some(b"ADDED" | b"MODIFIED")) {
+        return Err(UnexpectedField);
+    }
+    let [raw] = messages(object.ok_or(UnexpectedField)?, [1])?;
+    let content = envelope::content(raw.ok_or(UnexpectedField)?).map_err(|_| UnexpectedField)?;
+    let (object, version) = read(content, texts)?;
+    let outcome = Outcome::Read { object: object.into(), unknown_fields: Vec::new() };
+    Ok(StoredObject { version, subject: Subject::default(), outcome })
+}

@@ -1,0 +1,88 @@
+//! `metav1.ObjectMeta`, with the field numbers of `binary/metadata.rs`.
+
+use jiff::Timestamp;
+
+use super::super::fields::{Fields, UnexpectedField, once, texts as texts_of};
+use crate::decode::stored::LAST_APPLIED;
+use crate::names::Namespace;
+use crate::object::{NamespacedName, ObjectMeta};
+use crate::shared_texts::SharedTexts;
+use crate::uid::Uid;
+
+/// What is read of metadata.
+pub(super) struct Meta {
+    /// What is kept; the version is not.
+    pub(super) kept: ObjectMeta,
+    /// `resourceVersion`.
+    pub(super) version: String,
+    /// Whether `generateName` says something.
+    pub(super) is_generated: bool,
+}
+
+/// Reads metadata.
+pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<Meta, UnexpectedField> {
+    let (mut name, mut namespace, mut version, mut uid, mut generate_name) = ("", "", "", "", "");
+    let (mut created, mut deleted) = (None, None);
+    let (mut labels, mut annotations) = (Vec::new(), Vec::new());
+    let mut kept = ObjectMeta::default();
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => name = content.text()?,
+            (2, content) => generate_name = content.text()?,
+            (3, content) => namespace = content.text()?,
+            (5, content) => uid = content.text()?,
+            (6, content) => version = content.text()?,
+            (7, content) => kept.generation = content.signed()?,
+            (8, content) => once(&mut created, content.bytes()?)?,
+            (9, content) => once(&mut deleted, content.bytes()?)?,
+            (11, content) => labels.push(entry(content.bytes()?)?),
+            (12, content) => annotations.push(entry(content.bytes()?)?),
+            (13, content) => own(&mut kept, content.bytes()?, texts)?,
+            _ => {}
+        }
+    }
+    if name.is_empty() {
+        return Err(UnexpectedField);
+    }
+    annotations.retain(|(key, _)| *key != LAST_APPLIED);
+    kept.key = NamespacedName::of(Namespace::from(texts.text(namespace)), name.into());
+    kept.labels = texts.map(labels);
+    kept.annotations = texts.map(annotations);
+    kept.uid = Uid::new(uid);
+    kept.created = created.map(moment).transpose()?.flatten();
+    kept.deleting = deleted.map(moment).transpose()?.flatten().is_some();
+    Ok(Meta { kept, version: version.to_owned(), is_generated: !generate_name.is_empty() })
+}
+
+/// An entry of a map of texts.
+pub(super) fn entry(bytes: &[u8]) -> Result<(&str, &str), UnexpectedField> {
+    texts_of(bytes, [1, 2]).map(|[key, value]| (key, value))
+}
+
+/// `metav1.Time`.
+fn moment(bytes: &[u8]) -> Result<Option<Timestamp>, UnexpectedField> {
+    let mut seconds = 0;
+    for field in Fields(bytes) {
+        if let (1, content) = field? {
+            seconds = content.signed()?;
+        }
+    }
+    Ok(Timestamp::from_second(seconds).ok())
+}
+
+/// `metav1.OwnerReference`: the first controller counts.
+fn own(kept: &mut ObjectMeta, bytes: &[u8], texts: &mut SharedTexts) -> Result<(), UnexpectedField> {
+    let (mut kind, mut name, mut controls) = ("", "", false);
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => kind = content.text()?,
+            (3, content) => name = content.text()?,
+            (6, content) => controls = content.truth()?,
+            _ => {}
+        }
+    }
+    if controls && kept.controller.is_none() {
+        kept.controller = Some((texts.text(kind), texts.text(name)));
+    }
+    Ok(())
+}

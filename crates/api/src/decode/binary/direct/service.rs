@@ -1,0 +1,131 @@
+//! `v1.Service`, with the field numbers of `binary/service.rs`. Those that load balancers serve are left to it.
+
+use super::super::fields::{Content, Fields, UnexpectedField, messages, once};
+use super::meta::{self, entry};
+use crate::field_error::FieldError;
+use crate::kubernetes::{
+    ClusterIps, IpFamilies, Protocol, Service, ServicePort, ServiceType, SessionAffinity, TargetPort,
+    TrafficDistribution, TrafficPolicy, port_number,
+};
+use crate::names::PortName;
+use crate::object::Object;
+use crate::shared_texts::SharedTexts;
+
+/// Reads a Service; gives its version, too.
+pub(super) fn read(bytes: &[u8], texts: &mut SharedTexts) -> Result<(Object<Service>, String), UnexpectedField> {
+    let [metadata, spec, status] = messages(bytes, [1, 2, 3])?;
+    status.map_or(Ok(()), refuse_balancers)?;
+    let metadata = meta::read(metadata.ok_or(UnexpectedField)?, texts)?;
+    let spec = read_spec(spec.ok_or(UnexpectedField)?, texts)?;
+    Ok((Object { meta: metadata.kept, spec }, metadata.version))
+}
+
+/// What a rule of the kind refuses is odd.
+fn odd(_: FieldError) -> UnexpectedField {
+    UnexpectedField
+}
+
+/// A text that is there; Kubernetes writes empty texts out.
+fn there(content: Content<'_>) -> Result<Option<&str>, UnexpectedField> {
+    content.text().map(|text| Some(text).filter(|text| !text.is_empty()))
+}
+
+/// Refuses a `v1.ServiceStatus` with ways in through load balancers.
+fn refuse_balancers(status: &[u8]) -> Result<(), UnexpectedField> {
+    for field in Fields(status) {
+        if let (1, content) = field? {
+            for field in Fields(content.bytes()?) {
+                if let (1, _) = field? {
+                    return Err(UnexpectedField);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads `v1.ServiceSpec`.
+fn read_spec(bytes: &[u8], texts: &mut SharedTexts) -> Result<Service, UnexpectedField> {
+    let (mut ports, mut selector, mut external_ips, mut cluster_ips) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut families = Vec::new();
+    let (mut cluster_ip, mut kind, mut affinity, mut external_name, mut distribution) = (None, None, None, None, None);
+    let (mut internal, mut external, mut publish_not_ready_addresses) = (None, None, false);
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => ports.push(read_port(content.bytes()?, texts)?),
+            (2, content) => selector.push(entry(content.bytes()?)?),
+            (3, content) => cluster_ip = there(content)?,
+            (4, content) => kind = there(content)?,
+            (5, content) => external_ips.push(content.text()?),
+            (7, content) => affinity = there(content)?,
+            (10, content) => external_name = there(content)?,
+            (11, content) => external = there(content)?,
+            (13, content) => publish_not_ready_addresses = content.truth()?,
+            (18, content) => cluster_ips.push(content.text()?.to_owned()),
+            (19, content) => families.push(content.text()?),
+            (22, content) => internal = there(content)?,
+            (23, content) => distribution = there(content)?,
+            _ => {}
+        }
+    }
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    let external_ips = external_ips.into_iter().map(|ip| ip.parse().map_err(|_| UnexpectedField));
+    Ok(Service {
+        service_type: ServiceType::from_wire(kind, owned(external_name)).map_err(odd)?,
+        cluster_ips: ClusterIps::from_wire(owned(cluster_ip), Some(cluster_ips)).map_err(odd)?,
+        ip_families: IpFamilies::parse(families),
+        ports: ports.into(),
+        selector: texts.map(selector),
+        external_ips: external_ips.collect::<Result<_, UnexpectedField>>()?,
+        publish_not_ready_addresses,
+        internal_traffic_policy: TrafficPolicy::parse(internal, "").map_err(odd)?,
+        external_traffic_policy: TrafficPolicy::parse(external, "").map_err(odd)?,
+        traffic_distribution: distribution.and_then(TrafficDistribution::parse),
+        session_affinity: SessionAffinity::parse(affinity).map_err(odd)?,
+        load_balancer: Box::default(),
+    })
+}
+
+/// Reads a `v1.ServicePort`.
+fn read_port(bytes: &[u8], texts: &mut SharedTexts) -> Result<ServicePort, UnexpectedField> {
+    let (mut name, mut protocol, mut port, mut target, mut node_port, mut app_protocol) = ("", None, 0, None, 0, None);
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => name = content.text()?,
+            (2, content) => protocol = there(content)?,
+            (3, content) => port = content.short()?,
+            (4, content) => once(&mut target, content.bytes()?)?,
+            (5, content) => node_port = content.short()?,
+            (6, content) => app_protocol = there(content)?,
+            _ => {}
+        }
+    }
+    let port = port_number(port, "").map_err(odd)?;
+    Ok(ServicePort {
+        name: PortName::from(texts.text(name)),
+        port,
+        protocol: Protocol::parse(protocol).map_err(odd)?,
+        app_protocol: app_protocol.map(|text| texts.text(text)),
+        target: target.map_or(Ok(TargetPort::Number(port)), |target| read_target(target, port, texts))?,
+        node_port: (node_port != 0).then(|| port_number(node_port, "").map_err(odd)).transpose()?,
+    })
+}
+
+/// Reads an `intstr.IntOrString`; what says nothing means the port itself.
+fn read_target(bytes: &[u8], port: u16, texts: &mut SharedTexts) -> Result<TargetPort, UnexpectedField> {
+    let (mut kind, mut number, mut name) = (0, 0, "");
+    for field in Fields(bytes) {
+        match field? {
+            (1, content) => kind = content.signed()?,
+            (2, content) => number = content.short()?,
+            (3, content) => name = content.text()?,
+            _ => {}
+        }
+    }
+    match (kind, number, name) {
+        (0, 0, _) => Ok(TargetPort::Number(port)),
+        (0, number, _) => port_number(number, "").map(TargetPort::Number).map_err(odd),
+        (_, _, "") => Ok(TargetPort::Number(port)),
+        (_, _, name) => Ok(TargetPort::Name(PortName::from(texts.text(name)))),
+    }
+}

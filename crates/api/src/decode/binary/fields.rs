@@ -1,0 +1,122 @@
+//! The fields of a message, one after the other, without copies.
+
+use prost::encoding::decode_varint;
+
+/// A message is not as Kubernetes writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct UnexpectedField;
+
+/// The fields of a message: their numbers and what they hold.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Content<'a> {
+    /// A number or a truth value.
+    Number(u64),
+    /// Text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// What nothing here reads.
+    Other,
+}
+
+impl<'a> Fields<'a> {
+    /// The next field.
+    fn field(&mut self) -> Result<(u64, Content<'a>), UnexpectedField> {
+        let number = |rest: &mut &[u8]| decode_varint(rest).map_err(|_| UnexpectedField);
+        let key = number(&mut self.0)?;
+        let content = match key & 7 {
+            0 => Content::Number(number(&mut self.0)?),
+            1 => self.take(8).map(|_| Content::Other)?,
+            2 => {
+                let length = number(&mut self.0)?;
+                Content::Bytes(self.take(usize::try_from(length).map_err(|_| UnexpectedField)?)?)
+            }
+            5 => self.take(4).map(|_| Content::Other)?,
+            _ => return Err(UnexpectedField),
+        };
+        Ok((key >> 3, content))
+    }
+
+    /// The next bytes.
+    fn take(&mut self, length: usize) -> Result<&'a [u8], UnexpectedField> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(UnexpectedField)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<(u64, Content<'a>), UnexpectedField>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        (!self.0.is_empty()).then(|| self.field())
+    }
+}
+
+impl<'a> Content<'a> {
+    /// The bytes.
+    pub(super) fn bytes(self) -> Result<&'a [u8], UnexpectedField> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Number(_) | Self::Other => Err(UnexpectedField),
+        }
+    }
+
+    /// The text.
+    pub(super) fn text(self) -> Result<&'a str, UnexpectedField> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| UnexpectedField)
+    }
+
+    /// The number.
+    pub(super) fn number(self) -> Result<u64, UnexpectedField> {
+        match self {
+            Self::Number(number) => Ok(number),
+            Self::Bytes(_) | Self::Other => Err(UnexpectedField),
+        }
+    }
+
+    /// The number as one of 64 bits with its sign.
+    pub(super) fn signed(self) -> Result<i64, UnexpectedField> {
+        self.number().map(u64::cast_signed)
+    }
+
+    /// The number as one of 32 bits with its sign.
+    pub(super) fn short(self) -> Result<i32, UnexpectedField> {
+        i32::try_from(self.signed()?).map_err(|_| UnexpectedField)
+    }
+
+    /// Whether the number is not 0.
+    pub(super) fn truth(self) -> Result<bool, UnexpectedField> {
+        self.number().map(|number| number != 0)
+    }
+}
+
+/// Sets what a message holds once; of two, the decoder would make one.
+pub(super) fn once<T>(place: &mut Option<T>, value: T) -> Result<(), UnexpectedField> {
+    if place.replace(value).is_some() { Err(UnexpectedField) } else { Ok(()) }
+}
+
+/// The messages in the fields of these numbers, each at most once.
+pub(super) fn messages<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[Option<&[u8]>; N], UnexpectedField> {
+    let mut found = [None; N];
+    for field in Fields(bytes) {
+        let (number, content) = field?;
+        if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
+            once(place, content.bytes()?)?;
+        }
+    }
+    Ok(found)
+}
+
+/// The texts in the fields of these numbers, empty where there is none.
+pub(super) fn texts<const N: usize>(bytes: &[u8], numbers: [u64; N]) -> Result<[&str; N], UnexpectedField> {
+    let mut found = [""; N];
+    for field in Fields(bytes) {
+        let (number, content) = field?;
+        if let Some((_, place)) = numbers.iter().zip(&mut found).find(|(wanted, _)| **wanted == number) {
+            *place = content.text()?;
+        }
+    }
+    Ok(found)
+}

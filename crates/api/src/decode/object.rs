@@ -1,0 +1,228 @@
+//! One value of JSON to one object of its kind.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery, networking::v1 as networking};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::envelope::{DEFAULT_NAMESPACE, Subject, group_and_version, served_versions};
+use super::{Outcome, content_hash};
+use crate::any_object::AnyObject;
+use crate::field_error::FieldError;
+use crate::gateway_api;
+use crate::istio::{
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, PeerAuthentication, ProxyConfig, RequestAuthentication,
+    ServiceEntry, Sidecar, Telemetry, TrafficExtension, VirtualService, WasmPlugin, WorkloadEntry, WorkloadGroup,
+};
+use crate::kubernetes;
+use crate::kubernetes::{ConfigMap, EndpointSlice, Ingress, IngressClass, Node, Pod, Secret, Service, ServiceAccount};
+use crate::names::Namespace;
+use crate::object::{Kind, NamespacedName, Object, ObjectMeta};
+use crate::typed::Typed;
+
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// The longest name of a namespace.
+const MAX_LABEL: usize = 63;
+
+/// The members of an object of Istio's that mean something.
+const MEMBERS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
+
+/// Where the version of an object comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// From `metadata.resourceVersion`.
+    Written,
+    /// From the hash of the object.
+    Hash,
+}
+
+/// Reads one object.
+pub(super) fn decode_object(value: &Value, version: Version) -> (Subject, Outcome) {
+    let subject = Subject::of(value);
+    let outcome = match known_kind(value, &subject) {
+        Ok(None) => Outcome::Ignored,
+        Ok(Some(kind)) => match decode_kind(&Wire { kind, value, version }) {
+            Ok(Typed { value: object, unknown_fields }) => Outcome::Read { object, unknown_fields },
+            Err(error) => Outcome::Rejected(error),
+        },
+        Err(error) => Outcome::Rejected(error),
+    };
+    (subject, outcome)
+}
+
+/// The kind of an object; `None` where it is none that is read here.
+fn known_kind(value: &Value, subject: &Subject) -> Result<Option<Kind>, FieldError> {
+    if !value.is_object() {
+        return Err(FieldError::new("", "is not an object with apiVersion, kind and metadata"));
+    }
+    for (field, text) in [("apiVersion", &subject.api_version), ("kind", &subject.kind)] {
+        if text.is_empty() {
+            return Err(FieldError::new(field, "is required, and is text"));
+        }
+    }
+    let Some(kind) = subject.known_kind() else { return Ok(None) };
+    let (_, version) = group_and_version(&subject.api_version);
+    let served = served_versions(kind);
+    if served.contains(&version) {
+        return Ok(Some(kind));
+    }
+    let reason = format!("{version:?} is no version of {kind} that is read, those are {}", served.join(", "));
+    Err(FieldError::new("apiVersion", reason))
+}
+
+/// An object as it came, with its kind known.
+struct Wire<'a> {
+    /// Its kind.
+    kind: Kind,
+    /// All of it.
+    value: &'a Value,
+    /// Where its version comes from.
+    version: Version,
+}
+
+/// Reads an object of any kind.
+fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
+    match wire.kind {
+        Kind::Namespace => kubernetes::<core::Namespace, kubernetes::Namespace>(wire),
+        Kind::Node => kubernetes::<core::Node, Node>(wire),
+        Kind::Service => kubernetes::<core::Service, Service>(wire),
+        Kind::EndpointSlice => kubernetes::<discovery::EndpointSlice, EndpointSlice>(wire),
+        Kind::Pod => kubernetes::<core::Pod, Pod>(wire),
+        Kind::Secret => kubernetes::<core::Secret, Secret>(wire),
+        Kind::ConfigMap => kubernetes::<core::ConfigMap, ConfigMap>(wire),
+        Kind::ServiceAccount => kubernetes::<core::ServiceAccount, ServiceAccount>(wire),
+        Kind::Ingress => kubernetes::<networking::Ingress, Ingress>(wire),
+        Kind::IngressClass => kubernetes::<networking::IngressClass, IngressClass>(wire),
+        Kind::VirtualService => istio::<VirtualService>(wire, |_, _| {}),
+        Kind::DestinationRule => istio::<DestinationRule>(wire, |_, _| {}),
+        Kind::Gateway => istio::<Gateway>(wire, |_, _| {}),
+        Kind::ServiceEntry => istio(wire, ServiceEntry::take_status),
+        Kind::WorkloadEntry => istio(wire, WorkloadEntry::take_status),
+        Kind::Sidecar => istio::<Sidecar>(wire, |_, _| {}),
+        Kind::EnvoyFilter => istio::<EnvoyFilter>(wire, |_, _| {}),
+        Kind::ProxyConfig => istio::<ProxyConfig>(wire, |_, _| {}),
+        Kind::WorkloadGroup => istio::<WorkloadGroup>(wire, |_, _| {}),
+        Kind::PeerAuthentication => istio::<PeerAuthentication>(wire, |_, _| {}),
+        Kind::AuthorizationPolicy => istio::<AuthorizationPolicy>(wire, |_, _| {}),
+        Kind::RequestAuthentication => istio::<RequestAuthentication>(wire, |_, _| {}),
+        Kind::Telemetry => istio::<Telemetry>(wire, |_, _| {}),
+        Kind::WasmPlugin => istio::<WasmPlugin>(wire, |_, _| {}),
+        Kind::TrafficExtension => istio::<TrafficExtension>(wire, |_, _| {}),
+        Kind::GatewayClass => gateway::<gateway_api::GatewayClass>(wire, |_, _| {}),
+        Kind::KubernetesGateway => gateway(wire, gateway_api::KubernetesGateway::take_status),
+        Kind::HttpRoute => gateway::<gateway_api::HttpRoute>(wire, |_, _| {}),
+        Kind::GrpcRoute => gateway::<gateway_api::GrpcRoute>(wire, |_, _| {}),
+        Kind::TlsRoute => gateway::<gateway_api::TlsRoute>(wire, |_, _| {}),
+        Kind::TcpRoute => gateway::<gateway_api::TcpRoute>(wire, |_, _| {}),
+        Kind::ReferenceGrant => gateway::<gateway_api::ReferenceGrant>(wire, |_, _| {}),
+        Kind::BackendTlsPolicy => gateway::<gateway_api::BackendTlsPolicy>(wire, |_, _| {}),
+        Kind::ListenerSet => gateway::<gateway_api::ListenerSet>(wire, |_, _| {}),
+        Kind::XBackendTrafficPolicy => gateway::<gateway_api::XBackendTrafficPolicy>(wire, |_, _| {}),
+        Kind::XBackend => gateway::<gateway_api::XBackend>(wire, |_, _| {}),
+        Kind::InferencePool => gateway::<gateway_api::InferencePool>(wire, |_, _| {}),
+    }
+}
+
+/// Reads an object of one of Kubernetes' own kinds, by way of its full form `W`.
+fn kubernetes<W, T>(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError>
+where
+    W: DeserializeOwned,
+    Object<T>: TryFrom<W, Error = FieldError>,
+    AnyObject: From<Object<T>>,
+{
+    let full = Typed::<W>::from_json(wire.value)?;
+    let mut object = Object::<T>::try_from(full.value)?;
+    settle(&mut object.meta, wire)?;
+    Ok(Typed { value: object.into(), unknown_fields: full.unknown_fields })
+}
+
+/// Reads an object of one of Istio's kinds; `take_status` takes over what counts of its status, where there is one.
+fn istio<T>(wire: &Wire<'_>, take_status: fn(&mut T, &Value)) -> Result<Typed<AnyObject>, FieldError>
+where
+    T: DeserializeOwned,
+    AnyObject: From<Object<T>>,
+{
+    defined(wire, take_status, |spec| Typed::from_proto_json(spec))
+}
+
+/// Reads an object of one of the Gateway API's kinds. One without a spec has an empty one.
+fn gateway<T>(wire: &Wire<'_>, take_status: fn(&mut T, &Value)) -> Result<Typed<AnyObject>, FieldError>
+where
+    T: DeserializeOwned,
+    AnyObject: From<Object<T>>,
+{
+    let empty = Value::Object(serde_json::Map::new());
+    defined(wire, take_status, |spec| Typed::from_json(if spec.is_null() { &empty } else { spec }))
+}
+
+/// Reads an object of a kind that a CustomResourceDefinition defines.
+fn defined<T>(
+    wire: &Wire<'_>,
+    take_status: fn(&mut T, &Value),
+    read_spec: impl Fn(&Value) -> Result<Typed<T>, FieldError>,
+) -> Result<Typed<AnyObject>, FieldError>
+where
+    AnyObject: From<Object<T>>,
+{
+    let absent = Value::Null;
+    let metadata = wire.value.get("metadata").unwrap_or(&absent);
+    let metadata = Typed::<Option<meta::ObjectMeta>>::from_json(metadata).map_err(|error| error.under("metadata"))?;
+    let mut meta = ObjectMeta::try_from(metadata.value.unwrap_or_default())?;
+    settle(&mut meta, wire)?;
+    let spec = wire.value.get("spec").unwrap_or(&absent);
+    let mut spec = read_spec(spec).map_err(|error| error.under("spec"))?;
+    if let Some(status) = wire.value.get("status") {
+        take_status(&mut spec.value, status);
+    }
+    let members = wire.value.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+    let mut unknown_fields: Vec<_> = members.filter(|key| !MEMBERS.contains(key)).map(str::to_owned).collect();
+    unknown_fields.extend(metadata.unknown_fields.iter().map(|path| format!("metadata.{path}")));
+    unknown_fields.extend(spec.unknown_fields.iter().map(|path| format!("spec.{path}")));
+    Ok(Typed { value: Object { meta, spec: spec.value }.into(), unknown_fields })
+}
+
+/// Does to metadata what an API server does: names are checked, the namespace is what the kind demands.
+fn settle(meta: &mut ObjectMeta, wire: &Wire<'_>) -> Result<(), FieldError> {
+    let (namespace, name) = (&meta.key.namespace, &meta.key.name);
+    check_name(name).map_err(|reason| FieldError::new("metadata.name", reason))?;
+    if wire.kind.is_cluster_scoped() {
+        meta.key = NamespacedName::of(Namespace::default(), name.clone());
+    } else if namespace.is_empty() {
+        meta.key = NamespacedName::of(Namespace::new(DEFAULT_NAMESPACE), name.clone());
+    } else {
+        check_label(namespace.as_str()).map_err(|reason| FieldError::new("metadata.namespace", reason))?;
+    }
+    if wire.version == Version::Hash {
+        meta.resource_version = Arc::from(content_hash(wire.value));
+    }
+    Ok(())
+}
+
+/// Checks the name of an object: labels of DNS between dots.
+fn check_name(name: &str) -> Result<(), String> {
+    if name.len() > MAX_NAME {
+        return Err(format!("has {} letters, at most {MAX_NAME} are allowed", name.len()));
+    }
+    name.split('.').try_for_each(check_letters).map_err(|reason| format!("{name:?} is no name: {reason}"))
+}
+
+/// Checks a label of DNS, in lower case.
+fn check_label(label: &str) -> Result<(), String> {
+    if label.len() > MAX_LABEL {
+        return Err(format!("has {} letters, at most {MAX_LABEL} are allowed", label.len()));
+    }
+    check_letters(label)
+}
+
+/// Checks the letters of a label of DNS, in lower case.
+fn check_letters(label: &str) -> Result<(), String> {
+    let is_good = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
+    if label.is_empty() || label.starts_with('-') || label.ends_with('-') || !label.chars().all(is_good) {
+        return Err(format!("{label:?} is not made of a-z, 0-9 and, in between, -"));
+    }
+    Ok(())
+}

@@ -1,0 +1,409 @@
+//! Objects as an API server has stored them: read in one go, past all that counts for nothing here.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::api::{core::v1 as core, discovery::v1 as discovery};
+use serde::Deserializer;
+use serde::de::{Deserialize, DeserializeOwned, DeserializeSeed, Error, MapAccess, Visitor};
+use serde_json::Value;
+
+use super::binary::decode_status;
+use super::pruned::{Keep, pruned};
+use super::{Outcome, Subject, decode_value};
+use crate::any_object::AnyObject;
+use crate::field_error::FieldError;
+use crate::kubernetes;
+use crate::object::{Kind, NamespacedName, Object};
+use crate::shared_texts::{HasTexts, SharedTexts};
+
+/// The annotation in which kubectl keeps a second copy of the whole object.
+pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// What of metadata is read.
+const METADATA: Keep = Keep::Only(&[
+    ("name", Keep::All),
+    ("generateName", Keep::All),
+    ("namespace", Keep::All),
+    ("labels", Keep::All),
+    ("annotations", Keep::Without(&[LAST_APPLIED])),
+    ("creationTimestamp", Keep::All),
+    ("deletionTimestamp", Keep::All),
+    ("resourceVersion", Keep::All),
+    ("generation", Keep::All),
+    ("uid", Keep::All),
+    ("ownerReferences", Keep::All),
+]);
+
+/// What of a container is read.
+const CONTAINER: Keep = Keep::Only(&[("name", Keep::All), ("ports", Keep::All), ("restartPolicy", Keep::All)]);
+
+/// What of a pod is read.
+static POD: Keep = Keep::Only(&[
+    ("metadata", METADATA),
+    (
+        "spec",
+        Keep::Only(&[
+            ("containers", CONTAINER),
+            ("initContainers", CONTAINER),
+            ("hostNetwork", Keep::All),
+            ("hostname", Keep::All),
+            ("nodeName", Keep::All),
+            ("serviceAccount", Keep::All),
+            ("serviceAccountName", Keep::All),
+            ("subdomain", Keep::All),
+        ]),
+    ),
+    (
+        "status",
+        Keep::Only(&[
+            ("conditions", Keep::Only(&[("type", Keep::All), ("status", Keep::All)])),
+            ("phase", Keep::All),
+            ("podIP", Keep::All),
+            ("podIPs", Keep::All),
+        ]),
+    ),
+]);
+
+/// What of a node is read: not the images that it has.
+static NODE: Keep = Keep::Only(&[
+    ("metadata", METADATA),
+    ("status", Keep::Only(&[("addresses", Keep::All), ("nodeInfo", Keep::Only(&[("kubeletVersion", Keep::All)]))])),
+]);
+
+/// What of any other object is read.
+static OBJECT: Keep = Keep::Only(&[
+    ("apiVersion", Keep::All),
+    ("kind", Keep::All),
+    ("metadata", METADATA),
+    ("spec", Keep::All),
+    ("status", Keep::All),
+    ("type", Keep::All),
+    ("data", Keep::All),
+    ("binaryData", Keep::All),
+    ("stringData", Keep::All),
+    ("addressType", Keep::All),
+    ("endpoints", Keep::All),
+    ("ports", Keep::All),
+]);
+
+/// What of an object is read that is gone, or that only marks a place in a watch.
+static HEADER: Keep = Keep::Only(&[(
+    "metadata",
+    Keep::Only(&[
+        ("name", Keep::All),
+        ("namespace", Keep::All),
+        ("resourceVersion", Keep::All),
+        ("annotations", Keep::All),
+    ]),
+)]);
+
+/// The annotation of the bookmark after the last object that was there when the watch began.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// The reason that a server gives in `details` when it has not yet seen the version that it is asked for.
+const VERSION_TOO_LARGE: &str = "ResourceVersionTooLarge";
+
+/// One event of a watch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchEvent {
+    /// An object is there, or says something else.
+    Put(StoredObject),
+    /// An object is gone.
+    Gone {
+        /// Its name.
+        name: NamespacedName,
+        /// The version of the collection at which it went.
+        version: String,
+    },
+    /// Nothing happened up to a version of the collection.
+    Bookmark {
+        /// The version.
+        version: String,
+        /// Whether this ends what was there when the watch began.
+        ends_initial: bool,
+    },
+    /// The watch has failed.
+    Failed(ServerStatus),
+}
+
+/// An object as it came, and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredObject {
+    /// `metadata.resourceVersion`.
+    pub version: String,
+    /// The object that it is, as far as it can be told.
+    pub subject: Subject,
+    /// What became of it.
+    pub outcome: Outcome,
+}
+
+/// Why a server refuses (`metav1.Status`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub struct ServerStatus {
+    /// The code, as in HTTP.
+    pub code: u16,
+    /// What it says.
+    pub message: String,
+    /// More, where a program is to understand it.
+    pub(super) details: Option<StatusDetails>,
+}
+
+/// `metav1.StatusDetails`, so far as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct StatusDetails {
+    /// `causes`.
+    pub(super) causes: Vec<StatusCause>,
+    /// `retryAfterSeconds`.
+    pub(super) retry_after_seconds: u32,
+}
+
+/// `metav1.StatusCause`, so far as it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(default)]
+pub(super) struct StatusCause {
+    /// `reason`.
+    pub(super) reason: String,
+}
+
+impl ServerStatus {
+    /// From the body of an answer that is no success: `metav1.Status`, or whatever something in between says.
+    #[must_use]
+    pub fn of_answer(code: u16, body: &[u8]) -> Self {
+        let status = decode_status(body)
+            .or_else(|| serde_json::from_slice::<Self>(body).ok())
+            .filter(|status| !status.message.is_empty());
+        let text = || String::from_utf8_lossy(body).trim().chars().take(300).collect();
+        let status = status.unwrap_or_else(|| Self { message: text(), ..Self::default() });
+        Self { code, ..status }
+    }
+
+    /// Whether the version that was asked for is one that the server has not seen: it was set back, or lags behind another.
+    #[must_use]
+    pub fn is_version_too_large(&self) -> bool {
+        self.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == VERSION_TOO_LARGE)
+    }
+
+    /// How many seconds the server wants to be left alone; 0 where it does not say.
+    #[must_use]
+    pub fn retry_after_seconds(&self) -> u32 {
+        self.details.as_ref().map_or(0, |details| details.retry_after_seconds)
+    }
+}
+
+impl fmt::Display for ServerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.message, self.code)
+    }
+}
+
+/// Reads one line of a watch over objects of a kind. What texts they repeat is shared.
+///
+/// # Errors
+/// When the line is no event of a watch.
+pub fn decode_watch_event(kind: Kind, line: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, serde_json::Error> {
+    let mut event = decode_line(kind, line)?;
+    event.share(texts);
+    Ok(event)
+}
+
+/// Reads one line of a watch.
+fn decode_line(kind: Kind, line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
+    let mut deserializer = serde_json::Deserializer::from_slice(line);
+    match (EventSeed { kind }).deserialize(&mut deserializer) {
+        Ok(event) => Ok(event),
+        // Something in it is not as it should be: read it again without haste, to be able to say what.
+        Err(_) => read_slowly(line),
+    }
+}
+
+/// Reads one line of a watch by way of a tree.
+fn read_slowly(line: &[u8]) -> Result<WatchEvent, serde_json::Error> {
+    let value: Value = serde_json::from_slice(line)?;
+    let object = value.get("object").unwrap_or(&Value::Null);
+    match value.get("type").and_then(Value::as_str) {
+        Some("ADDED" | "MODIFIED") => Ok(WatchEvent::Put(decode_stored(object))),
+        Some("DELETED") => Header::deserialize(object).map(Header::gone),
+        Some("BOOKMARK") => Header::deserialize(object).map(Header::bookmark),
+        Some("ERROR") => ServerStatus::deserialize(object).map(WatchEvent::Failed),
+        Some(_) | None => Err(serde_json::Error::custom("is no event of a watch")),
+    }
+}
+
+impl HasTexts for WatchEvent {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        if let Self::Put(stored) = self {
+            stored.share(texts);
+        }
+    }
+}
+
+impl HasTexts for StoredObject {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        if let Outcome::Read { object, .. } = &mut self.outcome {
+            object.share(texts);
+        }
+    }
+}
+
+/// Reads one object that a server sent in a list.
+#[must_use]
+pub fn decode_stored(value: &Value) -> StoredObject {
+    let version = value.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (subject, outcome) = decode_value(value);
+    StoredObject { version, subject, outcome }
+}
+
+/// What is read of an object that only its name or its version counts of.
+#[derive(serde::Deserialize)]
+pub(super) struct Header {
+    /// `metadata`.
+    pub(super) metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+}
+
+impl Header {
+    /// The object is gone.
+    pub(super) fn gone(self) -> WatchEvent {
+        let text = |text: Option<String>| text.unwrap_or_default();
+        let name = NamespacedName::new(&text(self.metadata.namespace), &text(self.metadata.name));
+        WatchEvent::Gone { name, version: text(self.metadata.resource_version) }
+    }
+
+    /// The object marks a place.
+    pub(super) fn bookmark(self) -> WatchEvent {
+        let ends_initial =
+            self.metadata.annotations.is_some_and(|annotations| annotations.contains_key(INITIAL_EVENTS_END));
+        WatchEvent::Bookmark { version: self.metadata.resource_version.unwrap_or_default(), ends_initial }
+    }
+}
+
+/// Reads an event, whose type stands before its object in all that servers send.
+struct EventSeed {
+    /// The kind of the objects.
+    kind: Kind,
+}
+
+/// The type of an event.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum EventType {
+    /// An object is there that was not.
+    Added,
+    /// An object says something else.
+    Modified,
+    /// An object is gone.
+    Deleted,
+    /// See [`WatchEvent::Bookmark`].
+    Bookmark,
+    /// See [`WatchEvent::Failed`].
+    Error,
+}
+
+/// The members of an event.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Member {
+    /// `type`.
+    Type,
+    /// `object`.
+    Object,
+}
+
+impl<'de> DeserializeSeed<'de> for EventSeed {
+    type Value = WatchEvent;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<WatchEvent, D::Error> {
+        inner.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for EventSeed {
+    type Value = WatchEvent;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an event of a watch")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<WatchEvent, A::Error> {
+        let Some(Member::Type) = members.next_key()? else { return Err(A::Error::missing_field("type")) };
+        let event: EventType = members.next_value()?;
+        let Some(Member::Object) = members.next_key()? else { return Err(A::Error::missing_field("object")) };
+        match event {
+            EventType::Added | EventType::Modified => {
+                members.next_value_seed(ObjectSeed(self.kind)).map(WatchEvent::Put)
+            }
+            EventType::Deleted => members.next_value_seed(Pruning::new(&HEADER)).map(Header::gone),
+            EventType::Bookmark => members.next_value_seed(Pruning::new(&HEADER)).map(Header::bookmark),
+            EventType::Error => members.next_value().map(WatchEvent::Failed),
+        }
+    }
+}
+
+/// Reads a type from what is kept.
+struct Pruning<T> {
+    /// What is kept.
+    keep: &'static Keep,
+    /// The type.
+    read: PhantomData<T>,
+}
+
+impl<T> Pruning<T> {
+    /// Keeps this.
+    fn new(keep: &'static Keep) -> Self {
+        Self { keep, read: PhantomData }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Pruning<T> {
+    type Value = T;
+
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<T, D::Error> {
+        T::deserialize(pruned(inner, self.keep))
+    }
+}
+
+/// Reads an object of a kind.
+struct ObjectSeed(Kind);
+
+impl<'de> DeserializeSeed<'de> for ObjectSeed {
+    type Value = StoredObject;
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "any kind can be read by way of a tree; it only takes longer")]
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<StoredObject, D::Error> {
+        match self.0 {
+            Kind::Namespace => direct::<core::Namespace, kubernetes::Namespace, D>(inner, &OBJECT),
+            Kind::Node => direct::<core::Node, kubernetes::Node, D>(inner, &NODE),
+            Kind::Service => direct::<core::Service, kubernetes::Service, D>(inner, &OBJECT),
+            Kind::EndpointSlice => direct::<discovery::EndpointSlice, kubernetes::EndpointSlice, D>(inner, &OBJECT),
+            Kind::Pod => direct::<core::Pod, kubernetes::Pod, D>(inner, &POD),
+            Kind::Secret => direct::<core::Secret, kubernetes::Secret, D>(inner, &OBJECT),
+            Kind::ConfigMap => direct::<core::ConfigMap, kubernetes::ConfigMap, D>(inner, &OBJECT),
+            Kind::ServiceAccount => direct::<core::ServiceAccount, kubernetes::ServiceAccount, D>(inner, &OBJECT),
+            // Where users write the fields, what is wrong or unknown is to be told.
+            _ => Value::deserialize(pruned(inner, &OBJECT)).map(|value| decode_stored(&value)),
+        }
+    }
+}
+
+/// Reads an object of one of Kubernetes' own kinds, by way of its full form `W`, past what is not kept.
+fn direct<'de, W, T, D>(inner: D, keep: &'static Keep) -> Result<StoredObject, D::Error>
+where
+    W: DeserializeOwned,
+    D: Deserializer<'de>,
+    Object<T>: TryFrom<W, Error = FieldError>,
+    AnyObject: From<Object<T>>,
+{
+    let full = W::deserialize(pruned(inner, keep))?;
+    Ok(stored(AnyObject::from(Object::<T>::try_from(full).map_err(D::Error::custom)?)))
+}
+
+/// An object of one of Kubernetes' own kinds, of which nothing is unknown.
+pub(super) fn stored(mut object: AnyObject) -> StoredObject {
+    StoredObject {
+        version: object.take_version(),
+        subject: Subject::default(),
+        outcome: Outcome::Read { object, unknown_fields: Vec::new() },
+    }
+}

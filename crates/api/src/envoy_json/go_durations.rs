@@ -1,0 +1,102 @@
+//! Spans of time in the values of patches: users write them as Go does, `1m30s`, which proto3's JSON does not know.
+
+use navarch_proto::json::Codec;
+use navarch_proto::prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::{Map, Value};
+
+use crate::duration::Duration;
+
+/// The message of spans of time.
+const DURATION: &str = "google.protobuf.Duration";
+
+/// The message that can hold any other.
+const ANY: &str = "google.protobuf.Any";
+
+/// Rewrites all spans of time in what is to be a message of this type as proto3's JSON has them. What is no span stays, to
+/// be refused by who reads the message.
+pub(super) fn in_seconds(codec: &Codec, descriptor: &MessageDescriptor, json: &mut Value) {
+    match (descriptor.full_name(), json) {
+        (DURATION, Value::String(text)) => {
+            if let Ok(span) = Duration::parse(text) {
+                *text = span.to_string();
+            }
+        }
+        (ANY, Value::Object(fields)) => in_any(codec, fields),
+        (_, Value::Object(fields)) => in_fields(codec, descriptor, fields),
+        (_, Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {}
+    }
+}
+
+/// Those of a message that says its own type.
+fn in_any(codec: &Codec, fields: &mut Map<String, Value>) {
+    let named = fields.get("@type").and_then(Value::as_str).and_then(|name| codec.descriptor(name).ok());
+    let Some(descriptor) = named else { return };
+    in_fields(codec, &descriptor, fields);
+    // Messages whose JSON is no object stand beside their type.
+    if let Some(value) = fields.get_mut("value").filter(|_| descriptor.full_name().starts_with("google.protobuf.")) {
+        in_seconds(codec, &descriptor, value);
+    }
+}
+
+/// Those of the fields of a message.
+fn in_fields(codec: &Codec, descriptor: &MessageDescriptor, fields: &mut Map<String, Value>) {
+    for (name, value) in fields {
+        let field = descriptor.get_field_by_json_name(name).or_else(|| descriptor.get_field_by_name(name));
+        if let Some(field) = field {
+            in_field(codec, &field, value);
+        }
+    }
+}
+
+/// Those of a field.
+fn in_field(codec: &Codec, field: &FieldDescriptor, value: &mut Value) {
+    let Kind::Message(inner) = field.kind() else { return };
+    if field.is_map() {
+        let of_entries = inner.map_entry_value_field();
+        let entries = value.as_object_mut().into_iter().flat_map(|entries| entries.values_mut());
+        entries.for_each(|entry| in_field(codec, &of_entries, entry));
+    } else if field.is_list() {
+        value.as_array_mut().into_iter().flatten().for_each(|item| in_seconds(codec, &inner, item));
+    } else {
+        in_seconds(codec, &inner, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::json::UnknownFields;
+    use serde_json::json;
+
+    use super::*;
+    use crate::envoy_json::{codec, patch_value};
+    use crate::istio::ApplyTo;
+
+    #[test]
+    fn spans_may_be_written_as_gos_wherever_they_stand() {
+        let typed = "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+        let cluster = json!({
+            "connectTimeout": "1m30s",
+            "dns_refresh_rate": "250ms",
+            "healthChecks": [{ "timeout": "1h", "interval": "2s" }, { "timeout": "x" }],
+            "typedExtensionProtocolOptions": {
+                "o": { "@type": typed, "commonHttpProtocolOptions": { "idleTimeout": "1.5m" } },
+                "d": { "@type": "type.googleapis.com/google.protobuf.Duration", "value": "3m" },
+            },
+            "unknown": { "timeout": "1m" },
+        });
+        let mut read = cluster.clone();
+        in_seconds(codec(), &codec().descriptor("envoy.config.cluster.v3.Cluster").unwrap(), &mut read);
+        let mut expected = cluster;
+        expected["connectTimeout"] = json!("90s");
+        expected["dns_refresh_rate"] = json!("0.250s");
+        expected["healthChecks"][0]["timeout"] = json!("3600s");
+        expected["typedExtensionProtocolOptions"]["o"]["commonHttpProtocolOptions"]["idleTimeout"] = json!("90s");
+        expected["typedExtensionProtocolOptions"]["d"]["value"] = json!("180s");
+        assert_eq!(read, expected);
+        for (written, good) in [("1m30s", true), ("10s", true), ("0", true), ("5", false), ("1d", false), ("", false)] {
+            let value = json!({ "connectTimeout": written });
+            let read = patch_value(ApplyTo::Cluster, value.as_object().unwrap(), UnknownFields::Refuse);
+            assert_eq!(read.is_ok(), good, "{written:?}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! XBackend.
+
+use serde::Deserialize;
+
+use super::{BackendTlsValidation, CertificateRef};
+
+/// `gateway.networking.x-k8s.io/XBackend`: a backend outside the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct XBackend {
+    /// `ExternalHostname`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The port.
+    pub port: BackendPort,
+    /// The host.
+    pub external_hostname: Option<ExternalHostname>,
+    /// `HTTP`, `HTTP2`, `H2C`, `GRPC`, `TCP` or the name of another.
+    pub protocol: Option<String>,
+    /// How it is reached by TLS.
+    pub tls: Option<BackendTls>,
+}
+
+/// The port of a backend.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct BackendPort {
+    /// A name for it.
+    pub name: Option<String>,
+    /// The number.
+    pub port: i32,
+}
+
+/// A host outside the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ExternalHostname {
+    /// The host.
+    pub hostname: String,
+}
+
+/// How a backend is reached by TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendTls {
+    /// `None`, `ServerOnly` or `ClientAndServer`.
+    pub mode: String,
+    /// The certificate to show.
+    pub client_certificate_ref: Option<CertificateRef>,
+    /// How the backend's certificate is checked.
+    pub validation: BackendTlsValidation,
+}

@@ -1,0 +1,64 @@
+//! BackendTLSPolicy.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::LocalObject;
+
+/// `gateway.networking.k8s.io/BackendTLSPolicy`: how backends are reached by TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendTlsPolicy {
+    /// The backends.
+    pub target_refs: Vec<PolicyTarget>,
+    /// How their certificates are checked.
+    pub validation: BackendTlsValidation,
+    /// Settings of implementations.
+    pub options: BTreeMap<String, String>,
+}
+
+/// What a policy is about (`LocalPolicyTargetReferenceWithSectionName`, `LocalPolicyTargetReference`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicyTarget {
+    /// Group of the object; empty is the core group.
+    pub group: String,
+    /// Kind of the object.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// The port of that name only.
+    #[serde(default)]
+    pub section_name: Option<String>,
+}
+
+/// How certificates of backends are checked (`BackendTLSPolicyValidation`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BackendTlsValidation {
+    /// The CAs.
+    pub ca_certificate_refs: Vec<LocalObject>,
+    /// `System`: the CAs of the proxy's machine.
+    #[serde(rename = "wellKnownCACertificates")]
+    pub well_known_ca_certificates: Option<String>,
+    /// The SNI, and what the certificate must be for.
+    pub hostname: String,
+    /// What the certificate must be for, in place of `hostname`; one is enough.
+    pub subject_alt_names: Vec<SubjectAltName>,
+}
+
+/// A name that a certificate is for (`SubjectAltName`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SubjectAltName {
+    /// `Hostname` or `URI`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// A host.
+    #[serde(default)]
+    pub hostname: String,
+    /// A URI.
+    #[serde(default)]
+    pub uri: String,
+}

@@ -1,0 +1,17 @@
+//! GatewayClass.
+
+use serde::Deserialize;
+
+use super::ParametersRef;
+
+/// `gateway.networking.k8s.io/GatewayClass`: who serves Gateways.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GatewayClass {
+    /// The controller, such as `istio.io/gateway-controller`.
+    pub controller_name: String,
+    /// Settings for all Gateways of the class. istiod reads none.
+    pub parameters_ref: Option<ParametersRef>,
+    /// What the class is for.
+    pub description: Option<String>,
+}

@@ -1,0 +1,72 @@
+//! InferencePool.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::service_kind;
+
+/// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and who picks one for a request.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InferencePool {
+    /// The pods.
+    pub selector: PoolSelector,
+    /// Their ports.
+    pub target_ports: Vec<PoolPort>,
+    /// `http` or `kubernetes.io/h2c`.
+    pub app_protocol: String,
+    /// Who picks a pod.
+    pub endpoint_picker_ref: Option<EndpointPickerRef>,
+}
+
+/// Labels of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PoolSelector {
+    /// The labels.
+    pub match_labels: BTreeMap<String, String>,
+}
+
+/// A port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct PoolPort {
+    /// The number.
+    pub number: i32,
+}
+
+/// Who picks a pod for a request (`EndpointPickerRef`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointPickerRef {
+    /// Group of the object; empty is the core group.
+    #[serde(default)]
+    pub group: String,
+    /// Kind of the object.
+    #[serde(default = "service_kind")]
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// The port.
+    #[serde(default)]
+    pub port: Option<PoolPort>,
+    /// `FailOpen` or `FailClose`: what happens to requests while it does not answer.
+    #[serde(default = "fail_close")]
+    pub failure_mode: String,
+}
+
+impl Default for InferencePool {
+    fn default() -> Self {
+        Self {
+            selector: PoolSelector::default(),
+            target_ports: Vec::new(),
+            app_protocol: "http".to_owned(),
+            endpoint_picker_ref: None,
+        }
+    }
+}
+
+/// What happens while a picker does not answer, where it does not say.
+fn fail_close() -> String {
+    "FailClose".to_owned()
+}

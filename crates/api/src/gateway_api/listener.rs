@@ -1,0 +1,85 @@
+//! Listeners of Gateways and ListenerSets.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{CertificateRef, gateway_group};
+use crate::mesh::LabelSelector;
+
+/// A port, a protocol and a host (`Listener`, `ListenerEntry`).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listener {
+    /// Its name in the Gateway or ListenerSet.
+    pub name: String,
+    /// The host; absent is every one.
+    #[serde(default)]
+    pub hostname: Option<String>,
+    /// The port. 0 is none: a ListenerSet then gets one, which istiod does not give.
+    #[serde(default)]
+    pub port: i32,
+    /// `HTTP`, `HTTPS`, `TLS`, `TCP`, `UDP`, `HBONE` or the name of another.
+    pub protocol: String,
+    /// TLS.
+    #[serde(default)]
+    pub tls: Option<ListenerTls>,
+    /// Which routes may attach.
+    #[serde(default)]
+    pub allowed_routes: AllowedRoutes,
+}
+
+/// TLS of a listener (`ListenerTLSConfig`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerTls {
+    /// `Terminate` or `Passthrough`.
+    pub mode: String,
+    /// The certificates to show.
+    pub certificate_refs: Vec<CertificateRef>,
+    /// Settings of implementations.
+    pub options: BTreeMap<String, String>,
+}
+
+/// Which routes may attach (`AllowedRoutes`).
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct AllowedRoutes {
+    /// Their namespaces.
+    pub namespaces: RouteNamespaces,
+    /// Their kinds; none is all that the protocol can have.
+    pub kinds: Vec<RouteGroupKind>,
+}
+
+/// The namespaces of which routes may attach (`RouteNamespaces`).
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RouteNamespaces {
+    /// `All`, `Selector`, `Same` or `None`.
+    pub from: String,
+    /// Labels of the namespaces, for `Selector`.
+    pub selector: Option<LabelSelector>,
+}
+
+/// A kind of routes (`RouteGroupKind`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteGroupKind {
+    /// Its group.
+    #[serde(default = "gateway_group")]
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+}
+
+impl Default for ListenerTls {
+    fn default() -> Self {
+        Self { mode: "Terminate".to_owned(), certificate_refs: Vec::new(), options: BTreeMap::new() }
+    }
+}
+
+impl Default for RouteNamespaces {
+    fn default() -> Self {
+        Self { from: "Same".to_owned(), selector: None }
+    }
+}

@@ -1,0 +1,35 @@
+//! ListenerSet.
+
+use serde::Deserialize;
+
+use super::{Listener, gateway_group, gateway_kind};
+
+/// `gateway.networking.k8s.io/ListenerSet`: further listeners of a Gateway.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ListenerSet {
+    /// The Gateway.
+    pub parent_ref: ParentGateway,
+    /// What is listened to.
+    pub listeners: Vec<Listener>,
+}
+
+/// The Gateway of a ListenerSet (`ParentGatewayReference`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ParentGateway {
+    /// Group of the parent.
+    pub group: String,
+    /// Kind of the parent.
+    pub kind: String,
+    /// Name of the parent.
+    pub name: String,
+    /// Namespace of the parent; absent is the ListenerSet's.
+    pub namespace: Option<String>,
+}
+
+impl Default for ParentGateway {
+    fn default() -> Self {
+        Self { group: gateway_group(), kind: gateway_kind(), name: String::new(), namespace: None }
+    }
+}

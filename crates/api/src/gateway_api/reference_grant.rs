@@ -1,0 +1,36 @@
+//! ReferenceGrant.
+
+use serde::Deserialize;
+
+/// `gateway.networking.k8s.io/ReferenceGrant`: which objects of other namespaces may refer to objects of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct ReferenceGrant {
+    /// Who may refer.
+    pub from: Vec<GrantFrom>,
+    /// To what.
+    pub to: Vec<GrantTo>,
+}
+
+/// Who may refer (`ReferenceGrantFrom`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct GrantFrom {
+    /// Group of the referrer.
+    pub group: String,
+    /// Kind of the referrer.
+    pub kind: String,
+    /// Namespace of the referrer.
+    pub namespace: String,
+}
+
+/// What may be referred to (`ReferenceGrantTo`).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct GrantTo {
+    /// Group of the object; empty is the core group.
+    pub group: String,
+    /// Kind of the object.
+    pub kind: String,
+    /// Name of the object; absent is every one.
+    #[serde(default)]
+    pub name: Option<String>,
+}

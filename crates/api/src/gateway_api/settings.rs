@@ -1,0 +1,53 @@
+//! Settings given at start that decide what is made of the Gateway API.
+
+/// Istio's environment variables about the Gateway API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that do not depend on each other, as the environment has them"
+)]
+pub struct GatewayApiSettings {
+    /// `PILOT_ENABLE_GATEWAY_API`: it is read at all. Default true.
+    pub enabled: bool,
+    /// `PILOT_ENABLE_GATEWAY_API_STATUS`: status is written. Default true.
+    pub status: bool,
+    /// `PILOT_ENABLE_ALPHA_GATEWAY_API`: experimental kinds are read. Default false.
+    pub alpha: bool,
+    /// `ENABLE_GATEWAY_API_INFERENCE_EXTENSION`: InferencePools are read. Default false.
+    pub inference: bool,
+    /// `PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME`: the class that is there though nobody wrote it. Default `istio`.
+    pub default_class: String,
+    /// `PILOT_GATEWAY_API_CONTROLLER_NAME`: the controller of that class. Default `istio.io/gateway-controller`.
+    pub controller: String,
+    /// `ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT`: addresses of a Gateway may name proxies that somebody else deploys. Default true.
+    pub manual_deployment: bool,
+    /// `PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API`: Gateways of other networks are known by the class `istio-remote`. Default true.
+    pub remote_class: bool,
+    /// `PILOT_ENABLE_AMBIENT_WAYPOINTS`: Gateways may be waypoints. Default that of `PILOT_ENABLE_AMBIENT`, false.
+    pub waypoints: bool,
+    /// `AMBIENT_ENABLE_MULTI_NETWORK`: Gateways may join the networks of an ambient mesh. Default false.
+    pub east_west: bool,
+    /// `MCS_API_GROUP`: the group of ServiceImports. Default `multicluster.x-k8s.io`.
+    pub mcs_group: String,
+    /// `ENABLE_MCS_HOST`: ServiceImports have hosts of their own. Default false.
+    pub mcs_host: bool,
+}
+
+impl Default for GatewayApiSettings {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            status: true,
+            alpha: false,
+            inference: false,
+            default_class: "istio".to_owned(),
+            controller: "istio.io/gateway-controller".to_owned(),
+            manual_deployment: true,
+            remote_class: true,
+            waypoints: false,
+            east_west: false,
+            mcs_group: "multicluster.x-k8s.io".to_owned(),
+            mcs_host: false,
+        }
+    }
+}

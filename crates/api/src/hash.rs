@@ -1,0 +1,52 @@
+//! Hash tables with a random key. Hashes without one can be foreseen: whoever chooses names chooses ones that collide, and
+//! each insertion then costs as much as the table is long.
+//!
+//! All tables of the crate that are no `BTreeMap` are of these types or of std's; a test in `tests/house.rs` keeps other
+//! hashers out. They cost about as much as ones without a key, std's several times as much.
+
+use std::hash::Hash;
+use std::sync::LazyLock;
+
+use ahash::RandomState;
+
+/// A map with a random key of its own.
+pub type KeyedMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
+/// A set with a random key of its own.
+pub type KeyedSet<T> = std::collections::HashSet<T, RandomState>;
+
+/// The key of hashes that are compared with each other.
+static PROCESS_KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// The hash of a value: equal for equal values within the process, another in the next.
+#[must_use]
+pub fn keyed_hash(value: &(impl Hash + ?Sized)) -> u64 {
+    PROCESS_KEY.hash_one(value)
+}
+
+#[cfg(test)]
+#[path = "../../../tests/shared/colliding_names.rs"]
+mod colliding_names;
+
+#[cfg(test)]
+mod tests {
+    use std::hash::BuildHasher;
+
+    use rustc_hash::FxBuildHasher;
+
+    use super::*;
+
+    #[test]
+    fn names_that_collide_without_a_key_do_not_with_one() {
+        let names = colliding_names::colliding_names(1000);
+        let without: std::collections::BTreeSet<u64> = names.iter().map(|name| FxBuildHasher.hash_one(name)).collect();
+        let with: std::collections::BTreeSet<u64> = names.iter().map(keyed_hash).collect();
+        assert_eq!((without.len(), with.len()), (1, names.len()));
+    }
+
+    #[test]
+    fn texts_and_what_they_are_borrowed_from_have_one_hash() {
+        assert_eq!(keyed_hash("name"), keyed_hash(&String::from("name")));
+        assert_ne!(keyed_hash("name"), keyed_hash("eman"));
+    }
+}

@@ -1,0 +1,44 @@
+//! What users write: Kubernetes and Istio objects as types, their defaults and their validation.
+//!
+//! Knows nothing of stores, proxies or Envoy.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+pub mod any_object;
+pub mod cidr;
+pub mod counter;
+pub mod crds;
+pub mod decode;
+pub mod digest;
+pub mod duration;
+pub mod envoy_json;
+pub mod error_chain;
+pub mod field_error;
+pub mod gateway_api;
+pub mod go_text;
+pub mod hash;
+pub mod hash_index;
+pub mod hostname;
+pub mod huge_pages;
+pub mod identity;
+pub mod ip_list;
+pub mod istio;
+pub mod key_source;
+pub mod kubernetes;
+pub mod log_levels;
+pub mod mesh;
+pub mod named_table;
+pub mod names;
+pub mod object;
+pub mod proto_json;
+pub mod regular_file;
+pub mod resolv_conf;
+pub mod settings;
+pub mod shared_texts;
+pub mod small_map;
+pub mod text_error;
+pub mod text_map;
+pub mod typed;
+pub mod uid;
+pub mod validation;
+pub mod yaml;

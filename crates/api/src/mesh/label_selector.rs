@@ -1,0 +1,77 @@
+//! Label selectors as mesh config writes them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text_map::TextMap;
+
+/// A selector of labels; an empty one matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelector {
+    /// Labels that must be there with these values.
+    pub match_labels: BTreeMap<String, String>,
+    /// Further conditions; all must hold.
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+/// One condition on a label.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct LabelSelectorRequirement {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    /// The values that `In` and `NotIn` speak of.
+    pub values: Vec<String>,
+}
+
+impl LabelSelector {
+    /// Whether the selector selects something with these labels.
+    #[must_use]
+    pub fn selects(&self, labels: &TextMap) -> bool {
+        let has = |(key, value): (&String, &String)| labels.get(key.as_str()).is_some_and(|label| **label == **value);
+        self.match_labels.iter().all(has) && self.match_expressions.iter().all(|condition| condition.holds(labels))
+    }
+}
+
+impl LabelSelectorRequirement {
+    /// Whether the condition holds for these labels. One with an unknown operator holds for none.
+    fn holds(&self, labels: &TextMap) -> bool {
+        let label = labels.get(self.key.as_str());
+        let among = || label.is_some_and(|label| self.values.iter().any(|value| **value == **label));
+        match self.operator.as_str() {
+            "In" => among(),
+            "NotIn" => !among(),
+            "Exists" => label.is_some(),
+            "DoesNotExist" => label.is_none(),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_labels_and_all_conditions_must_hold() {
+        let labels = TextMap::from([("team".into(), "a".into())]);
+        let selector = |operator: &str, values: &[&str]| {
+            let values = values.iter().map(|value| (*value).to_owned()).collect();
+            let condition = LabelSelectorRequirement { key: "team".to_owned(), operator: operator.to_owned(), values };
+            LabelSelector { match_labels: BTreeMap::new(), match_expressions: vec![condition] }
+        };
+        assert!(selector("In", &["a", "b"]).selects(&labels));
+        assert!(!selector("NotIn", &["a"]).selects(&labels));
+        assert!(selector("NotIn", &["a"]).selects(&TextMap::new()));
+        assert!(selector("Exists", &[]).selects(&labels));
+        assert!(!selector("DoesNotExist", &[]).selects(&labels));
+        assert!(!selector("Like", &["a"]).selects(&labels));
+        let mut both = selector("Exists", &[]);
+        both.match_labels = BTreeMap::from([("team".to_owned(), "b".to_owned())]);
+        assert!(!both.selects(&labels));
+    }
+}

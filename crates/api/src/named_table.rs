@@ -1,0 +1,151 @@
+//! Things that bear their names, by name and by number.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::hash_index::HashIndex;
+use super::object::NamespacedName;
+
+/// What bears a name.
+pub trait HasName {
+    /// The name.
+    fn name(&self) -> &NamespacedName;
+}
+
+impl<T: HasName + ?Sized> HasName for Arc<T> {
+    fn name(&self) -> &NamespacedName {
+        (**self).name()
+    }
+}
+
+/// Things by the names that they bear; no name is kept twice. Each has a number as long as it is there, which is what other
+/// indexes keep of it.
+#[derive(Clone)]
+pub struct NamedTable<T> {
+    /// The things, each at its number.
+    places: Vec<Option<T>>,
+    /// Numbers that are free.
+    free: Vec<u32>,
+    /// Numbers by name.
+    by_name: HashIndex,
+}
+
+impl<T> Default for NamedTable<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), by_name: HashIndex::default() }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for NamedTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.places.iter().flatten()).finish()
+    }
+}
+
+/// A number as a place.
+fn place(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl<T: HasName> NamedTable<T> {
+    /// Puts a thing in place of the one of its name, which is given back. The number stays.
+    pub fn put(&mut self, thing: T) -> (u32, Option<T>) {
+        if let Some(number) = self.number(thing.name()) {
+            let place = self.places.get_mut(place(number)).expect("numbers that are given lead to places");
+            return (number, place.replace(thing));
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            if self.places.len() == self.places.capacity() {
+                // Doubled, half of the room would lie idle; to copy more often costs little.
+                self.places.reserve_exact(self.places.len() / 4 + 4);
+            }
+            self.places.push(None);
+            u32::try_from(self.places.len() - 1).expect("memory ends before numbers do")
+        });
+        self.by_name.insert(thing.name(), number);
+        if let Some(place) = self.places.get_mut(place(number)) {
+            *place = Some(thing);
+        }
+        (number, None)
+    }
+
+    /// Takes the thing of a name away, with the number that it had.
+    pub fn remove(&mut self, name: &NamespacedName) -> Option<(u32, T)> {
+        let number = self.number(name)?;
+        let thing = self.places.get_mut(place(number))?.take()?;
+        self.by_name.remove(name, number);
+        self.free.push(number);
+        Some((number, thing))
+    }
+
+    /// The number of the thing of a name.
+    #[must_use]
+    pub fn number(&self, name: &NamespacedName) -> Option<u32> {
+        let is_it = |number: &u32| self.at(*number).is_some_and(|thing| thing.name() == name);
+        self.by_name.get(name).iter().copied().find(is_it)
+    }
+
+    /// The thing of a name.
+    #[must_use]
+    pub fn get(&self, name: &NamespacedName) -> Option<&T> {
+        self.number(name).and_then(|number| self.at(number))
+    }
+
+    /// The thing of a name, to be changed in all but its name.
+    pub fn get_mut(&mut self, name: &NamespacedName) -> Option<&mut T> {
+        let number = self.number(name)?;
+        self.places.get_mut(place(number))?.as_mut()
+    }
+
+    /// The thing of a number.
+    #[must_use]
+    pub fn at(&self, number: u32) -> Option<&T> {
+        self.places.get(place(number))?.as_ref()
+    }
+
+    /// All things, in no order that means anything.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().flatten()
+    }
+
+    /// Those of some things that are wanted, by name: for indexes tell numbers, of which the order means nothing.
+    #[must_use]
+    pub fn by_name<'a>(&'a self, numbers: &[u32], is_wanted: impl Fn(&T) -> bool) -> Vec<&'a T> {
+        let things = numbers.iter().filter_map(|number| self.at(*number));
+        let mut things: Vec<&T> = things.filter(|thing| is_wanted(thing)).collect();
+        things.sort_unstable_by_key(|thing| thing.name());
+        things
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name and what is said under it.
+    #[derive(Debug, PartialEq)]
+    struct Thing(NamespacedName, i32);
+
+    impl HasName for Thing {
+        fn name(&self) -> &NamespacedName {
+            &self.0
+        }
+    }
+
+    #[test]
+    fn things_keep_their_numbers_and_leave_them_to_others() {
+        let name = |name: &str| NamespacedName::new("shop", name);
+        let mut table = NamedTable::default();
+        let (a, _) = table.put(Thing(name("a"), 1));
+        let (b, _) = table.put(Thing(name("b"), 2));
+        assert_eq!(table.put(Thing(name("a"), 3)), (a, Some(Thing(name("a"), 1))));
+        assert_eq!(table.get(&name("a")).map(|thing| thing.1), Some(3));
+        let values =
+            |table: &NamedTable<Thing>| table.by_name(&[b, a, 9], |_| true).iter().map(|t| t.1).collect::<Vec<_>>();
+        assert_eq!(values(&table), [3, 2]);
+        assert_eq!(table.remove(&name("a")), Some((a, Thing(name("a"), 3))));
+        assert_eq!((table.remove(&name("a")), table.at(a)), (None, None));
+        assert_eq!(table.put(Thing(name("c"), 4)).0, a);
+        assert_eq!((table.number(&name("a")), table.iter().count()), (None, 2));
+    }
+}

@@ -1,0 +1,385 @@
+//! What every object carries: its metadata, its kind and the name that finds it.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::gateway_api;
+use super::names::Namespace;
+use super::shared_texts::{HasTexts, SharedTexts};
+use super::text_map::TextMap;
+use super::uid::Uid;
+
+/// The metadata that Navarch keeps of an object (`metav1.ObjectMeta`, less what nothing reads).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectMeta {
+    /// `metadata.namespace` and `metadata.name`.
+    pub key: NamespacedName,
+    /// `metadata.labels`.
+    pub labels: TextMap,
+    /// `metadata.annotations`.
+    pub annotations: TextMap,
+    /// `metadata.creationTimestamp`; `None` sorts before every moment.
+    pub created: Option<Timestamp>,
+    /// `metadata.resourceVersion`, or the content hash where a source has none. Opaque. Empty for Kubernetes' own kinds as a
+    /// server sends them: nothing asks for theirs.
+    pub resource_version: Arc<str>,
+    /// `metadata.generation`, 0 where unknown.
+    pub generation: i64,
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.ownerReferences` that are controllers: `(kind, name)`.
+    pub controller: Option<(Arc<str>, Arc<str>)>,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+}
+
+/// An object of one kind: metadata and the typed rest.
+///
+/// `T` holds `spec` for Istio's kinds, and what Navarch reads of spec and status for Kubernetes kinds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object<T> {
+    /// The metadata.
+    pub meta: ObjectMeta,
+    /// The kind's own content.
+    pub spec: T,
+}
+
+/// Namespace and name of an object within one kind. As small as a pointer, for it stands in many tables; all copies share
+/// one allocation.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct NamespacedName(Arc<NameParts>);
+
+/// What a [`NamespacedName`] is made of.
+#[derive(Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NameParts {
+    /// The namespace; empty for cluster-scoped kinds.
+    pub namespace: Namespace,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+/// Kind, namespace and name: what names an object in messages and provenance.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectRef {
+    /// The kind.
+    pub kind: Kind,
+    /// Namespace and name.
+    pub name: NamespacedName,
+}
+
+/// The kinds of objects that Navarch reads. All API versions of a kind are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `v1/Namespace`.
+    Namespace,
+    /// `v1/Node`.
+    Node,
+    /// `v1/Service`.
+    Service,
+    /// `discovery.k8s.io/v1/EndpointSlice`.
+    EndpointSlice,
+    /// `v1/Pod`.
+    Pod,
+    /// `v1/Secret`.
+    Secret,
+    /// `v1/ConfigMap`.
+    ConfigMap,
+    /// `v1/ServiceAccount`.
+    ServiceAccount,
+    /// `networking.k8s.io/v1/Ingress`.
+    Ingress,
+    /// `networking.k8s.io/v1/IngressClass`.
+    IngressClass,
+    /// `networking.istio.io/VirtualService`.
+    VirtualService,
+    /// `networking.istio.io/DestinationRule`.
+    DestinationRule,
+    /// `networking.istio.io/Gateway`.
+    Gateway,
+    /// `networking.istio.io/ServiceEntry`.
+    ServiceEntry,
+    /// `networking.istio.io/WorkloadEntry`.
+    WorkloadEntry,
+    /// `networking.istio.io/Sidecar`.
+    Sidecar,
+    /// `networking.istio.io/EnvoyFilter`.
+    EnvoyFilter,
+    /// `networking.istio.io/ProxyConfig`.
+    ProxyConfig,
+    /// `networking.istio.io/WorkloadGroup`.
+    WorkloadGroup,
+    /// `security.istio.io/PeerAuthentication`.
+    PeerAuthentication,
+    /// `security.istio.io/AuthorizationPolicy`.
+    AuthorizationPolicy,
+    /// `security.istio.io/RequestAuthentication`.
+    RequestAuthentication,
+    /// `telemetry.istio.io/Telemetry`.
+    Telemetry,
+    /// `extensions.istio.io/WasmPlugin`.
+    WasmPlugin,
+    /// `extensions.istio.io/TrafficExtension`.
+    TrafficExtension,
+    /// `gateway.networking.k8s.io/GatewayClass`.
+    GatewayClass,
+    /// `gateway.networking.k8s.io/Gateway`, not Istio's own Gateway.
+    KubernetesGateway,
+    /// `gateway.networking.k8s.io/HTTPRoute`.
+    HttpRoute,
+    /// `gateway.networking.k8s.io/GRPCRoute`.
+    GrpcRoute,
+    /// `gateway.networking.k8s.io/TLSRoute`.
+    TlsRoute,
+    /// `gateway.networking.k8s.io/TCPRoute`.
+    TcpRoute,
+    /// `gateway.networking.k8s.io/ReferenceGrant`.
+    ReferenceGrant,
+    /// `gateway.networking.k8s.io/BackendTLSPolicy`.
+    BackendTlsPolicy,
+    /// `gateway.networking.k8s.io/ListenerSet`.
+    ListenerSet,
+    /// `gateway.networking.x-k8s.io/XBackendTrafficPolicy`.
+    XBackendTrafficPolicy,
+    /// `gateway.networking.x-k8s.io/XBackend`.
+    XBackend,
+    /// `inference.networking.k8s.io/InferencePool`.
+    InferencePool,
+}
+
+impl Kind {
+    /// Every kind, in the order of the enum.
+    pub const ALL: [Self; 37] = [
+        Self::Namespace,
+        Self::Node,
+        Self::Service,
+        Self::EndpointSlice,
+        Self::Pod,
+        Self::Secret,
+        Self::ConfigMap,
+        Self::ServiceAccount,
+        Self::Ingress,
+        Self::IngressClass,
+        Self::VirtualService,
+        Self::DestinationRule,
+        Self::Gateway,
+        Self::ServiceEntry,
+        Self::WorkloadEntry,
+        Self::Sidecar,
+        Self::EnvoyFilter,
+        Self::ProxyConfig,
+        Self::WorkloadGroup,
+        Self::PeerAuthentication,
+        Self::AuthorizationPolicy,
+        Self::RequestAuthentication,
+        Self::Telemetry,
+        Self::WasmPlugin,
+        Self::TrafficExtension,
+        Self::GatewayClass,
+        Self::KubernetesGateway,
+        Self::HttpRoute,
+        Self::GrpcRoute,
+        Self::TlsRoute,
+        Self::TcpRoute,
+        Self::ReferenceGrant,
+        Self::BackendTlsPolicy,
+        Self::ListenerSet,
+        Self::XBackendTrafficPolicy,
+        Self::XBackend,
+        Self::InferencePool,
+    ];
+
+    /// The kind as it stands in `kind:`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespace => "Namespace",
+            Self::Node => "Node",
+            Self::Service => "Service",
+            Self::EndpointSlice => "EndpointSlice",
+            Self::Pod => "Pod",
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+            Self::ServiceAccount => "ServiceAccount",
+            Self::Ingress => "Ingress",
+            Self::IngressClass => "IngressClass",
+            Self::VirtualService => "VirtualService",
+            Self::DestinationRule => "DestinationRule",
+            Self::Gateway => "Gateway",
+            Self::ServiceEntry => "ServiceEntry",
+            Self::WorkloadEntry => "WorkloadEntry",
+            Self::Sidecar => "Sidecar",
+            Self::EnvoyFilter => "EnvoyFilter",
+            Self::ProxyConfig => "ProxyConfig",
+            Self::WorkloadGroup => "WorkloadGroup",
+            Self::PeerAuthentication => "PeerAuthentication",
+            Self::AuthorizationPolicy => "AuthorizationPolicy",
+            Self::RequestAuthentication => "RequestAuthentication",
+            Self::Telemetry => "Telemetry",
+            Self::WasmPlugin => "WasmPlugin",
+            Self::TrafficExtension => "TrafficExtension",
+            Self::GatewayClass => "GatewayClass",
+            Self::KubernetesGateway => "Gateway",
+            Self::HttpRoute => "HTTPRoute",
+            Self::GrpcRoute => "GRPCRoute",
+            Self::TlsRoute => "TLSRoute",
+            Self::TcpRoute => "TCPRoute",
+            Self::ReferenceGrant => "ReferenceGrant",
+            Self::BackendTlsPolicy => "BackendTLSPolicy",
+            Self::ListenerSet => "ListenerSet",
+            Self::XBackendTrafficPolicy => "XBackendTrafficPolicy",
+            Self::XBackend => "XBackend",
+            Self::InferencePool => "InferencePool",
+        }
+    }
+
+    /// The API group; empty for the core group.
+    #[must_use]
+    pub fn group(self) -> &'static str {
+        match self {
+            Self::Namespace
+            | Self::Node
+            | Self::Service
+            | Self::Pod
+            | Self::Secret
+            | Self::ConfigMap
+            | Self::ServiceAccount => "",
+            Self::EndpointSlice => "discovery.k8s.io",
+            Self::Ingress | Self::IngressClass => "networking.k8s.io",
+            Self::VirtualService
+            | Self::DestinationRule
+            | Self::Gateway
+            | Self::ServiceEntry
+            | Self::WorkloadEntry
+            | Self::Sidecar
+            | Self::EnvoyFilter
+            | Self::ProxyConfig
+            | Self::WorkloadGroup => "networking.istio.io",
+            Self::PeerAuthentication | Self::AuthorizationPolicy | Self::RequestAuthentication => "security.istio.io",
+            Self::Telemetry => "telemetry.istio.io",
+            Self::WasmPlugin | Self::TrafficExtension => "extensions.istio.io",
+            Self::GatewayClass
+            | Self::KubernetesGateway
+            | Self::HttpRoute
+            | Self::GrpcRoute
+            | Self::TlsRoute
+            | Self::TcpRoute
+            | Self::ReferenceGrant
+            | Self::BackendTlsPolicy
+            | Self::ListenerSet => gateway_api::GROUP,
+            Self::XBackendTrafficPolicy | Self::XBackend => gateway_api::EXPERIMENTAL_GROUP,
+            Self::InferencePool => gateway_api::INFERENCE_GROUP,
+        }
+    }
+
+    /// Whether objects of this kind live outside namespaces.
+    #[must_use]
+    pub fn is_cluster_scoped(self) -> bool {
+        matches!(self, Self::Namespace | Self::Node | Self::IngressClass | Self::GatewayClass)
+    }
+}
+
+impl ObjectMeta {
+    /// A copy of namespace and name.
+    #[must_use]
+    pub fn key(&self) -> NamespacedName {
+        self.key.clone()
+    }
+}
+
+impl HasTexts for ObjectMeta {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        self.key.share(texts);
+        self.labels.share(texts);
+        self.annotations.share(texts);
+        if let Some((kind, name)) = &mut self.controller {
+            texts.share(kind);
+            texts.share(name);
+        }
+    }
+}
+
+impl NamespacedName {
+    /// From namespace and name.
+    #[must_use]
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self::of(Namespace::new(namespace), Arc::from(name))
+    }
+
+    /// From its parts.
+    #[must_use]
+    pub fn of(namespace: Namespace, name: Arc<str>) -> Self {
+        Self(Arc::new(NameParts { namespace, name }))
+    }
+}
+
+impl Deref for NamespacedName {
+    type Target = NameParts;
+
+    fn deref(&self) -> &NameParts {
+        &self.0
+    }
+}
+
+impl PartialOrd for NamespacedName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NamespacedName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl HasTexts for NamespacedName {
+    /// Shares the namespace; of no effect once the name was copied.
+    fn share(&mut self, texts: &mut SharedTexts) {
+        if let Some(parts) = Arc::get_mut(&mut self.0) {
+            parts.namespace.share(texts);
+        }
+    }
+}
+
+impl fmt::Debug for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for NamespacedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+impl<T: PartialEq> Object<T> {
+    /// Whether two versions of an object say the same: versions, generation and uid aside.
+    #[must_use]
+    pub fn same_content(&self, other: &Self) -> bool {
+        let (a, b) = (&self.meta, &other.meta);
+        a.key == b.key
+            && a.labels == b.labels
+            && a.annotations == b.annotations
+            && a.created == b.created
+            && a.controller == b.controller
+            && a.deleting == b.deleting
+            && self.spec == other.spec
+    }
+}

@@ -1,0 +1,355 @@
+//! Writing messages as the text of protobuf's JSON, in the order of the protos: what has its zero value is left out.
+//!
+//! A scalar that can be told apart from its absence (`Option`) is written whenever it is there. Fields stand in the order in
+//! which their types declare them, which is that of the protos.
+
+use std::fmt::Display;
+
+use serde::ser::{
+    Error as _, Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, SerializeTuple, Serializer,
+};
+use serde_json::{Error, Value};
+
+use crate::go_text::write_json_string;
+
+/// The JSON of a message as a value, which has no order: what istiod's `protomarshal.Marshal` gives, read back.
+#[must_use]
+pub fn to_proto_json<T: Serialize>(message: &T) -> Value {
+    // Types of messages are plain data: nothing of them can fail to be written.
+    to_proto_json_text(message).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+}
+
+/// The JSON of a message; [`to_proto_json`] gives the same as a value.
+///
+/// # Errors
+/// When the message holds what JSON cannot: a map whose keys are not texts.
+pub fn to_proto_json_text<T: Serialize>(message: &T) -> Result<String, Error> {
+    Ok(message.serialize(Writer)?.text)
+}
+
+/// A value that was written.
+#[derive(Debug)]
+struct Written {
+    /// Its JSON.
+    text: String,
+    /// Whether it is the zero value of its type.
+    zero: bool,
+}
+
+impl Written {
+    /// What displays as its own JSON.
+    fn plain(value: impl Display, zero: bool) -> Self {
+        Self { text: value.to_string(), zero }
+    }
+}
+
+/// A text in quotes.
+fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    write_json_string(&mut out, text);
+    out
+}
+
+/// Writes one value.
+struct Writer;
+
+/// Writes scalars that are their own JSON.
+macro_rules! plain {
+    ($($method:ident($type:ty))*) => {
+        $(
+            fn $method(self, value: $type) -> Result<Written, Error> {
+                Ok(Written::plain(value, value == <$type>::default()))
+            }
+        )*
+    };
+}
+
+/// Refuses what no message holds.
+macro_rules! foreign {
+    ($($method:ident($($arg:ident: $type:ty),*) -> $ok:ty;)*) => {
+        $(
+            fn $method(self, $($arg: $type),*) -> Result<$ok, Error> {
+                $(let _ = $arg;)*
+                Err(Error::custom(concat!("no message has a ", stringify!($method))))
+            }
+        )*
+    };
+}
+
+impl Serializer for Writer {
+    type Ok = Written;
+    type Error = Error;
+    type SerializeSeq = List;
+    type SerializeTuple = List;
+    type SerializeTupleStruct = Impossible<Written, Error>;
+    type SerializeTupleVariant = Impossible<Written, Error>;
+    type SerializeMap = Fields;
+    type SerializeStruct = Fields;
+    type SerializeStructVariant = Impossible<Written, Error>;
+
+    plain! {
+        serialize_bool(bool) serialize_i8(i8) serialize_i16(i16) serialize_i32(i32) serialize_u8(u8) serialize_u16(u16)
+        serialize_u32(u32)
+    }
+
+    fn serialize_f32(self, value: f32) -> Result<Written, Error> {
+        self.serialize_f64(value.into())
+    }
+
+    fn serialize_f64(self, value: f64) -> Result<Written, Error> {
+        Ok(match (value.is_finite(), value.is_nan()) {
+            (true, _) => Written::plain(value, value == 0.0),
+            (false, true) => Written::plain("\"NaN\"", false),
+            (false, false) => Written::plain(if value > 0.0 { "\"Infinity\"" } else { "\"-Infinity\"" }, false),
+        })
+    }
+
+    foreign! {
+        serialize_bytes(value: &[u8]) -> Written;
+        serialize_tuple_struct(name: &'static str, len: usize) -> Self::SerializeTupleStruct;
+        serialize_tuple_variant(name: &'static str, index: u32, variant: &'static str, len: usize)
+            -> Self::SerializeTupleVariant;
+        serialize_struct_variant(name: &'static str, index: u32, variant: &'static str, len: usize)
+            -> Self::SerializeStructVariant;
+    }
+
+    fn serialize_i64(self, value: i64) -> Result<Written, Error> {
+        Ok(Written::plain(format_args!("\"{value}\""), value == 0))
+    }
+
+    fn serialize_u64(self, value: u64) -> Result<Written, Error> {
+        Ok(Written::plain(format_args!("\"{value}\""), value == 0))
+    }
+
+    fn serialize_char(self, value: char) -> Result<Written, Error> {
+        self.serialize_str(value.encode_utf8(&mut [0; 4]))
+    }
+
+    fn serialize_str(self, value: &str) -> Result<Written, Error> {
+        Ok(Written { text: quoted(value), zero: value.is_empty() })
+    }
+
+    fn serialize_none(self) -> Result<Written, Error> {
+        self.serialize_unit()
+    }
+
+    fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Written, Error> {
+        Ok(Written { zero: false, ..value.serialize(self)? })
+    }
+
+    fn serialize_unit(self) -> Result<Written, Error> {
+        Ok(Written::plain("null", true))
+    }
+
+    fn serialize_unit_struct(self, _: &'static str) -> Result<Written, Error> {
+        self.serialize_unit()
+    }
+
+    fn serialize_unit_variant(self, _: &'static str, index: u32, variant: &'static str) -> Result<Written, Error> {
+        Ok(Written { text: quoted(variant), zero: index == 0 })
+    }
+
+    fn serialize_newtype_struct<T: Serialize + ?Sized>(self, _: &'static str, value: &T) -> Result<Written, Error> {
+        value.serialize(self)
+    }
+
+    fn serialize_newtype_variant<T: Serialize + ?Sized>(
+        self,
+        _: &'static str,
+        _: u32,
+        variant: &'static str,
+        value: &T,
+    ) -> Result<Written, Error> {
+        let mut fields = Fields::default();
+        fields.write(variant, value, Zero::Kept)?;
+        fields.finish(false)
+    }
+
+    fn serialize_seq(self, _: Option<usize>) -> Result<List, Error> {
+        Ok(List::default())
+    }
+
+    fn serialize_tuple(self, _: usize) -> Result<List, Error> {
+        Ok(List::default())
+    }
+
+    fn serialize_map(self, _: Option<usize>) -> Result<Fields, Error> {
+        Ok(Fields::default())
+    }
+
+    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Fields, Error> {
+        Ok(Fields::default())
+    }
+}
+
+/// The items of a list so far.
+#[derive(Debug, Default)]
+struct List(String);
+
+impl List {
+    /// Appends an item.
+    fn push<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        if !self.0.is_empty() {
+            self.0.push(',');
+        }
+        self.0.push_str(&value.serialize(Writer)?.text);
+        Ok(())
+    }
+
+    /// The whole list.
+    fn finish(self) -> Written {
+        Written { zero: self.0.is_empty(), text: format!("[{}]", self.0) }
+    }
+}
+
+impl SerializeSeq for List {
+    type Ok = Written;
+    type Error = Error;
+
+    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.push(value)
+    }
+
+    fn end(self) -> Result<Written, Error> {
+        Ok(self.finish())
+    }
+}
+
+impl SerializeTuple for List {
+    type Ok = Written;
+    type Error = Error;
+
+    fn serialize_element<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        self.push(value)
+    }
+
+    fn end(self) -> Result<Written, Error> {
+        Ok(self.finish())
+    }
+}
+
+/// What becomes of a member whose value is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Zero {
+    /// It is written.
+    Kept,
+    /// It is left out.
+    Dropped,
+}
+
+/// The members of an object so far.
+#[derive(Debug, Default)]
+struct Fields {
+    /// Their text.
+    text: String,
+    /// The key of a map whose value is to come, as JSON.
+    key: String,
+}
+
+impl Fields {
+    /// Appends a member.
+    fn write<T: Serialize + ?Sized>(&mut self, key: &str, value: &T, zero: Zero) -> Result<(), Error> {
+        let written = value.serialize(Writer)?;
+        if written.zero && zero == Zero::Dropped {
+            return Ok(());
+        }
+        self.push(&quoted(key), &written.text);
+        Ok(())
+    }
+
+    /// Appends a member that was written.
+    fn push(&mut self, key: &str, value: &str) {
+        if !self.text.is_empty() {
+            self.text.push(',');
+        }
+        self.text.push_str(key);
+        self.text.push(':');
+        self.text.push_str(value);
+    }
+
+    /// The whole object.
+    fn finish(self, zero: bool) -> Result<Written, Error> {
+        Ok(Written { zero, text: format!("{{{}}}", self.text) })
+    }
+}
+
+impl SerializeMap for Fields {
+    type Ok = Written;
+    type Error = Error;
+
+    fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
+        self.key = key.serialize(Writer)?.text;
+        if self.key.starts_with('"') { Ok(()) } else { Err(Error::custom("a key is not a text")) }
+    }
+
+    fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<(), Error> {
+        let (key, value) = (std::mem::take(&mut self.key), value.serialize(Writer)?);
+        self.push(&key, &value.text);
+        Ok(())
+    }
+
+    fn end(self) -> Result<Written, Error> {
+        let zero = self.text.is_empty();
+        self.finish(zero)
+    }
+}
+
+impl SerializeStruct for Fields {
+    type Ok = Written;
+    type Error = Error;
+
+    fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Result<(), Error> {
+        self.write(key, value, Zero::Dropped)
+    }
+
+    fn end(self) -> Result<Written, Error> {
+        self.finish(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::mesh::ProxyConfig;
+
+    #[test]
+    fn zeros_are_left_out_unless_they_are_told_apart_from_absence() {
+        let text = concat!(
+            r#"{"concurrency":0,"tracing":{"stackdriver":{"maxNumberOfAttributes":"7"},"sampling":0.5},"#,
+            r#""proxyMetadata":{"A":"","B":"\u003c"},"extraStatTags":["x"],"holdApplicationUntilProxyStarts":false}"#
+        );
+        let config = ProxyConfig::default().apply(text).unwrap().value;
+        assert_eq!(to_proto_json_text(&config).unwrap(), text);
+        assert_eq!(to_proto_json_text(&ProxyConfig::default()).unwrap(), "{}");
+        let mode = ProxyConfig::default().apply("interceptionMode: TPROXY").unwrap().value;
+        assert_eq!(to_proto_json_text(&mode).unwrap(), r#"{"interceptionMode":"TPROXY"}"#);
+    }
+
+    #[test]
+    fn only_what_is_not_default_or_is_there_explicitly_is_written() {
+        assert_eq!(to_proto_json(&ProxyConfig::default()), json!({}));
+        let text = "{tracing: {zipkin: {}, sampling: 100, stackdriver: {maxNumberOfAttributes: 0}}, concurrency: 0, \
+            statsCompression: false, proxyMetadata: {A: ''}, terminationDrainDuration: 0.5s, interceptionMode: TPROXY, \
+            envoyAccessLogService: {tlsSettings: {mode: DISABLE}}}";
+        let config = ProxyConfig::default().apply(text).unwrap().value;
+        assert_eq!(
+            to_proto_json(&config),
+            json!({
+                "tracing": { "zipkin": {}, "sampling": 100, "stackdriver": { "maxNumberOfAttributes": "0" } },
+                "concurrency": 0,
+                "statsCompression": false,
+                "proxyMetadata": { "A": "" },
+                "terminationDrainDuration": "0.500s",
+                "interceptionMode": "TPROXY",
+                "envoyAccessLogService": { "tlsSettings": {} },
+            })
+        );
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_are_words() {
+        assert_eq!(to_proto_json_text(&[f64::NAN, f64::INFINITY, -2.5]).unwrap(), r#"["NaN","Infinity",-2.5]"#);
+    }
+}

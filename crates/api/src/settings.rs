@@ -1,0 +1,312 @@
+//! Settings given at start (flags and environment) that decide what is made of the configuration.
+//!
+//! One table: field, Istio's environment variable, default. They do not change while the process lives.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::duration::Duration;
+use super::gateway_api::GatewayApiSettings;
+use super::names::{ClusterId, Namespace};
+
+/// What flags and environment say. Field docs name Istio's variable or flag.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "switches that do not depend on each other, as the environment has them"
+)]
+pub struct Settings {
+    /// `CLUSTER_ID`: the cluster that Navarch itself runs in. Default `Kubernetes`.
+    pub cluster_id: ClusterId,
+    /// `--domain`: DNS suffix of Kubernetes services. Default `cluster.local`.
+    pub domain_suffix: String,
+    /// `POD_NAMESPACE`: where the control plane lives. Default `istio-system`.
+    pub system_namespace: Namespace,
+    /// `K8S_INGRESS_NS`: the namespace of the gateway that serves Ingresses. Default `istio-system`.
+    pub ingress_namespace: Namespace,
+    /// `ISTIO_DUAL_STACK`: both address families of services and workloads are used. Default false.
+    pub dual_stack: bool,
+    /// `PILOT_ENABLE_IP_AUTOALLOCATE`: addresses of ServiceEntries are allocated by the controller. Default true.
+    pub ip_autoallocate: bool,
+    /// `PILOT_SEND_UNHEALTHY_ENDPOINTS` as the default of services. Default false.
+    pub send_unhealthy_endpoints: bool,
+    /// `PILOT_PERSISTENT_SESSION_LABEL`. Default `istio.io/persistent-session`.
+    pub persistent_session_label: String,
+    /// `PILOT_PERSISTENT_SESSION_HEADER_LABEL`. Default `istio.io/persistent-session-header`.
+    pub persistent_session_header_label: String,
+    /// `PILOT_ENABLE_AMBIENT`. Default false.
+    pub ambient: bool,
+    /// `PILOT_AUTO_ALLOW_WAYPOINT_POLICY`: ztunnel lets the waypoints of a workload in, and where no policy allows others,
+    /// nobody else. Default false.
+    pub auto_allow_waypoints: bool,
+    /// `AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY`: policies that are only to be logged go to ztunnel, too. Default false.
+    pub ambient_dry_run: bool,
+    /// `PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS`: unhealthy endpoints are sent as such, unless outlier detection of the service sets
+    /// `minHealthPercent`. Default true.
+    pub auto_send_unhealthy_endpoints: bool,
+    /// `PILOT_DRAINING_LABEL`: endpoints with this label are draining; empty turns it off. Default `istio.io/draining`.
+    pub draining_label: String,
+    /// `ENABLE_ENHANCED_DESTINATIONRULE_MERGE`: DestinationRules of one host are merged by `exportTo`. Default true.
+    pub enhanced_destination_rule_merge: bool,
+    /// `PILOT_ENABLE_EDS_FOR_HEADLESS_SERVICES`: sidecars balance over headless services. Default false.
+    pub eds_for_headless: bool,
+    /// `PILOT_UNIFIED_SIDECAR_SCOPE`: of services of one host, sidecars take a Kubernetes Service first, and Gateway API routes
+    /// of their own namespace. Default true.
+    pub unified_sidecar_scope: bool,
+    /// `PILOT_SIDECAR_PICK_BEST_SERVICE_NAMESPACE`: a destination's host that several namespaces have means a Kubernetes Service
+    /// or the oldest, not the alphabetically first. Default true.
+    pub sidecar_best_namespace: bool,
+    /// `PILOT_ENVOY_FILTER_STATS`: metrics tell which EnvoyFilters change something. Default false.
+    pub envoy_filter_stats: bool,
+    /// `PILOT_ENABLE_QUIC_LISTENERS`: HTTPS servers of Gateways are served over QUIC as well, where a service of the gateway has
+    /// the port for UDP, too. Default false.
+    pub quic_listeners: bool,
+    /// `COMPLIANCE_POLICY`: what TLS is held to. Default nothing.
+    pub compliance: CompliancePolicy,
+    /// `ENABLE_LOCALITY_WEIGHTED_LB_CONFIG`: every cluster balances by locality weights. Default false.
+    pub locality_weighted_lb: bool,
+    /// `PILOT_ENABLE_REDIS_FILTER`: Redis ports get Redis clusters and filters. Default false.
+    pub redis_filter: bool,
+    /// `PILOT_ENABLE_TELEMETRY_LABEL`: clusters and endpoints carry the names that metrics use. Default true.
+    pub telemetry_label: bool,
+    /// `PILOT_ENDPOINT_TELEMETRY_LABEL`: endpoints carry the names that metrics use. Default true.
+    pub endpoint_telemetry_label: bool,
+    /// `PILOT_ENABLE_METADATA_EXCHANGE`: proxies tell each other who they are. Default true.
+    pub metadata_exchange: bool,
+    /// `PILOT_DISABLE_MX_ALPN`: the metadata exchange is not negotiated by ALPN. Default false.
+    pub disable_metadata_exchange_alpn: bool,
+    /// `PILOT_MX_ADDITIONAL_LABELS`: further labels that are exchanged, comma-separated. Default empty.
+    pub metadata_exchange_labels: String,
+    /// `PILOT_DNS_CARES_UDP_MAX_QUERIES`: after so many queries a proxy's resolver takes a new socket. Default 100.
+    pub dns_udp_max_queries: u32,
+    /// `PILOT_DNS_JITTER_DURATION`: chance added to the time between DNS queries. Default 100 ms.
+    pub dns_jitter: Duration,
+    /// Whether `discoverySelectors` hold for Istio's configuration too: so where it comes from a Kubernetes API server, not
+    /// where it is read from files. Follows from the source, no variable sets it. Default false.
+    pub discover_configuration: bool,
+    /// `ENABLE_PROXY_FIND_POD_BY_IP`: a proxy whose pod is not found by name is found by its main address. Default false.
+    pub find_pods_by_address: bool,
+    /// `PILOT_ENABLE_K8S_SELECT_WORKLOAD_ENTRIES`: Kubernetes Services select WorkloadEntries. Default true.
+    pub services_select_workload_entries: bool,
+    /// `PILOT_ENABLE_SERVICEENTRY_SELECT_PODS`: ServiceEntries select pods. Default true.
+    pub service_entries_select_pods: bool,
+    /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: WorkloadEntries that say so count only once found healthy. Default true.
+    pub workload_entry_health_checks: bool,
+    /// `LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES`: endpoints outside the mesh are named after their
+    /// ServiceEntry in metrics. Default false.
+    pub label_external_canonical_services: bool,
+    /// `PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES`: towards hosts outside the mesh a DestinationRule wins over
+    /// certificates that the proxy names. Default true.
+    pub prefer_rule_tls_for_external: bool,
+    /// `DISABLE_TRACK_REMAINING_CB_METRICS`: circuit breakers do not count what is left. Default true.
+    pub disable_track_remaining: bool,
+    /// `PILOT_ALLOW_ANY_DYNAMIC_DNS_MAX_HOSTS`: most names that a proxy keeps in its cache of dynamic DNS. Default 1024.
+    pub dynamic_dns_max_hosts: u32,
+    /// `PILOT_ALLOW_SIDECAR_SERVICE_INBOUND_LISTENER_MERGE`: ports of services stay beside the ingress of a Sidecar.
+    /// Default false.
+    pub merge_sidecar_ingress: bool,
+    /// `ISTIO_ENABLE_IPV4_OUTBOUND_LISTENER_FOR_IPV6_CLUSTERS`: proxies with IPv6 alone use IPv4 towards the outside, too.
+    /// Default false.
+    pub ipv4_for_ipv6_only: bool,
+    /// `PILOT_ENABLE_SIDECAR_LISTENING_HBONE`. Default false; true with `PILOT_ENABLE_AMBIENT`.
+    pub sidecar_listening_hbone: bool,
+    /// `PILOT_HTTP10`: every HTTP listener takes HTTP/1.0. Default false.
+    pub http10: bool,
+    /// `PILOT_SIDECAR_USE_REMOTE_ADDRESS`: outbound listeners of sidecars trust the peer's address. Default false.
+    pub sidecar_use_remote_address: bool,
+    /// `ENABLE_100_CONTINUE_HEADERS`: `100 Continue` is passed on. Default true.
+    pub proxy_100_continue: bool,
+    /// `ENABLE_HCM_INTERNAL_NETWORKS`: addresses of the mesh networks count as internal. Default false.
+    pub hcm_internal_networks: bool,
+    /// `PILOT_ENABLE_ALPN_FILTER`: the ALPN of upstream connections follows the request's protocol. Default true.
+    pub alpn_filter: bool,
+    /// `PILOT_ENABLE_PERSISTENT_SESSION_FILTER`: sessions can stick to an endpoint. Default false.
+    pub persistent_session_filter: bool,
+    /// `PILOT_ENABLE_MONGO_FILTER`. Default true.
+    pub mongo_filter: bool,
+    /// `PILOT_ENABLE_MYSQL_FILTER`. Default false.
+    pub mysql_filter: bool,
+    /// `PILOT_TRACE_SAMPLING`: percent of requests traced where nothing else is said. Default 1.
+    pub trace_sampling: f64,
+    /// `MAX_CONNECTIONS_PER_SOCKET_EVENT_LOOP`; 0 is without limit. Default 1.
+    pub max_connections_per_socket_event: u32,
+    /// `PILOT_GATEWAY_TRANSPORT_SOCKET_CONNECT_TIMEOUT`: how long a TLS handshake may take; zero is without limit. Default 15s.
+    pub transport_socket_connect_timeout: Duration,
+    /// `PILOT_FILTER_GATEWAY_CLUSTER_CONFIG`: gateways get clusters of those services alone that their routes and the mesh's
+    /// extension providers name. Default false.
+    pub filter_gateway_clusters: bool,
+    /// `PILOT_SCOPE_GATEWAY_TO_NAMESPACE`: gateways serve the Gateways of their own namespace only. Default false.
+    pub scope_gateway_to_namespace: bool,
+    /// `PILOT_ENABLE_STRICT_GATEWAY_MERGING`: what the control plane deploys for a Gateway of the Gateway API serves no Istio
+    /// Gateway of another namespace. Default true.
+    pub strict_gateway_merging: bool,
+    /// `PILOT_ENABLE_ROUTE_COLLAPSE_OPTIMIZATION`: hosts of a gateway with the same routes share a virtual host. Default true.
+    pub route_collapse: bool,
+    /// `NAVARCH_FINE_GRAINED_ROUTES`: proxies on delta streams get virtual hosts one by one (VHDS), unless their metadata says
+    /// otherwise. Default false.
+    pub fine_grained_routes: bool,
+    /// `PILOT_ENABLE_HEADLESS_FILTER_CHAIN_LISTENER`: one listener for all pods of a headless TCP port. Default false.
+    pub headless_filter_chain_listener: bool,
+    /// `ENABLE_TLS_ON_SIDECAR_INGRESS`: the TLS settings of Sidecar ingress listeners count. Default false.
+    pub tls_on_sidecar_ingress: bool,
+    /// `PILOT_SKIP_VALIDATE_TRUST_DOMAIN`: any trust domain of a trusted root will do. Default false.
+    pub skip_validate_trust_domain: bool,
+    /// `PILOT_ENABLE_MULTIPLE_CUSTOM_AUTHZ_PROVIDERS`: CUSTOM policies of one workload may name several providers.
+    /// Default false.
+    pub multiple_custom_authorization_providers: bool,
+    /// `ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY`: policies can select gateways of the Gateway API. Default true.
+    pub selector_based_gateway_policy: bool,
+    /// `PILOT_JWT_ENABLE_REMOTE_JWKS`: who fetches the keys of token issuers. Default `istiod`.
+    pub key_fetching: KeyFetching,
+    /// `DISABLE_SHADOW_HOST_SUFFIX`: mirrored requests keep their authority as it is. Default true.
+    pub disable_shadow_host_suffix: bool,
+    /// `PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN`: hosts are known with a dot at the end, too. Default true.
+    pub absolute_fqdn_domains: bool,
+    /// `ENABLE_MULTICLUSTER_HEADLESS`: names of headless services hold endpoints of other clusters, too. Default true.
+    pub multicluster_headless: bool,
+    /// Which service accounts may read the secrets of their namespace. Follows from the source of the configuration, no variable
+    /// sets it. Default: all.
+    pub secret_readers: SecretReaders,
+    /// The environment of the process, for headers of tracing providers that name a variable (`envName`).
+    pub environment: Environment,
+    /// What is made of the Gateway API.
+    pub gateway_api: GatewayApiSettings,
+}
+
+/// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretReaders {
+    /// Every one: where the configuration comes from files there is nobody to ask.
+    All,
+    /// Those that the Kubernetes API server lets list secrets, asked by SubjectAccessReview.
+    Reviewed,
+}
+
+/// A rule book that TLS is held to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CompliancePolicy {
+    /// None.
+    #[default]
+    None,
+    /// `fips-140-2`.
+    Fips140v2,
+    /// `fips-140-3`.
+    Fips140v3,
+    /// `pqc`: keys that quantum computers cannot find.
+    PostQuantum,
+}
+
+/// Who fetches the keys of token issuers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyFetching {
+    /// Navarch (`istiod`, `false`).
+    #[default]
+    ControlPlane,
+    /// Proxies, from services of the mesh, Navarch from all other places (`hybrid`, `true`).
+    Hybrid,
+    /// Proxies (`envoy`).
+    Proxy,
+}
+
+/// Variables of the environment. They can hold secrets, so it prints none.
+#[derive(Clone, Default, PartialEq)]
+pub struct Environment(Arc<BTreeMap<String, String>>);
+
+impl Environment {
+    /// From names and values.
+    #[must_use]
+    pub fn new(variables: BTreeMap<String, String>) -> Self {
+        Self(Arc::new(variables))
+    }
+
+    /// The value of a variable.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} variables", self.0.len())
+    }
+}
+
+impl Default for Settings {
+    #[expect(clippy::too_many_lines, reason = "one line for each setting")]
+    fn default() -> Self {
+        Self {
+            cluster_id: ClusterId::new("Kubernetes"),
+            domain_suffix: "cluster.local".to_owned(),
+            system_namespace: Namespace::new("istio-system"),
+            ingress_namespace: Namespace::new("istio-system"),
+            dual_stack: false,
+            ip_autoallocate: true,
+            send_unhealthy_endpoints: false,
+            persistent_session_label: "istio.io/persistent-session".to_owned(),
+            persistent_session_header_label: "istio.io/persistent-session-header".to_owned(),
+            ambient: false,
+            auto_allow_waypoints: false,
+            ambient_dry_run: false,
+            auto_send_unhealthy_endpoints: true,
+            draining_label: "istio.io/draining".to_owned(),
+            enhanced_destination_rule_merge: true,
+            eds_for_headless: false,
+            unified_sidecar_scope: true,
+            sidecar_best_namespace: true,
+            envoy_filter_stats: false,
+            quic_listeners: false,
+            compliance: CompliancePolicy::default(),
+            locality_weighted_lb: false,
+            redis_filter: false,
+            telemetry_label: true,
+            endpoint_telemetry_label: true,
+            metadata_exchange: true,
+            disable_metadata_exchange_alpn: false,
+            metadata_exchange_labels: String::new(),
+            dns_udp_max_queries: 100,
+            dns_jitter: Duration::from_millis(100),
+            discover_configuration: false,
+            find_pods_by_address: false,
+            services_select_workload_entries: true,
+            service_entries_select_pods: true,
+            workload_entry_health_checks: true,
+            label_external_canonical_services: false,
+            prefer_rule_tls_for_external: true,
+            disable_track_remaining: true,
+            dynamic_dns_max_hosts: 1024,
+            merge_sidecar_ingress: false,
+            ipv4_for_ipv6_only: false,
+            sidecar_listening_hbone: false,
+            http10: false,
+            sidecar_use_remote_address: false,
+            proxy_100_continue: true,
+            hcm_internal_networks: false,
+            alpn_filter: true,
+            persistent_session_filter: false,
+            mongo_filter: true,
+            mysql_filter: false,
+            trace_sampling: 1.0,
+            max_connections_per_socket_event: 1,
+            transport_socket_connect_timeout: Duration::from_secs(15),
+            filter_gateway_clusters: false,
+            scope_gateway_to_namespace: false,
+            strict_gateway_merging: true,
+            route_collapse: true,
+            fine_grained_routes: false,
+            headless_filter_chain_listener: false,
+            tls_on_sidecar_ingress: false,
+            skip_validate_trust_domain: false,
+            multiple_custom_authorization_providers: false,
+            selector_based_gateway_policy: true,
+            key_fetching: KeyFetching::default(),
+            disable_shadow_host_suffix: true,
+            absolute_fqdn_domains: true,
+            multicluster_headless: true,
+            secret_readers: SecretReaders::All,
+            environment: Environment::default(),
+            gateway_api: GatewayApiSettings::default(),
+        }
+    }
+}

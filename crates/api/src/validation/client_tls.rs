@@ -1,0 +1,68 @@
+//! Rules for TLS as a client speaks it.
+
+use super::Verdict;
+use super::path::Path;
+use crate::istio::{ClientTlsMode, ClientTlsSettings};
+
+/// Judges TLS towards a host; `namespace` is that of the object.
+pub(super) fn client_tls(verdict: &mut Verdict, at: &Path<'_>, tls: Option<&ClientTlsSettings>, namespace: &str) {
+    let Some(tls) = tls else {
+        return;
+    };
+    verdict.check(&at.field("credentialName"), config_map(&tls.credential_name, namespace));
+    if tls.insecure_skip_verify == Some(true) {
+        skipped_checks(verdict, at, tls);
+    }
+    let fetched = !tls.credential_name.is_empty();
+    match tls.mode {
+        ClientTlsMode::Simple | ClientTlsMode::Mutual if fetched => {
+            let files = [
+                ("clientCertificate", &tls.client_certificate),
+                ("privateKey", &tls.private_key),
+                ("caCertificates", &tls.ca_certificates),
+                ("caCrl", &tls.ca_crl),
+            ];
+            for (field, _) in files.into_iter().filter(|(_, file)| !file.is_empty()) {
+                verdict.error(&at.field(field), "is set together with credentialName; keep one of both");
+            }
+        }
+        ClientTlsMode::Mutual => {
+            for (field, file) in [("clientCertificate", &tls.client_certificate), ("privateKey", &tls.private_key)] {
+                if file.is_empty() {
+                    verdict.error(&at.field(field), "is missing; mode MUTUAL needs it, or credentialName");
+                }
+            }
+        }
+        ClientTlsMode::Disable | ClientTlsMode::Simple | ClientTlsMode::IstioMutual => {}
+    }
+}
+
+/// Judges what would be checked if checks were not skipped.
+fn skipped_checks(verdict: &mut Verdict, at: &Path<'_>, tls: &ClientTlsSettings) {
+    let counted = match tls.mode {
+        ClientTlsMode::Simple => true,
+        ClientTlsMode::Mutual => false,
+        ClientTlsMode::Disable | ClientTlsMode::IstioMutual => return,
+    };
+    let checks = [
+        ("caCertificates", !tls.ca_certificates.is_empty()),
+        // With MUTUAL the secret may hold the client certificate alone.
+        ("credentialName", counted && !tls.credential_name.is_empty()),
+        ("subjectAltNames", !tls.subject_alt_names.is_empty()),
+    ];
+    for (field, _) in checks.into_iter().filter(|(_, set)| *set) {
+        verdict.error(&at.field(field), "would go unused, as insecureSkipVerify is true; drop one of both");
+    }
+}
+
+/// Judges a credential that is a ConfigMap, which must be of the object's own namespace.
+fn config_map(credential: &str, namespace: &str) -> Result<(), String> {
+    let Some(name) = credential.strip_prefix("configmap://") else {
+        return Ok(());
+    };
+    let mut parts = name.split('/');
+    match (parts.next(), parts.next()) {
+        (Some(found), Some(name)) if !name.is_empty() && !found.is_empty() && found == namespace => Ok(()),
+        _ => Err(format!("{credential:?} is not usable; write configmap://{namespace}/ and the name of a ConfigMap")),
+    }
+}

@@ -1,0 +1,116 @@
+//! Whether the value of a patch is a message of Envoy's, and one that has a future.
+
+use navarch_proto::json::UnknownFields;
+use navarch_proto::prost_reflect::{DynamicMessage, ReflectMessage};
+use serde_json::{Map, Value};
+
+use crate::envoy_json::{codec, patch_value};
+use crate::istio::ApplyTo;
+use crate::validation::Verdict;
+use crate::validation::path::Path;
+
+/// The message that can hold any other.
+const ANY: &str = "google.protobuf.Any";
+/// The option by which Envoy's files say whether they are frozen.
+const FILE_STATUS: &str = "udpa.annotations.file_status";
+/// The number of `FROZEN` in that option.
+const FROZEN: i32 = 1;
+
+/// How the reader says that an enum has no such value.
+const UNKNOWN_VALUE: &str = "unrecognized enum value";
+
+/// The first message in an envelope without its type, by its field.
+fn without_type(value: &Value, name: &str) -> Option<String> {
+    match value {
+        Value::Object(members) => {
+            if matches!(name, "typed_config" | "typedConfig") && !members.contains_key("@type") {
+                return Some(name.to_owned());
+            }
+            members.iter().find_map(|(name, value)| Some(under(name, &without_type(value, name)?)))
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(at, item)| Some(under(&format!("[{at}]"), &without_type(item, "")?)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+/// A path within a member.
+fn under(name: &str, path: &str) -> String {
+    match path {
+        same if same == name => name.to_owned(),
+        item if item.starts_with('[') => format!("{name}{item}"),
+        path => format!("{name}.{path}"),
+    }
+}
+
+/// Judges a value: what does not fit is refused, what Envoy may not know is told.
+pub(super) fn value(verdict: &mut Verdict, at: &Path<'_>, apply_to: ApplyTo, value: &Map<String, Value>) {
+    if let Err(error) = patch_value(apply_to, value, UnknownFields::Skip) {
+        verdict.error(at, error.to_string());
+        return;
+    }
+    if let Some(path) = value.iter().find_map(|(name, inner)| Some(under(name, &without_type(inner, name)?))) {
+        verdict.error(at, format!("{path} has no \"@type\"; write the type URL of the message"));
+        return;
+    }
+    match patch_value(apply_to, value, UnknownFields::Refuse) {
+        // Names of values that an enum does not have are left out together with unknown fields.
+        Err(error) if error.to_string().contains(UNKNOWN_VALUE) => verdict.error(at, error.to_string()),
+        Err(error) => verdict.warn(at, error.to_string()),
+        Ok(message) => {
+            let frozen = frozen_types(&message);
+            if !frozen.is_empty() {
+                verdict.warn(at, format!("holds messages of types that are frozen: {}", frozen.join(", ")));
+            }
+            let untyped = untyped_extensions(&message);
+            if !untyped.is_empty() {
+                let names = untyped.join(", ");
+                verdict.warn(at, format!("names extensions without typed_config, which Envoy gives up: {names}"));
+            }
+        }
+    }
+}
+
+/// The messages that stand in the singular fields of a message.
+fn inner(message: &DynamicMessage) -> Vec<DynamicMessage> {
+    let messages = message.fields().filter_map(|(_, value)| value.as_message().cloned());
+    messages.collect()
+}
+
+/// The types of enveloped messages that are declared in frozen files.
+fn frozen_types(message: &DynamicMessage) -> Vec<String> {
+    let mut found = Vec::new();
+    for inner in inner(message) {
+        if inner.descriptor().full_name() == ANY
+            && let Some(url) = inner.get_field_by_name("type_url").and_then(|url| url.as_str().map(str::to_owned))
+            && is_frozen(&url)
+        {
+            found.push(url);
+        }
+        found.extend(frozen_types(&inner));
+    }
+    found
+}
+
+/// Whether the file that declares a type is frozen.
+fn is_frozen(type_url: &str) -> bool {
+    let Ok(descriptor) = codec().descriptor(type_url) else { return false };
+    let options = descriptor.parent_file().options();
+    let Some(status) = codec().pool().get_extension_by_name(FILE_STATUS) else { return false };
+    let status = options.get_extension(&status);
+    let version = status.as_message().and_then(|status| status.get_field_by_name("package_version_status"));
+    version.and_then(|version| version.as_enum_number()) == Some(FROZEN)
+}
+
+/// The names of extensions that say no more than their names.
+fn untyped_extensions(message: &DynamicMessage) -> Vec<String> {
+    let mut found: Vec<String> = inner(message).iter().flat_map(untyped_extensions).collect();
+    let descriptor = message.descriptor();
+    let has = |name: &str| descriptor.get_field_by_json_name(name).is_some_and(|field| message.has_field(&field));
+    if descriptor.get_field_by_json_name("typedConfig").is_some() && !has("typedConfig") && !has("configDiscovery") {
+        let name = message.get_field_by_name("name");
+        found.push(name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default());
+    }
+    found
+}

@@ -1,0 +1,214 @@
+//! Rules for names and values of HTTP headers.
+
+use super::Verdict;
+use super::path::Path;
+use crate::istio::{HeaderOperations, Headers};
+
+/// What starts the name of a header that stands for a claim of the request's token.
+const CLAIM_PREFIX: &str = "@request.auth.claims";
+
+/// Whether the name stands for a claim: the prefix, then `.name` or `[name]`.
+pub(super) fn is_claim(name: &str) -> bool {
+    let Some((prefix, rest)) = name.split_at_checked(CLAIM_PREFIX.len()) else {
+        return false;
+    };
+    let dotted = rest.starts_with('.') && rest.len() > 1;
+    let bracketed = rest.starts_with('[') && rest.ends_with(']') && rest.len() > 2;
+    prefix.eq_ignore_ascii_case(CLAIM_PREFIX) && (dotted || bracketed)
+}
+
+/// Whether a probe may send a header of this name.
+pub(super) fn is_probe_header(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+/// Whether the name is a token in the sense of HTTP.
+fn is_token(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+/// A header to match: a name, a pseudo header, or a claim.
+pub(super) fn match_name(name: &str) -> Result<(), String> {
+    let is_pseudo = matches!(name, ":method" | ":scheme" | ":authority" | ":path" | ":status");
+    if is_pseudo || is_claim(name) || is_token(name) {
+        return Ok(());
+    }
+    Err(format!("{name:?} is not the name of a header"))
+}
+
+/// A header in a list of the cross-origin policy.
+pub(super) fn cors_name(name: &str) -> Result<(), String> {
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(format!("{name:?} is not the name of a header; write one, or \"*\" for all"))
+}
+
+/// A header that claims are written to: no pseudo header, and none of the rarer signs that names may have.
+pub(super) fn plain_name(name: &str) -> Result<(), String> {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if !name.is_empty() && name.bytes().all(is_plain) {
+        return Ok(());
+    }
+    Err(format!("{name:?} is not the name of a header for claims; write letters, digits, - and _"))
+}
+
+/// Whether the header holds the authority of a request.
+pub(super) fn is_authority(name: &str) -> bool {
+    name.eq_ignore_ascii_case(":authority") || name.eq_ignore_ascii_case("host")
+}
+
+/// Judges changes of headers.
+pub(super) fn headers(verdict: &mut Verdict, at: &Path<'_>, headers: Option<&Headers>) {
+    let Some(Headers { request, response }) = headers else {
+        return;
+    };
+    if let Some(request) = request {
+        operations(verdict, &at.field("request"), request, is_authority);
+    }
+    if let Some(response) = response {
+        operations(verdict, &at.field("response"), response, |_| false);
+    }
+}
+
+/// Judges changes of headers in one direction; `settable` says which reserved headers may be set there.
+fn operations(verdict: &mut Verdict, at: &Path<'_>, operations: &HeaderOperations, settable: fn(&str) -> bool) {
+    let HeaderOperations { set, add, remove } = operations;
+    for (field, changes) in [("set", set), ("add", add)] {
+        let map = at.field(field);
+        for (name, text) in changes {
+            let at = &map.field(name);
+            if !settable(name) {
+                verdict.check(at, changeable(name));
+            }
+            verdict.check(at, value(text));
+        }
+    }
+    let list = at.field("remove");
+    for (index, name) in remove.iter().enumerate() {
+        verdict.check(&list.item(index), changeable(name));
+    }
+}
+
+/// A header that may be changed.
+fn changeable(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("is empty; write the name of a header".to_owned());
+    }
+    if name.starts_with(':') || name.eq_ignore_ascii_case("host") {
+        return Err(format!("{name:?} cannot be changed here; the authority can be set on requests, or with rewrite"));
+    }
+    Ok(())
+}
+
+/// The value of a header, in which `%NAME%` and `%NAME(...)%` stand for what Envoy fills in.
+pub(super) fn value(text: &str) -> Result<(), String> {
+    if text.bytes().any(|byte| (byte < 0x20 && byte != b'\t') || byte == 0x7f) {
+        return Err(format!("{text:?} has control characters, which a header cannot hold"));
+    }
+    let mut state = Place::Literal;
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        state = match step(state, byte, &mut bytes) {
+            Some(next) => next,
+            None => return Err(unbalanced(text)),
+        };
+    }
+    if state == Place::Literal { Ok(()) } else { Err(unbalanced(text)) }
+}
+
+/// The message for a value whose variables do not parse.
+fn unbalanced(text: &str) -> String {
+    format!(
+        "{text:?} has a \"%\" that begins or ends no variable; write %NAME% or %NAME(...)%, or %% for the sign itself"
+    )
+}
+
+/// Where in a header's value the reader stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// In text.
+    Literal,
+    /// In the name of a variable.
+    Name,
+    /// Before the list of arguments.
+    Arguments,
+    /// Before a quoted argument.
+    Quote,
+    /// In an argument.
+    Argument,
+    /// After a quoted argument.
+    AfterArgument,
+    /// Before the closing parenthesis.
+    Parenthesis,
+    /// Before the closing `%`.
+    End,
+}
+
+/// The place after a byte, as Envoy's header parser moves; `None` where it refuses.
+fn step(place: Place, byte: u8, rest: &mut std::str::Bytes<'_>) -> Option<Place> {
+    Some(match (place, byte) {
+        (Place::Literal, b'%') if peek(rest) == Some(b'%') => {
+            rest.next();
+            Place::Literal
+        }
+        (Place::Literal, b'%') if peek(rest).is_none() => return None,
+        (Place::Literal, b'%') => Place::Name,
+        (Place::Literal, _) | (Place::Name | Place::End, b'%') => Place::Literal,
+        (Place::Name, b'(') => Place::Arguments,
+        (Place::Arguments, b'[') | (Place::AfterArgument, b',') => Place::Quote,
+        (Place::Quote, b'"') => Place::Argument,
+        (Place::Argument, b'\\') => {
+            rest.next()?;
+            Place::Argument
+        }
+        (Place::Argument | Place::Parenthesis, b')') => Place::End,
+        (Place::Argument, b'"') => Place::AfterArgument,
+        (Place::AfterArgument, b']') => Place::Parenthesis,
+        (Place::Arguments | Place::Quote | Place::AfterArgument | Place::Parenthesis | Place::End, b' ') => place,
+        (Place::Arguments, _) => Place::Argument,
+        (Place::Name | Place::Argument, _) => place,
+        (Place::Quote | Place::AfterArgument | Place::Parenthesis | Place::End, _) => return None,
+    })
+}
+
+/// The next byte, which stays.
+fn peek(bytes: &std::str::Bytes<'_>) -> Option<u8> {
+    bytes.clone().next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_hold_whole_variables() {
+        for good in [
+            "",
+            "foo",
+            "%HOSTNAME%",
+            "100%%",
+            "a %HOSTNAME% b",
+            "%REQ(a)%",
+            "%DYNAMIC_METADATA([\"a\", \"b\"])%",
+            "%PER_REQUEST_STATE(x)%",
+            "%START_TIME(%s)%",
+            "%A([\"\\\"\"])%",
+            "%%",
+            "\t",
+        ] {
+            assert_eq!(value(good), Ok(()), "{good}");
+        }
+        for bad in ["%", "abc%123", "%START_TIME%%", "%A(", "%A([\"b\" \"c\"])%", "%A([\"a\"])x%", "a\nb", "%A(\\"] {
+            assert!(value(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn claims_follow_the_prefix() {
+        assert!(is_claim("@request.auth.claims.sub") && is_claim("@Request.Auth.Claims[a][b]"));
+        assert!(!is_claim("@request.auth.claims") && !is_claim("@request.auth.claims.") && !is_claim("x"));
+        assert!(!is_claim("@request.auth.claims[]") && match_name("@request.auth.claims.sub").is_ok());
+        assert!(match_name("@a").is_err() && match_name(":path").is_ok() && match_name("").is_err());
+    }
+}

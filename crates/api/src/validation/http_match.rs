@@ -1,0 +1,106 @@
+//! Rules for what a request must show.
+
+use std::collections::BTreeMap;
+
+use super::Verdict;
+use super::header::match_name;
+use super::name::{is_dns_label, labels, port_number};
+use super::path::Path;
+use super::re2;
+use super::virtual_service::gateway_names;
+use crate::istio::{HttpMatchRequest, StringMatch};
+
+/// The most bytes in a regular expression: what every proxy's limit on compiled size lets through.
+const REGEX_LIMIT: usize = 1024;
+
+/// Judges a match.
+pub(super) fn http_match(verdict: &mut Verdict, at: &Path<'_>, request: &HttpMatchRequest) {
+    let HttpMatchRequest {
+        name: _,
+        uri,
+        scheme,
+        method,
+        authority,
+        headers,
+        port,
+        source_labels,
+        gateways,
+        query_params,
+        ignore_uri_case: _,
+        without_headers,
+        source_namespace,
+        stat_prefix: _,
+    } = request;
+    header_matches(verdict, &at.field("headers"), headers, |_| false);
+    // A `*` here is no expression, but stands for any value.
+    let any = |value: &StringMatch| matches!(value, StringMatch::Regex(text) if text == "*");
+    header_matches(verdict, &at.field("withoutHeaders"), without_headers, any);
+    // Of these the path alone may have an empty prefix, which Envoy takes for any path.
+    if let Some(uri) = uri {
+        regex_match(verdict, &at.field("uri"), uri);
+    }
+    for (field, value) in [("scheme", scheme), ("method", method), ("authority", authority)] {
+        if let Some(value) = value {
+            string_match(verdict, &at.field(field), value);
+        }
+    }
+    let parameters = at.field("queryParams");
+    for (name, value) in query_params {
+        string_match(verdict, &parameters.field(name), value);
+    }
+    if *port != 0 {
+        verdict.check(&at.field("port"), port_number(*port));
+    }
+    labels(verdict, &at.field("sourceLabels"), source_labels);
+    let mut inner = Verdict::default();
+    gateway_names(&mut inner, &at.field("gateways"), gateways);
+    verdict.extend_errors(inner);
+    if !source_namespace.is_empty() && !is_dns_label(source_namespace) {
+        verdict.error(&at.field("sourceNamespace"), format!("{source_namespace:?} is not the name of a namespace"));
+    }
+}
+
+/// Judges matches of headers; `unchecked` tells values that need no check.
+fn header_matches(
+    verdict: &mut Verdict,
+    at: &Path<'_>,
+    headers: &BTreeMap<String, StringMatch>,
+    unchecked: fn(&StringMatch) -> bool,
+) {
+    for (name, value) in headers {
+        let at = &at.field(name);
+        verdict.check(at, match_name(name));
+        if !unchecked(value) {
+            string_match(verdict, at, value);
+        }
+    }
+}
+
+/// Judges how a text must look.
+fn string_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
+    match value {
+        StringMatch::Prefix(text) if text.is_empty() => {
+            verdict.error(&at.field("prefix"), "is empty; write a prefix, or leave the match out");
+        }
+        StringMatch::Unset | StringMatch::Exact(_) | StringMatch::Prefix(_) => {}
+        StringMatch::Regex(_) => regex_match(verdict, at, value),
+    }
+}
+
+/// Judges an expression, if the text must look like one.
+pub(super) fn regex_match(verdict: &mut Verdict, at: &Path<'_>, value: &StringMatch) {
+    if let StringMatch::Regex(expression) = value {
+        verdict.check(&at.field("regex"), regex(expression));
+    }
+}
+
+/// A regular expression that proxies can compile.
+pub(super) fn regex(expression: &str) -> Result<(), String> {
+    if expression.is_empty() {
+        return Err("is empty; write an expression, or leave the match out".to_owned());
+    }
+    if expression.len() > REGEX_LIMIT {
+        return Err(format!("is {} bytes long; an expression has at most {REGEX_LIMIT}", expression.len()));
+    }
+    re2::check(expression).map_err(|reason| format!("{expression:?} is not an RE2 expression: {reason}"))
+}

@@ -1,0 +1,91 @@
+//! Who an object is for: selectors and `exportTo`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Verdict;
+use super::name::is_dns_label;
+use super::path::Path;
+use crate::istio::{PolicyWorkloadSelector, WorkloadSelector};
+
+/// A selector of ServiceEntry or Sidecar.
+pub(super) fn workload_selector(verdict: &mut Verdict, at: &Path<'_>, selector: Option<&WorkloadSelector>) {
+    if let Some(WorkloadSelector { labels }) = selector {
+        selector_labels(verdict, &at.field("labels"), labels);
+    }
+}
+
+/// A selector of a policy or a DestinationRule.
+pub(super) fn policy_selector(verdict: &mut Verdict, at: &Path<'_>, selector: Option<&PolicyWorkloadSelector>) {
+    if let Some(PolicyWorkloadSelector { match_labels }) = selector {
+        selector_labels(verdict, &at.field("matchLabels"), match_labels);
+    }
+}
+
+/// The labels of a selector.
+fn selector_labels(verdict: &mut Verdict, at: &Path<'_>, labels: &BTreeMap<String, String>) {
+    if labels.is_empty() {
+        verdict
+            .warn(at, "is empty, so every workload of the namespace is selected; name labels if only some are meant");
+    }
+    for (key, value) in labels {
+        if key.is_empty() {
+            verdict.error(&at.field(key), "has an empty key; write the name of a label");
+        }
+        if key.contains('*') || value.contains('*') {
+            verdict.error(
+                &at.field(key),
+                format!(
+                    "\"{key}={value}\" has a wildcard; labels are matched as they stand, so write key and value in full"
+                ),
+            );
+        }
+    }
+}
+
+/// What `exportTo` may hold besides namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ExportRule {
+    /// `.` and `*`.
+    Config,
+    /// `.` and `*`, and `~` for no one.
+    Service,
+    /// The own namespace alone, since the rule selects workloads.
+    OwnNamespace,
+}
+
+/// The namespaces that see an object.
+pub(super) fn export_to(verdict: &mut Verdict, at: &Path<'_>, entries: &[String], namespace: &str, rule: ExportRule) {
+    let mut seen = BTreeSet::new();
+    for (index, entry) in entries.iter().enumerate() {
+        let at = &at.item(index);
+        let meant = if entry == "." { namespace } else { entry };
+        if seen.contains(meant) {
+            verdict.error(at, format!("{entry:?} names the namespace {meant:?} a second time; name each once"));
+            continue;
+        }
+        let good = match meant {
+            "." | "*" => true,
+            "~" => rule == ExportRule::Service,
+            name => is_dns_label(name),
+        };
+        if good {
+            seen.insert(meant);
+        } else if meant == "~" {
+            verdict.error(at, "\"~\" (no one) is for services only; write \".\", \"*\" or a namespace");
+        } else {
+            verdict.error(at, format!("{entry:?} is not a namespace; write \".\", \"*\" or the name of a namespace"));
+        }
+    }
+    if rule == ExportRule::OwnNamespace && !seen.is_empty() && (seen.len() > 1 || !seen.contains(namespace)) {
+        verdict
+            .error(at, "goes beyond the own namespace, but workloadSelector is set; write [\".\"] or drop one of both");
+    }
+    if entries.len() > 1 {
+        if seen.contains("*") {
+            verdict.error(at, "holds \"*\" (all) and more; write [\"*\"] alone");
+        }
+        if seen.contains("~") {
+            verdict.error(at, "holds \"~\" (no one) and more; write [\"~\"] alone");
+        }
+    }
+}

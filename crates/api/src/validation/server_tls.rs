@@ -1,0 +1,146 @@
+//! Rules for TLS as a server speaks it.
+
+use std::collections::BTreeSet;
+
+use super::Verdict;
+use super::path::Path;
+use crate::istio::{ServerTlsMode, ServerTlsSettings, TlsProtocol};
+
+/// The cipher suites that Envoy's TLS library has, without those by pre-shared key.
+const CIPHER_SUITES: [&str; 15] = [
+    "AES128-GCM-SHA256",
+    "AES128-SHA",
+    "AES256-GCM-SHA384",
+    "AES256-SHA",
+    "DES-CBC3-SHA",
+    "ECDHE-ECDSA-AES128-GCM-SHA256",
+    "ECDHE-ECDSA-AES128-SHA",
+    "ECDHE-ECDSA-AES256-GCM-SHA384",
+    "ECDHE-ECDSA-AES256-SHA",
+    "ECDHE-ECDSA-CHACHA20-POLY1305",
+    "ECDHE-RSA-AES128-GCM-SHA256",
+    "ECDHE-RSA-AES128-SHA",
+    "ECDHE-RSA-AES256-GCM-SHA384",
+    "ECDHE-RSA-AES256-SHA",
+    "ECDHE-RSA-CHACHA20-POLY1305",
+];
+
+/// Judges TLS on a port.
+pub(super) fn server_tls(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
+    ciphers(verdict, at, tls);
+    match tls.mode {
+        ServerTlsMode::IstioMutual => mesh_certificates(verdict, at, tls),
+        ServerTlsMode::Passthrough | ServerTlsMode::AutoPassthrough => {
+            for field in certificate_fields(tls) {
+                verdict.warn(&at.field(field), format!("goes unused, as mode {} does not end TLS", tls.mode));
+            }
+            one_source(verdict, at, tls);
+            if !tls.ca_crl.is_empty() && !tls.credential_name.is_empty() {
+                verdict.error(&at.field("caCrl"), "is set together with credentialName; put the list into the secret");
+            }
+        }
+        ServerTlsMode::Simple | ServerTlsMode::Mutual | ServerTlsMode::OptionalMutual => {
+            one_source(verdict, at, tls);
+            if tls.credential_name.is_empty() && tls.credential_names.is_empty() {
+                certificate_files(verdict, at, tls);
+            }
+        }
+    }
+}
+
+/// Warns of cipher suites that do not come to effect.
+fn ciphers(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
+    let old = matches!(tls.min_protocol_version, TlsProtocol::Tlsv1_0 | TlsProtocol::Tlsv1_1);
+    if old && tls.cipher_suites.is_empty() {
+        verdict.warn(
+            &at.field("minProtocolVersion"),
+            format!("{} has no cipher suite among the defaults; set cipherSuites", tls.min_protocol_version),
+        );
+    }
+    let mut seen = BTreeSet::new();
+    let list = at.field("cipherSuites");
+    for (index, suite) in tls.cipher_suites.iter().enumerate() {
+        if !is_cipher_suite(suite) {
+            verdict.warn(&list.item(index), format!("{suite:?} is not a cipher suite and goes unused"));
+        } else if !seen.insert(suite.as_str()) {
+            verdict.warn(&list.item(index), format!("{suite:?} is named a second time"));
+        }
+    }
+}
+
+/// Whether the text may stand in a list of cipher suites; expressions with operators are not looked into.
+#[must_use]
+pub fn is_cipher_suite(text: &str) -> bool {
+    let starts_with_name = text.chars().next().is_some_and(char::is_alphanumeric);
+    text == "ALL" || !starts_with_name || CIPHER_SUITES.contains(&text)
+}
+
+/// The fields set that name certificates or keys.
+fn certificate_fields(tls: &ServerTlsSettings) -> impl Iterator<Item = &'static str> {
+    [
+        ("serverCertificate", !tls.server_certificate.is_empty()),
+        ("privateKey", !tls.private_key.is_empty()),
+        ("caCertificates", !tls.ca_certificates.is_empty()),
+        ("caCrl", !tls.ca_crl.is_empty()),
+        ("tlsCertificates", !tls.tls_certificates.is_empty()),
+        ("credentialName", !tls.credential_name.is_empty()),
+        ("credentialNames", !tls.credential_names.is_empty()),
+    ]
+    .into_iter()
+    .filter_map(|(field, set)| set.then_some(field))
+}
+
+/// Refuses certificates beside those of the mesh.
+fn mesh_certificates(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
+    for field in certificate_fields(tls).filter(|field| *field != "caCrl") {
+        verdict.error(&at.field(field), "is set, but mode ISTIO_MUTUAL takes the mesh's own certificates; drop it");
+    }
+}
+
+/// Refuses more than one source of certificates.
+fn one_source(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
+    let sources = [
+        !tls.server_certificate.is_empty() && !tls.private_key.is_empty(),
+        !tls.credential_name.is_empty(),
+        !tls.credential_names.is_empty(),
+        !tls.tls_certificates.is_empty(),
+    ];
+    if sources.into_iter().filter(|set| *set).count() > 1 {
+        verdict.error(
+            at,
+            "has more than one source of certificates; keep one of credentialName, credentialNames, \
+             serverCertificate with privateKey, and tlsCertificates",
+        );
+    }
+}
+
+/// Judges certificates that are files.
+fn certificate_files(verdict: &mut Verdict, at: &Path<'_>, tls: &ServerTlsSettings) {
+    let mode = tls.mode;
+    if mode != ServerTlsMode::Simple && tls.ca_certificates.is_empty() {
+        verdict.error(&at.field("caCertificates"), format!("is missing; mode {mode} checks clients with it"));
+    }
+    let list = at.field("tlsCertificates");
+    if tls.tls_certificates.len() > 2 {
+        verdict.warn(&list, "holds more than two certificates; one for RSA and one for ECDSA are used");
+    }
+    let missing = format!("is missing; mode {mode} needs it, or credentialName");
+    if tls.tls_certificates.is_empty() {
+        for (field, file) in [("serverCertificate", &tls.server_certificate), ("privateKey", &tls.private_key)] {
+            if file.is_empty() {
+                verdict.error(&at.field(field), missing.as_str());
+            }
+        }
+    }
+    for (index, pair) in tls.tls_certificates.iter().enumerate() {
+        let at = &list.item(index);
+        for (field, file) in [("serverCertificate", &pair.server_certificate), ("privateKey", &pair.private_key)] {
+            if file.is_empty() {
+                verdict.error(&at.field(field), missing.as_str());
+            }
+        }
+    }
+    if !tls.ca_crl.is_empty() && mode == ServerTlsMode::Simple {
+        verdict.error(&at.field("caCrl"), "is set, but mode SIMPLE checks no clients; drop it, or use MUTUAL");
+    }
+}

@@ -1,0 +1,54 @@
+//! Rules for what policies are for: a selector, or objects by name.
+
+use super::Verdict;
+use super::path::Path;
+use super::scope::policy_selector;
+use crate::istio::{PolicyTargetReference, PolicyWorkloadSelector};
+
+/// The kinds of objects that a policy can be for, with their groups.
+const TARGETS: [(&str, &str); 4] = [
+    ("core", "Service"),
+    ("networking.istio.io", "ServiceEntry"),
+    ("gateway.networking.k8s.io", "Gateway"),
+    ("gateway.networking.k8s.io", "GatewayClass"),
+];
+
+/// Judges what a policy is for: at most one of selector, `targetRef` and `targetRefs`.
+pub(super) fn attachment(
+    verdict: &mut Verdict,
+    spec: &Path<'_>,
+    selector: Option<&PolicyWorkloadSelector>,
+    target_ref: Option<&PolicyTargetReference>,
+    target_refs: &[PolicyTargetReference],
+) {
+    let set = [selector.is_some(), target_ref.is_some(), !target_refs.is_empty()];
+    if set.into_iter().filter(|set| *set).count() > 1 {
+        verdict
+            .error(&spec.field("targetRefs"), "is not the only one that is set of selector, targetRef and targetRefs");
+    }
+    policy_selector(verdict, &spec.field("selector"), selector);
+    if let Some(target) = target_ref {
+        target_reference(verdict, &spec.field("targetRef"), target);
+    }
+    let all = spec.field("targetRefs");
+    for (index, target) in target_refs.iter().enumerate() {
+        target_reference(verdict, &all.item(index), target);
+    }
+}
+
+/// Judges the name of one object.
+fn target_reference(verdict: &mut Verdict, at: &Path<'_>, target: &PolicyTargetReference) {
+    let PolicyTargetReference { group, kind, name, namespace } = target;
+    if name.is_empty() {
+        verdict.error(&at.field("name"), "is missing");
+    }
+    if !namespace.is_empty() {
+        verdict
+            .error(&at.field("namespace"), "is set, but policies are for objects of their own namespace; leave it out");
+    }
+    let group = if group.is_empty() { "core" } else { group };
+    if !TARGETS.contains(&(group, kind)) {
+        let known: Vec<String> = TARGETS.iter().map(|(group, kind)| format!("{kind} ({group})")).collect();
+        verdict.error(at, format!("is of kind {kind:?} ({group}); a policy can be for {}", known.join(", ")));
+    }
+}

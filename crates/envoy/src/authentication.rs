@@ -1,0 +1,150 @@
+//! What RequestAuthentications make of requests: Envoy's validation of tokens.
+//!
+//! A token that is there must be valid; one that is missing is no fault, AuthorizationPolicies say what may be done without.
+//! Keys that are fetched come from the snapshot; while there are none, no token of their issuer is believed: the key that is
+//! sent then has no private half. (istiod sends one whose private half it says it has thrown away.)
+//! Agrees with Istio's `pilot/pkg/security/authn/policy_applier.go` otherwise.
+
+mod keys;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::route::v3::{RouteMatch, route_match};
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::NormalizePayload;
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_requirement::RequiresType;
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::requirement_rule::RequirementType;
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::{
+    JwtAuthentication, JwtClaimToHeader, JwtHeader, JwtProvider, JwtRequirement, JwtRequirementAndList,
+    JwtRequirementOrList, RequirementRule,
+};
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+
+use super::filters::http::filter;
+use super::policy;
+use navarch_api::istio::{JwtRule, RequestAuthentication};
+use navarch_api::object::Object;
+use navarch_api::settings::KeyFetching;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The filter that validates tokens.
+const FILTER: &str = "envoy.filters.http.jwt_authn";
+
+/// The key under which it leaves their claims.
+const PAYLOAD: &str = "payload";
+
+/// Claims that are always lists with spaces.
+const LISTS: [&str; 2] = ["permission", "scope"];
+
+/// The filter of all policies that hold for the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuthenticationOfProxy;
+
+impl Query for AuthenticationOfProxy {
+    type Value = Option<HttpFilter>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let policies = policies(view);
+        let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.spec.jwt_rules).collect();
+        if rules.is_empty() {
+            return None;
+        }
+        rules.sort_by(|a, b| a.issuer.cmp(&b.issuer));
+        Some(filter(FILTER, &authentication(view, &rules)))
+    }
+}
+
+/// The policies that hold for the proxy.
+fn policies(view: &View<'_>) -> Vec<Arc<Object<RequestAuthentication>>> {
+    let mut namespaces = policy::namespaces::<RequestAuthentication>(view);
+    namespaces.reverse();
+    policy::attached_in::<RequestAuthentication>(view, &namespaces)
+}
+
+/// The hosts that the proxy may fetch keys from; none where it fetches none itself.
+pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
+    if view.mesh().settings.key_fetching == KeyFetching::ControlPlane {
+        return Vec::new();
+    }
+    let policies = policies(view);
+    let rules = policies.iter().flat_map(|policy| &policy.spec.jwt_rules);
+    rules.filter_map(|rule| keys::host(&rule.jwks_uri)).collect()
+}
+
+/// What Envoy validates.
+fn authentication(view: &View<'_>, rules: &[&JwtRule]) -> JwtAuthentication {
+    // Routes of gateways may ask for claims, so they are chosen anew once those are known.
+    let clears_route = view.proxy().kind() != ProxyKind::Sidecar;
+    let names: Vec<String> = (0..rules.len()).map(|index| format!("origins-{index}")).collect();
+    let providers: BTreeMap<String, JwtProvider> =
+        names.iter().zip(rules).map(|(name, rule)| (name.clone(), provider(view, rule, clears_route))).collect();
+    let everything = RouteMatch {
+        path_specifier: Some(route_match::PathSpecifier::Prefix("/".to_owned())),
+        ..RouteMatch::default()
+    };
+    let rule = RequirementRule {
+        r#match: Some(everything),
+        requirement_type: Some(RequirementType::Requires(requirement(&names))),
+    };
+    JwtAuthentication { providers, rules: vec![rule], bypass_cors_preflight: true, ..JwtAuthentication::default() }
+}
+
+/// What is required: of each issuer a valid token or none. Issuers may share a place, where a token of one is no valid token of
+/// the other: so a valid token of any will do.
+fn requirement(names: &[String]) -> JwtRequirement {
+    let each: Vec<JwtRequirement> = names
+        .iter()
+        .map(|name| any_of(vec![of(name), JwtRequirement { requires_type: Some(RequiresType::AllowMissing(())) }]))
+        .collect();
+    if let [only] = each.as_slice() {
+        return only.clone();
+    }
+    let mut alternatives: Vec<JwtRequirement> = names.iter().map(|name| of(name)).collect();
+    let all = RequiresType::RequiresAll(JwtRequirementAndList { requirements: each });
+    alternatives.push(JwtRequirement { requires_type: Some(all) });
+    any_of(alternatives)
+}
+
+/// A valid token of a provider.
+fn of(provider: &str) -> JwtRequirement {
+    JwtRequirement { requires_type: Some(RequiresType::ProviderName(provider.to_owned())) }
+}
+
+/// One of several.
+fn any_of(requirements: Vec<JwtRequirement>) -> JwtRequirement {
+    JwtRequirement { requires_type: Some(RequiresType::RequiresAny(JwtRequirementOrList { requirements })) }
+}
+
+/// The tokens of one issuer.
+fn provider(view: &View<'_>, rule: &JwtRule, clear_route_cache: bool) -> JwtProvider {
+    let mut lists: BTreeSet<&str> = rule.space_delimited_claims.iter().map(String::as_str).collect();
+    lists.extend(LISTS);
+    let header = |header: &navarch_api::istio::JwtHeader| JwtHeader {
+        name: header.name.clone(),
+        value_prefix: header.prefix.clone(),
+    };
+    let claim = |output: &navarch_api::istio::ClaimToHeader| JwtClaimToHeader {
+        header_name: output.header.clone(),
+        claim_name: output.claim.clone(),
+        ..JwtClaimToHeader::default()
+    };
+    JwtProvider {
+        issuer: rule.issuer.clone(),
+        audiences: rule.audiences.clone(),
+        forward: rule.forward_original_token,
+        from_headers: rule.from_headers.iter().map(header).collect(),
+        from_params: rule.from_params.clone(),
+        from_cookies: rule.from_cookies.clone(),
+        forward_payload_header: rule.output_payload_to_header.clone(),
+        payload_in_metadata: PAYLOAD.to_owned(),
+        normalize_payload_in_metadata: Some(NormalizePayload {
+            space_delimited_claims: lists.into_iter().map(str::to_owned).collect(),
+        }),
+        claim_to_headers: rule.output_claim_to_headers.iter().map(claim).collect(),
+        clear_route_cache,
+        jwks_source_specifier: Some(keys::source(view, rule)),
+        ..JwtProvider::default()
+    }
+}

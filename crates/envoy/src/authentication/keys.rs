@@ -1,0 +1,141 @@
+//! Where Envoy has the keys of an issuer from: from us, or fetched by itself (`PILOT_JWT_ENABLE_REMOTE_JWKS`).
+
+use navarch_proto::envoy::config::core::v3::data_source::Specifier;
+use navarch_proto::envoy::config::core::v3::http_uri::HttpUpstreamType;
+use navarch_proto::envoy::config::core::v3::{DataSource, HttpUri};
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::RemoteJwks;
+use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::jwt_provider::JwksSourceSpecifier;
+
+use crate::filters::provider;
+use crate::names::OutboundCluster;
+use navarch_api::duration::Duration;
+use navarch_api::istio::JwtRule;
+use navarch_api::key_source::KeySource;
+use navarch_api::names::Hostname;
+use navarch_api::settings::KeyFetching;
+use navarch_push::view::View;
+
+/// A set that verifies nothing, for Envoy takes none without a key.
+///
+/// Its key is a point on the curve P-256 that was not made from a private key: its x is the SHA-256 of
+/// `navarch: nobody has the key of this point 0` (0 is the first number that gives a point), its y the smaller of the two. To
+/// sign for it one would have to break the curve.
+const NO_KEYS: &str = r#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","x":"rkhpANiY5T-ItSDbmi2cZrsckltJzu6zllb-88gcORs","y":"DQW0zXEeN8oYJdUnRMhRYnvRDJi7U_EenTfRArpzUp8"}]}"#;
+
+/// How long fetching may take where nothing is said.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long Envoy uses keys that it fetched itself.
+const CACHED: prost_types::Duration = prost_types::Duration { seconds: 300, nanos: 0 };
+
+/// Where the keys of a rule come from.
+pub(super) fn source(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+    let fetching = view.mesh().settings.key_fetching;
+    if rule.jwks_uri.is_empty() || fetching == KeyFetching::ControlPlane {
+        return local(view, rule);
+    }
+    let address = Address::of(&rule.jwks_uri);
+    let known = address.as_ref().and_then(|at| provider::cluster(view, &at.host, u32::from(at.port)));
+    match (known, fetching, address) {
+        (Some(known), _, _) => remote(rule, known.cluster),
+        (None, KeyFetching::Proxy, Some(at)) => {
+            remote(rule, OutboundCluster::new(at.port, "", &Hostname::new(&at.host)).to_string())
+        }
+        (None, KeyFetching::Hybrid | KeyFetching::ControlPlane | KeyFetching::Proxy, _) => {
+            local(view, &JwtRule { jwks: String::new(), ..rule.clone() })
+        }
+    }
+}
+
+/// The host of an address that keys are fetched from.
+pub(super) fn host(uri: &str) -> Option<String> {
+    Address::of(uri).map(|address| address.host)
+}
+
+/// Keys that are given in the rule, or were fetched for it.
+fn local(view: &View<'_>, rule: &JwtRule) -> JwksSourceSpecifier {
+    let fetched = |source: KeySource| view.keys(&source).map(|keys| keys.to_string());
+    let keys = match rule.jwks.as_str() {
+        "" => rule.key_source().and_then(fetched).unwrap_or_else(|| NO_KEYS.to_owned()),
+        given => given.to_owned(),
+    };
+    JwksSourceSpecifier::LocalJwks(DataSource {
+        specifier: Some(Specifier::InlineString(keys)),
+        ..DataSource::default()
+    })
+}
+
+/// Keys that Envoy fetches from a cluster.
+fn remote(rule: &JwtRule, cluster: String) -> JwksSourceSpecifier {
+    JwksSourceSpecifier::RemoteJwks(RemoteJwks {
+        http_uri: Some(HttpUri {
+            uri: rule.jwks_uri.clone(),
+            timeout: Some(rule.timeout.unwrap_or(DEFAULT_TIMEOUT).to_proto()),
+            http_upstream_type: Some(HttpUpstreamType::Cluster(cluster)),
+        }),
+        cache_duration: Some(CACHED),
+        ..RemoteJwks::default()
+    })
+}
+
+/// Host and port of an address.
+struct Address {
+    host: String,
+    /// The port, that of the scheme where none is written.
+    port: u16,
+}
+
+impl Address {
+    /// Reads an address; `None` for schemes other than HTTP's.
+    fn of(uri: &str) -> Option<Self> {
+        let (scheme, rest) = uri.split_once("://")?;
+        let default = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return None,
+        };
+        let authority = rest.split(['/', '?', '#']).next()?;
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+            Some(_) | None => (authority, default),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (!host.is_empty()).then(|| Self { host: host.to_owned(), port })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn nobodys_key_is_made_from_its_label() {
+        let label = "navarch: nobody has the key of this point 0";
+        let x = URL_SAFE_NO_PAD.encode(Sha256::digest(label));
+        assert!(NO_KEYS.contains(&format!("\"x\":\"{x}\"")));
+    }
+
+    #[test]
+    fn cve_2026_31837_the_keys_that_stand_in_for_missing_ones_have_no_private_part() {
+        let set: serde_json::Value = serde_json::from_str(NO_KEYS).unwrap();
+        let keys = set["keys"].as_array().unwrap();
+        assert_eq!(keys.len(), 1);
+        let members: Vec<&str> = keys[0].as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(members, ["alg", "crv", "kty", "x", "y"], "a point, and nothing to sign with");
+    }
+
+    #[test]
+    fn addresses_have_a_port() {
+        let parts = |uri: &str| Address::of(uri).map(|at| (at.host, at.port));
+        assert_eq!(parts("https://keys.example/a?b"), Some(("keys.example".to_owned(), 443)));
+        assert_eq!(parts("http://u:p@keys.example:8080"), Some(("keys.example".to_owned(), 8080)));
+        assert_eq!(parts("http://[::1]/x"), Some(("::1".to_owned(), 80)));
+        assert_eq!(parts("ftp://keys.example"), None);
+        assert_eq!(parts("http:///x"), None);
+    }
+}

@@ -1,0 +1,226 @@
+//! What AuthorizationPolicies make of connections and requests: Envoy's RBAC and external authorization.
+//!
+//! ```text
+//! AuthorizationPolicies ─▶ policy::attached ─▶ rules ─▶ RBAC filters, for HTTP and for TCP
+//!                                                └─▶ extension providers ─▶ ext_authz filters (CUSTOM)
+//! ```
+//!
+//! Agrees with Istio's `pilot/pkg/security/authz`. What of a rule cannot be known of a connection makes ALLOW narrower (the
+//! rule goes) and DENY and AUDIT wider (the clause goes). So do clauses that cannot be read at all; there istiod drops the
+//! whole rule of a DENY policy, which would let in what the user meant to keep out.
+
+mod attribute;
+mod bytes_match;
+mod custom;
+mod expression;
+mod grpc;
+mod metadata_match;
+mod operation;
+mod provider;
+mod rule;
+mod source;
+#[cfg(test)]
+mod tests;
+mod trust_domains;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use grpc::grpc_filters;
+use navarch_proto::envoy::config::listener::v3::Filter;
+use navarch_proto::envoy::config::rbac::v3::rbac::Action;
+use navarch_proto::envoy::config::rbac::v3::{Permission, Policy, Principal, Rbac, permission, principal};
+use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+
+use super::filters::http::filter;
+use super::filters::network::network_filter;
+use super::policy;
+use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
+use navarch_api::object::Object;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use rule::Translation;
+use trust_domains::TrustDomains;
+
+/// RBAC over HTTP.
+const HTTP_RBAC: &str = "envoy.filters.http.rbac";
+
+/// RBAC over connections.
+const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
+
+/// Under which name RBAC over connections counts.
+const TCP_PREFIX: &str = "tcp.";
+
+/// The annotation that has a policy tried without effect.
+const DRY_RUN: &str = "istio.io/dry-run";
+
+/// The filters of all policies that hold for the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuthorizationOfProxy;
+
+/// Filters of policies.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AuthorizationFilters {
+    /// CUSTOM, for requests; before authentication.
+    pub custom_http: Vec<HttpFilter>,
+    /// AUDIT, DENY and ALLOW, for requests; after authentication.
+    pub http: Vec<HttpFilter>,
+    /// CUSTOM, for connections.
+    pub custom_tcp: Vec<Filter>,
+    /// AUDIT, DENY and ALLOW, for connections.
+    pub tcp: Vec<Filter>,
+}
+
+/// What is known of what is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transport {
+    /// A request.
+    Http,
+    /// A connection.
+    Tcp,
+}
+
+/// Rules that are enforced and rules that are tried, of one action.
+struct RuleSets {
+    /// Enforced; `None` where no policy is.
+    enforced: Option<Rbac>,
+    /// Tried; `None` where no policy is.
+    tried: Option<Rbac>,
+}
+
+impl Query for AuthorizationOfProxy {
+    type Value = AuthorizationFilters;
+
+    fn compute(&self, view: &View<'_>) -> AuthorizationFilters {
+        let policies = policy::attached::<AuthorizationPolicy>(view);
+        if policies.is_empty() {
+            return AuthorizationFilters::default();
+        }
+        let domains = TrustDomains::new(&view.mesh().config);
+        let mut filters = AuthorizationFilters::default();
+        let custom = of_action(&policies, AuthorizationAction::Custom);
+        filters.custom_http = custom::http_filters(view, &custom, &domains);
+        filters.custom_tcp = custom::tcp_filters(view, &custom, &domains);
+        for action in [AuthorizationAction::Audit, AuthorizationAction::Deny, AuthorizationAction::Allow] {
+            let policies = of_action(&policies, action);
+            if !policies.is_empty() {
+                filters.http.push(http_rbac(rule_sets(&policies, action, Transport::Http, &domains)));
+                filters.tcp.push(tcp_rbac(rule_sets(&policies, action, Transport::Tcp, &domains)));
+            }
+        }
+        filters
+    }
+}
+
+/// The policies of an action.
+fn of_action(
+    policies: &[Arc<Object<AuthorizationPolicy>>],
+    action: AuthorizationAction,
+) -> Vec<&Object<AuthorizationPolicy>> {
+    policies.iter().map(|policy| &**policy).filter(|policy| policy.spec.action == action).collect()
+}
+
+/// The rules of all policies of an action.
+fn rule_sets(
+    policies: &[&Object<AuthorizationPolicy>],
+    action: AuthorizationAction,
+    transport: Transport,
+    domains: &TrustDomains,
+) -> RuleSets {
+    let mut sets = RuleSets { enforced: None, tried: None };
+    for policy in policies {
+        let set = if is_tried(policy) { &mut sets.tried } else { &mut sets.enforced };
+        let set = set.get_or_insert_with(|| empty_rules(action));
+        set.policies.extend(rules_of(policy, "", transport, domains));
+    }
+    sets
+}
+
+/// No rules of an action.
+fn empty_rules(action: AuthorizationAction) -> Rbac {
+    let action = match action {
+        AuthorizationAction::Allow => Action::Allow,
+        AuthorizationAction::Audit => Action::Log,
+        // Who decides on CUSTOM is asked for what this would deny.
+        AuthorizationAction::Deny | AuthorizationAction::Custom => Action::Deny,
+    };
+    Rbac { action: action.into(), ..Rbac::default() }
+}
+
+/// Whether a policy is tried only. A value that cannot be read enforces it.
+fn is_tried(policy: &Object<AuthorizationPolicy>) -> bool {
+    let value = policy.meta.annotations.get(DRY_RUN);
+    value.is_some_and(|value| matches!(&**value, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+}
+
+/// The rules of a policy, each under a name that tells where it comes from.
+fn rules_of(
+    policy: &Object<AuthorizationPolicy>,
+    prefix: &str,
+    transport: Transport,
+    domains: &TrustDomains,
+) -> BTreeMap<String, Policy> {
+    let named = |index: usize| {
+        format!("{prefix}ns[{}]-policy[{}]-rule[{index}]", policy.meta.key.namespace, policy.meta.key.name)
+    };
+    if policy.spec.rules.is_empty() {
+        // Without a rule in it the filter would not be told from one without policies.
+        return BTreeMap::from([(named(0), never())]);
+    }
+    let translation = Translation {
+        transport,
+        narrows: policy.spec.action == AuthorizationAction::Allow,
+        namespace: policy.meta.key.namespace.as_str(),
+        domains,
+    };
+    let rules = policy.spec.rules.iter().enumerate();
+    rules.filter_map(|(index, rule)| Some((named(index), translation.rule(rule)?))).collect()
+}
+
+/// A rule that nothing matches.
+fn never() -> Policy {
+    let anything = Permission { rule: Some(permission::Rule::Any(true)) };
+    let anybody = Principal { identifier: Some(principal::Identifier::Any(true)) };
+    Policy {
+        permissions: vec![Permission { rule: Some(permission::Rule::NotRule(Box::new(anything))) }],
+        principals: vec![Principal { identifier: Some(principal::Identifier::NotId(Box::new(anybody))) }],
+        ..Policy::default()
+    }
+}
+
+/// RBAC over HTTP.
+fn http_rbac(sets: RuleSets) -> HttpFilter {
+    let prefix = tried_prefix(sets.tried.as_ref());
+    let rbac = HttpRbac {
+        rules: sets.enforced,
+        shadow_rules: sets.tried,
+        shadow_rules_stat_prefix: prefix,
+        ..HttpRbac::default()
+    };
+    filter(HTTP_RBAC, &rbac)
+}
+
+/// RBAC over connections.
+fn tcp_rbac(sets: RuleSets) -> Filter {
+    let prefix = tried_prefix(sets.tried.as_ref());
+    let rbac = NetworkRbac {
+        rules: sets.enforced,
+        shadow_rules: sets.tried,
+        shadow_rules_stat_prefix: prefix,
+        stat_prefix: TCP_PREFIX.to_owned(),
+        ..NetworkRbac::default()
+    };
+    network_filter(NETWORK_RBAC, &rbac)
+}
+
+/// Under which name rules that are tried count. Where there are none, it is that of ALLOW, as istiod has it.
+fn tried_prefix(tried: Option<&Rbac>) -> String {
+    let prefix = match tried.map_or(Action::Allow, Rbac::action) {
+        Action::Allow => "istio_dry_run_allow_",
+        Action::Deny => "istio_dry_run_deny_",
+        Action::Log => "",
+    };
+    prefix.to_owned()
+}

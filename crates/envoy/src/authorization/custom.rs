@@ -1,0 +1,139 @@
+//! CUSTOM: somebody else decides.
+//!
+//! An RBAC filter looks, without effect, whether a rule matches, and leaves the rule's name as metadata; the external
+//! authorization filter behind it asks only where that name is one of its provider's. Where a provider cannot be asked, all
+//! that its rules match is refused.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::envoy::config::listener::v3::Filter;
+use navarch_proto::envoy::config::rbac::v3::Rbac;
+use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
+use navarch_proto::envoy::r#type::matcher::v3::MetadataMatcher;
+
+use super::provider::{Decider, decider};
+use super::trust_domains::TrustDomains;
+use super::{
+    HTTP_RBAC, NETWORK_RBAC, TCP_PREFIX, Transport, bytes_match, empty_rules, is_tried, metadata_match, rules_of,
+};
+use crate::filters::http::filter;
+use crate::filters::network::network_filter;
+use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
+use navarch_api::object::Object;
+use navarch_push::view::View;
+
+/// What the names of rules start with.
+const MATCH_PREFIX: &str = "istio-ext-authz";
+
+/// What the keys of the metadata start with that tells the rule.
+const METADATA_PREFIX: &str = "istio_ext_authz_";
+
+/// What the names of rules end with whose provider cannot be asked.
+const UNASKABLE: &str = "-deny-due-to-bad-CUSTOM-action";
+
+/// The rules of one provider.
+struct ProviderRules {
+    /// Enforced.
+    enforced: Rbac,
+    /// Tried. The provider is asked for them, too, as istiod has it.
+    tried: Rbac,
+    /// Who decides; `None` where nobody can be asked.
+    decider: Option<Decider>,
+}
+
+/// The filters for requests.
+pub(super) fn http_filters(
+    view: &View<'_>,
+    policies: &[&Object<AuthorizationPolicy>],
+    domains: &TrustDomains,
+) -> Vec<HttpFilter> {
+    let mut filters = Vec::new();
+    for (name, rules) in by_provider(view, policies, Transport::Http, domains) {
+        let Some(mut decider) = rules.decider else {
+            let rbac = HttpRbac { rules: Some(refused(rules.enforced)), ..HttpRbac::default() };
+            filters.push(filter(HTTP_RBAC, &rbac));
+            continue;
+        };
+        decider.http.filter_enabled_metadata = Some(matched_rule_of(HTTP_RBAC, &name));
+        let rbac = HttpRbac {
+            rules: Some(rules.tried).filter(|tried| !tried.policies.is_empty()),
+            shadow_rules: Some(rules.enforced),
+            shadow_rules_stat_prefix: METADATA_PREFIX.to_owned(),
+            ..HttpRbac::default()
+        };
+        filters.push(filter(HTTP_RBAC, &rbac));
+        filters.push(filter("envoy.filters.http.ext_authz", &decider.http));
+    }
+    filters
+}
+
+/// The filters for connections. Providers that speak HTTP are not asked about them.
+pub(super) fn tcp_filters(
+    view: &View<'_>,
+    policies: &[&Object<AuthorizationPolicy>],
+    domains: &TrustDomains,
+) -> Vec<Filter> {
+    let mut filters = Vec::new();
+    for (name, rules) in by_provider(view, policies, Transport::Tcp, domains) {
+        let stat_prefix = TCP_PREFIX.to_owned();
+        let Some(decider) = rules.decider else {
+            let rbac = NetworkRbac { rules: Some(refused(rules.enforced)), stat_prefix, ..NetworkRbac::default() };
+            filters.push(network_filter(NETWORK_RBAC, &rbac));
+            continue;
+        };
+        let Some(mut asked) = decider.tcp else { continue };
+        asked.filter_enabled_metadata = Some(matched_rule_of(NETWORK_RBAC, &name));
+        let rbac = NetworkRbac {
+            rules: Some(rules.tried).filter(|tried| !tried.policies.is_empty()),
+            shadow_rules: Some(rules.enforced),
+            shadow_rules_stat_prefix: METADATA_PREFIX.to_owned(),
+            stat_prefix,
+            ..NetworkRbac::default()
+        };
+        filters.push(network_filter(NETWORK_RBAC, &rbac));
+        filters.push(network_filter("envoy.filters.network.ext_authz", &asked));
+    }
+    filters
+}
+
+/// The rules of each provider. Where there are several though one alone is allowed, none of them is asked.
+fn by_provider(
+    view: &View<'_>,
+    policies: &[&Object<AuthorizationPolicy>],
+    transport: Transport,
+    domains: &TrustDomains,
+) -> BTreeMap<String, ProviderRules> {
+    let mut found: BTreeMap<String, ProviderRules> = BTreeMap::new();
+    for policy in policies {
+        let name = policy.spec.provider.as_ref().map_or("", |provider| provider.name.as_str());
+        let rules = found.entry(name.to_owned()).or_insert_with(|| ProviderRules {
+            enforced: empty_rules(AuthorizationAction::Custom),
+            tried: empty_rules(AuthorizationAction::Custom),
+            decider: None,
+        });
+        let prefix = if name.is_empty() { format!("{MATCH_PREFIX}-") } else { format!("{MATCH_PREFIX}-{name}-") };
+        let set = if is_tried(policy) { &mut rules.tried } else { &mut rules.enforced };
+        set.policies.extend(rules_of(policy, &prefix, transport, domains));
+    }
+    if found.len() <= 1 || view.mesh().settings.multiple_custom_authorization_providers {
+        for (name, rules) in &mut found {
+            rules.decider = decider(view, name);
+        }
+    }
+    found
+}
+
+/// Rules that refuse what they match.
+fn refused(rules: Rbac) -> Rbac {
+    let policies = rules.policies.into_iter().map(|(name, policy)| (format!("{name}{UNASKABLE}"), policy)).collect();
+    Rbac { policies, ..rules }
+}
+
+/// That the rule which the RBAC filter found is one of the provider's.
+fn matched_rule_of(filter: &str, provider: &str) -> MetadataMatcher {
+    let key = format!("{METADATA_PREFIX}shadow_effective_policy_id");
+    let name = bytes_match::prefix(&format!("{MATCH_PREFIX}-{provider}"));
+    metadata_match::at(filter, [key.as_str()], metadata_match::string(name))
+}

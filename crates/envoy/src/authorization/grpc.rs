@@ -1,0 +1,55 @@
+//! AuthorizationPolicies for servers of gRPC, which have RBAC over HTTP and nothing else of Envoy's (grpc/proposal A41).
+//!
+//! Agrees with `buildRBAC` of Istio's `pilot/pkg/networking/grpcgen`, also where that is not what a proxy would do: CUSTOM and
+//! AUDIT are left out, a policy that is only tried (`istio.io/dry-run`) is enforced, one without rules does nothing, even if it
+//! is to allow nothing, and other names of the trust domain are not known.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::rbac::v3::{Policy, Rbac};
+use navarch_proto::envoy::extensions::filters::http::rbac::v3::Rbac as HttpRbac;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+
+use super::rule::Translation;
+use super::trust_domains::TrustDomains;
+use super::{HTTP_RBAC, Transport, empty_rules, of_action};
+use crate::filters::http::filter;
+use crate::policy;
+use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
+use navarch_api::object::Object;
+use navarch_push::view::View;
+
+/// The filter of DENY: two filters of one name would be refused.
+const DENY: &str = "envoy.filters.http.rbac.DENY";
+
+/// The filters of the policies that hold for the view's server, DENY before ALLOW.
+#[must_use]
+pub fn grpc_filters(view: &View<'_>) -> Vec<HttpFilter> {
+    let policies = policy::attached::<AuthorizationPolicy>(view);
+    let actions = [(DENY, AuthorizationAction::Deny), (HTTP_RBAC, AuthorizationAction::Allow)];
+    actions.into_iter().filter_map(|(name, action)| rbac(name, &policies, action)).collect()
+}
+
+/// The filter of one action; `None` where no policy has a rule.
+fn rbac(name: &str, policies: &[Arc<Object<AuthorizationPolicy>>], action: AuthorizationAction) -> Option<HttpFilter> {
+    let rules: BTreeMap<String, Policy> = of_action(policies, action).into_iter().flat_map(rules_of).collect();
+    if rules.is_empty() {
+        return None;
+    }
+    let rules = Rbac { policies: rules, ..empty_rules(action) };
+    Some(filter(name, &HttpRbac { rules: Some(rules), ..HttpRbac::default() }))
+}
+
+/// The rules of a policy by name.
+fn rules_of(policy: &Object<AuthorizationPolicy>) -> Vec<(String, Policy)> {
+    let key = &policy.meta.key;
+    let translation = Translation {
+        transport: Transport::Http,
+        narrows: policy.spec.action == AuthorizationAction::Allow,
+        namespace: key.namespace.as_str(),
+        domains: &TrustDomains::none(),
+    };
+    let named = |(index, rule)| Some((format!("{}-{}-{index}", key.namespace, key.name), translation.rule(rule)?));
+    policy.spec.rules.iter().enumerate().filter_map(named).collect()
+}

@@ -1,0 +1,108 @@
+//! The mesh's trust domain and its other names: an identity of one is an identity of all.
+
+use navarch_api::mesh::MeshConfig;
+
+/// What principals say for the mesh's own trust domain, whatever its name.
+const LOCAL: &str = "cluster.local";
+
+/// The trust domain and its aliases, the domain first; empty where names are to stay as they are.
+#[derive(Clone, Debug)]
+pub(super) struct TrustDomains(Vec<String>);
+
+impl TrustDomains {
+    /// Those of mesh config.
+    pub(super) fn new(mesh: &MeshConfig) -> Self {
+        Self(std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases).cloned().collect())
+    }
+
+    /// None: all names stand for themselves.
+    pub(super) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Principals under all names of the trust domain. Those of other domains, of any, and those that have none stay.
+    pub(super) fn principals(&self, principals: &[String]) -> Vec<String> {
+        principals.iter().flat_map(|principal| self.principal(principal)).collect()
+    }
+
+    /// One principal under all names of the trust domain.
+    fn principal(&self, principal: &str) -> Vec<String> {
+        let unchanged = || vec![principal.to_owned()];
+        if self.0.is_empty() {
+            return unchanged();
+        }
+        let Some((domain, rest)) = principal.split_once('/').filter(|(_, rest)| rest.split('/').count() == 4) else {
+            return unchanged();
+        };
+        if domain == "*" || !(self.has(domain) || domain == LOCAL) {
+            return unchanged();
+        }
+        let mut all: Vec<String> = Vec::new();
+        for name in &self.0 {
+            // `*-old/…` stays as it is for the domain `my-old`.
+            let is_named = domain.strip_prefix('*').is_some_and(|suffix| name.ends_with(suffix));
+            let one = if is_named { principal.to_owned() } else { format!("{name}/{rest}") };
+            if !all.contains(&one) {
+                all.push(one);
+            }
+        }
+        all
+    }
+
+    /// Whether a domain, which may be a pattern, is one of ours.
+    fn has(&self, domain: &str) -> bool {
+        let covers = |pattern: &str, text: &str| {
+            pattern.strip_suffix('*').is_some_and(|prefix| text.starts_with(prefix))
+                || pattern.strip_prefix('*').is_some_and(|suffix| text.ends_with(suffix))
+        };
+        self.0.iter().any(|own| own == domain || covers(own, domain) || covers(domain, own))
+    }
+
+    /// Trust domains with all names of ours where one of them is among them.
+    pub(super) fn domains(&self, values: &[String]) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        for value in values {
+            let meant = if self.0.contains(value) { self.0.as_slice() } else { std::slice::from_ref(value) };
+            for one in meant {
+                if !all.contains(one) {
+                    all.push(one.clone());
+                }
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Domains by their names.
+    fn domains(names: &[&str]) -> TrustDomains {
+        TrustDomains(names.iter().map(|&name| name.to_owned()).collect())
+    }
+
+    #[test]
+    fn principals_of_the_mesh_are_known_by_all_its_names() {
+        let rows: [(&[&str], &str, &[&str]); 9] = [
+            (&["cluster.local"], "cluster.local/ns/a/sa/b", &["cluster.local/ns/a/sa/b"]),
+            (&["new", "old"], "old/ns/a/sa/b", &["new/ns/a/sa/b", "old/ns/a/sa/b"]),
+            (&["new", "old"], "cluster.local/ns/a/sa/b", &["new/ns/a/sa/b", "old/ns/a/sa/b"]),
+            (&["new", "old"], "*/ns/a/sa/b", &["*/ns/a/sa/b"]),
+            (&["new", "old"], "*sa/b", &["*sa/b"]),
+            (&["new", "old"], "third/ns/a/sa/b", &["third/ns/a/sa/b"]),
+            (&["new", "my-old"], "*-old/ns/a/sa/b", &["new/ns/a/sa/b", "*-old/ns/a/sa/b"]),
+            (&["my-new", "my-old"], "my-*/ns/a/sa/b", &["my-new/ns/a/sa/b", "my-old/ns/a/sa/b"]),
+            (&["new"], "/ns/a/sa/b", &["/ns/a/sa/b"]),
+        ];
+        for (names, principal, expected) in rows {
+            assert_eq!(domains(names).principals(&[principal.to_owned()]), expected, "{principal}");
+        }
+    }
+
+    #[test]
+    fn a_domain_of_ours_stands_for_all_of_them() {
+        let values = ["x", "old", "new"].map(str::to_owned);
+        assert_eq!(domains(&["new", "old"]).domains(&values), ["x", "new", "old"]);
+    }
+}

@@ -1,0 +1,170 @@
+//! CDS: clusters of services, of the workload's own ports, and those that every proxy has.
+//!
+//! ```text
+//! name ─▶ service, rule, port ─▶ draft ─▶ traffic policy: limits, outliers, balancing, TLS ─▶ Envoy
+//! ```
+//!
+//! A cluster's name says what it is made from, so each is built, kept and reused on its own.
+
+mod connection_pool;
+mod dns;
+mod draft;
+mod dynamic_dns;
+mod fixed;
+mod gateway_services;
+mod http;
+mod inbound;
+mod load_balancer;
+mod metadata;
+mod outbound;
+mod outlier;
+mod patched;
+mod tls;
+mod tls_context;
+mod traffic_policy;
+mod transport;
+
+use bytes::Bytes;
+pub(super) use draft::stat_name;
+pub(super) use load_balancer::apply_hash;
+use navarch_proto::envoy::config::cluster::v3::cluster::{LbConfig, OriginalDstLbConfig};
+use navarch_proto::envoy::config::cluster::v3::{Cluster, Filter};
+use navarch_proto::envoy::config::listener::v3 as listener;
+pub(super) use outbound::draining_override;
+pub(super) use tls::accounts_of;
+
+use self::traffic_policy::Purpose;
+use crate::build::encode;
+use crate::destination_rule;
+use crate::filters::dynamic_forward_proxy::resolves_by_name;
+use crate::filters::network;
+use crate::gateway;
+use crate::names::{ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH};
+use crate::scope::{self, OutboundPolicy};
+use crate::sds;
+use navarch_api::names::ResourceName;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::ServiceKey;
+
+/// The clusters of one service: its ports, and its ports by subset.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct ClustersOfService {
+    service: ServiceKey,
+    /// Who connects through them.
+    purpose: Purpose,
+}
+
+/// The names of all that the proxy gets.
+pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    patched::names(view).unwrap_or_else(|| generated_names(view))
+}
+
+/// The names of all that are generated for the proxy.
+fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
+    let fixed = |name: &str| ResourceName::new(name);
+    let mut names = Vec::new();
+    match view.proxy().kind() {
+        ProxyKind::Sidecar => {
+            names.extend(outbound_names(view, Purpose::Client));
+            names.extend([BLACK_HOLE, PASSTHROUGH, INBOUND_PASSTHROUGH].map(fixed));
+            if scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns {
+                names.push(fixed(ALLOW_ANY_DYNAMIC_DNS));
+            }
+            names.extend(inbound::names(view));
+        }
+        ProxyKind::Router => {
+            names.extend(outbound_names(view, Purpose::Client));
+            names.push(fixed(BLACK_HOLE));
+            if gateway::routes_by_sni(view) {
+                names.extend(outbound_names(view, Purpose::SniRouted));
+            }
+        }
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
+    }
+    if fixed::has_external_sds(view) {
+        names.push(fixed(sds::EXTERNAL_CLUSTER));
+    }
+    names
+}
+
+/// The one of this name.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    patched::build(view, name).as_ref().map(encode)
+}
+
+/// The cluster of this name as it is generated.
+fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
+    match ClusterName::parse(name.as_str())? {
+        ClusterName::Outbound(cluster) => outbound::build(view, &cluster, Purpose::Client),
+        ClusterName::SniRouted(cluster) => outbound::build(view, &cluster, Purpose::SniRouted),
+        ClusterName::Inbound(port) => inbound::build(view, port),
+        ClusterName::BlackHole => Some(fixed::black_hole(view)),
+        ClusterName::Passthrough => Some(fixed::passthrough(view)),
+        ClusterName::InboundPassthrough => Some(fixed::inbound_passthrough(view)),
+        ClusterName::AllowAnyDynamicDns => dynamic_dns::allow_any(view),
+        ClusterName::ExternalSds => fixed::external_sds(view),
+    }
+}
+
+/// The names of the clusters of all services that the proxy sees.
+fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
+    let services = scope::visible_services(view);
+    let wanted = match purpose {
+        Purpose::Client => gateway_services::wanted(view),
+        Purpose::SniRouted => None,
+    };
+    let mut names = Vec::with_capacity(services.len());
+    for service in services.iter().filter(|service| wanted.as_ref().is_none_or(|wanted| wanted.contains(service))) {
+        let clusters = view.get(&ClustersOfService { service: service.clone(), purpose });
+        names.extend(clusters.iter().map(|cluster| purpose.resource_name(cluster)));
+    }
+    names
+}
+
+impl Purpose {
+    /// The name of a cluster for this purpose.
+    fn resource_name(self, cluster: &OutboundCluster) -> ResourceName {
+        match self {
+            Self::Client => cluster.resource_name(),
+            Self::SniRouted => ResourceName::new(cluster.sni()),
+        }
+    }
+}
+
+impl Query for ClustersOfService {
+    type Value = Vec<OutboundCluster>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(service) = scope::seen_service(view, &self.service) else { return Vec::new() };
+        let rule = destination_rule::for_service(view, &service);
+        let whole = self.purpose == Purpose::Client && resolves_by_name(&service);
+        let subsets = rule.iter().filter(|_| !whole).flat_map(|rule| rule.subsets.iter());
+        let subsets: Vec<&str> = std::iter::once("").chain(subsets.map(|subset| subset.name.as_str())).collect();
+        let ports = service.ports.iter().filter(|port| outbound::has_cluster(&service, port, self.purpose));
+        let of_port = |port: u16| subsets.iter().map(move |subset| (port, *subset));
+        ports
+            .flat_map(|port| of_port(port.port))
+            .map(|(port, subset)| OutboundCluster::new(port, subset, &service.key.hostname))
+            .collect()
+    }
+}
+
+/// The filter by which the proxy and its peers tell each other who they are, if they do.
+fn exchange_filter(view: &View<'_>) -> Option<Filter> {
+    let listener::Filter { name, config_type } = network::metadata_exchange(view)?;
+    let Some(listener::filter::ConfigType::TypedConfig(config)) = config_type else { return None };
+    Some(Filter { name, typed_config: Some(config), ..Filter::default() })
+}
+
+/// Sends to the original destination, but on another port.
+fn original_dst_port(port: u16) -> LbConfig {
+    LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
+        upstream_port_override: Some(u32::from(port)),
+        ..OriginalDstLbConfig::default()
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! A cluster while it is being built: what Envoy wants packed or nested stays plain until the end.
+
+use navarch_proto::any;
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, CommonLbConfig, CustomClusterType, DiscoveryType, EdsClusterConfig,
+};
+use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+use navarch_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::ClusterConfig as DynamicConfig;
+
+use super::http::HttpOptions;
+use super::metadata::ClusterMetadata;
+use crate::build::ads_source;
+
+/// A cluster being built.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Draft {
+    /// All fields that are kept as they are.
+    pub(super) cluster: Cluster,
+    /// How the proxy finds endpoints.
+    pub(super) discovery: Discovery,
+    /// Endpoints that the cluster itself carries.
+    pub(super) endpoints: Vec<LocalityLbEndpoints>,
+    /// What HTTP upstreams are told.
+    pub(super) http: HttpOptions,
+    /// What metrics and other parts of Istio read.
+    pub(super) metadata: ClusterMetadata,
+}
+
+/// How the proxy finds endpoints.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Discovery {
+    /// They are listed in the cluster.
+    Static,
+    /// By DNS, all addresses.
+    StrictDns,
+    /// By DNS, one address.
+    LogicalDns,
+    /// From the control plane.
+    Eds,
+    /// The address that the client asked for.
+    OriginalDst,
+    /// By DNS of the host that each request names.
+    Dynamic(Box<DynamicConfig>),
+}
+
+impl Draft {
+    /// An empty cluster of this name.
+    pub(super) fn new(name: &str, discovery: Discovery) -> Self {
+        let cluster = Cluster { name: name.to_owned(), alt_stat_name: stat_name(name), ..Cluster::default() };
+        Self {
+            cluster,
+            discovery,
+            endpoints: Vec::new(),
+            http: HttpOptions::default(),
+            metadata: ClusterMetadata::default(),
+        }
+    }
+
+    /// The settings that all ways of balancing share.
+    pub(super) fn common_lb(&mut self) -> &mut CommonLbConfig {
+        self.cluster.common_lb_config.get_or_insert_default()
+    }
+
+    /// Whether each request names its host.
+    pub(super) fn is_dynamic(&self) -> bool {
+        matches!(self.discovery, Discovery::Dynamic(_))
+    }
+
+    /// The cluster as it is sent.
+    pub(super) fn finish(self) -> Cluster {
+        let Self { mut cluster, mut discovery, endpoints, http, metadata } = self;
+        if let Discovery::Dynamic(config) = &mut discovery
+            && http.leaves_names_unchecked()
+        {
+            // Envoy refuses the cluster unless it is told that this is meant; istiod does not tell it where there is no TLS.
+            config.allow_insecure_cluster_options = true;
+        }
+        if discovery == Discovery::Eds {
+            cluster.eds_cluster_config =
+                Some(EdsClusterConfig { eds_config: Some(ads_source()), service_name: cluster.name.clone() });
+        }
+        if !endpoints.is_empty() {
+            cluster.load_assignment = Some(ClusterLoadAssignment {
+                cluster_name: cluster.name.clone(),
+                endpoints,
+                ..ClusterLoadAssignment::default()
+            });
+        }
+        cluster.cluster_discovery_type = Some(discovery.into_wire());
+        if let Some(options) = http.into_wire() {
+            cluster.typed_extension_protocol_options.insert(super::http::OPTIONS_KEY.to_owned(), options);
+        }
+        cluster.metadata = metadata.into_wire();
+        cluster
+    }
+}
+
+impl Discovery {
+    /// As Envoy has it.
+    fn into_wire(self) -> ClusterDiscoveryType {
+        let plain = |kind: DiscoveryType| ClusterDiscoveryType::Type(kind.into());
+        match self {
+            Self::Static => plain(DiscoveryType::Static),
+            Self::StrictDns => plain(DiscoveryType::StrictDns),
+            Self::LogicalDns => plain(DiscoveryType::LogicalDns),
+            Self::Eds => plain(DiscoveryType::Eds),
+            Self::OriginalDst => plain(DiscoveryType::OriginalDst),
+            Self::Dynamic(config) => ClusterDiscoveryType::ClusterType(CustomClusterType {
+                name: "envoy.clusters.dynamic_forward_proxy".to_owned(),
+                typed_config: Some(any::pack(&*config)),
+            }),
+        }
+    }
+}
+
+/// The name under which a cluster counts. The delimiter shows stats where it ends, since the name may hold dots.
+pub(crate) fn stat_name(name: &str) -> String {
+    format!("{name};")
+}

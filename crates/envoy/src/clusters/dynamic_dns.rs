@@ -1,0 +1,73 @@
+//! Clusters that resolve the host which each request names.
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
+use navarch_proto::envoy::extensions::clusters::dynamic_forward_proxy::v3::{ClusterConfig, cluster_config};
+use navarch_proto::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCacheConfig;
+
+use super::draft::{Discovery, Draft};
+use super::exchange_filter;
+use super::http::HttpOptions;
+use super::outbound::Outbound;
+use super::{connection_pool, tls_context, transport};
+use crate::filters::dynamic_forward_proxy::{allow_any_cache, dns_cache_name, lookup_family};
+use crate::names::ALLOW_ANY_DYNAMIC_DNS;
+use crate::scope::{self, OutboundPolicy};
+use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
+use navarch_push::view::View;
+use navarch_registry::protocol::Protocol;
+
+/// Whether the host can be told from what a protocol carries.
+pub(super) fn is_carried(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Http | Protocol::Tls | Protocol::Grpc | Protocol::Http2)
+}
+
+/// The cluster of a service port before any policy.
+pub(super) fn draft(view: &View<'_>, outbound: Outbound<'_>) -> Draft {
+    let cache = DnsCacheConfig {
+        name: dns_cache_name(&outbound.service.key.hostname),
+        dns_lookup_family: lookup_family(view).into(),
+        ..DnsCacheConfig::default()
+    };
+    let mut draft = Draft::new(&outbound.name.to_string(), dynamic(cache, false));
+    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    draft.http = HttpOptions::for_protocol(view, outbound.port.protocol);
+    draft
+}
+
+/// The cluster for hosts that no service declares, if the proxy may reach such.
+pub(super) fn allow_any(view: &View<'_>) -> Option<Cluster> {
+    if scope::outbound_policy(view) != OutboundPolicy::AllowAnyDynamicDns {
+        return None;
+    }
+    let mesh = view.mesh();
+    let policy = mesh.config.outbound_traffic_policy.as_ref();
+    let tls = policy.and_then(|policy| policy.tls.as_ref()).filter(|tls| tls.mode != ClientTlsMode::Disable);
+    // Without TLS there is nothing that SNI and names could be checked for, which Envoy wants to be told.
+    let mut draft = Draft::new(ALLOW_ANY_DYNAMIC_DNS, dynamic(allow_any_cache(view), tls.is_none()));
+    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    connection_pool::apply(&mut draft, mesh, None, None);
+    if let Some(tls) = tls {
+        originate(view, &mut draft, tls);
+    }
+    draft.cluster.filters.extend(exchange_filter(view));
+    let silent = draft.http == HttpOptions::default();
+    let options = if silent { HttpOptions::passthrough(view) } else { std::mem::take(&mut draft.http) };
+    draft.http = options;
+    Some(draft.finish())
+}
+
+/// Speaks TLS to hosts that no service declares.
+fn originate(view: &View<'_>, draft: &mut Draft, tls: &ClientTlsSettings) {
+    let context = tls_context::build(view, draft, tls, tls_context::Client::default());
+    draft.cluster.transport_socket = context.as_ref().map(transport::tls);
+}
+
+/// Finds endpoints through a cache of names.
+fn dynamic(cache: DnsCacheConfig, insecure: bool) -> Discovery {
+    Discovery::Dynamic(Box::new(ClusterConfig {
+        cluster_implementation_specifier: Some(cluster_config::ClusterImplementationSpecifier::DnsCacheConfig(cache)),
+        allow_insecure_cluster_options: insecure,
+        ..ClusterConfig::default()
+    }))
+}

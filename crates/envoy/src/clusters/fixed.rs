@@ -1,0 +1,96 @@
+//! Clusters that every proxy has, whatever services there are.
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
+use navarch_proto::envoy::config::core::v3::{BindConfig, ExtraSourceAddress, SocketAddress, socket_address};
+use navarch_proto::envoy::config::endpoint::v3::{LbEndpoint, LocalityLbEndpoints};
+
+use super::draft::{Discovery, Draft, stat_name};
+use super::http::{HttpOptions, HttpVersion};
+use super::{connection_pool, exchange_filter};
+use crate::endpoints::wire;
+use crate::names::{BLACK_HOLE, INBOUND_PASSTHROUGH, PASSTHROUGH};
+use crate::sds;
+use navarch_push::proxy::IpFamilies;
+use navarch_push::view::View;
+
+/// The workload's own host, IPv4.
+pub(super) const LOCALHOST_V4: &str = "127.0.0.1";
+/// The workload's own host, IPv6.
+pub(super) const LOCALHOST_V6: &str = "::1";
+/// What the proxy's own connections to the workload come from, IPv4: redirection leaves it alone.
+const SOURCE_V4: &str = "127.0.0.6";
+/// What the proxy's own connections to the workload come from, IPv6.
+const SOURCE_V6: &str = "::6";
+/// Where a server of credentials listens in the proxy's pod.
+const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
+
+/// The cluster that leads nowhere.
+pub(super) fn black_hole(view: &View<'_>) -> Cluster {
+    let mut draft = Draft::new(BLACK_HOLE, Discovery::Static);
+    draft.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
+    draft.finish()
+}
+
+/// The cluster for traffic that no service claims.
+pub(super) fn passthrough(view: &View<'_>) -> Cluster {
+    let mut draft = passthrough_draft(view, PASSTHROUGH);
+    draft.cluster.filters.extend(exchange_filter(view));
+    draft.finish()
+}
+
+/// The cluster for traffic that comes in on ports that no service names. Counts as its outbound twin.
+pub(super) fn inbound_passthrough(view: &View<'_>) -> Cluster {
+    let mut draft = passthrough_draft(view, INBOUND_PASSTHROUGH);
+    let families = view.proxy().families();
+    draft.cluster.alt_stat_name = stat_name(PASSTHROUGH);
+    draft.cluster.upstream_bind_config = Some(bind_config(families, true));
+    draft.finish()
+}
+
+/// The cluster of a server of credentials in the proxy's pod, if there is one.
+pub(super) fn external_sds(view: &View<'_>) -> Option<Cluster> {
+    if !has_external_sds(view) {
+        return None;
+    }
+    let mut draft = Draft::new(sds::EXTERNAL_CLUSTER, Discovery::Static);
+    draft.cluster.connect_timeout = view.mesh().config.connect_timeout.map(Into::into);
+    draft.http.version = HttpVersion::Http2(Box::default());
+    let server = LbEndpoint { host_identifier: Some(wire::host(CREDENTIAL_SOCKET, 0, &[])), ..LbEndpoint::default() };
+    draft.endpoints = vec![LocalityLbEndpoints { lb_endpoints: vec![server], ..LocalityLbEndpoints::default() }];
+    Some(draft.finish())
+}
+
+/// Whether a server of credentials runs in the proxy's pod.
+pub(super) fn has_external_sds(view: &View<'_>) -> bool {
+    view.proxy().meta("credential").as_deref() == Some("true")
+}
+
+/// Where connections come from that the proxy makes to its own workload. Envoy picks the address of the family it needs.
+pub(super) fn bind_config(families: IpFamilies, both: bool) -> BindConfig {
+    let address = |text: &str| SocketAddress {
+        address: text.to_owned(),
+        port_specifier: Some(socket_address::PortSpecifier::PortValue(0)),
+        ..SocketAddress::default()
+    };
+    let first = if families.has_v4() { SOURCE_V4 } else { SOURCE_V6 };
+    let further = (both && families.has_v4() && families.has_v6())
+        .then(|| ExtraSourceAddress { address: Some(address(SOURCE_V6)), ..ExtraSourceAddress::default() });
+    BindConfig {
+        source_address: Some(address(first)),
+        extra_source_addresses: further.into_iter().collect(),
+        ..BindConfig::default()
+    }
+}
+
+/// A cluster that sends traffic where the client wanted it to go. Outlier detection would have nowhere else to go.
+fn passthrough_draft(view: &View<'_>, name: &str) -> Draft {
+    let mesh = view.mesh();
+    let mut draft = Draft::new(name, Discovery::OriginalDst);
+    let pool = mesh.config.default_traffic_policy.as_ref().and_then(|policy| policy.connection_pool.as_ref());
+    connection_pool::apply(&mut draft, mesh, pool, None);
+    // What the pool says of HTTP does not reach unknown services.
+    draft.http = HttpOptions::passthrough(view);
+    draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    draft
+}

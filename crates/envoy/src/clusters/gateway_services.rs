@@ -1,0 +1,106 @@
+//! The services that a gateway needs clusters of, where it does not get all that it sees.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::patches::referenced_services;
+use crate::{authentication, gateway, scope, virtual_service};
+use navarch_api::mesh::ExtensionProvider;
+use navarch_api::names::{Hostname, Namespace};
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::ServiceKey;
+
+/// Services by host, and by host and namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// Whatever their namespace.
+    hosts: BTreeSet<Hostname>,
+    /// Of one namespace.
+    services: BTreeSet<ServiceKey>,
+}
+
+/// The services that the proxy's routes, its EnvoyFilters and the mesh's extension providers name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct WantedByGateway;
+
+/// The services that the proxy needs clusters of; `None` is all that it sees.
+pub(super) fn wanted(view: &View<'_>) -> Option<Arc<Wanted>> {
+    let filtered = view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
+    filtered.then(|| view.get(&WantedByGateway))
+}
+
+impl Wanted {
+    /// Whether a service is needed.
+    pub(super) fn contains(&self, service: &ServiceKey) -> bool {
+        self.hosts.contains(&service.hostname) || self.services.contains(service)
+    }
+
+    /// Adds a service as mesh config names it: a host, or `namespace/host`.
+    fn add(&mut self, name: &str) {
+        match name.split_once('/') {
+            Some((namespace, host)) => _ = self.services.insert(ServiceKey::new(namespace, host)),
+            None => _ = self.hosts.insert(Hostname::new(name)),
+        }
+    }
+}
+
+/// The service behind an extension provider, if it has one.
+fn service_of(provider: &ExtensionProvider) -> Option<&str> {
+    let http = provider.envoy_ext_authz_http.as_ref().map(|provider| &provider.service);
+    http.or_else(|| provider.envoy_ext_authz_grpc.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.zipkin.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.datadog.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.skywalking.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.opentelemetry.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.envoy_http_als.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.envoy_tcp_als.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.envoy_otel_als.as_ref().map(|provider| &provider.service))
+        .or_else(|| provider.sds.as_ref().map(|provider| &provider.service))
+        .map(String::as_str)
+}
+
+impl Query for WantedByGateway {
+    type Value = Wanted;
+
+    fn compute(&self, view: &View<'_>) -> Wanted {
+        let mesh = view.mesh();
+        let mut wanted = Wanted::default();
+        for service in mesh.config.extension_providers.iter().filter_map(service_of) {
+            wanted.add(service);
+        }
+        for service in referenced_services(view).iter() {
+            wanted.add(service);
+        }
+        wanted.hosts.extend(authentication::key_hosts(view).into_iter().map(Hostname::new));
+        for gateway in gateway::serving_gateways(view).iter() {
+            // Where gateways are kept to their namespace, so are routes that name the namespaces of their clients.
+            let own = gateway.split_once('/').map(|(namespace, _)| Namespace::new(namespace));
+            for name in scope::gateway_virtual_services(view, gateway).iter() {
+                let destinations = virtual_service::destinations(view, name);
+                let destinations = match own.as_ref().filter(|_| mesh.settings.scope_gateway_to_namespace) {
+                    Some(namespace) => destinations.from_namespace(Some(namespace)),
+                    None => destinations.all(),
+                };
+                wanted.hosts.extend(destinations.into_keys());
+            }
+        }
+        wanted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_named_by_host_or_by_namespace_and_host() {
+        let mut wanted = Wanted::default();
+        wanted.add("shop/tracing.example");
+        wanted.add("authz.example");
+        assert!(wanted.contains(&ServiceKey::new("shop", "tracing.example")));
+        assert!(!wanted.contains(&ServiceKey::new("bank", "tracing.example")));
+        assert!(wanted.contains(&ServiceKey::new("bank", "authz.example")));
+    }
+}

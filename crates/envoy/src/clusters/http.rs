@@ -1,0 +1,183 @@
+//! What a cluster says about HTTP: versions, idle times, names of errors. Packed under [`OPTIONS_KEY`].
+
+use navarch_proto::any;
+use navarch_proto::envoy::config::core::v3::http1_protocol_options::{HeaderKeyFormat, header_key_format};
+use navarch_proto::envoy::config::core::v3::{
+    Http1ProtocolOptions, Http2ProtocolOptions, HttpProtocolOptions as CommonOptions, TypedExtensionConfig,
+    UpstreamHttpProtocolOptions,
+};
+use navarch_proto::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
+use navarch_proto::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options::{
+    ExplicitHttpConfig, OutlierDetection, UpstreamProtocolOptions, UseDownstreamHttpConfig, explicit_http_config,
+};
+use prost_types::Any;
+
+use crate::filters::proxy_settings::EffectiveProxyConfig;
+use navarch_api::duration::Duration;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+use navarch_registry::protocol::Protocol;
+
+/// The key under which Envoy looks for these options.
+pub(super) const OPTIONS_KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+
+/// How long connections to places that no service names may be idle.
+const PASSTHROUGH_IDLE: Duration = Duration::from_secs(300);
+
+/// What is told about HTTP. The default says nothing at all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct HttpOptions {
+    /// Which version is spoken.
+    pub(super) version: HttpVersion,
+    /// Settings of all versions.
+    pub(super) common: Option<CommonOptions>,
+    /// Settings for upstreams alone.
+    pub(super) upstream: Option<UpstreamHttpProtocolOptions>,
+    /// Which answers count as failures.
+    pub(super) outlier: Option<OutlierDetection>,
+}
+
+/// Which version of HTTP is spoken to the upstream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) enum HttpVersion {
+    /// HTTP/1.1, of which nothing need be said.
+    #[default]
+    Unsaid,
+    /// HTTP/1.1 with headers spelt as they came.
+    Http1AsSpelt,
+    /// HTTP/2.
+    Http2(Box<Http2ProtocolOptions>),
+    /// The client's own version.
+    OfClient {
+        /// Whether headers of HTTP/1.1 are spelt as they came.
+        as_spelt: bool,
+    },
+}
+
+/// Whether the proxy keeps the spelling of headers of HTTP/1.1.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct PreservesHeaderCase;
+
+impl HttpOptions {
+    /// Whether something is said of HTTP, but not that the upstream's names are taken from requests and checked.
+    pub(super) fn leaves_names_unchecked(&self) -> bool {
+        let checks = |upstream: &UpstreamHttpProtocolOptions| upstream.auto_sni && upstream.auto_san_validation;
+        *self != Self::default() && !self.upstream.as_ref().is_some_and(checks)
+    }
+
+    /// For traffic to places that no service names.
+    pub(super) fn passthrough(view: &View<'_>) -> Self {
+        Self {
+            version: HttpVersion::OfClient { as_spelt: preserves_header_case(view) },
+            common: Some(CommonOptions { idle_timeout: Some(PASSTHROUGH_IDLE.to_proto()), ..CommonOptions::default() }),
+            ..Self::default()
+        }
+    }
+
+    /// What the protocol of a service port asks for.
+    pub(super) fn for_protocol(view: &View<'_>, protocol: Protocol) -> Self {
+        let version = if protocol.is_http2() {
+            HttpVersion::Http2(Box::default())
+        } else if protocol.is_unsupported() && view.proxy().kind() != ProxyKind::Router {
+            // What is sniffed is passed on as it came. Gateways sniff nothing, and would offer HTTP/2 to all by ALPN.
+            HttpVersion::OfClient { as_spelt: preserves_header_case(view) }
+        } else if (protocol.is_http() || protocol.is_unsupported()) && preserves_header_case(view) {
+            HttpVersion::Http1AsSpelt
+        } else {
+            HttpVersion::Unsaid
+        };
+        Self { version, ..Self::default() }
+    }
+
+    /// Speaks HTTP/2 unless something else was said before.
+    pub(super) fn upgrade(&mut self) {
+        if self.version == HttpVersion::Unsaid {
+            self.version = HttpVersion::Http2(Box::default());
+        }
+    }
+
+    /// Speaks what the client speaks.
+    pub(super) fn follow_client(&mut self) {
+        let as_spelt = matches!(self.version, HttpVersion::Http1AsSpelt);
+        self.version = HttpVersion::OfClient { as_spelt };
+    }
+
+    /// Whether HTTP/2 alone is spoken.
+    pub(super) fn is_http2(&self) -> bool {
+        matches!(self.version, HttpVersion::Http2(_))
+    }
+
+    /// The settings of all versions.
+    pub(super) fn common(&mut self) -> &mut CommonOptions {
+        self.common.get_or_insert_default()
+    }
+
+    /// As Envoy has it; nothing if nothing was said.
+    pub(super) fn into_wire(self) -> Option<Any> {
+        let Self { version, common, upstream, outlier } = self;
+        if version == HttpVersion::Unsaid && common.is_none() && upstream.is_none() && outlier.is_none() {
+            return None;
+        }
+        let options = HttpProtocolOptions {
+            common_http_protocol_options: common,
+            upstream_http_protocol_options: upstream,
+            outlier_detection: outlier,
+            upstream_protocol_options: Some(version.into_wire()),
+            ..HttpProtocolOptions::default()
+        };
+        Some(any::pack(&options))
+    }
+}
+
+impl HttpVersion {
+    /// As Envoy has it.
+    fn into_wire(self) -> UpstreamProtocolOptions {
+        let explicit = |config: explicit_http_config::ProtocolConfig| {
+            UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig { protocol_config: Some(config) })
+        };
+        match self {
+            Self::Unsaid => explicit(explicit_http_config::ProtocolConfig::HttpProtocolOptions(http1(false))),
+            Self::Http1AsSpelt => explicit(explicit_http_config::ProtocolConfig::HttpProtocolOptions(http1(true))),
+            Self::Http2(options) => explicit(explicit_http_config::ProtocolConfig::Http2ProtocolOptions(*options)),
+            Self::OfClient { as_spelt } => {
+                UpstreamProtocolOptions::UseDownstreamProtocolConfig(UseDownstreamHttpConfig {
+                    http_protocol_options: Some(http1(as_spelt)),
+                    http2_protocol_options: Some(Http2ProtocolOptions::default()),
+                    ..UseDownstreamHttpConfig::default()
+                })
+            }
+        }
+    }
+}
+
+/// Settings of HTTP/1.1.
+fn http1(as_spelt: bool) -> Http1ProtocolOptions {
+    let formatter = || TypedExtensionConfig {
+        name: "preserve_case".to_owned(),
+        typed_config: Some(any::pack(&PreserveCaseFormatterConfig::default())),
+    };
+    Http1ProtocolOptions {
+        header_key_format: as_spelt.then(|| HeaderKeyFormat {
+            header_format: Some(header_key_format::HeaderFormat::StatefulFormatter(formatter())),
+        }),
+        ..Http1ProtocolOptions::default()
+    }
+}
+
+/// Whether the proxy keeps the spelling of headers of HTTP/1.1: by its own configuration, else by the mesh's.
+pub(super) fn preserves_header_case(view: &View<'_>) -> bool {
+    *view.derived(&PreservesHeaderCase)
+}
+
+impl Query for PreservesHeaderCase {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let config = view.get(&EffectiveProxyConfig);
+        config.proxy_headers.as_ref().and_then(|headers| headers.preserve_http1_header_case) == Some(true)
+    }
+}
+
+impl ProxyQuery for PreservesHeaderCase {}

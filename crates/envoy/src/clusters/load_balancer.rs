@@ -1,0 +1,173 @@
+//! How endpoints are picked.
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::common_lb_config::{
+    LocalityConfigSpecifier, LocalityWeightedLbConfig, ZoneAwareLbConfig,
+};
+use navarch_proto::envoy::config::cluster::v3::cluster::{
+    LbConfig, LbPolicy, LeastRequestLbConfig, MaglevLbConfig, RingHashLbConfig, RoundRobinLbConfig, SlowStartConfig,
+};
+use navarch_proto::envoy::config::core::v3::RuntimeDouble;
+use navarch_proto::envoy::r#type::v3::Percent;
+
+use super::draft::{Discovery, Draft};
+use crate::endpoints::health::{sends_unhealthy, sends_unhealthy_always};
+use crate::endpoints::locality_setting::LocalitySetting;
+use navarch_api::istio::{ConsistentHashLb, LoadBalancerSettings, SimpleLb, WarmupConfiguration};
+use navarch_push::context::Mesh;
+use navarch_registry::model::Service;
+use navarch_registry::protocol::Protocol;
+
+/// Envoy's ring size when users of the old setting give none.
+const DEFAULT_RING_SIZE: u64 = 1024;
+/// The largest ring that Envoy makes.
+const MAX_RING_SIZE: u64 = 8 * 1024 * 1024;
+/// Share of its weight in percent that a new endpoint starts with.
+const DEFAULT_WARMUP_PERCENT: f64 = 10.0;
+/// How steep the weight of a new endpoint rises.
+const DEFAULT_WARMUP_AGGRESSION: f64 = 1.0;
+/// Envoy demands a runtime key here; this one stands for nothing, and is Istio's.
+const NO_RUNTIME_KEY: &str = "(";
+
+/// Lays a way of picking endpoints over a cluster whose endpoints, if it carries them, are put in order elsewhere.
+pub(super) fn apply(
+    draft: &mut Draft,
+    mesh: &Mesh,
+    service: &Service,
+    protocol: Protocol,
+    settings: Option<&LoadBalancerSettings>,
+    locality: Option<&LocalitySetting>,
+) {
+    if draft.is_dynamic() {
+        return;
+    }
+    if draft.common_lb().healthy_panic_threshold.is_none() && sends_unhealthy(&mesh.settings, service) {
+        // Unhealthy endpoints are sent to be counted, not to be used.
+        draft.common_lb().healthy_panic_threshold = Some(Percent { value: 0.0 });
+    }
+    apply_locality(draft, mesh, locality);
+    if draft.discovery == Discovery::OriginalDst {
+        return set_policy(draft, LbPolicy::ClusterProvided);
+    }
+    if mesh.settings.redis_filter && protocol == Protocol::Redis {
+        return set_policy(draft, LbPolicy::Maglev);
+    }
+    match settings.and_then(|settings| settings.simple).unwrap_or_default() {
+        SimpleLb::Unspecified | SimpleLb::LeastConn | SimpleLb::LeastRequest => {
+            set_policy(draft, LbPolicy::LeastRequest);
+            let slow_start_config = settings.and_then(slow_start);
+            if slow_start_config.is_some() {
+                let config = LeastRequestLbConfig { slow_start_config, ..LeastRequestLbConfig::default() };
+                draft.cluster.lb_config = Some(LbConfig::LeastRequestLbConfig(config));
+            }
+        }
+        SimpleLb::RoundRobin => {
+            set_policy(draft, LbPolicy::RoundRobin);
+            let slow_start_config = settings.and_then(slow_start);
+            if slow_start_config.is_some() {
+                let config = RoundRobinLbConfig { slow_start_config };
+                draft.cluster.lb_config = Some(LbConfig::RoundRobinLbConfig(config));
+            }
+        }
+        SimpleLb::Random => set_policy(draft, LbPolicy::Random),
+        SimpleLb::Passthrough => {
+            set_policy(draft, LbPolicy::ClusterProvided);
+            draft.discovery = Discovery::OriginalDst;
+            draft.endpoints.clear();
+        }
+    }
+    if let Some(hash) = settings.and_then(|settings| settings.consistent_hash.as_ref()) {
+        apply_hash(&mut draft.cluster, hash);
+    }
+}
+
+/// Whether the panic threshold must stay off because the service sends unhealthy endpoints in any case.
+pub(super) fn forbids_panic(mesh: &Mesh, service: &Service) -> bool {
+    sends_unhealthy_always(&mesh.settings, service)
+}
+
+/// What of the localities is said in the cluster.
+fn apply_locality(draft: &mut Draft, mesh: &Mesh, locality: Option<&LocalitySetting>) {
+    let fails_over = draft.cluster.outlier_detection.is_some();
+    let weighted = match locality {
+        Some(LocalitySetting::ZoneAware(setting)) => {
+            let off = setting.enabled == Some(false);
+            let config = ZoneAwareLbConfig {
+                routing_enabled: off.then_some(Percent { value: 0.0 }),
+                min_cluster_size: setting.min_cluster_size,
+                ..ZoneAwareLbConfig::default()
+            };
+            draft.common_lb().locality_config_specifier = Some(LocalityConfigSpecifier::ZoneAwareLbConfig(config));
+            return;
+        }
+        Some(LocalitySetting::Locality { setting, forced }) => {
+            let ordered = !setting.failover.is_empty() || !setting.failover_priority.is_empty();
+            ((fails_over || *forced) && ordered) || !setting.distribute.is_empty()
+        }
+        None => false,
+    };
+    if weighted || mesh.settings.locality_weighted_lb {
+        draft.common_lb().locality_config_specifier =
+            Some(LocalityConfigSpecifier::LocalityWeightedLbConfig(LocalityWeightedLbConfig {}));
+    }
+}
+
+/// What of the settings for picking by a hash Envoy would refuse; it is left out.
+pub(super) fn refused(hash: &ConsistentHashLb) -> Option<String> {
+    let size = hash.ring_hash.as_ref().map_or(hash.minimum_ring_size, |ring| ring.minimum_ring_size);
+    if size > MAX_RING_SIZE {
+        return Some(format!("minimumRingSize {size} is left out: the largest that Envoy takes is {MAX_RING_SIZE}"));
+    }
+    let named = [
+        ("httpHeaderName", hash.http_header_name.as_deref()),
+        ("httpCookie.name", hash.http_cookie.as_ref().map(|cookie| cookie.name.as_str())),
+        ("httpQueryParameterName", hash.http_query_parameter_name.as_deref()),
+    ];
+    let empty = named.into_iter().find(|(_, name)| *name == Some(""));
+    empty.map(|(field, _)| format!("{field} is left out: it is empty"))
+}
+
+/// Picks by a hash.
+pub(crate) fn apply_hash(cluster: &mut Cluster, hash: &ConsistentHashLb) {
+    if let Some(maglev) = &hash.maglev {
+        cluster.lb_policy = LbPolicy::Maglev.into();
+        if maglev.table_size != 0 {
+            let config = MaglevLbConfig { table_size: Some(maglev.table_size) };
+            cluster.lb_config = Some(LbConfig::MaglevLbConfig(config));
+        }
+        return;
+    }
+    cluster.lb_policy = LbPolicy::RingHash.into();
+    let minimum = match &hash.ring_hash {
+        Some(ring) => Some(ring.minimum_ring_size).filter(|size| *size != 0),
+        None if hash.minimum_ring_size != 0 => Some(hash.minimum_ring_size),
+        None => Some(DEFAULT_RING_SIZE),
+    };
+    let minimum = minimum.filter(|size| *size <= MAX_RING_SIZE);
+    if minimum.is_some() {
+        let config = RingHashLbConfig { minimum_ring_size: minimum, ..RingHashLbConfig::default() };
+        cluster.lb_config = Some(LbConfig::RingHashLbConfig(config));
+    }
+}
+
+/// How new endpoints are spared, if they are.
+fn slow_start(settings: &LoadBalancerSettings) -> Option<SlowStartConfig> {
+    if let Some(WarmupConfiguration { duration, minimum_percent, aggression }) = &settings.warmup {
+        return Some(SlowStartConfig {
+            slow_start_window: duration.map(Into::into),
+            aggression: Some(RuntimeDouble {
+                default_value: aggression.unwrap_or(DEFAULT_WARMUP_AGGRESSION),
+                runtime_key: NO_RUNTIME_KEY.to_owned(),
+            }),
+            min_weight_percent: Some(Percent { value: minimum_percent.unwrap_or(DEFAULT_WARMUP_PERCENT) }),
+        });
+    }
+    settings
+        .warmup_duration_secs
+        .map(|window| SlowStartConfig { slow_start_window: Some(window.into()), ..SlowStartConfig::default() })
+}
+
+/// Sets Envoy's policy.
+fn set_policy(draft: &mut Draft, policy: LbPolicy) {
+    draft.cluster.lb_policy = policy.into();
+}

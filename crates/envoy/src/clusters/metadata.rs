@@ -1,0 +1,102 @@
+//! What a cluster tells metrics and Istio's filters about itself, under the metadata key `istio`.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::envoy::config::core::v3::Metadata;
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+
+use crate::config_info;
+use navarch_api::istio::ClientTlsMode;
+use navarch_api::object::{Kind as ObjectKind, NamespacedName};
+use navarch_registry::model::Service;
+
+/// The key of Istio's metadata.
+const ISTIO: &str = "istio";
+
+/// Istio's metadata of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClusterMetadata {
+    /// The services behind it; `None` writes no list.
+    pub(super) services: Option<Vec<NamedService>>,
+    /// Whether the service is outside the mesh.
+    pub(super) external: bool,
+    /// The DestinationRule that it was made with.
+    pub(super) rule: Option<NamespacedName>,
+    /// The subset that it is for.
+    pub(super) subset: Option<String>,
+    /// Whether the ALPN of the client must stay: the user brings TLS of his own.
+    pub(super) keeps_alpn: bool,
+}
+
+/// A service as metrics name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NamedService {
+    host: String,
+    /// The short name.
+    name: String,
+    namespace: String,
+}
+
+impl NamedService {
+    /// The names of a service.
+    pub(super) fn new(service: &Service) -> Self {
+        Self {
+            host: service.key.hostname.to_string(),
+            name: service.name.to_string(),
+            namespace: service.key.namespace.to_string(),
+        }
+    }
+
+    /// As a value of the metadata.
+    fn to_value(&self) -> Value {
+        let fields = [("host", &self.host), ("name", &self.name), ("namespace", &self.namespace)];
+        structure(fields.map(|(key, value)| (key.to_owned(), text(value))).into())
+    }
+}
+
+impl ClusterMetadata {
+    /// Notes which TLS the policy asks for.
+    pub(super) fn set_tls_mode(&mut self, mode: Option<ClientTlsMode>) {
+        self.keeps_alpn = matches!(mode, Some(ClientTlsMode::Simple | ClientTlsMode::Mutual));
+    }
+
+    /// As Envoy has it; nothing if there is nothing to say.
+    pub(super) fn into_wire(self) -> Option<Metadata> {
+        let mut fields = BTreeMap::new();
+        if let Some(services) = self.services {
+            let values = services.iter().map(NamedService::to_value).collect();
+            fields.insert("services".to_owned(), value(Kind::ListValue(ListValue { values })));
+        }
+        if self.external {
+            fields.insert("external".to_owned(), value(Kind::BoolValue(true)));
+        }
+        if let Some(rule) = self.rule {
+            fields.insert("config".to_owned(), text(&config_info::path(ObjectKind::DestinationRule, &rule)));
+        }
+        if let Some(subset) = self.subset {
+            fields.insert("subset".to_owned(), text(&subset));
+        }
+        if self.keeps_alpn {
+            fields.insert("alpn_override".to_owned(), text("false"));
+        }
+        (!fields.is_empty()).then(|| Metadata {
+            filter_metadata: BTreeMap::from([(ISTIO.to_owned(), Struct { fields })]),
+            ..Metadata::default()
+        })
+    }
+}
+
+fn value(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
+
+/// A text as a value.
+fn text(text: &str) -> Value {
+    value(Kind::StringValue(text.to_owned()))
+}
+
+/// Fields as a value.
+fn structure(fields: BTreeMap<String, Value>) -> Value {
+    value(Kind::StructValue(Struct { fields }))
+}

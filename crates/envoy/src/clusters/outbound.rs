@@ -1,0 +1,220 @@
+//! Clusters of services and their subsets.
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
+use navarch_proto::envoy::config::core::v3::{HealthStatus, HealthStatusSet};
+
+use super::draft::{Discovery, Draft, stat_name};
+use super::http::HttpOptions;
+use super::metadata::NamedService;
+use super::traffic_policy::{self, Purpose};
+use super::{dns, dynamic_dns, exchange_filter, original_dst_port};
+use crate::destination_rule::{self, MergedRule, port_policy, subset_policy, with_mesh_defaults};
+use crate::endpoints::health::keeps_draining;
+use crate::endpoints::locality_setting::LocalitySetting;
+use crate::endpoints::{self, Group, Target};
+use crate::filters::dynamic_forward_proxy::resolves_by_name;
+use crate::filters::ext_proc;
+use crate::names::OutboundCluster;
+use crate::scope;
+use crate::stat_prefix::{self, StatService};
+use navarch_api::istio::{SimpleLb, Subset, TrafficPolicy};
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+use navarch_registry::model::{Registry, Resolution, Service, ServicePort};
+use navarch_registry::protocol::Protocol;
+
+/// What one outbound cluster is built from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outbound<'a> {
+    /// Its name, taken apart.
+    pub(super) name: &'a OutboundCluster,
+    pub(super) service: &'a Service,
+    pub(super) port: &'a ServicePort,
+    /// The rule that holds.
+    pub(super) rule: Option<&'a MergedRule>,
+    pub(super) subset: Option<&'a Subset>,
+    /// Who connects through it.
+    pub(super) purpose: Purpose,
+}
+
+/// The cluster of this name, if the proxy gets one.
+pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -> Option<Cluster> {
+    let service = scope::host_service(view, &name.host)?;
+    let port = service.port(name.port).filter(|port| has_cluster(&service, port, purpose))?;
+    let rule = destination_rule::for_service(view, &service);
+    let dynamic = purpose == Purpose::Client && resolves_by_name(&service);
+    let subset = match name.subset.as_str() {
+        "" => None,
+        _ if dynamic => return None,
+        subset => Some(rule.as_ref()?.subset(subset)?),
+    };
+    let outbound = Outbound {
+        name,
+        service: &service,
+        port,
+        rule: rule.as_deref(),
+        subset: subset.map(|subset| &**subset),
+        purpose,
+    };
+    let draft = if dynamic { dynamic_dns::draft(view, outbound) } else { outbound.draft(view)? };
+    Some(outbound.complete(view, draft).finish())
+}
+
+/// The health that an endpoint may have to keep the sessions that it has, where the service has such sessions.
+pub(crate) fn draining_override(view: &View<'_>, service: &Service) -> Option<HealthStatusSet> {
+    let statuses = [HealthStatus::Healthy, HealthStatus::Draining, HealthStatus::Unknown, HealthStatus::Degraded];
+    keeps_draining(&view.mesh().settings, service)
+        .then(|| HealthStatusSet { statuses: statuses.into_iter().map(Into::into).collect() })
+}
+
+/// Whether a port of a service has a cluster.
+pub(super) fn has_cluster(service: &Service, port: &ServicePort, purpose: Purpose) -> bool {
+    match (purpose, service.resolution) {
+        // Istio gives gateways that route by SNI clusters for aliases, too, which stay empty.
+        (Purpose::SniRouted, _) => !service.mesh_external && port.protocol != Protocol::Udp,
+        (Purpose::Client, Resolution::Alias) => false,
+        // All endpoints of a pool are in the cluster of its first port.
+        (Purpose::Client, _) if ext_proc::is_pool(service) => service.ports.first() == Some(port),
+        (Purpose::Client, _) if resolves_by_name(service) => dynamic_dns::is_carried(port.protocol),
+        (Purpose::Client, _) => port.protocol != Protocol::Udp,
+    }
+}
+
+impl Outbound<'_> {
+    /// The cluster before any policy; `None` if it would be without endpoints for good.
+    fn draft(&self, view: &View<'_>) -> Option<Draft> {
+        let mut draft = Draft::new(self.purpose.resource_name(self.name).as_str(), self.discovery(view));
+        draft.common_lb();
+        match draft.discovery {
+            Discovery::StrictDns | Discovery::LogicalDns => {
+                dns::apply(view, &mut draft, self.service.races_connections)
+            }
+            Discovery::OriginalDst => {
+                if let Some(port) = self.service.passthrough_target_ports.get(&self.port.port) {
+                    draft.cluster.lb_config = Some(original_dst_port(*port));
+                }
+            }
+            Discovery::Static | Discovery::Eds | Discovery::Dynamic(_) => {}
+        }
+        let mesh = view.mesh();
+        draft.http = HttpOptions::for_protocol(view, self.port.protocol);
+        if mesh.settings.telemetry_label {
+            draft.metadata.services = Some(vec![NamedService::new(self.service)]);
+        }
+        let named = StatService {
+            host: self.service.key.hostname.as_str(),
+            subset: &self.name.subset,
+            port: self.port.port,
+            port_name: self.port.name.as_str(),
+        };
+        draft.cluster.alt_stat_name = stat_name(&stat_prefix::outbound(view, self.service, named, &draft.cluster.name));
+        self.inline_endpoints(view, &mut draft)?;
+        Some(draft)
+    }
+
+    /// How the proxy finds endpoints before the policy has its word. A subset starts from where the host's policy ends.
+    fn discovery(&self, view: &View<'_>) -> Discovery {
+        let declared = self.declared_discovery(view);
+        if let Some(subset) = self.subset {
+            let own = subset.traffic_policy.as_deref().is_some_and(is_passthrough);
+            let redis = view.mesh().settings.redis_filter && self.port.protocol == Protocol::Redis;
+            let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
+            if own || (!redis && host.as_ref().is_some_and(is_passthrough)) {
+                return Discovery::OriginalDst;
+            }
+        }
+        declared
+    }
+
+    /// How the proxy finds endpoints as the service declares it.
+    fn declared_discovery(&self, view: &View<'_>) -> Discovery {
+        match self.service.resolution {
+            // One logical host with all addresses, which are then tried at once.
+            Resolution::DnsLb if self.service.races_connections => Discovery::LogicalDns,
+            Resolution::DnsLb => Discovery::StrictDns,
+            Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
+            Resolution::Passthrough => {
+                let headless = self.service.registry == Registry::Kubernetes && view.mesh().settings.eds_for_headless;
+                // Gateways have no original destination.
+                let balances = headless || view.proxy().kind() == ProxyKind::Router;
+                if balances { Discovery::Eds } else { Discovery::OriginalDst }
+            }
+            Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => Discovery::Eds,
+        }
+    }
+
+    /// Puts endpoints that the proxy resolves into the cluster; `None` if there are none to put.
+    fn inline_endpoints(&self, view: &View<'_>, draft: &mut Draft) -> Option<()> {
+        if !matches!(draft.discovery, Discovery::StrictDns | Discovery::LogicalDns) {
+            return Some(());
+        }
+        let policy = endpoints::policy(self.rule, self.subset, self.port.port);
+        let target = Target {
+            service: self.service,
+            port: self.port.port,
+            rule: self.rule,
+            subset: self.subset,
+            policy: policy.as_ref(),
+            sni_routed: self.purpose == Purpose::SniRouted,
+            by_dns: true,
+        };
+        let registered = view.endpoints(&self.service.key)?;
+        let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);
+        let mut groups = endpoints::groups(view, &target, candidates);
+        if groups.is_empty() {
+            view.count("pilot_dns_cluster_without_endpoints", self.name.to_string());
+            return None;
+        }
+        let policy = self.policy(view);
+        let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
+        if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, self.service) {
+            let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
+            // Istio knows the workloads behind the names of whole services alone.
+            let labelled = self.subset.is_none() && self.purpose == Purpose::Client;
+            endpoints::arrange(view, &setting, &mut groups, fails_over, labelled);
+        }
+        draft.endpoints = groups.into_iter().map(Group::into_wire).collect();
+        Some(())
+    }
+
+    /// The policy of the cluster: the subset's over the port's over the host's over the mesh's.
+    pub(super) fn policy(&self, view: &View<'_>) -> Option<TrafficPolicy> {
+        let host = port_policy(self.rule.and_then(|rule| rule.policy.as_deref()), self.port.port);
+        let host = with_mesh_defaults(host, &view.mesh().config);
+        match self.subset {
+            Some(subset) => subset_policy(host.as_ref(), subset.traffic_policy.as_deref(), self.port.port),
+            None => host,
+        }
+    }
+
+    /// Lays policy and metadata over a draft.
+    fn complete(&self, view: &View<'_>, mut draft: Draft) -> Draft {
+        if self.subset.is_none()
+            && !draft.is_dynamic()
+            && let Some(statuses) = draining_override(view, self.service)
+        {
+            draft.common_lb().override_host_status = Some(statuses);
+        }
+        let policy = self.policy(view);
+        traffic_policy::apply_outbound(view, &mut draft, self, policy.as_ref());
+        if ext_proc::is_pool(self.service) && self.subset.is_none() && view.proxy().kind() == ProxyKind::Router {
+            draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+            draft.cluster.load_balancing_policy = Some(ext_proc::load_balancing());
+        }
+        draft.cluster.filters.extend(exchange_filter(view));
+        draft.metadata.external = self.service.mesh_external && self.subset.is_none();
+        if let Some(rule) = self.rule {
+            draft.metadata.rule = Some(rule.name.clone());
+            draft.metadata.subset = self.subset.map(|subset| subset.name.clone());
+            let tls = policy.as_ref().and_then(|policy| policy.tls.as_deref());
+            draft.metadata.set_tls_mode(tls.map(|tls| tls.mode));
+        }
+        draft
+    }
+}
+
+/// Whether a policy sends connections where the client wanted them to go.
+pub(super) fn is_passthrough(policy: &TrafficPolicy) -> bool {
+    policy.load_balancer.as_deref().is_some_and(|settings| settings.simple == Some(SimpleLb::Passthrough))
+}

@@ -1,0 +1,72 @@
+//! When failing endpoints are left out.
+
+use navarch_proto::envoy::config::cluster::v3::OutlierDetection as WireOutlier;
+use navarch_proto::envoy::config::common::matcher::v3::{HttpHeadersMatch, MatchPredicate, match_predicate};
+use navarch_proto::envoy::config::route::v3::{HeaderMatcher, header_matcher};
+use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options;
+use navarch_proto::envoy::r#type::v3::Percent;
+
+use super::draft::Draft;
+use crate::sds::exactly;
+use navarch_api::istio::OutlierDetection;
+
+/// Lays outlier detection over a cluster. `needs_unhealthy` says that the service sends unhealthy endpoints in any case; then
+/// Envoy must never fall back to them.
+pub(super) fn apply(draft: &mut Draft, outlier: Option<&OutlierDetection>, needs_unhealthy: bool) {
+    let Some(outlier) = outlier else { return };
+    draft.cluster.outlier_detection = Some(wire(outlier));
+    if let Ok(percent) = u32::try_from(outlier.min_health_percent) {
+        // Also 0 is written: unset would be Envoy's 50.
+        let value = if needs_unhealthy { 0.0 } else { f64::from(percent) };
+        draft.common_lb().healthy_panic_threshold = Some(Percent { value });
+    }
+    let codes = &outlier.outlier_detection_http_error_codes;
+    if !codes.is_empty() {
+        draft.http.outlier = Some(http_protocol_options::OutlierDetection { error_matcher: Some(errors(codes)) });
+    }
+}
+
+/// The detection itself. Judging by success rates is always off.
+fn wire(outlier: &OutlierDetection) -> WireOutlier {
+    let enforced = |count: u32| if count > 0 { 100 } else { 0 };
+    let mut wire = WireOutlier {
+        enforcing_success_rate: Some(0),
+        consecutive_5xx: outlier.consecutive_5xx_errors,
+        enforcing_consecutive_5xx: outlier.consecutive_5xx_errors.map(enforced),
+        consecutive_gateway_failure: outlier.consecutive_gateway_errors,
+        enforcing_consecutive_gateway_failure: outlier.consecutive_gateway_errors.map(enforced),
+        interval: outlier.interval.map(Into::into),
+        base_ejection_time: outlier.base_ejection_time.map(Into::into),
+        max_ejection_percent: u32::try_from(outlier.max_ejection_percent).ok().filter(|percent| *percent > 0),
+        ..WireOutlier::default()
+    };
+    if outlier.split_external_local_origin_errors {
+        let local = outlier.consecutive_local_origin_failures.filter(|count| *count > 0);
+        wire.split_external_local_origin_errors = true;
+        wire.consecutive_local_origin_failure = local;
+        wire.enforcing_consecutive_local_origin_failure = local.map(enforced);
+        wire.enforcing_local_origin_success_rate = Some(0);
+    }
+    wire
+}
+
+/// Matches answers with one of these status codes.
+fn errors(codes: &[u32]) -> MatchPredicate {
+    let mut rules: Vec<MatchPredicate> = codes.iter().map(|code| status(*code)).collect();
+    if rules.len() == 1 {
+        return rules.remove(0);
+    }
+    MatchPredicate { rule: Some(match_predicate::Rule::OrMatch(match_predicate::MatchSet { rules })) }
+}
+
+/// Matches answers with this status code.
+fn status(code: u32) -> MatchPredicate {
+    let header = HeaderMatcher {
+        name: ":status".to_owned(),
+        header_match_specifier: Some(header_matcher::HeaderMatchSpecifier::StringMatch(exactly(&code.to_string()))),
+        ..HeaderMatcher::default()
+    };
+    MatchPredicate {
+        rule: Some(match_predicate::Rule::HttpResponseHeadersMatch(HttpHeadersMatch { headers: vec![header] })),
+    }
+}

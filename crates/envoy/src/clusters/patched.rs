@@ -1,0 +1,112 @@
+//! Clusters as EnvoyFilters leave them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+
+use super::inbound;
+use crate::names::ClusterName;
+use crate::patches::clusters::{added_clusters, names_change, patch_cluster, patched_name};
+use crate::patches::{PatchClass, Patches, patches};
+use navarch_api::istio::PatchContext;
+use navarch_api::names::{Hostname, ResourceName};
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// Where the clusters of a proxy come from, by name, where patches change which there are.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Origins;
+
+/// Where a cluster comes from.
+#[derive(Clone, Debug, PartialEq)]
+enum Origin {
+    /// It is generated under this name, which is its own unless a patch gives it another.
+    Generated(ResourceName),
+    /// A patch adds it.
+    Added(Box<Cluster>),
+}
+
+/// The names that there are; `None` where they are those that are generated.
+pub(super) fn names(view: &View<'_>) -> Option<Vec<ResourceName>> {
+    let patches = patches(view, PatchClass::Clusters)?;
+    names_change(&patches).then(|| view.get(&Origins).keys().cloned().collect())
+}
+
+/// The cluster of this name.
+pub(super) fn build(view: &View<'_>, name: &ResourceName) -> Option<Cluster> {
+    let Some(patches) = patches(view, PatchClass::Clusters) else { return super::build(name, view) };
+    if !names_change(&patches) {
+        return patched(view, &patches, name);
+    }
+    match view.get(&Origins).get(name)? {
+        Origin::Generated(name) => patched(view, &patches, name),
+        Origin::Added(cluster) => Some((**cluster).clone()),
+    }
+}
+
+/// A generated cluster with its patches.
+fn patched(view: &View<'_>, patches: &Patches, name: &ResourceName) -> Option<Cluster> {
+    let cluster = super::build(name, view)?;
+    match context(view, name) {
+        Some(context) => patch_cluster(view, patches, context, &hosts(view, name), cluster),
+        None => Some(cluster),
+    }
+}
+
+/// For whom a generated cluster is; `None` where it is for the proxy itself, and not patched.
+fn context(view: &View<'_>, name: &ResourceName) -> Option<PatchContext> {
+    let inbound = match ClusterName::parse(name.as_str())? {
+        ClusterName::Inbound(_) | ClusterName::InboundPassthrough => true,
+        ClusterName::Outbound(_)
+        | ClusterName::SniRouted(_)
+        | ClusterName::BlackHole
+        | ClusterName::Passthrough
+        | ClusterName::AllowAnyDynamicDns => false,
+        ClusterName::ExternalSds => return None,
+    };
+    Some(match (view.proxy().kind(), inbound) {
+        (ProxyKind::Router, _) => PatchContext::Gateway,
+        (_, true) => PatchContext::SidecarInbound,
+        (_, false) => PatchContext::SidecarOutbound,
+    })
+}
+
+/// The hosts of the services behind an inbound cluster, whose name does not say them.
+fn hosts(view: &View<'_>, name: &ResourceName) -> Vec<Hostname> {
+    match ClusterName::parse(name.as_str()) {
+        Some(ClusterName::Inbound(port)) => inbound::hosts(view, port),
+        Some(_) | None => Vec::new(),
+    }
+}
+
+impl Query for Origins {
+    type Value = BTreeMap<ResourceName, Origin>;
+
+    /// Where two clusters come to have one name, the generated ones go first, then those that are added first.
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let patches = patches(view, PatchClass::Clusters).unwrap_or_else(|| Arc::new(Vec::new()));
+        let mut origins = BTreeMap::new();
+        for name in super::generated_names(view) {
+            let now = match context(view, &name) {
+                Some(context) => patched_name(&patches, context, &hosts(view, &name), name.as_str()),
+                None => Some(name.as_str().to_owned()),
+            };
+            if let Some(now) = now {
+                origins.entry(ResourceName::new(now)).or_insert(Origin::Generated(name));
+            }
+        }
+        let contexts: &[PatchContext] = match view.proxy().kind() {
+            ProxyKind::Sidecar => &[PatchContext::SidecarOutbound, PatchContext::SidecarInbound],
+            ProxyKind::Router => &[PatchContext::Gateway],
+            ProxyKind::Waypoint => &[PatchContext::SidecarInbound],
+            ProxyKind::Ztunnel | ProxyKind::AgentGateway => &[],
+        };
+        for cluster in contexts.iter().flat_map(|context| added_clusters(view, &patches, *context)) {
+            let name = ResourceName::new(&cluster.name);
+            origins.entry(name).or_insert_with(|| Origin::Added(Box::new(cluster)));
+        }
+        origins
+    }
+}

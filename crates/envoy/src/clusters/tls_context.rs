@@ -1,0 +1,212 @@
+//! A TLS decision as Envoy's client context.
+
+use navarch_proto::envoy::config::core::v3::{DataSource, UpstreamHttpProtocolOptions, data_source};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::ValidationContextType;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::tls_parameters::TlsProtocol;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, CommonTlsContext, TlsParameters, UpstreamTlsContext,
+};
+
+use super::draft::{Discovery, Draft};
+use crate::filters::compliance;
+use crate::filters::downstream_tls::{mesh_ciphers, mesh_curves};
+use crate::sds;
+use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
+use navarch_api::mesh::TlsConfig;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+
+/// The roots of the system that the proxy runs on.
+const SYSTEM_ROOTS: &str = "system";
+/// Negotiated where metadata is exchanged.
+const EXCHANGE_ALPN: &str = "istio-peer-exchange";
+/// Says that both sides are of the mesh.
+const MESH_ALPN: &str = "istio";
+/// HTTP/2.
+const HTTP2_ALPN: &str = "h2";
+
+/// What a context rests on besides the settings.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Client<'a> {
+    /// Names that a declared service demands of its servers when the settings demand none.
+    pub(super) declared_names: &'a [String],
+    /// Whether the rule selects workloads, and so may hand them credentials.
+    pub(super) rule_has_selector: bool,
+}
+
+/// The context, `None` for plain text. What HTTP must know is noted in the draft.
+pub(super) fn build(
+    view: &View<'_>,
+    draft: &mut Draft,
+    settings: &ClientTlsSettings,
+    client: Client<'_>,
+) -> Option<UpstreamTlsContext> {
+    let originates = matches!(settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
+    let secret = !settings.credential_name.is_empty() && !settings.credential_name.starts_with(sds::CONFIG_MAP_PREFIX);
+    if originates && secret && !client.rule_has_selector && view.proxy().kind() == ProxyKind::Sidecar {
+        // The rule would hand the secret to every client, and those that may not read it would never start.
+        return None;
+    }
+    let mut context = of_mode(view, draft, settings, client)?;
+    if let Some(common) = &mut context.common_tls_context {
+        compliance::enforce(view.mesh().settings.compliance, common);
+    }
+    Some(context)
+}
+
+/// What a mode asks for.
+fn of_mode(
+    view: &View<'_>,
+    draft: &mut Draft,
+    settings: &ClientTlsSettings,
+    client: Client<'_>,
+) -> Option<UpstreamTlsContext> {
+    match settings.mode {
+        ClientTlsMode::Disable => None,
+        ClientTlsMode::IstioMutual => Some(istio_mutual(view, draft, settings)),
+        ClientTlsMode::Simple => originate(view, draft, settings, client.declared_names),
+        ClientTlsMode::Mutual => {
+            let complete = !settings.credential_name.is_empty()
+                || !(settings.client_certificate.is_empty() || settings.private_key.is_empty());
+            if complete {
+                originate(view, draft, settings, client.declared_names)
+            } else {
+                note_names(draft, settings);
+                None
+            }
+        }
+    }
+}
+
+/// Istio's own mutual TLS.
+fn istio_mutual(view: &View<'_>, draft: &mut Draft, settings: &ClientTlsSettings) -> UpstreamTlsContext {
+    let sni = match settings.sni.as_str() {
+        "" if !draft.is_dynamic() => draft.cluster.name.clone(),
+        sni => sound_name(view, &draft.cluster.name, sni),
+    };
+    let exchange = super::exchange_filter(view).is_some() && !view.mesh().settings.disable_metadata_exchange_alpn;
+    let alpn = [(EXCHANGE_ALPN, exchange), (MESH_ALPN, true), (HTTP2_ALPN, draft.http.is_http2())];
+    let common = CommonTlsContext {
+        tls_certificate_sds_secret_configs: vec![sds::secret(sds::WORKLOAD)],
+        validation_context_type: Some(sds::trust(sds::names(&settings.subject_alt_names), sds::secret(sds::ROOT))),
+        alpn_protocols: alpn.iter().filter(|(_, used)| *used).map(|(name, _)| (*name).to_owned()).collect(),
+        ..versions()
+    };
+    if draft.is_dynamic() {
+        note_names(draft, settings);
+    }
+    UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() }
+}
+
+/// TLS to whom the user names, with files or a credential.
+fn originate(
+    view: &View<'_>,
+    draft: &mut Draft,
+    settings: &ClientTlsSettings,
+    declared_names: &[String],
+) -> Option<UpstreamTlsContext> {
+    note_names(draft, settings);
+    let names = if settings.subject_alt_names.is_empty() { declared_names } else { &settings.subject_alt_names };
+    let mut common = versions();
+    if settings.credential_name.is_empty() {
+        from_files(view, &mut common, settings, names);
+    } else {
+        from_credential(view, &mut common, settings, names);
+    }
+    apply_defaults(&mut common, view.mesh().config.tls_defaults.as_ref());
+    if draft.http.is_http2() {
+        common.alpn_protocols = vec![HTTP2_ALPN.to_owned()];
+    }
+    let sni = sound_name(view, &draft.cluster.name, &settings.sni);
+    Some(UpstreamTlsContext { common_tls_context: Some(common), sni, ..UpstreamTlsContext::default() })
+}
+
+/// The longest server name that Envoy sends.
+const MAX_SERVER_NAME: usize = 255;
+
+/// A server's name; none where it is longer than Envoy takes.
+fn sound_name(view: &View<'_>, cluster: &str, name: &str) -> String {
+    if name.len() <= MAX_SERVER_NAME {
+        return name.to_owned();
+    }
+    view.remark(format!(
+        "DestinationRule: the sni for cluster {cluster} has more than {MAX_SERVER_NAME} bytes and is left out"
+    ));
+    String::new()
+}
+
+/// Certificate and roots out of files, which the agent serves so that they can be replaced.
+fn from_files(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientTlsSettings, names: &[String]) {
+    let own_server = view.proxy().meta_bool("file-credential");
+    let ClientTlsSettings { client_certificate, private_key, ca_certificates, ca_crl, .. } = settings;
+    if settings.mode == ClientTlsMode::Mutual {
+        let name = format!("file-cert:{client_certificate}~{private_key}");
+        common.tls_certificate_sds_secret_configs.push(sds::file_secret(&name, own_server));
+    }
+    common.validation_context_type = Some(if settings.insecure_skip_verify == Some(true) {
+        ValidationContextType::ValidationContext(CertificateValidationContext::default())
+    } else {
+        let roots = if ca_certificates.is_empty() { SYSTEM_ROOTS } else { ca_certificates };
+        let mut context = sds::names(names);
+        context.crl = (!ca_crl.is_empty()).then(|| DataSource {
+            specifier: Some(data_source::Specifier::Filename(ca_crl.clone())),
+            ..DataSource::default()
+        });
+        sds::trust(context, sds::file_secret(&format!("file-root:{roots}"), own_server))
+    });
+}
+
+/// Certificate and roots out of a credential.
+fn from_credential(view: &View<'_>, common: &mut CommonTlsContext, settings: &ClientTlsSettings, names: &[String]) {
+    let name = &settings.credential_name;
+    let server =
+        if view.proxy().meta_bool("credential") { sds::ExternalServer::Socket } else { sds::ExternalServer::None };
+    if settings.mode == ClientTlsMode::Mutual {
+        common.tls_certificate_sds_secret_configs = vec![sds::credential(name, &server)];
+    }
+    if settings.insecure_skip_verify != Some(true) {
+        let roots = sds::credential(&format!("{name}{}", sds::CA_SUFFIX), &server);
+        common.validation_context_type = Some(sds::trust(sds::names(names), roots));
+    }
+}
+
+/// A context with the versions that clients speak.
+fn versions() -> CommonTlsContext {
+    CommonTlsContext {
+        tls_params: Some(TlsParameters {
+            tls_minimum_protocol_version: TlsProtocol::TlSv12.into(),
+            tls_maximum_protocol_version: TlsProtocol::TlSv13.into(),
+            ..TlsParameters::default()
+        }),
+        ..CommonTlsContext::default()
+    }
+}
+
+/// Curves and ciphers that the mesh bounds TLS by.
+fn apply_defaults(common: &mut CommonTlsContext, defaults: Option<&TlsConfig>) {
+    let (Some(defaults), Some(params)) = (defaults, common.tls_params.as_mut()) else { return };
+    if !defaults.ecdh_curves.is_empty() {
+        params.ecdh_curves = mesh_curves(&defaults.ecdh_curves);
+    }
+    if !defaults.cipher_suites.is_empty() {
+        params.cipher_suites = mesh_ciphers(&defaults.cipher_suites);
+    }
+}
+
+/// Takes SNI and demanded names from the request where the settings give none.
+fn note_names(draft: &mut Draft, settings: &ClientTlsSettings) {
+    let unchecked = settings.insecure_skip_verify == Some(true);
+    let auto_sni = settings.sni.is_empty();
+    let names_from_host = draft.is_dynamic() || (auto_sni && settings.subject_alt_names.is_empty());
+    let auto_san_validation = names_from_host && !unchecked;
+    if let Discovery::Dynamic(config) = &mut draft.discovery
+        && (unchecked || !auto_sni || !auto_san_validation)
+    {
+        config.allow_insecure_cluster_options = true;
+    }
+    if auto_sni || auto_san_validation {
+        let upstream = draft.http.upstream.get_or_insert_with(UpstreamHttpProtocolOptions::default);
+        upstream.auto_sni |= auto_sni;
+        upstream.auto_san_validation |= auto_san_validation;
+    }
+}

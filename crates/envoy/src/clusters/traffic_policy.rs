@@ -1,0 +1,99 @@
+//! The policy of a port laid over a cluster, in Istio's order.
+
+use navarch_proto::envoy::config::cluster::v3::cluster::LbPolicy;
+
+use super::draft::{Discovery, Draft};
+use super::outbound::{Outbound, is_passthrough};
+use super::tls::{Upstream, decide};
+use super::{connection_pool, load_balancer, outlier, tls_context, transport};
+use crate::endpoints::locality_setting::LocalitySetting;
+use crate::mtls;
+use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, TrafficPolicy};
+use navarch_push::view::View;
+use navarch_registry::model::Registry;
+
+/// Who connects through an outbound cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Purpose {
+    /// A client.
+    Client,
+    /// A gateway that passes on mutual TLS, which it neither ends nor starts.
+    SniRouted,
+}
+
+/// Lays a policy over an outbound cluster.
+pub(super) fn apply_outbound(
+    view: &View<'_>,
+    draft: &mut Draft,
+    outbound: &Outbound<'_>,
+    policy: Option<&TrafficPolicy>,
+) {
+    let mesh = view.mesh();
+    let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
+    let balancer = policy.and_then(|policy| policy.load_balancer.as_deref());
+    let protocol = outbound.port.protocol;
+    if connection_pool::upgrades(mesh, pool, protocol) {
+        draft.http.upgrade();
+    }
+    connection_pool::apply(draft, mesh, pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
+    let needs_unhealthy = load_balancer::forbids_panic(mesh, outbound.service);
+    outlier::apply(draft, policy.and_then(|policy| policy.outlier_detection.as_deref()), needs_unhealthy);
+    let locality = LocalitySetting::effective(&mesh.config, balancer, outbound.service);
+    let hash = balancer.and_then(|balancer| balancer.consistent_hash.as_ref());
+    if let Some(fault) = hash.and_then(load_balancer::refused) {
+        let host = &outbound.service.key.hostname;
+        view.remark(format!("DestinationRule of {host}: trafficPolicy.loadBalancer.consistentHash: {fault}"));
+    }
+    load_balancer::apply(draft, mesh, outbound.service, protocol, balancer, locality.as_ref());
+    if outbound.purpose == Purpose::Client {
+        apply_tls(view, draft, outbound, policy.and_then(|policy| policy.tls.as_deref()));
+        transport::apply_proxy_protocol(draft, policy.and_then(|policy| policy.proxy_protocol.as_ref()));
+    }
+    finish(draft);
+}
+
+/// Lays a policy over an inbound cluster, of which only limits count.
+pub(super) fn apply_inbound(view: &View<'_>, draft: &mut Draft, policy: Option<&TrafficPolicy>) {
+    let pool = policy.and_then(|policy| policy.connection_pool.as_deref());
+    connection_pool::apply(draft, view.mesh(), pool, policy.and_then(|policy| policy.retry_budget.as_ref()));
+    finish(draft);
+}
+
+/// What goes to the original destination is not balanced.
+fn finish(draft: &mut Draft) {
+    if draft.discovery == Discovery::OriginalDst {
+        draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
+    }
+}
+
+/// Decides on TLS and has the cluster speak it.
+fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: Option<&ClientTlsSettings>) {
+    let Outbound { name, service, port, subset, .. } = *outbound;
+    let sni = if draft.is_dynamic() { String::new() } else { name.sni() };
+    let whole = match subset {
+        Some(subset) => subset.traffic_policy.as_deref(),
+        None => outbound.rule.and_then(|rule| rule.policy.as_deref()),
+    };
+    let upstream = Upstream {
+        service,
+        sni: &sni,
+        // A word about TLS makes the guess idle, and with it everything that it reads.
+        mode: match rule {
+            None => mtls::of_service(view, service, port.port, whole.is_some_and(is_passthrough)),
+            Some(_) => None,
+        },
+        checks_accounts: !draft.is_dynamic(),
+    };
+    let Some(decision) = decide(view, rule, upstream) else { return };
+    let originates = matches!(decision.settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
+    let declares = originates && service.registry == Registry::External;
+    let declared_names =
+        if declares && decision.settings.subject_alt_names.is_empty() { upstream.accounts(view) } else { Vec::new() };
+    let client = tls_context::Client {
+        declared_names: &declared_names,
+        rule_has_selector: outbound.rule.is_some_and(|rule| rule.selector.is_some()),
+    };
+    let istio = decision.settings.mode == ClientTlsMode::IstioMutual;
+    let Some(context) = tls_context::build(view, draft, &decision.settings, client) else { return };
+    transport::apply_tls(draft, &context, decision.by, istio);
+}

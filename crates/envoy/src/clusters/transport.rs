@@ -1,0 +1,90 @@
+//! Transport sockets: plain, TLS, by endpoint, and with a PROXY header in front.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::any;
+use navarch_proto::envoy::config::cluster::v3::cluster::TransportSocketMatch;
+use navarch_proto::envoy::config::core::v3::{
+    ProxyProtocolConfig, TransportSocket, proxy_protocol_config, transport_socket,
+};
+use navarch_proto::envoy::extensions::transport_sockets::proxy_protocol::v3::ProxyProtocolUpstreamTransport;
+use navarch_proto::envoy::extensions::transport_sockets::raw_buffer::v3::RawBuffer;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::UpstreamTlsContext;
+use prost_types::value::Kind;
+use prost_types::{Any, Struct, Value};
+
+use super::draft::{Discovery, Draft};
+use super::tls::DecidedBy;
+use navarch_api::istio::{ProxyProtocol, ProxyProtocolVersion};
+
+/// The name of the TLS socket.
+const TLS: &str = "envoy.transport_sockets.tls";
+/// The name of the plain socket.
+const RAW: &str = "envoy.transport_sockets.raw_buffer";
+/// The name of the socket that sends a PROXY header.
+const PROXY: &str = "envoy.transport_sockets.upstream_proxy_protocol";
+
+/// Has a cluster speak TLS: always where a rule says so, else to endpoints that carry the hint.
+pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: DecidedBy, istio: bool) {
+    let tls = socket(TLS, any::pack(context));
+    // What goes to the original destination meets endpoints that nobody can tell apart.
+    if by == DecidedBy::Mesh && istio && draft.discovery != Discovery::OriginalDst {
+        draft.cluster.transport_socket_matches =
+            vec![matching("tlsMode-istio", Some("istio"), tls), matching("tlsMode-disabled", None, raw(RAW))];
+    } else {
+        draft.cluster.transport_socket = Some(tls);
+    }
+}
+
+/// Puts a PROXY header in front of whatever is spoken.
+pub(super) fn apply_proxy_protocol(draft: &mut Draft, proxy_protocol: Option<&ProxyProtocol>) {
+    let Some(proxy_protocol) = proxy_protocol else { return };
+    let wrap = |inner: TransportSocket| with_header(proxy_protocol.version, inner);
+    let cluster = &mut draft.cluster;
+    match cluster.transport_socket.take() {
+        Some(inner) => cluster.transport_socket = Some(wrap(inner)),
+        None if cluster.transport_socket_matches.is_empty() => {
+            cluster.transport_socket = Some(wrap(raw("raw_buffer")));
+        }
+        None => {}
+    }
+    for choice in &mut cluster.transport_socket_matches {
+        choice.transport_socket = choice.transport_socket.take().map(wrap);
+    }
+}
+
+/// A TLS socket.
+pub(super) fn tls(context: &UpstreamTlsContext) -> TransportSocket {
+    socket(TLS, any::pack(context))
+}
+
+/// A plain socket under a name.
+fn raw(name: &str) -> TransportSocket {
+    socket(name, any::pack(&RawBuffer {}))
+}
+
+fn socket(name: &str, config: Any) -> TransportSocket {
+    TransportSocket { name: name.to_owned(), config_type: Some(transport_socket::ConfigType::TypedConfig(config)) }
+}
+
+/// A socket with a PROXY header in front.
+fn with_header(version: ProxyProtocolVersion, inner: TransportSocket) -> TransportSocket {
+    let version = match version {
+        ProxyProtocolVersion::V1 => proxy_protocol_config::Version::V1,
+        ProxyProtocolVersion::V2 => proxy_protocol_config::Version::V2,
+    };
+    let config = ProxyProtocolUpstreamTransport {
+        config: Some(ProxyProtocolConfig { version: version.into(), ..ProxyProtocolConfig::default() }),
+        transport_socket: Some(inner),
+        ..ProxyProtocolUpstreamTransport::default()
+    };
+    socket(PROXY, any::pack(&config))
+}
+
+/// A socket for endpoints with this TLS mode, or for all.
+fn matching(name: &str, tls_mode: Option<&str>, socket: TransportSocket) -> TransportSocketMatch {
+    let value = |mode: &str| Value { kind: Some(Kind::StringValue(mode.to_owned())) };
+    let fields: BTreeMap<String, Value> =
+        tls_mode.into_iter().map(|mode| ("tlsMode".to_owned(), value(mode))).collect();
+    TransportSocketMatch { name: name.to_owned(), r#match: Some(Struct { fields }), transport_socket: Some(socket) }
+}

@@ -1,0 +1,101 @@
+//! What Envoy would demand of a message once another is merged into it, at the cost of the one that is merged: a message that
+//! many are merged into is not looked at again for each.
+
+use navarch_proto::prost_reflect::{DynamicMessage, FieldDescriptor, ReflectMessage, Value};
+
+use super::{ANY, MAX_DEPTH, check_count, check_entries, check_field, check_items, check_message, check_value};
+use super::{code, count, fault, is_on, part, rules_of};
+use navarch_api::field_error::FieldError;
+
+/// How messages are merged, which is the caller's to say.
+pub(super) type Merge = fn(&mut DynamicMessage, &DynamicMessage, bool);
+
+/// Types that are replaced as a whole, never merged.
+pub const REPLACED: &str = "google.protobuf.Duration";
+
+/// Checks what merging `patch` into `target`, of its type, would make of what the patch sets. Where [`check`](super::check) finds
+/// no fault in the target, it finds one in the merged message exactly if this does.
+///
+/// # Errors
+/// With the path of the first field that would not be as Envoy demands, and why.
+pub fn check_merged(
+    target: &DynamicMessage,
+    patch: &DynamicMessage,
+    replace_lists: bool,
+    merge: Merge,
+) -> Result<(), FieldError> {
+    check_within(target, patch, replace_lists, merge, MAX_DEPTH)
+}
+
+/// As [`check_merged`], going no deeper than `depth`.
+fn check_within(
+    target: &DynamicMessage,
+    patch: &DynamicMessage,
+    replace_lists: bool,
+    merge: Merge,
+    depth: usize,
+) -> Result<(), FieldError> {
+    let descriptor = patch.descriptor();
+    let name = descriptor.full_name();
+    // Of these no field stands for itself: all are looked at together.
+    if name == ANY || code::has_code(name) {
+        let mut merged = target.clone();
+        merge(&mut merged, patch, replace_lists);
+        return check_message(&merged, depth);
+    }
+    let Some(depth) = depth.checked_sub(1) else { return fault("is nested too deeply") };
+    if name.starts_with("google.protobuf.") {
+        return Ok(());
+    }
+    for (field, value) in patch.fields() {
+        let rules = rules_of(&field);
+        if !target.has_field(&field) {
+            check_field(patch, &field, rules.as_ref(), depth).map_err(|error| error.under(field.name()))?;
+            continue;
+        }
+        let known = target.get_field(&field);
+        check_both(&field, (&known, value), rules.as_ref(), (replace_lists, merge), depth)
+            .map_err(|error| error.under(field.name()))?;
+    }
+    Ok(())
+}
+
+/// Checks a field that both the target and the patch set.
+fn check_both(
+    field: &FieldDescriptor,
+    values: (&Value, &Value),
+    rules: Option<&DynamicMessage>,
+    (replace_lists, merge): (bool, Merge),
+    depth: usize,
+) -> Result<(), FieldError> {
+    match values {
+        (Value::List(known), Value::List(items)) => {
+            let rules = part(rules, "repeated");
+            let known: &[Value] = if replace_lists { &[] } else { known };
+            let (least, most) = (count(rules.as_ref(), "min_items"), count(rules.as_ref(), "max_items"));
+            check_count(known.len() + items.len(), least, most)?;
+            check_items(known, items, rules.as_ref(), depth)
+        }
+        (Value::Map(known), Value::Map(entries)) => {
+            let rules = part(rules, "map");
+            let added = entries.keys().filter(|key| !known.contains_key(*key)).count();
+            let (least, most) = (count(rules.as_ref(), "min_pairs"), count(rules.as_ref(), "max_pairs"));
+            check_count(known.len() + added, least, most)?;
+            let entries: Vec<_> = entries.iter().collect();
+            check_entries(&entries, rules.as_ref(), depth)
+        }
+        (Value::Message(known), Value::Message(message)) if message.descriptor().full_name() != REPLACED => {
+            if is_on(part(rules, "message").as_ref(), "skip") {
+                return Ok(());
+            }
+            // A wrapped number or text is small, and bounded as what it wraps.
+            if message.descriptor().full_name().starts_with("google.protobuf.") {
+                let mut merged = known.clone();
+                merge(&mut merged, message, replace_lists);
+                return check_value(&Value::Message(merged), Some(&field.kind()), rules, depth);
+            }
+            check_within(known, message, replace_lists, merge, depth)
+        }
+        (_, value) => check_value(value, Some(&field.kind()), rules, depth),
+    }
+}

@@ -1,0 +1,94 @@
+//! The DestinationRule that holds for a service and a proxy.
+//!
+//! ```text
+//! rules of a namespace ──index──▶ names by host ──merge──▶ rules of one host ──choose──▶ the one for this proxy
+//! ```
+//!
+//! A client's own namespace comes first, then what the service's namespace exports to it, then what the root namespace
+//! exports. Agrees with Istio's `destinationRule` in `pilot/pkg/model/push_context.go` and with `destination_rule.go`. Each
+//! step is a query that cuts off, so an edited rule reaches the clusters of its host and no others.
+
+mod index;
+mod merge;
+mod policy;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use merge::MergedRule;
+pub use policy::{port_policy, subset_policy, with_mesh_defaults};
+
+use self::index::{ClientNamespaces, Pool, RulesOfHost};
+use navarch_api::names::{Hostname, Namespace};
+use navarch_push::view::View;
+use navarch_registry::model::{Labels, Service, ServiceKey};
+
+/// The rule for what the proxy sends to a service.
+#[must_use]
+pub fn for_service(view: &View<'_>, service: &Service) -> Option<Arc<MergedRule>> {
+    for_key(view, &service.key)
+}
+
+/// As [`for_service`], by the service's key.
+#[must_use]
+pub fn for_key(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>> {
+    let rules = candidates(view, service);
+    let selected =
+        |rule: &&Arc<MergedRule>| rule.selector.as_ref().is_some_and(|selector| view.proxy().selected_by(selector));
+    rules.iter().find(selected).or_else(|| unselected(&rules)).cloned()
+}
+
+/// The rule for what the proxy takes in for a service of its workload. Rules with a selector are for clients alone.
+#[must_use]
+pub fn for_inbound(view: &View<'_>, service: &ServiceKey) -> Option<Arc<MergedRule>> {
+    unselected(&candidates(view, service)).cloned()
+}
+
+/// The last rule without a selector.
+fn unselected(rules: &[Arc<MergedRule>]) -> Option<&Arc<MergedRule>> {
+    rules.iter().rev().find(|rule| rule.selector.is_none())
+}
+
+/// All rules of the first namespace that has one for this service, in the order in which they were merged.
+fn candidates(view: &View<'_>, service: &ServiceKey) -> Vec<Arc<MergedRule>> {
+    let host = &service.hostname;
+    let root = Namespace::new(&view.mesh().config.root_namespace);
+    let clients = view.get(&ClientNamespaces(host.clone()));
+    if !clients.is_empty()
+        && let Some(own) = view.proxy().namespace_among(clients.iter().cloned())
+    {
+        let pool = if own == root { Pool::RootPrivate } else { Pool::Local };
+        let rules = view.get(&RulesOfHost { namespace: own, pool, host: host.clone() });
+        if !rules.is_empty() {
+            return (*rules).clone();
+        }
+    }
+    for namespace in [&service.namespace, &root] {
+        let exported = exported_by(view, namespace, host);
+        if !exported.is_empty() {
+            return exported;
+        }
+    }
+    Vec::new()
+}
+
+/// What a namespace exports for a host to the proxy's namespace.
+fn exported_by(view: &View<'_>, namespace: &Namespace, host: &Hostname) -> Vec<Arc<MergedRule>> {
+    let query = RulesOfHost { namespace: namespace.clone(), pool: Pool::Exported, host: host.clone() };
+    let rules = view.get(&query);
+    let named: BTreeSet<Namespace> = rules
+        .iter()
+        .filter(|rule| !rule.is_public())
+        .flat_map(|rule| rule.export_to.iter().map(Namespace::new))
+        .collect();
+    let client = if named.is_empty() { None } else { view.proxy().namespace_among(named) };
+    let shown = |rule: &&Arc<MergedRule>| {
+        rule.is_public() || client.as_ref().is_some_and(|client| rule.export_to.contains(client.as_str()))
+    };
+    rules.iter().filter(shown).cloned().collect()
+}
+
+/// The labels that a workload must carry, as the registry writes labels.
+fn selector_labels(labels: &std::collections::BTreeMap<String, String>) -> Labels {
+    labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+}

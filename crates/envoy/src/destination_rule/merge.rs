@@ -1,0 +1,194 @@
+//! One host, several rules: what is laid together and what stays apart.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::index::export_to;
+use super::policy::with_backend_policy;
+use super::selector_labels;
+use navarch_api::istio::{DestinationRule, Subset, TrafficPolicy};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_registry::model::Labels;
+
+/// What one or more rules of a host say together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MergedRule {
+    /// The first rule, by which the result is called.
+    pub name: NamespacedName,
+    /// All rules that went into it, the first included.
+    pub from: Vec<NamespacedName>,
+    /// The policy of the host.
+    pub policy: Option<Arc<TrafficPolicy>>,
+    /// The subsets, of which no two have one name.
+    pub subsets: Vec<Arc<Subset>>,
+    /// Client workloads to which it applies; `None` is all.
+    pub selector: Option<Labels>,
+    /// Namespaces that see it; empty is the mesh's default.
+    pub export_to: BTreeSet<String>,
+    /// Who made it.
+    author: Author,
+}
+
+/// Who made a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Author {
+    /// A user.
+    User,
+    /// The control plane, from a policy of the Gateway API. It only fills what users leave open.
+    BackendPolicy,
+}
+
+/// Names the objects that a rule was made from; users may not write it.
+const PARENTS: &str = "internal.istio.io/parents";
+
+impl Author {
+    /// Who made this rule.
+    fn of(rule: &Object<DestinationRule>) -> Self {
+        if rule.meta.annotations.contains_key(PARENTS) { Self::BackendPolicy } else { Self::User }
+    }
+}
+
+impl MergedRule {
+    /// From a single rule.
+    fn new(rule: &Object<DestinationRule>) -> Self {
+        Self {
+            name: rule.meta.key(),
+            from: vec![rule.meta.key()],
+            policy: rule.spec.traffic_policy.as_deref().cloned().map(Arc::new),
+            subsets: unique_subsets(&rule.spec.subsets),
+            selector: rule.spec.workload_selector.as_ref().map(|selector| selector_labels(&selector.match_labels)),
+            export_to: export_to(&rule.spec),
+            author: Author::of(rule),
+        }
+    }
+
+    /// The subset of this name.
+    #[must_use]
+    pub fn subset(&self, name: &str) -> Option<&Arc<Subset>> {
+        self.subsets.iter().find(|subset| subset.name == name)
+    }
+
+    /// Whether every namespace sees it, its own rules of sight aside.
+    pub(super) fn is_public(&self) -> bool {
+        self.export_to.is_empty() || self.export_to.contains("*")
+    }
+
+    /// Adds what a later rule of the same host says and this one does not.
+    fn absorb(&mut self, rule: &Object<DestinationRule>) {
+        self.from.push(rule.meta.key());
+        for subset in &rule.spec.subsets {
+            if self.subset(&subset.name).is_none() {
+                self.subsets.push(Arc::new(subset.clone()));
+            }
+        }
+        let theirs = rule.spec.traffic_policy.as_deref();
+        let merged = match (self.author, Author::of(rule)) {
+            (Author::User, Author::BackendPolicy) => with_backend_policy(self.policy.as_deref(), theirs),
+            (Author::BackendPolicy, Author::User) => with_backend_policy(theirs, self.policy.as_deref()),
+            (Author::User, Author::User) | (Author::BackendPolicy, Author::BackendPolicy) => {
+                if self.policy.is_some() {
+                    return;
+                }
+                theirs.cloned()
+            }
+        };
+        self.policy = merged.map(Arc::new);
+    }
+}
+
+/// The subsets as written, the first of each name.
+fn unique_subsets(subsets: &[Subset]) -> Vec<Arc<Subset>> {
+    let mut seen = BTreeSet::new();
+    subsets.iter().filter(|subset| seen.insert(&subset.name)).map(|subset| Arc::new(subset.clone())).collect()
+}
+
+/// Lays the rules of one host together, in the given order.
+///
+/// Rules with unequal selectors stay apart. With `by_export`, so do rules for unequal audiences, except that a rule for a wider
+/// audience also completes those for narrower ones.
+pub(super) fn merge_rules<'a>(
+    rules: impl Iterator<Item = &'a Object<DestinationRule>>,
+    by_export: bool,
+) -> Vec<Arc<MergedRule>> {
+    let mut merged: Vec<MergedRule> = Vec::new();
+    for rule in rules {
+        let incoming = MergedRule::new(rule);
+        let mut apart = true;
+        for existing in &mut merged {
+            if by_export {
+                apart = incoming.export_to != existing.export_to;
+                let wider = !existing.export_to.is_empty() && incoming.export_to.is_superset(&existing.export_to);
+                if apart && !wider {
+                    continue;
+                }
+            }
+            match (&existing.selector, &incoming.selector) {
+                (Some(theirs), Some(ours)) if theirs != ours => {
+                    apart = true;
+                    continue;
+                }
+                (Some(_), Some(_)) | (None, None) => apart = false,
+                (Some(_), None) | (None, Some(_)) => {}
+            }
+            existing.absorb(rule);
+        }
+        if apart {
+            merged.push(incoming);
+        }
+    }
+    merged.into_iter().map(Arc::new).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::istio::PolicyWorkloadSelector;
+    use navarch_api::object::ObjectMeta;
+
+    /// A rule with one subset.
+    fn rule(name: &str, subset: &str, export_to: &[&str], selects: Option<&str>) -> Object<DestinationRule> {
+        Object {
+            meta: ObjectMeta { key: NamespacedName::new("", name), ..ObjectMeta::default() },
+            spec: DestinationRule {
+                host: "reviews.shop.svc.cluster.local".to_owned(),
+                subsets: vec![Subset { name: subset.to_owned(), ..Subset::default() }],
+                export_to: export_to.iter().map(|&name| name.to_owned()).collect(),
+                workload_selector: selects
+                    .map(|app| PolicyWorkloadSelector { match_labels: [("app".to_owned(), app.to_owned())].into() }),
+                ..DestinationRule::default()
+            },
+        }
+    }
+
+    /// The names of the subsets of each merged rule.
+    fn subsets(rules: &[Object<DestinationRule>]) -> Vec<Vec<String>> {
+        let merged = merge_rules(rules.iter(), true);
+        merged.iter().map(|rule| rule.subsets.iter().map(|subset| subset.name.clone()).collect()).collect()
+    }
+
+    #[test]
+    fn rules_for_the_same_audience_become_one() {
+        let rules = [rule("a", "v1", &[], None), rule("b", "v2", &[], None), rule("c", "v1", &[], None)];
+        assert_eq!(subsets(&rules), [["v1", "v2"]]);
+    }
+
+    #[test]
+    fn rules_for_unequal_audiences_stay_apart() {
+        let rules = [rule("a", "v1", &["bank"], None), rule("b", "v2", &["mall"], None)];
+        assert_eq!(subsets(&rules), [["v1"], ["v2"]]);
+    }
+
+    #[test]
+    fn unequal_selectors_stay_apart() {
+        let rules = [rule("a", "v1", &[], Some("web")), rule("b", "v2", &[], Some("cart"))];
+        assert_eq!(subsets(&rules), [["v1"], ["v2"]]);
+        let rules = [rule("a", "v1", &[], Some("web")), rule("b", "v2", &[], Some("web"))];
+        assert_eq!(subsets(&rules), [["v1", "v2"]]);
+    }
+
+    #[test]
+    fn a_rule_without_selector_stands_beside_one_with() {
+        let rules = [rule("a", "v1", &[], Some("web")), rule("b", "v2", &[], None)];
+        assert_eq!(subsets(&rules), [["v1"], ["v2"]]);
+    }
+}

@@ -1,0 +1,109 @@
+//! EDS: the endpoints of a cluster, and the same for clusters that carry theirs.
+//!
+//! ```text
+//! registry's endpoints ─build─▶ groups by locality ─gateways─▶ own network ─priority─▶ order for this proxy ─▶ Envoy
+//! ```
+
+mod build;
+mod cluster_local;
+mod gateways;
+mod group;
+pub(super) mod health;
+pub(super) mod locality_setting;
+mod own_workload;
+mod priority;
+pub(super) mod service_port;
+pub(super) mod wire;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
+
+pub(super) use build::{Target, groups};
+pub(super) use group::Group;
+pub(super) use priority::arrange;
+
+use self::locality_setting::LocalitySetting;
+use crate::build::encode;
+use crate::destination_rule::{self, MergedRule, port_policy, subset_policy};
+use crate::filters::ext_proc;
+use crate::names::{ClusterName, OutboundCluster, SELF_DISCOVERY};
+use crate::scope;
+use navarch_api::istio::{Subset, TrafficPolicy};
+use navarch_api::names::ResourceName;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+use navarch_registry::model::{Endpoint, Resolution, Service};
+
+/// The endpoints of the cluster of this name. A name that means nothing has none, so that the proxy need not wait for it.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let endpoints = match ClusterName::parse(name.as_str()) {
+        Some(ClusterName::Outbound(cluster)) => of_cluster(view, &cluster, false),
+        Some(ClusterName::SniRouted(cluster)) => of_cluster(view, &cluster, true),
+        _ if name.as_str() == SELF_DISCOVERY => own_workload::endpoints(view),
+        _ => Vec::new(),
+    };
+    Some(encode(&ClusterLoadAssignment {
+        cluster_name: name.as_str().to_owned(),
+        endpoints,
+        ..ClusterLoadAssignment::default()
+    }))
+}
+
+/// The endpoints of an outbound cluster.
+fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, sni_routed: bool) -> Vec<LocalityLbEndpoints> {
+    let Some(service) = scope::host_service(view, &cluster.host) else { return Vec::new() };
+    if service.port(cluster.port).is_none() || is_resolved_by_proxy(&service) {
+        return Vec::new();
+    }
+    let rule = destination_rule::for_service(view, &service);
+    let subset = rule.as_ref().and_then(|rule| rule.subset(&cluster.subset));
+    let policy = policy(rule.as_deref(), subset.map(|subset| &**subset), cluster.port);
+    let target = Target {
+        service: &service,
+        port: cluster.port,
+        rule: rule.as_deref(),
+        subset: subset.map(|subset| &**subset),
+        policy: policy.as_ref(),
+        sni_routed,
+        by_dns: false,
+    };
+    let mut groups = groups(view, &target, candidates(view, &service, cluster.port).iter());
+    if groups.is_empty() {
+        view.count("pilot_eds_no_instances", cluster.to_string());
+    }
+    let rule = policy.as_ref().and_then(|policy| policy.load_balancer.as_deref());
+    if let Some(setting) = LocalitySetting::effective(&view.mesh().config, rule, &service)
+        && !(matches!(setting, LocalitySetting::ZoneAware(_)) && view.proxy().kind() == ProxyKind::Waypoint)
+        && !groups.is_empty()
+    {
+        let fails_over = policy.as_ref().is_some_and(|policy| policy.outlier_detection.is_some());
+        arrange(view, &setting, &mut groups, fails_over, true);
+    }
+    groups.into_iter().map(Group::into_wire).collect()
+}
+
+/// The endpoints of a service port whose addresses are known.
+fn candidates(view: &View<'_>, service: &Service, port: u16) -> Vec<Arc<Endpoint>> {
+    let Some(endpoints) = view.endpoints(&service.key) else { return Vec::new() };
+    if ext_proc::is_pool(service) {
+        return endpoints.endpoints.iter().filter(|endpoint| build::is_resolved(endpoint)).cloned().collect();
+    }
+    let of_port = service_port::of_port_name(endpoints, service, port);
+    of_port.filter(|endpoint| build::is_resolved(endpoint)).cloned().collect()
+}
+
+/// Whether proxies find the addresses of a service by DNS.
+pub(super) fn is_resolved_by_proxy(service: &Service) -> bool {
+    matches!(service.resolution, Resolution::DnsLb | Resolution::DnsRoundRobinLb)
+}
+
+/// The policy of a port, the subset's laid over the host's. The mesh's defaults are left out, as Istio does for endpoints.
+pub(super) fn policy(rule: Option<&MergedRule>, subset: Option<&Subset>, port: u16) -> Option<TrafficPolicy> {
+    let host = port_policy(rule.and_then(|rule| rule.policy.as_deref()), port);
+    subset_policy(host.as_ref(), subset.and_then(|subset| subset.traffic_policy.as_deref()), port)
+}
+
+#[cfg(test)]
+pub(super) mod tests;

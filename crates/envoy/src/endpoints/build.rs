@@ -1,0 +1,251 @@
+//! From the registry's endpoints to groups of Envoy's: which are sent, and what is said of each.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::HealthStatus;
+use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
+
+use super::gateways::{self, GatewayIndex, Gateways, is_in_network};
+use super::group::{Behind, Group, Member, carries_label, workload_label};
+use super::health;
+use super::wire::{self, Names};
+use crate::build::MAX_UNIX_PATH;
+use crate::destination_rule::MergedRule;
+use crate::mtls::{self, MtlsMode, NamespaceMtls};
+use navarch_api::istio::{ClientTlsMode, Subset, TrafficPolicy};
+use navarch_api::names::Namespace;
+use navarch_push::proxy::Locality;
+use navarch_push::view::View;
+use navarch_registry::model::{Discoverability, Endpoint, Health, Service, TlsMode};
+
+/// The length of `unix://`, with which paths of endpoints begin.
+const UNIX_PREFIX: usize = 7;
+
+/// For which cluster endpoints are gathered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target<'a> {
+    pub(crate) service: &'a Service,
+    pub(crate) port: u16,
+    /// The rule that holds for it.
+    pub(crate) rule: Option<&'a MergedRule>,
+    /// The subset, if it is for one.
+    pub(crate) subset: Option<&'a Subset>,
+    /// The policy of the port, the subset's laid over the host's, the mesh's defaults not counted.
+    pub(crate) policy: Option<&'a TrafficPolicy>,
+    /// Whether a gateway passes mutual TLS on to it.
+    pub(crate) sni_routed: bool,
+    /// Whether the proxy resolves names.
+    pub(crate) by_dns: bool,
+}
+
+/// Builds endpoints of one target.
+struct Builder<'a, 'v> {
+    /// What is read.
+    view: &'a View<'v>,
+    /// For whom.
+    target: &'a Target<'a>,
+    /// What the rule says about TLS; `None` leaves it to the endpoint.
+    tls: Option<ClientTlsMode>,
+    /// Whether unhealthy endpoints are sent.
+    unhealthy: bool,
+    /// Whether only endpoints of the proxy's cluster are sent.
+    cluster_local: bool,
+    /// The policies of the namespaces met so far.
+    policies: BTreeMap<Namespace, NamespaceMtls>,
+    /// The gateways between networks.
+    gateways: Arc<GatewayIndex>,
+}
+
+/// Gathers the endpoints of a target among `candidates`, by locality.
+pub(crate) fn groups<'e>(
+    view: &View<'_>,
+    target: &Target<'_>,
+    candidates: impl Iterator<Item = &'e Arc<Endpoint>>,
+) -> Vec<Group> {
+    let mut builder = Builder::new(view, target);
+    let mut groups: BTreeMap<Arc<str>, Group> = BTreeMap::new();
+    for endpoint in candidates {
+        if !builder.is_in_subset(endpoint) || !builder.is_sent(endpoint) {
+            continue;
+        }
+        let member = builder.member(endpoint);
+        let locality = &endpoint.workload.locality;
+        let group = groups.entry(locality.clone()).or_insert_with(|| Group {
+            locality: Locality::parse(locality),
+            priority: 0,
+            weight: None,
+            members: Vec::new(),
+        });
+        group.members.push(member);
+    }
+    let mut groups: Vec<Group> = groups.into_values().collect();
+    groups.iter_mut().for_each(Group::weigh);
+    gateways::apply(view, &builder.gateways, &mut groups);
+    if target.sni_routed {
+        // The gateway cannot see whether what it passes on is mutual TLS, so it must know that the receiver takes it.
+        for group in &mut groups {
+            group.members.retain(|member| wire::speaks_mtls(&member.wire));
+            group.weigh();
+        }
+    }
+    groups
+}
+
+/// Whether an address can stand in EDS: an IP, a path, or none yet where a gateway will stand in.
+pub(super) fn is_resolved(endpoint: &Endpoint) -> bool {
+    let address = endpoint.addresses.first().map_or("", |address| address);
+    address.is_empty() || endpoint.port == 0 || address.parse::<IpAddr>().is_ok()
+}
+
+impl<'a, 'v> Builder<'a, 'v> {
+    /// Reads what holds for all endpoints.
+    fn new(view: &'a View<'v>, target: &'a Target<'a>) -> Self {
+        let settings = &view.mesh().settings;
+        let outlier = target.policy.and_then(|policy| policy.outlier_detection.as_deref());
+        Self {
+            view,
+            target,
+            tls: tls_of_rule(target),
+            unhealthy: health::sends_unhealthy_under(settings, target.service, outlier),
+            cluster_local: super::cluster_local::is_cluster_local(view, &target.service.key.hostname),
+            policies: BTreeMap::new(),
+            gateways: view.get(&Gateways { with_names: target.by_dns }),
+        }
+    }
+
+    /// Whether an endpoint carries the labels of the subset.
+    fn is_in_subset(&self, endpoint: &Endpoint) -> bool {
+        let labels = self.target.subset.map(|subset| subset.labels.iter());
+        labels.into_iter().flatten().all(|(key, value)| carries_label(&endpoint.workload, key, value))
+    }
+
+    /// Whether an endpoint is sent to the proxy.
+    fn is_sent(&self, endpoint: &Endpoint) -> bool {
+        let proxy = self.view.proxy();
+        let workload = &endpoint.workload;
+        let on_own_node = || proxy.meta("NODE_NAME").as_deref().unwrap_or("") == &*workload.node;
+        let in_own_cluster = || {
+            let own = proxy.cluster_id();
+            own.is_empty() || workload.cluster.is_empty() || own == workload.cluster
+        };
+        if self.target.service.kubernetes.node_local && !on_own_node() {
+            return false;
+        }
+        if !workload.network.is_empty()
+            && let Some(requested) = proxy.meta("REQUESTED_NETWORK_VIEW").filter(|requested| !requested.is_empty())
+            && !requested.split(',').any(|network| network == workload.network.as_str())
+        {
+            return false;
+        }
+        if self.cluster_local && proxy.cluster_id() != workload.cluster {
+            return false;
+        }
+        if endpoint.port == 0 && endpoint.addresses.first().is_some_and(|path| path.len() > MAX_UNIX_PATH + UNIX_PREFIX)
+        {
+            let host = &self.target.service.key.hostname;
+            self.view.remark(format!("ServiceEntry of {host}: an endpoint's path has more than {MAX_UNIX_PATH} bytes"));
+            return false;
+        }
+        let discoverable = match endpoint.discoverability {
+            Discoverability::Mesh => true,
+            Discoverability::OwnCluster => in_own_cluster(),
+            Discoverability::OwnNode => on_own_node(),
+        };
+        let placed = endpoint.addresses.first().is_some_and(|address| !address.is_empty())
+            || (!self.gateways.is_empty() && !is_in_network(self.view, &workload.network));
+        let settings = &self.view.mesh().settings;
+        discoverable && placed && health::is_sent(settings, self.target.service, endpoint, self.unhealthy)
+    }
+
+    /// An endpoint as Envoy has it.
+    fn member(&mut self, endpoint: &Endpoint) -> Member {
+        let settings = &self.view.mesh().settings;
+        let named = settings.telemetry_label && settings.endpoint_telemetry_label;
+        let names = named.then(|| self.names(endpoint));
+        let mtls = self.speaks_mtls(endpoint);
+        let (first, further) = endpoint.addresses.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+        let wire = LbEndpoint {
+            health_status: health_status(health::effective(settings, endpoint)).into(),
+            load_balancing_weight: Some(endpoint.weight.max(1)),
+            metadata: Some(wire::metadata(mtls, names.as_ref())),
+            host_identifier: Some(wire::host(first, endpoint.port, if settings.dual_stack { further } else { &[] })),
+        };
+        Member { wire, behind: Behind::Workload(endpoint.workload.clone()) }
+    }
+
+    /// The names that metrics use.
+    fn names<'e>(&self, endpoint: &'e Endpoint) -> Names<'e>
+    where
+        'a: 'e,
+    {
+        let workload = &endpoint.workload;
+        let mut names = Names {
+            workload: &workload.name,
+            namespace: workload.namespace.as_str(),
+            canonical: wire::canonical_name(&workload.labels, &workload.name),
+            revision: wire::canonical_revision(&workload.labels),
+            cluster: workload.cluster.as_str(),
+        };
+        let service = self.target.service;
+        if self.view.mesh().settings.label_external_canonical_services && service.mesh_external {
+            names.namespace = service.key.namespace.as_str();
+            if let Some(canonical) = service.labels.get(wire::CANONICAL_NAME) {
+                names.canonical = canonical;
+                names.revision = service.labels.get(wire::CANONICAL_REVISION).map_or("", |revision| revision);
+            }
+        }
+        names
+    }
+
+    /// Whether mutual TLS is spoken to an endpoint: as the rule says, else as the endpoint and its policies allow.
+    fn speaks_mtls(&mut self, endpoint: &Endpoint) -> bool {
+        let workload = &endpoint.workload;
+        if workload.tls_mode != TlsMode::Istio {
+            return false;
+        }
+        match self.tls {
+            Some(mode) => mode == ClientTlsMode::IstioMutual,
+            None => {
+                let view = self.view;
+                let policies = self
+                    .policies
+                    .entry(workload.namespace.clone())
+                    .or_insert_with(|| mtls::in_namespace(view, &workload.namespace));
+                let merged = policies
+                    .of(|selector| selector.iter().all(|(key, value)| workload_label(workload, key) == &**value));
+                merged.on_port(endpoint.port) != MtlsMode::Disable
+            }
+        }
+    }
+}
+
+/// What the rule says about TLS, a subset's word counting more than the host's, a port's more than that of all ports.
+fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
+    let in_subset = target.subset.and_then(|subset| subset.traffic_policy.as_deref());
+    let in_rule = target.rule.and_then(|rule| rule.policy.as_deref());
+    in_subset
+        .and_then(|policy| tls_on_port(policy, target.port))
+        .or_else(|| in_rule.and_then(|policy| tls_on_port(policy, target.port)))
+}
+
+/// What a policy says about TLS on a port.
+fn tls_on_port(policy: &TrafficPolicy, port: u16) -> Option<ClientTlsMode> {
+    let for_port = policy
+        .port_level_settings
+        .iter()
+        .find(|own| own.tls.is_some() && own.port.as_ref().is_some_and(|selector| selector.number == u32::from(port)));
+    for_port.and_then(|own| own.tls.as_deref()).or(policy.tls.as_deref()).map(|tls| tls.mode)
+}
+
+/// Health as Envoy has it.
+fn health_status(health: Health) -> HealthStatus {
+    match health {
+        Health::Unknown => HealthStatus::Unknown,
+        Health::Healthy => HealthStatus::Healthy,
+        Health::Unhealthy => HealthStatus::Unhealthy,
+        Health::Draining => HealthStatus::Draining,
+        Health::Terminating => HealthStatus::Timeout,
+    }
+}

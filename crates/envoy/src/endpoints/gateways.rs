@@ -1,0 +1,202 @@
+//! Gateways in place of endpoints of other networks (split-horizon EDS).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
+
+use super::group::{Behind, Group, Member};
+use super::wire;
+use navarch_api::names::{ClusterId, NetworkId};
+use navarch_push::proxy::{IpFamilies, ProxyKind};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::directory::NetworkGateway;
+use navarch_registry::model::Workload;
+
+/// The gateways of all networks.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) struct Gateways {
+    /// Whether those count whose address is a host name: proxies can only resolve it in DNS clusters. For all others the addresses
+    /// count that the host name was resolved to here.
+    pub(super) with_names: bool,
+}
+
+/// The gateways of all networks, and by how much weights are scaled.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct GatewayIndex {
+    /// By network, ordered by address and port.
+    by_network: BTreeMap<NetworkId, Vec<NetworkGateway>>,
+    /// A weight times this can be split evenly over the gateways of any network.
+    scale: u32,
+}
+
+/// The order of gateways among endpoints. Those of two clusters may share an address.
+type GatewayKey = (Arc<str>, u16, NetworkGateway);
+
+/// What of the proxy decides how it reaches other networks.
+struct Client {
+    /// Its network, empty if unknown.
+    network: NetworkId,
+    /// Its IP families.
+    families: IpFamilies,
+    /// Sidecars cannot use gateways of the ambient mode.
+    sidecar: bool,
+}
+
+impl Query for Gateways {
+    type Value = GatewayIndex;
+
+    fn compute(&self, view: &View<'_>) -> GatewayIndex {
+        let mut by_network: BTreeMap<NetworkId, Vec<NetworkGateway>> = BTreeMap::new();
+        for gateway in view.all_network_gateways() {
+            let of_network = by_network.entry(gateway.network.clone()).or_default();
+            if self.with_names || gateway.address.parse::<IpAddr>().is_ok() {
+                of_network.push(gateway.clone());
+            } else {
+                let resolved = view.gateway_addresses(&gateway.address).iter();
+                let at = |ip: &IpAddr| NetworkGateway { address: Arc::from(ip.to_string()), ..gateway.clone() };
+                of_network.extend(resolved.map(at));
+            }
+        }
+        by_network.retain(|_, gateways| !gateways.is_empty());
+        let mut counts: Vec<usize> = Vec::new();
+        for gateways in by_network.values_mut() {
+            gateways.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)).then_with(|| a.cmp(b)));
+            gateways.dedup();
+            counts.push(gateways.len());
+            let mut of_clusters: BTreeMap<&ClusterId, usize> = BTreeMap::new();
+            for gateway in gateways.iter() {
+                *of_clusters.entry(&gateway.cluster).or_default() += 1;
+            }
+            counts.extend(of_clusters.into_values());
+        }
+        let scale = counts.into_iter().fold(1, least_common_multiple);
+        GatewayIndex { by_network, scale: u32::try_from(scale).unwrap_or(u32::MAX) }
+    }
+}
+
+impl GatewayIndex {
+    /// Whether the mesh spans networks that are reached through gateways.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_network.is_empty()
+    }
+
+    /// The gateways for a workload: those of its cluster, else those of its network.
+    fn towards(&self, network: &NetworkId, cluster: &ClusterId, client: &Client) -> Vec<&NetworkGateway> {
+        let Some(all) = self.by_network.get(network) else { return Vec::new() };
+        let own: Vec<&NetworkGateway> = all.iter().filter(|gateway| gateway.cluster == *cluster).collect();
+        let chosen = if own.is_empty() { all.iter().collect() } else { own };
+        chosen.into_iter().filter(|gateway| !client.sidecar || gateway.port != 0).collect()
+    }
+}
+
+impl Client {
+    /// Whether the proxy reaches a network without a gateway. Unknown networks are taken to be the own one.
+    fn is_in(&self, network: &NetworkId) -> bool {
+        self.network.is_empty() || network.is_empty() || self.network == *network
+    }
+
+    /// Whether the proxy has an address of the gateway's family.
+    fn reaches(&self, gateway: &NetworkGateway) -> bool {
+        match (self.families, gateway.address.parse::<IpAddr>()) {
+            (IpFamilies::DualV4First | IpFamilies::DualV6First, _) => true,
+            (IpFamilies::V4, Ok(address)) => address.to_canonical().is_ipv4(),
+            (IpFamilies::V6, Ok(address)) => address.to_canonical().is_ipv6(),
+            (IpFamilies::V4 | IpFamilies::V6, Err(_)) => false,
+        }
+    }
+}
+
+/// Whether the proxy is in a network, as far as both are known.
+pub(super) fn is_in_network(view: &View<'_>, network: &NetworkId) -> bool {
+    let own = view.proxy().network();
+    own.is_empty() || network.is_empty() || own == *network
+}
+
+/// Replaces endpoints that the proxy cannot reach directly by the gateways of their networks, which take over their weights.
+/// Without gateways anywhere, everything is taken to be reachable.
+pub(super) fn apply(view: &View<'_>, index: &GatewayIndex, groups: &mut [Group]) {
+    if index.is_empty() {
+        return;
+    }
+    let client = Client {
+        network: view.proxy().network(),
+        families: view.proxy().families(),
+        sidecar: view.proxy().kind() == ProxyKind::Sidecar,
+    };
+    for group in groups {
+        let mut shares: BTreeMap<GatewayKey, (NetworkGateway, u32)> = BTreeMap::new();
+        let members = std::mem::take(&mut group.members);
+        for member in members {
+            if let Some(member) = keep_or_replace(member, index, &client, &mut shares) {
+                group.members.push(member);
+            }
+        }
+        group.members.extend(shares.into_values().map(|(gateway, weight)| through(gateway, weight)));
+        group.weigh();
+    }
+}
+
+/// The endpoint with its weight scaled if the proxy reaches it; else its weight goes to gateways, or nowhere.
+fn keep_or_replace(
+    mut member: Member,
+    index: &GatewayIndex,
+    client: &Client,
+    shares: &mut BTreeMap<GatewayKey, (NetworkGateway, u32)>,
+) -> Option<Member> {
+    let Behind::Workload(workload) = &member.behind else { return Some(member) };
+    let Workload { network, cluster, .. } = &**workload;
+    let gateways = index.towards(network, cluster, client);
+    let weight = member.weight().max(1).saturating_mul(index.scale);
+    member.wire.load_balancing_weight = Some(weight);
+    // A proxy that does not know its network still goes through the gateway of one that is known to have one.
+    let through_gateway = client.network.is_empty() && !network.is_empty() && !gateways.is_empty();
+    if !through_gateway && (client.is_in(network) || gateways.is_empty()) {
+        return (!wire::is_without_address(&member.wire)).then_some(member);
+    }
+    let reachable: Vec<&NetworkGateway> = gateways.into_iter().filter(|gateway| client.reaches(gateway)).collect();
+    // Gateways route by the SNI of mutual TLS, so what does not speak it cannot be reached.
+    if wire::speaks_mtls(&member.wire) {
+        let part = weight / u32::try_from(reachable.len()).unwrap_or(u32::MAX).max(1);
+        for gateway in reachable {
+            let key = (gateway.address.clone(), gateway.port, gateway.clone());
+            let (_, sum) = shares.entry(key).or_insert_with(|| (gateway.clone(), 0));
+            *sum = sum.saturating_add(part);
+        }
+    }
+    None
+}
+
+/// A gateway as an endpoint.
+fn through(gateway: NetworkGateway, weight: u32) -> Member {
+    let names = wire::Names { cluster: gateway.cluster.as_str(), ..wire::Names::default() };
+    let wire = LbEndpoint {
+        load_balancing_weight: Some(weight.max(1)),
+        metadata: Some(wire::metadata(true, Some(&names))),
+        host_identifier: Some(wire::host(&gateway.address, gateway.port, &[])),
+        ..LbEndpoint::default()
+    };
+    Member { wire, behind: Behind::Gateway(gateway) }
+}
+
+/// The least number that both divide.
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    a.checked_div(greatest_common_divisor(a, b)).unwrap_or(a).saturating_mul(b)
+}
+
+/// The greatest number that divides both.
+fn greatest_common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_can_be_split_over_any_number_of_gateways() {
+        assert_eq!([2, 3, 4].into_iter().fold(1, least_common_multiple), 12);
+    }
+}

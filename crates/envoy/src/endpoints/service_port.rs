@@ -1,0 +1,30 @@
+//! Which endpoints stand behind a port of a service.
+
+use std::sync::Arc;
+
+use navarch_registry::model::{Endpoint, Service, ServiceEndpoints};
+
+/// The endpoints that clusters count for a service port.
+///
+/// Where an endpoint names the service port by number (ServiceEntry), the number decides, else the port's name.
+pub(crate) fn of_port<'a>(
+    endpoints: &'a ServiceEndpoints,
+    service: &'a Service,
+    port: u16,
+) -> impl Iterator<Item = &'a Arc<Endpoint>> {
+    let name = service.port(port).map(|port| &port.name);
+    endpoints.endpoints.iter().filter(move |endpoint| match endpoint.legacy_port_key {
+        0 => name == Some(&endpoint.port_name),
+        number => number == port && name.is_some(),
+    })
+}
+
+/// The endpoints that EDS sends for a service port: those that serve the port of its name.
+pub(crate) fn of_port_name<'a>(
+    endpoints: &'a ServiceEndpoints,
+    service: &'a Service,
+    port: u16,
+) -> impl Iterator<Item = &'a Arc<Endpoint>> {
+    let name = service.port(port).map(|port| &port.name);
+    endpoints.endpoints.iter().filter(move |endpoint| name == Some(&endpoint.port_name))
+}

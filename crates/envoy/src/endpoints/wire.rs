@@ -1,0 +1,134 @@
+//! One endpoint as Envoy has it: address and metadata.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::{Address, Metadata, Pipe, address};
+use navarch_proto::envoy::config::endpoint::v3::endpoint::AdditionalAddress;
+use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use navarch_proto::envoy::config::endpoint::v3::{Endpoint as WireEndpoint, LbEndpoint};
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+
+use crate::build::socket_address;
+use navarch_registry::model::Labels;
+
+/// The metadata by which a cluster's transport sockets are matched.
+const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+/// The key of the TLS mode therein.
+const TLS_MODE: &str = "tlsMode";
+/// The value for Istio's mutual TLS.
+const MTLS: &str = "istio";
+/// The key of Istio's own metadata.
+const ISTIO: &str = "istio";
+/// How a path of a Unix socket starts where addresses are written.
+const UNIX_PREFIX: &str = "unix://";
+/// The label of the name that metrics use for a workload's service.
+pub(super) const CANONICAL_NAME: &str = "service.istio.io/canonical-name";
+/// The label of the revision that metrics use for a workload's service.
+pub(super) const CANONICAL_REVISION: &str = "service.istio.io/canonical-revision";
+
+/// The names that metrics of a client use for what it talks to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names<'a> {
+    pub(super) workload: &'a str,
+    pub(super) namespace: &'a str,
+    /// Its service as metrics have it.
+    pub(super) canonical: &'a str,
+    /// The revision of that; empty for the usual one.
+    pub(super) revision: &'a str,
+    pub(super) cluster: &'a str,
+}
+
+/// The name that metrics use for the service of a workload: by label, else the workload's own.
+pub(super) fn canonical_name<'a>(labels: &'a Labels, workload: &'a str) -> &'a str {
+    first_label(labels, &[CANONICAL_NAME, "app.kubernetes.io/name", "app"]).unwrap_or(workload)
+}
+
+/// The revision that goes with [`canonical_name`]; empty for `latest`, which need not be said.
+pub(super) fn canonical_revision(labels: &Labels) -> &str {
+    let found = first_label(labels, &[CANONICAL_REVISION, "app.kubernetes.io/version", "version"]);
+    found.filter(|revision| *revision != "latest").unwrap_or("")
+}
+
+/// The value of the first of these labels that is there.
+fn first_label<'a>(labels: &'a Labels, keys: &[&str]) -> Option<&'a str> {
+    keys.iter().find_map(|key| labels.get(*key)).map(|value| &**value)
+}
+
+/// The metadata of an endpoint. Written even when empty, as Istio does.
+pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
+    let mut filter_metadata = BTreeMap::new();
+    if mtls {
+        filter_metadata.insert(SOCKET_MATCH.to_owned(), field(TLS_MODE, MTLS));
+    }
+    if let Some(Names { workload, namespace, canonical, revision, cluster }) = names {
+        let joined = format!("{workload};{namespace};{canonical};{revision};{cluster}");
+        filter_metadata.insert(ISTIO.to_owned(), field("workload", &joined));
+    }
+    Metadata { filter_metadata, ..Metadata::default() }
+}
+
+/// Fields with one text.
+fn field(key: &str, text: &str) -> Struct {
+    let value = Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    Struct { fields: BTreeMap::from([(key.to_owned(), value)]) }
+}
+
+/// Whether Istio's mutual TLS is spoken to an endpoint.
+pub(super) fn speaks_mtls(endpoint: &LbEndpoint) -> bool {
+    let metadata = endpoint.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(SOCKET_MATCH));
+    metadata
+        .and_then(|fields| fields.fields.get(TLS_MODE))
+        .is_some_and(|value| matches!(&value.kind, Some(Kind::StringValue(mode)) if mode == MTLS))
+}
+
+/// Whether nobody knows where an endpoint is.
+pub(super) fn is_without_address(endpoint: &LbEndpoint) -> bool {
+    let Some(HostIdentifier::Endpoint(endpoint)) = &endpoint.host_identifier else { return true };
+    match endpoint.address.as_ref().and_then(|address| address.address.as_ref()) {
+        Some(address::Address::SocketAddress(socket)) => socket.address.is_empty(),
+        // Unix sockets have no host either, and are left out where networks are told apart.
+        Some(address::Address::Pipe(_) | address::Address::EnvoyInternalAddress(_)) | None => true,
+    }
+}
+
+/// An address; port 0 makes it a path.
+pub(crate) fn address(text: &str, port: u16) -> Address {
+    if port != 0 {
+        return socket_address(text, u32::from(port));
+    }
+    let path = text.strip_prefix(UNIX_PREFIX).unwrap_or(text).to_owned();
+    Address { address: Some(address::Address::Pipe(Pipe { path, ..Pipe::default() })) }
+}
+
+/// Where an endpoint is. Further addresses are of the same endpoint, of which the first that answers is used.
+pub(crate) fn host(first: &str, port: u16, further: &[Arc<str>]) -> HostIdentifier {
+    HostIdentifier::Endpoint(WireEndpoint {
+        address: Some(address(first, port)),
+        additional_addresses: further
+            .iter()
+            .map(|text| AdditionalAddress { address: Some(address(text, port)) })
+            .collect(),
+        ..WireEndpoint::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_zero_is_a_path() {
+        let pipe = address("unix:///var/run/app.sock", 0);
+        let Some(address::Address::Pipe(pipe)) = pipe.address else { panic!("a path") };
+        assert_eq!(pipe.path, "/var/run/app.sock");
+    }
+
+    #[test]
+    fn the_usual_revision_is_not_said() {
+        let labels: Labels = [("app", "web"), ("version", "latest")].map(|(k, v)| (Arc::from(k), Arc::from(v))).into();
+        assert_eq!((canonical_name(&labels, "web-1"), canonical_revision(&labels)), ("web", ""));
+        assert_eq!(canonical_name(&Labels::default(), "web-1"), "web-1");
+    }
+}

@@ -1,0 +1,16 @@
+//! ECDS: configurations of extensions that filters ask for by name.
+
+use bytes::Bytes;
+
+use super::build::encode;
+use super::{patches, traffic_extension};
+use navarch_api::names::ResourceName;
+use navarch_push::view::View;
+
+/// The one of this name.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    patches::extension_config(view, name.as_str())
+        .as_ref()
+        .map(encode)
+        .or_else(|| traffic_extension::resource(name, view))
+}

@@ -1,0 +1,24 @@
+//! What listeners of every kind are filled with: the HTTP connection manager with its filters, network and listener
+//! filters, access logs, tracing, metrics.
+//!
+//! Each part that only depends on mesh config and a few answers of the proxy is a query of its own, by listener class, so
+//! that it is made once and shared by all listeners.
+
+pub mod access_log;
+pub mod class;
+pub mod compliance;
+pub mod connection_settings;
+pub mod downstream_tls;
+pub mod dynamic_forward_proxy;
+pub(crate) mod ext_proc;
+pub mod hcm;
+pub mod http;
+pub mod istio_version;
+pub mod listener;
+pub mod metrics;
+pub mod network;
+pub mod provider;
+pub mod proxy_headers;
+pub mod proxy_settings;
+pub mod telemetry;
+pub mod tracing;

@@ -1,0 +1,159 @@
+//! Access logs: of requests, of connections, and of connections that no filter chain took.
+//!
+//! Providers of mesh config say where logs go; without any, `accessLogFile` and `enableEnvoyAccessLogService` do.
+
+mod file;
+mod grpc;
+mod open_telemetry;
+
+use navarch_proto::any::pack;
+use navarch_proto::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
+use navarch_proto::envoy::config::accesslog::v3::{
+    AccessLog, AccessLogFilter, AndFilter, ExtensionFilter, ResponseFlagFilter, access_log, extension_filter,
+};
+use navarch_proto::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
+use prost::{Message, Name};
+
+use super::class::ListenerClass;
+use super::provider;
+use super::telemetry::{LoggingOf, LoggingProvider};
+use navarch_api::mesh::ExtensionProvider;
+use navarch_api::validation::check_cel;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The access logs of all listeners of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AccessLogsOf {
+    /// The class.
+    pub class: ListenerClass,
+}
+
+/// Access logs by where they are put.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AccessLogs {
+    /// For HTTP connection managers.
+    pub http: Vec<AccessLog>,
+    /// For TCP proxies.
+    pub tcp: Vec<AccessLog>,
+    /// For listeners: what no filter chain took.
+    pub listener: Vec<AccessLog>,
+}
+
+impl Query for AccessLogsOf {
+    type Value = AccessLogs;
+
+    fn compute(&self, view: &View<'_>) -> AccessLogs {
+        let mut logs = match view.get(&LoggingOf { class: self.class }).as_ref() {
+            Some(providers) => from_providers(view, providers).unwrap_or_else(|| from_mesh_config(view)),
+            None => from_mesh_config(view),
+        };
+        if view.mesh().config.disable_envoy_listener_log {
+            logs.listener.clear();
+        }
+        logs
+    }
+}
+
+/// What mesh config says without providers.
+fn from_mesh_config(view: &View<'_>) -> AccessLogs {
+    let mesh = &view.mesh().config;
+    let mut logs = AccessLogs::default();
+    if !mesh.access_log_file.is_empty() {
+        let log = file::of_mesh(view, &mesh.access_log_file, mesh);
+        logs.http.push(log.clone());
+        logs.tcp.push(log.clone());
+        logs.listener.push(filtered(log, vec![unmatched()]));
+    }
+    if mesh.enable_envoy_access_log_service {
+        logs.http.push(grpc::http_service());
+        logs.tcp.push(grpc::tcp_service("tcp_envoy_accesslog"));
+        logs.listener.push(filtered(grpc::tcp_service("listener_envoy_accesslog"), vec![unmatched()]));
+    }
+    logs
+}
+
+/// What the providers say, in the order of their names; `None` when none of them is there, not even to be disabled.
+fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<AccessLogs> {
+    let known = &view.mesh().config.extension_providers;
+    let mut logs: Option<AccessLogs> = None;
+    for chosen in providers {
+        let Some(log) = provider::find(known, &chosen.name).and_then(|found| of_provider(view, found)) else {
+            continue;
+        };
+        let logs = logs.get_or_insert_default();
+        if chosen.disabled {
+            continue;
+        }
+        let expression = chosen.expression.as_deref().filter(|text| match check_cel(text) {
+            Ok(()) => true,
+            Err(fault) => {
+                let name = &chosen.name;
+                view.remark(format!("Telemetry: the filter of provider {name} is left out, as it is no CEL: {fault}"));
+                false
+            }
+        });
+        let expression = expression.map(by_expression);
+        let of_requests = filtered(log.clone(), expression.iter().cloned().collect());
+        logs.http.push(of_requests.clone());
+        logs.tcp.push(of_requests);
+        logs.listener.push(filtered(log, [unmatched()].into_iter().chain(expression).collect()));
+    }
+    logs
+}
+
+/// The log of one provider, `None` if it logs nothing or its service is not known.
+fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLog> {
+    if let Some(file) = &provider.envoy_file_access_log {
+        // The built-in provider stands for what mesh config says, unless it says something itself.
+        let is_built_in = provider.name == "envoy" && file.log_format.is_none() && !file.omit_empty_values;
+        return Some(if is_built_in {
+            file::of_mesh(view, &file.path, &view.mesh().config)
+        } else {
+            file::of_provider(view, &provider.name, file)
+        });
+    }
+    if let Some(http) = &provider.envoy_http_als {
+        return Some(grpc::http_provider(http, &provider::cluster(view, &http.service, http.port)?));
+    }
+    if let Some(tcp) = &provider.envoy_tcp_als {
+        return Some(grpc::tcp_provider(tcp, &provider::cluster(view, &tcp.service, tcp.port)?));
+    }
+    let collector = provider.envoy_otel_als.as_ref()?;
+    let cluster = provider::cluster(view, &collector.service, collector.port)?;
+    Some(open_telemetry::of_provider(view, &provider.name, collector, &cluster))
+}
+
+/// A log of this name and configuration.
+fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
+    AccessLog {
+        name: name.to_owned(),
+        config_type: Some(access_log::ConfigType::TypedConfig(pack(config))),
+        ..AccessLog::default()
+    }
+}
+
+/// The log, written only when all filters agree.
+fn filtered(log: AccessLog, mut filters: Vec<AccessLogFilter>) -> AccessLog {
+    let filter = match filters.len() {
+        0 | 1 => filters.pop(),
+        _ => Some(AccessLogFilter { filter_specifier: Some(FilterSpecifier::AndFilter(AndFilter { filters })) }),
+    };
+    AccessLog { filter, ..log }
+}
+
+/// Connections that no filter chain took: what the logs of filters cannot show.
+fn unmatched() -> AccessLogFilter {
+    let flags = ResponseFlagFilter { flags: vec!["NR".to_owned()] };
+    AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(flags)) }
+}
+
+/// What a CEL expression selects.
+fn by_expression(expression: &str) -> AccessLogFilter {
+    let config = ExpressionFilter { expression: expression.to_owned(), ..ExpressionFilter::default() };
+    let filter = ExtensionFilter {
+        name: "envoy.access_loggers.extension_filters.cel".to_owned(),
+        config_type: Some(extension_filter::ConfigType::TypedConfig(pack(&config))),
+    };
+    AccessLogFilter { filter_specifier: Some(FilterSpecifier::ExtensionFilter(filter)) }
+}

@@ -1,0 +1,231 @@
+//! Access logs in files, and the formats that logs of all kinds share.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::any::pack;
+use navarch_proto::envoy::config::accesslog::v3::AccessLog;
+use navarch_proto::envoy::config::core::v3::substitution_format_string::Format;
+use navarch_proto::envoy::config::core::v3::{
+    DataSource, JsonFormatOptions, SubstitutionFormatString, TypedExtensionConfig, data_source,
+};
+use navarch_proto::envoy::extensions::access_loggers::file::v3::FileAccessLog;
+use navarch_proto::envoy::extensions::access_loggers::file::v3::file_access_log::AccessLogFormat;
+use navarch_proto::envoy::extensions::formatter::req_without_query::v3::ReqWithoutQuery;
+use prost_types::value::Kind;
+use prost_types::{ListValue, Struct, Value};
+
+use super::log;
+use crate::substitution;
+use navarch_api::mesh::{AccessLogEncoding, EnvoyFileAccessLogProvider, MeshConfig};
+use navarch_push::view::View;
+
+/// The format of a line when nobody sets one (Istio's since 1.9).
+pub(super) const DEFAULT_TEXT: &str = concat!(
+    "[%START_TIME%] \"%REQ(:METHOD)% %REQ(X-ENVOY-ORIGINAL-PATH?:PATH)% %PROTOCOL%\" %RESPONSE_CODE% ",
+    "%RESPONSE_FLAGS% %RESPONSE_CODE_DETAILS% %CONNECTION_TERMINATION_DETAILS% ",
+    "\"%UPSTREAM_TRANSPORT_FAILURE_REASON%\" %BYTES_RECEIVED% %BYTES_SENT% %DURATION% ",
+    "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)% \"%REQ(X-FORWARDED-FOR)%\" \"%REQ(USER-AGENT)%\" ",
+    "\"%REQ(X-REQUEST-ID)%\" \"%REQ(:AUTHORITY)%\" \"%UPSTREAM_HOST%\" %UPSTREAM_CLUSTER_RAW% ",
+    "%UPSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_LOCAL_ADDRESS% %DOWNSTREAM_REMOTE_ADDRESS% ",
+    "%REQUESTED_SERVER_NAME% %ROUTE_NAME%\n"
+);
+
+/// The fields of a JSON entry when nobody sets any.
+const DEFAULT_FIELDS: [(&str, &str); 24] = [
+    ("authority", "%REQ(:AUTHORITY)%"),
+    ("bytes_received", "%BYTES_RECEIVED%"),
+    ("bytes_sent", "%BYTES_SENT%"),
+    ("connection_termination_details", "%CONNECTION_TERMINATION_DETAILS%"),
+    ("downstream_local_address", "%DOWNSTREAM_LOCAL_ADDRESS%"),
+    ("downstream_remote_address", "%DOWNSTREAM_REMOTE_ADDRESS%"),
+    ("duration", "%DURATION%"),
+    ("method", "%REQ(:METHOD)%"),
+    ("path", "%REQ(X-ENVOY-ORIGINAL-PATH?:PATH)%"),
+    ("protocol", "%PROTOCOL%"),
+    ("request_id", "%REQ(X-REQUEST-ID)%"),
+    ("requested_server_name", "%REQUESTED_SERVER_NAME%"),
+    ("response_code", "%RESPONSE_CODE%"),
+    ("response_code_details", "%RESPONSE_CODE_DETAILS%"),
+    ("response_flags", "%RESPONSE_FLAGS%"),
+    ("route_name", "%ROUTE_NAME%"),
+    ("start_time", "%START_TIME%"),
+    ("upstream_cluster", "%UPSTREAM_CLUSTER_RAW%"),
+    ("upstream_host", "%UPSTREAM_HOST%"),
+    ("upstream_local_address", "%UPSTREAM_LOCAL_ADDRESS%"),
+    ("upstream_service_time", "%RESP(X-ENVOY-UPSTREAM-SERVICE-TIME)%"),
+    ("upstream_transport_failure_reason", "%UPSTREAM_TRANSPORT_FAILURE_REASON%"),
+    ("user_agent", "%REQ(USER-AGENT)%"),
+    ("x_forwarded_for", "%REQ(X-FORWARDED-FOR)%"),
+];
+
+/// The command that Envoy knows only with a formatter of its own.
+const WITHOUT_QUERY: &str = "%REQ_WITHOUT_QUERY";
+
+/// The log that mesh config describes, in this file. A JSON format that is none falls back to the default fields.
+pub(super) fn of_mesh(view: &View<'_>, path: &str, mesh: &MeshConfig) -> AccessLog {
+    let whose = "mesh config: accessLogFormat";
+    let format = match mesh.access_log_encoding {
+        AccessLogEncoding::Text => text_format(sound_text(view, whose, &mesh.access_log_format)),
+        AccessLogEncoding::Json => match serde_json::from_str(&mesh.access_log_format) {
+            Ok(serde_json::Value::Object(fields)) => json_format(sound_fields(view, whose, structure(fields))),
+            Ok(_) | Err(_) => json_format(default_fields()),
+        },
+    };
+    in_file(path, format)
+}
+
+/// The log that a provider describes.
+pub(super) fn of_provider(view: &View<'_>, name: &str, provider: &EnvoyFileAccessLogProvider) -> AccessLog {
+    let whose = format!("mesh config: extensionProviders[{name}].envoyFileAccessLog.logFormat");
+    let path = if provider.path.is_empty() { "/dev/stdout" } else { &provider.path };
+    let chosen = provider.log_format.as_ref();
+    let text = chosen.and_then(|format| format.text.as_deref());
+    let labels = chosen.and_then(|format| format.labels.as_ref());
+    let mut format = match (text, labels) {
+        (None, Some(labels)) if labels.is_empty() => json_format(default_fields()),
+        (None, Some(labels)) => json_format(sound_fields(view, &whose, label_fields(labels))),
+        (text, _) => text_format(sound_text(view, &whose, text.unwrap_or_default())),
+    };
+    format.omit_empty_values = provider.omit_empty_values;
+    in_file(path, format)
+}
+
+/// A log in a file.
+fn in_file(path: &str, format: SubstitutionFormatString) -> AccessLog {
+    let config = FileAccessLog { path: path.to_owned(), access_log_format: Some(AccessLogFormat::LogFormat(format)) };
+    log("envoy.access_loggers.file", &config)
+}
+
+/// A text format, or none, which stands for the default, where Envoy would refuse the listener for it.
+pub(super) fn sound_text<'a>(view: &View<'_>, whose: &str, text: &'a str) -> &'a str {
+    match substitution::check(text) {
+        Ok(()) => text,
+        Err(fault) => {
+            view.remark(format!("{whose}: {fault}; the default format is used in its place"));
+            ""
+        }
+    }
+}
+
+/// The fields for which Envoy would not refuse the listener.
+pub(super) fn sound_fields(view: &View<'_>, whose: &str, mut fields: Struct) -> Struct {
+    fields.fields.retain(|name, value| {
+        let checked = check_value(value);
+        if let Err(fault) = &checked {
+            view.remark(format!("{whose}: field {name:?} is left out: {fault}"));
+        }
+        checked.is_ok()
+    });
+    fields
+}
+
+/// Checks the formats in a value.
+fn check_value(value: &Value) -> Result<(), String> {
+    match &value.kind {
+        Some(Kind::StringValue(text)) => substitution::check(text),
+        Some(Kind::StructValue(inner)) => inner.fields.values().try_for_each(check_value),
+        Some(Kind::ListValue(list)) => list.values.iter().try_for_each(check_value),
+        Some(Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_)) | None => Ok(()),
+    }
+}
+
+/// A line of text; each entry ends its line.
+fn text_format(text: &str) -> SubstitutionFormatString {
+    let text = match text {
+        "" => DEFAULT_TEXT.to_owned(),
+        text if text.ends_with('\n') => text.to_owned(),
+        text => format!("{text}\n"),
+    };
+    SubstitutionFormatString {
+        formatters: formatters([text.as_str()]),
+        format: Some(Format::TextFormatSource(DataSource {
+            specifier: Some(data_source::Specifier::InlineString(text)),
+            ..DataSource::default()
+        })),
+        ..SubstitutionFormatString::default()
+    }
+}
+
+/// A JSON object.
+fn json_format(fields: Struct) -> SubstitutionFormatString {
+    SubstitutionFormatString {
+        formatters: formatters(fields.fields.values().filter_map(as_text)),
+        json_format_options: Some(JsonFormatOptions::default()),
+        format: Some(Format::JsonFormat(fields)),
+        ..SubstitutionFormatString::default()
+    }
+}
+
+/// The formatters that these formats need.
+pub(super) fn formatters<'a>(formats: impl IntoIterator<Item = &'a str>) -> Vec<TypedExtensionConfig> {
+    if !formats.into_iter().any(|format| format.contains(WITHOUT_QUERY)) {
+        return Vec::new();
+    }
+    vec![TypedExtensionConfig {
+        name: "envoy.formatter.req_without_query".to_owned(),
+        typed_config: Some(pack(&ReqWithoutQuery {})),
+    }]
+}
+
+/// The text of a JSON string, `None` of anything else.
+pub(super) fn as_text(value: &Value) -> Option<&str> {
+    match &value.kind {
+        Some(Kind::StringValue(text)) => Some(text),
+        Some(
+            Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) | Kind::ListValue(_),
+        )
+        | None => None,
+    }
+}
+
+/// The fields of a JSON entry when nobody sets any.
+fn default_fields() -> Struct {
+    let field =
+        |(name, format): (&str, &str)| (name.to_owned(), Value { kind: Some(Kind::StringValue(format.to_owned())) });
+    Struct { fields: DEFAULT_FIELDS.into_iter().map(field).collect() }
+}
+
+/// The fields that a provider sets.
+pub(super) fn label_fields(labels: &BTreeMap<String, serde_json::Value>) -> Struct {
+    structure(labels.iter().map(|(name, value)| (name.clone(), value.clone())))
+}
+
+/// A JSON object on the wire.
+fn structure(fields: impl IntoIterator<Item = (String, serde_json::Value)>) -> Struct {
+    Struct { fields: fields.into_iter().map(|(name, value)| (name, json_value(value))).collect() }
+}
+
+/// A JSON value on the wire.
+fn json_value(value: serde_json::Value) -> Value {
+    let kind = match value {
+        serde_json::Value::Null => Kind::NullValue(0),
+        serde_json::Value::Bool(value) => Kind::BoolValue(value),
+        serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().unwrap_or_default()),
+        serde_json::Value::String(text) => Kind::StringValue(text),
+        serde_json::Value::Array(values) => {
+            Kind::ListValue(ListValue { values: values.into_iter().map(json_value).collect() })
+        }
+        serde_json::Value::Object(fields) => Kind::StructValue(structure(fields)),
+    };
+    Value { kind: Some(kind) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_ends() {
+        for (given, expected) in [("%PROTOCOL%", "%PROTOCOL%\n"), ("%PROTOCOL%\n", "%PROTOCOL%\n"), ("", DEFAULT_TEXT)]
+        {
+            let Some(Format::TextFormatSource(source)) = text_format(given).format else { panic!("text") };
+            assert_eq!(source.specifier, Some(data_source::Specifier::InlineString(expected.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_formatter_is_named_only_where_it_is_needed() {
+        assert_eq!(text_format("%REQ(:PATH)%").formatters.len(), 0);
+        assert_eq!(text_format("%REQ_WITHOUT_QUERY(:PATH)%").formatters.len(), 1);
+    }
+}

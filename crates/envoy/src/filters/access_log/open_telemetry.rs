@@ -1,0 +1,54 @@
+//! Access logs to an OpenTelemetry collector.
+
+use navarch_proto::envoy::config::accesslog::v3::AccessLog;
+use navarch_proto::envoy::extensions::access_loggers::open_telemetry::v3::OpenTelemetryAccessLogConfig;
+use navarch_proto::opentelemetry::proto::common::v1::{AnyValue, KeyValue, KeyValueList, any_value};
+
+use super::file::{DEFAULT_TEXT, as_text, formatters, label_fields, sound_fields, sound_text};
+use super::grpc::{PEERS_OF_ALL_VERSIONS, common, non_empty};
+use super::log;
+use crate::filters::provider::ProviderCluster;
+use navarch_api::mesh::EnvoyOpenTelemetryLogProvider;
+use navarch_push::view::View;
+
+/// The log that a provider describes: its text is the body of entries, its labels are their attributes.
+pub(super) fn of_provider(
+    view: &View<'_>,
+    name: &str,
+    provider: &EnvoyOpenTelemetryLogProvider,
+    cluster: &ProviderCluster,
+) -> AccessLog {
+    let whose = format!("mesh config: extensionProviders[{name}].envoyOtelAls.logFormat");
+    let format = provider.log_format.as_ref();
+    let text = format.and_then(|format| format.text.as_deref()).unwrap_or_default();
+    let text = non_empty(sound_text(view, &whose, text), DEFAULT_TEXT);
+    let labels = format.and_then(|format| format.labels.as_ref()).map(label_fields).unwrap_or_default();
+    let labels = sound_fields(view, &whose, labels);
+    let attributes: Vec<KeyValue> = labels
+        .fields
+        .iter()
+        .map(|(key, value)| KeyValue {
+            key: key.clone(),
+            value: Some(string_value(as_text(value).unwrap_or_default())),
+            ..KeyValue::default()
+        })
+        .collect();
+    #[allow(deprecated, reason = "the field that Istio sets, which every proxy in use reads")]
+    let config = OpenTelemetryAccessLogConfig {
+        common_config: Some(common(
+            non_empty(&provider.log_name, "otel_envoy_accesslog"),
+            cluster,
+            &PEERS_OF_ALL_VERSIONS,
+        )),
+        disable_builtin_labels: true,
+        body: Some(string_value(text)),
+        formatters: formatters([text].into_iter().chain(labels.fields.values().filter_map(as_text))),
+        attributes: (!attributes.is_empty()).then_some(KeyValueList { values: attributes }),
+        ..OpenTelemetryAccessLogConfig::default()
+    };
+    log("envoy.access_loggers.open_telemetry", &config)
+}
+
+fn string_value(text: &str) -> AnyValue {
+    AnyValue { value: Some(any_value::Value::StringValue(text.to_owned())) }
+}

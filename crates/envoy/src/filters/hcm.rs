@@ -1,0 +1,267 @@
+//! The HTTP connection manager.
+//!
+//! Its filters stand in this order: peer metadata, custom authorization, authentication, authorization, extensions,
+//! gRPC-Web, gRPC statistics, ALPN, faults, CORS, metrics, sessions, name resolution, and the router last.
+
+use navarch_proto::any::pack;
+use navarch_proto::envoy::config::core::v3::http1_protocol_options::HeaderKeyFormat;
+use navarch_proto::envoy::config::core::v3::http1_protocol_options::header_key_format::HeaderFormat;
+use navarch_proto::envoy::config::core::v3::{CidrRange, HttpProtocolOptions, TypedExtensionConfig};
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
+    InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, UpgradeConfig,
+};
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, Rds, RequestIdExtension,
+};
+use navarch_proto::envoy::extensions::http::header_formatters::preserve_case::v3::PreserveCaseFormatterConfig;
+use navarch_proto::envoy::extensions::request_id::uuid::v3::UuidRequestIdConfig;
+
+use super::access_log::AccessLogsOf;
+use super::class::ListenerClass;
+use super::connection_settings::{self, EffectiveConnectionSettings};
+use super::metrics::MetricsFiltersOf;
+use super::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert};
+use super::proxy_settings::{accepts_http10, idle_timeout};
+use super::tracing::HttpTracingOf;
+use super::{dynamic_forward_proxy, ext_proc, http};
+use crate::authentication::AuthenticationOfProxy;
+use crate::authorization::AuthorizationOfProxy;
+use crate::build::ads_source;
+use crate::cidr;
+use crate::gateway_api::has_inference_pools;
+use crate::traffic_extension;
+use navarch_api::cidr::Cidr;
+use navarch_api::mesh::NormalizationType;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::Service;
+use navarch_registry::protocol::Protocol;
+
+/// What makes one connection manager differ from the others of its class.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches of one message")]
+pub struct HttpOptions<'a> {
+    /// The class of the listener.
+    pub class: ListenerClass,
+    /// Under which name it counts; ends without the delimiter.
+    pub stat_prefix: &'a str,
+    /// Where its routes are.
+    pub routes: Routes,
+    /// What the port declares.
+    pub protocol: Protocol,
+    /// Whether the peer's address is believed to be the client's.
+    pub use_remote_address: bool,
+    /// Whether the connection came through HBONE, which told the peer's metadata already.
+    pub hbone: bool,
+    /// Whether peer metadata may be kept from places outside of the mesh, where the proxy's settings say so.
+    pub may_skip_external_metadata: bool,
+    /// The service that the listener is for, where it is for one.
+    pub service: Option<&'a Service>,
+    /// Whether hosts that no service knows are resolved by their name.
+    pub resolves_unknown_hosts: bool,
+    /// The port by which extensions are chosen: of the workload on the way in, else of the listener. 0 is none.
+    pub port: u16,
+}
+
+impl HttpOptions<'_> {
+    /// What is needed at least; nothing is switched on.
+    #[must_use]
+    pub fn new(class: ListenerClass, routes: Routes, protocol: Protocol) -> Self {
+        Self {
+            class,
+            stat_prefix: "",
+            routes,
+            protocol,
+            use_remote_address: false,
+            hbone: false,
+            may_skip_external_metadata: false,
+            service: None,
+            resolves_unknown_hosts: false,
+            port: 0,
+        }
+    }
+}
+
+/// Where the routes of a connection manager are.
+#[derive(Clone, Debug)]
+pub enum Routes {
+    /// A resource of this name.
+    Rds(String),
+    /// In place.
+    Inline(Box<RouteConfiguration>),
+}
+
+/// What all connection managers of a class share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BaseOf {
+    class: ListenerClass,
+}
+
+/// The shared part of connection managers.
+#[derive(Clone, Debug, PartialEq)]
+struct Base {
+    /// All that is set alike, without filters.
+    manager: HttpConnectionManager,
+    /// Filters after gRPC-Web and before name resolution.
+    filters: Vec<HttpFilter>,
+    /// The last filter.
+    router: HttpFilter,
+}
+
+/// Builds a connection manager.
+#[must_use]
+pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConnectionManager {
+    let HttpOptions { class, stat_prefix, routes, protocol, use_remote_address, .. } = options;
+    let base = view.get(&BaseOf { class });
+    let mut manager = base.manager.clone();
+    // A semicolon ends the prefix: Envoy's own names go on with dots, which addresses hold, too.
+    manager.stat_prefix = format!("{stat_prefix};");
+    manager.use_remote_address = Some(use_remote_address);
+    if use_remote_address || view.mesh().settings.hcm_internal_networks {
+        manager.internal_address_config = internal_addresses(view);
+    }
+    manager.route_specifier = Some(match routes {
+        Routes::Rds(name) => RouteSpecifier::Rds(Rds { config_source: Some(ads_source()), route_config_name: name }),
+        Routes::Inline(routes) => RouteSpecifier::RouteConfig(*routes),
+    });
+    let mut filters: Vec<HttpFilter> = Vec::with_capacity(base.filters.len() + 4);
+    if !options.hbone {
+        let skip =
+            options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
+        filters.extend(http::metadata_exchange(view, class, skip));
+    }
+    let extensions = traffic_extension::http_filters(view, class, options.port);
+    let guard = (class != ListenerClass::SidecarOutbound)
+        .then(|| (view.get(&AuthorizationOfProxy), view.get(&AuthenticationOfProxy)));
+    if let Some((authorization, _)) = &guard {
+        filters.extend(authorization.custom_http.iter().cloned());
+    }
+    filters.extend(extensions.authn);
+    if let Some((_, authentication)) = &guard {
+        filters.extend((**authentication).clone());
+    }
+    filters.extend(extensions.authz);
+    if let Some((authorization, _)) = &guard {
+        filters.extend(authorization.http.iter().cloned());
+    }
+    filters.extend(extensions.rest);
+    if class == ListenerClass::Gateway && has_inference_pools(view) {
+        filters.push(ext_proc::filter());
+    }
+    if protocol == Protocol::GrpcWeb {
+        filters.push(http::grpc_web());
+    }
+    filters.extend(base.filters.iter().cloned());
+    if class != ListenerClass::Gateway
+        && let Some(service) = options.service.filter(|service| dynamic_forward_proxy::resolves_by_name(service))
+    {
+        filters.push(dynamic_forward_proxy::http_filter(view, service));
+    }
+    if options.resolves_unknown_hosts {
+        filters.push(dynamic_forward_proxy::allow_any_filter(view));
+    }
+    filters.push(base.router.clone());
+    manager.http_filters = filters;
+    manager
+}
+
+impl Query for BaseOf {
+    type Value = Base;
+
+    fn compute(&self, view: &View<'_>) -> Base {
+        let class = self.class;
+        let settings = &view.mesh().settings;
+        let headers = view.derived(&HeaderSettingsOf { class });
+        let tracing = view.get(&HttpTracingOf { class });
+        let mut manager = HttpConnectionManager {
+            upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..UpgradeConfig::default() }],
+            // Streams may be idle for ever: applications know better.
+            stream_idle_timeout: Some(prost_types::Duration::default()),
+            common_http_protocol_options: idle_timeout(view)
+                .map(|timeout| HttpProtocolOptions { idle_timeout: Some(timeout), ..HttpProtocolOptions::default() }),
+            access_log: view.get(&AccessLogsOf { class }).http.clone(),
+            tracing: tracing.config.clone(),
+            request_id_extension: Some(request_id(tracing.use_request_id)),
+            proxy_100_continue: settings.proxy_100_continue,
+            ..HttpConnectionManager::default()
+        };
+        if accepts_http10(view) {
+            manager.http_protocol_options.get_or_insert_default().accept_http_10 = true;
+        }
+        normalize_paths(view, &mut manager);
+        apply_headers(&headers, class, &mut manager);
+        if let Some(connections) = &*view.get(&EffectiveConnectionSettings) {
+            connection_settings::apply(connections, &mut manager);
+        }
+        let mut filters = vec![http::grpc_stats()];
+        if class != ListenerClass::SidecarInbound {
+            filters.extend(http::alpn(view));
+        }
+        filters.extend([http::fault(), http::cors()]);
+        filters.extend(view.get(&MetricsFiltersOf { class }).http.iter().cloned());
+        if settings.persistent_session_filter && class != ListenerClass::SidecarInbound {
+            filters.push(http::empty_stateful_session());
+        }
+        Base { manager, filters, router: http::router(headers.suppress_debug_headers) }
+    }
+}
+
+/// What the proxy's settings make of headers. Gateways decide on the client's certificate by their topology.
+fn apply_headers(headers: &HeaderSettings, class: ListenerClass, manager: &mut HttpConnectionManager) {
+    manager.server_name.clone_from(&headers.server_name);
+    manager.server_header_transformation = headers.server_transformation().into();
+    manager.generate_request_id = (!headers.generate_request_id).then_some(false);
+    manager.append_x_forwarded_port = headers.x_forwarded_port;
+    if headers.preserve_case {
+        manager.http_protocol_options.get_or_insert_default().header_key_format = Some(preserved_case());
+    }
+    if class == ListenerClass::SidecarInbound {
+        manager.forward_client_cert_details = forward_client_cert(headers.forwarded_client_cert).into();
+        manager.set_current_client_cert_details = Some(headers.client_cert.to_proto());
+    }
+}
+
+/// What mesh config says of paths.
+fn normalize_paths(view: &View<'_>, manager: &mut HttpConnectionManager) {
+    let normalization = view.mesh().config.path_normalization.as_ref().map(|paths| paths.normalization);
+    let (normalize, merge, escaped) = match normalization.unwrap_or_default() {
+        NormalizationType::None => (false, false, PathWithEscapedSlashesAction::KeepUnchanged),
+        NormalizationType::Default | NormalizationType::Base => {
+            (true, false, PathWithEscapedSlashesAction::KeepUnchanged)
+        }
+        NormalizationType::MergeSlashes => (true, true, PathWithEscapedSlashesAction::KeepUnchanged),
+        NormalizationType::DecodeAndMergeSlashes => (true, true, PathWithEscapedSlashesAction::UnescapeAndForward),
+    };
+    manager.normalize_path = Some(normalize);
+    manager.merge_slashes = merge;
+    manager.path_with_escaped_slashes_action = escaped.into();
+}
+
+/// Random ids of requests; they may say whether a request is traced.
+fn request_id(decides_tracing: bool) -> RequestIdExtension {
+    let config = UuidRequestIdConfig {
+        use_request_id_for_trace_sampling: Some(decides_tracing),
+        ..UuidRequestIdConfig::default()
+    };
+    RequestIdExtension { typed_config: Some(pack(&config)) }
+}
+
+/// HTTP/1.1 headers as they came.
+fn preserved_case() -> HeaderKeyFormat {
+    let formatter = TypedExtensionConfig {
+        name: "preserve_case".to_owned(),
+        typed_config: Some(pack(&PreserveCaseFormatterConfig::default())),
+    };
+    HeaderKeyFormat { header_format: Some(HeaderFormat::StatefulFormatter(formatter)) }
+}
+
+/// The address ranges of the mesh networks, whose clients count as internal.
+fn internal_addresses(view: &View<'_>) -> Option<InternalAddressConfig> {
+    let networks = view.networks().networks.values().flat_map(|network| &network.endpoints);
+    let mut ranges: Vec<Cidr> =
+        networks.filter_map(|endpoints| Cidr::parse_range_or_address(endpoints.from_cidr.as_deref()?)).collect();
+    ranges.sort_unstable();
+    let cidr_ranges: Vec<CidrRange> = ranges.into_iter().map(cidr::to_proto).collect();
+    (!cidr_ranges.is_empty()).then(|| InternalAddressConfig { cidr_ranges, ..InternalAddressConfig::default() })
+}

@@ -1,0 +1,41 @@
+//! Extension providers of mesh config, and the clusters of their services.
+
+use crate::names::OutboundCluster;
+use navarch_api::mesh::ExtensionProvider;
+use navarch_api::names::Hostname;
+use navarch_push::view::View;
+use navarch_registry::model::ServiceKey;
+
+/// The service that a provider names, as Envoy reaches it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProviderCluster {
+    /// The service's host.
+    pub host: String,
+    /// Its cluster.
+    pub cluster: String,
+}
+
+/// The provider of this name, case aside.
+#[must_use]
+pub fn find<'a>(providers: &'a [ExtensionProvider], name: &str) -> Option<&'a ExtensionProvider> {
+    providers.iter().find(|provider| provider.name.eq_ignore_ascii_case(name))
+}
+
+/// Finds the cluster of a provider's service: `host`, which one namespace alone may declare, or `namespace/host`.
+/// `None` when there is no such service, or more than one.
+#[must_use]
+pub fn cluster(view: &View<'_>, service: &str, port: u32) -> Option<ProviderCluster> {
+    if service.is_empty() {
+        return None;
+    }
+    let host = match service.split('/').collect::<Vec<&str>>().as_slice() {
+        &[namespace, host] => view.service(&ServiceKey::new(namespace, host))?.key.hostname.clone(),
+        _ => {
+            let host = Hostname::new(service);
+            view.namespaces_of_host(&host).filter(|namespaces| namespaces.len() == 1)?;
+            host
+        }
+    };
+    let port = u16::try_from(port).unwrap_or_default();
+    Some(ProviderCluster { cluster: OutboundCluster::new(port, "", &host).to_string(), host: host.to_string() })
+}

@@ -1,0 +1,86 @@
+//! The `ProxyConfig` that holds for the proxy.
+
+use serde_json::Value;
+
+use navarch_api::duration::Duration;
+use navarch_api::mesh::ProxyConfig;
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+
+/// The effective `ProxyConfig`: what the proxy was started with (`PROXY_CONFIG` of its metadata), else the mesh's default.
+///
+/// Asks for the whole of it: read it only within a [`ProxyQuery`] that makes something small of it, or a query few share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct EffectiveProxyConfig;
+
+/// The idle timeout that the proxy asks for in its metadata, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct IdleTimeout;
+
+impl Query for EffectiveProxyConfig {
+    type Value = ProxyConfig;
+
+    fn compute(&self, view: &View<'_>) -> ProxyConfig {
+        let sent = view.proxy().meta("PROXY_CONFIG").and_then(|text| parse(&text));
+        sent.unwrap_or_else(|| view.mesh().config.default_config.clone())
+    }
+}
+
+/// Reads a `ProxyConfig` that came as part of node metadata.
+fn parse(text: &str) -> Option<ProxyConfig> {
+    let mut json = serde_json::from_str(text).ok()?;
+    make_integers(&mut json);
+    serde_json::from_value(json).ok()
+}
+
+/// Turns whole numbers into integers: on the wire all numbers of a `google.protobuf.Struct` are doubles.
+fn make_integers(json: &mut Value) {
+    match json {
+        Value::Number(number) => {
+            if let Some(whole) = number.as_f64().filter(|value| value.fract() == 0.0)
+                && let Ok(whole) = format!("{whole:.0}").parse::<i64>()
+            {
+                *number = whole.into();
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(make_integers),
+        Value::Object(fields) => fields.values_mut().for_each(make_integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
+}
+
+impl Query for IdleTimeout {
+    type Value = Option<i64>;
+
+    fn compute(&self, view: &View<'_>) -> Option<i64> {
+        let text = view.proxy().meta("IDLE_TIMEOUT")?;
+        Duration::parse(&text).ok().map(Duration::as_nanos)
+    }
+}
+
+impl ProxyQuery for IdleTimeout {}
+
+/// The idle timeout of connections that the proxy asks for; `None` if it asks for none, or for nonsense.
+#[must_use]
+pub fn idle_timeout(view: &View<'_>) -> Option<prost_types::Duration> {
+    let nanos = *view.derived(&IdleTimeout);
+    nanos.map(|nanos| Duration::from_nanos(nanos).to_proto())
+}
+
+/// Whether HTTP/1.0 is taken, by the mesh's settings or the proxy's metadata.
+#[must_use]
+pub fn accepts_http10(view: &View<'_>) -> bool {
+    view.mesh().settings.http10 || view.proxy().meta("HTTP10").as_deref() == Some("1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_became_doubles_on_the_wire_are_read() {
+        let config = parse(r#"{"statusPort": 15020.0, "tracing": {"sampling": 12.5}}"#).unwrap();
+        assert_eq!(config.status_port, 15020);
+        assert_eq!(config.tracing.unwrap().sampling.to_bits(), 12.5_f64.to_bits());
+    }
+}

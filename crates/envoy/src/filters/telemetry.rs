@@ -1,0 +1,73 @@
+//! Which providers log, trace and count for the proxy: the defaults of mesh config, changed by Telemetries.
+//!
+//! One Telemetry without selector holds for the mesh (in the root namespace), one for the namespace, and all that select the
+//! proxy lie above them; the later says more. Agrees with Istio's `pilot/pkg/model/telemetry.go`.
+
+mod logging;
+mod metrics;
+mod tracing;
+
+pub(super) use logging::{LoggingOf, LoggingProvider};
+pub(super) use metrics::{Counting, CountingProvider, MetricsOf};
+pub(super) use tracing::TracingOf;
+
+use std::sync::Arc;
+
+use super::class::ListenerClass;
+use crate::policy::{self, Policy};
+use navarch_api::istio::{ProviderRef, Telemetry, TelemetryMode, TelemetrySelector};
+use navarch_api::names::Namespace;
+use navarch_api::object::Object;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The Telemetries that hold for the proxy, from the widest to the narrowest.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TelemetriesOfProxy;
+
+impl Query for TelemetriesOfProxy {
+    type Value = Vec<Arc<Object<Telemetry>>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let namespaces = policy::namespaces::<Telemetry>(view);
+        let mut found: Vec<Arc<Object<Telemetry>>> =
+            namespaces.iter().filter_map(|namespace| whole(view, namespace)).collect();
+        // Only those of the proxy's own namespace may select it.
+        let own = namespaces.last().filter(|last| view.proxy().namespace_among([(*last).clone()]).is_some());
+        for object in own.into_iter().flat_map(|own| policy::oldest_first::<Telemetry>(view, own)) {
+            if !is_whole(object) && policy::attaches(view, object) {
+                found.push(object.clone());
+            }
+        }
+        found
+    }
+}
+
+/// The Telemetry that holds for all of a namespace: the oldest.
+fn whole(view: &View<'_>, namespace: &Namespace) -> Option<Arc<Object<Telemetry>>> {
+    policy::oldest_first::<Telemetry>(view, namespace).into_iter().find(|object| is_whole(object)).cloned()
+}
+
+/// Whether a Telemetry is for all of its namespace.
+fn is_whole(object: &Object<Telemetry>) -> bool {
+    let selects = object.spec.selector.as_ref().is_some_and(|selector| !selector.match_labels.is_empty());
+    !selects && object.spec.targets().is_empty()
+}
+
+/// The side of requests that the listeners of a class are on. Gateways are clients of what they serve.
+fn side(class: ListenerClass) -> TelemetryMode {
+    match class {
+        ListenerClass::SidecarInbound => TelemetryMode::Server,
+        ListenerClass::SidecarOutbound | ListenerClass::Gateway => TelemetryMode::Client,
+    }
+}
+
+/// Whether something is meant for a side.
+fn is_for(selector: Option<&TelemetrySelector>, side: TelemetryMode) -> bool {
+    selector.is_none_or(|selector| selector.mode == TelemetryMode::ClientAndServer || selector.mode == side)
+}
+
+/// The names of providers.
+fn names(providers: &[ProviderRef]) -> Vec<&str> {
+    providers.iter().map(|provider| provider.name.as_str()).collect()
+}

@@ -1,0 +1,84 @@
+//! Tracing of requests in HTTP connection managers.
+
+mod headers;
+mod open_telemetry;
+mod provider;
+mod tags;
+
+use std::collections::BTreeMap;
+
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::Tracing;
+use navarch_proto::envoy::r#type::v3::Percent;
+
+use super::class::ListenerClass;
+use super::istio_version;
+use super::telemetry::TracingOf;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use tags::TracingSettings;
+
+/// How the HTTP connection managers of a class trace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HttpTracingOf {
+    /// The class.
+    pub class: ListenerClass,
+}
+
+/// How an HTTP connection manager traces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HttpTracing {
+    /// Envoy's message; `None` does not trace.
+    pub config: Option<Tracing>,
+    /// Whether the request id says whether a request is traced.
+    pub use_request_id: bool,
+}
+
+impl Query for HttpTracingOf {
+    type Value = HttpTracing;
+
+    fn compute(&self, view: &View<'_>) -> HttpTracing {
+        let off = HttpTracing { config: None, use_request_id: true };
+        let Some(spec) = &*view.get(&TracingOf { class: self.class }) else {
+            return if view.mesh().config.enable_tracing {
+                HttpTracing { config: Some(by_proxy_config(view)), ..off }
+            } else {
+                off
+            };
+        };
+        let Some(provider) = spec.provider.as_ref().filter(|_| !spec.disabled) else { return off };
+        let Some(mut chosen) = provider::configure(view, provider) else { return off };
+        let settings = view.derived(&TracingSettings);
+        let sampled = if chosen.samples_itself {
+            // All spans must reach the sampler, which decides.
+            100.0
+        } else {
+            spec.sampling.unwrap_or_else(|| settings.sampling())
+        };
+        set_sampling(&mut chosen.config, sampled);
+        chosen.config.custom_tags = tags::all(view, spec.istio_tags, &settings, &spec.tags);
+        chosen.config.no_context_propagation = spec.keeps_context && istio_version::at_least(view, 1, 30);
+        if chosen.config.max_path_tag_length.is_none() && settings.max_path_length != 0 {
+            chosen.config.max_path_tag_length = Some(settings.max_path_length);
+        }
+        HttpTracing { config: Some(chosen.config), use_request_id: spec.use_request_id }
+    }
+}
+
+/// Tracing as the proxy's own configuration has it; its tracer is part of its bootstrap.
+fn by_proxy_config(view: &View<'_>) -> Tracing {
+    let settings = view.derived(&TracingSettings);
+    let mut tracing = Tracing {
+        custom_tags: tags::all(view, settings.istio_tags, &settings, &BTreeMap::new()),
+        max_path_tag_length: (settings.max_path_length != 0).then_some(settings.max_path_length),
+        ..Tracing::default()
+    };
+    set_sampling(&mut tracing, settings.sampling());
+    tracing
+}
+
+/// Traces this share of requests, in percent, and all that a client wants traced.
+fn set_sampling(tracing: &mut Tracing, percent: f64) {
+    tracing.client_sampling = Some(Percent { value: 100.0 });
+    tracing.overall_sampling = Some(Percent { value: 100.0 });
+    tracing.random_sampling = Some(Percent { value: percent });
+}

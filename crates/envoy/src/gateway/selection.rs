@@ -1,0 +1,285 @@
+//! Which Gateways a proxy serves, and on which ports it listens for theirs.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::config_objects;
+use navarch_api::istio::Gateway;
+use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+use navarch_registry::model::Labels;
+use navarch_registry::protocol::Protocol;
+
+/// Names the services whose workloads serve a Gateway that was made from one of the Gateway API.
+const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
+/// The namespace of the object that a Gateway was made from, if it is another.
+pub(super) const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
+/// Says by which rules a Gateway made from another kind of object is read.
+const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
+/// The ServiceAccount of the workload that the control plane deploys for a Gateway of the Gateway API.
+pub(super) const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
+/// Services with this label let Gateways name the ports of their workloads only.
+const NO_TRANSLATION: &str = "experimental.istio.io/disable-gateway-port-translation";
+
+/// All Gateways, by what chooses among them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct GatewayIndex;
+
+/// What chooses a Gateway.
+#[derive(Clone, Debug, PartialEq)]
+struct IndexedGateway {
+    /// When it was made: the older wins conflicts.
+    created: Option<Timestamp>,
+    name: NamespacedName,
+    /// The proxies that it is for.
+    audience: Audience,
+    /// What it was made from.
+    origin: Origin,
+}
+
+/// What a Gateway was made from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Nothing: it was written as it is.
+    Itself,
+    /// A Gateway of the Gateway API whose workload somebody else deploys.
+    GatewayApi,
+    /// A Gateway of the Gateway API whose workload the control plane deploys.
+    ManagedGatewayApi,
+}
+
+/// The proxies that a Gateway is for.
+#[derive(Clone, Debug, PartialEq)]
+enum Audience {
+    /// Those whose workload has these labels; none is all.
+    Labels(Arc<Labels>),
+    /// Those that serve one of these services of one namespace.
+    Services(Namespace, Vec<Hostname>),
+}
+
+/// The Gateways that the proxy serves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SelectedGateways;
+
+/// A Gateway that the proxy serves.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct SelectedGateway {
+    pub(super) name: NamespacedName,
+    /// How its ports become those of the proxy.
+    pub(super) ports: PortTranslation,
+}
+
+/// How the ports of a Gateway become those that the proxy listens on.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum PortTranslation {
+    /// A number is a service's port if one of the proxy's services has it, the first deciding; else it is the proxy's own.
+    FirstOrSame(Arc<Vec<TargetPort>>),
+    /// A number is the port of these services, and of nothing else.
+    Services(Vec<TargetPort>),
+}
+
+/// The ports of the services that the proxy serves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TargetPorts;
+
+/// One port of a service that the proxy serves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TargetPort {
+    /// The service's namespace.
+    namespace: Namespace,
+    /// The service's host.
+    host: Hostname,
+    /// The service's port.
+    port: u16,
+    /// The proxy's port.
+    target: u16,
+    /// Whether it is a port for UDP.
+    is_udp: bool,
+    /// Whether Gateways chosen by labels may name the service's port.
+    translates: bool,
+}
+
+impl Query for GatewayIndex {
+    type Value = Vec<IndexedGateway>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut gateways: Vec<_> = config_objects::gateways(view).values().map(|gateway| indexed(gateway)).collect();
+        gateways.sort_by(|a, b| {
+            a.created
+                .cmp(&b.created)
+                .then_with(|| a.name.name.cmp(&b.name.name))
+                .then_with(|| a.name.namespace.cmp(&b.name.namespace))
+        });
+        gateways
+    }
+}
+
+/// Takes from a Gateway what chooses it.
+fn indexed(gateway: &Object<Gateway>) -> IndexedGateway {
+    let annotation = |name: &str| gateway.meta.annotations.get(name).map(|value| &**value);
+    let audience = match annotation(GATEWAY_SERVICE) {
+        Some(services) => {
+            let parent = annotation(PARENT_NAMESPACE).filter(|namespace| !namespace.is_empty());
+            let namespace = parent.map_or_else(|| gateway.meta.key.namespace.clone(), Namespace::new);
+            Audience::Services(namespace, services.split(',').map(Hostname::new).collect())
+        }
+        None => {
+            let labels = gateway.spec.selector.iter();
+            let labels = labels.map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str())));
+            Audience::Labels(Arc::new(labels.collect()))
+        }
+    };
+    let origin = match (annotation(SEMANTICS), annotation(SERVICE_ACCOUNT)) {
+        (Some("gateway"), Some(account)) if !account.is_empty() => Origin::ManagedGatewayApi,
+        (Some("gateway"), Some(_) | None) => Origin::GatewayApi,
+        (Some(_) | None, Some(_) | None) => Origin::Itself,
+    };
+    IndexedGateway { created: gateway.meta.created, name: gateway.meta.key(), audience, origin }
+}
+
+impl Query for TargetPorts {
+    type Value = Arc<Vec<TargetPort>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let targets = view.proxy().targets();
+        let ports = targets.iter().map(|target| TargetPort {
+            namespace: target.service.key.namespace.clone(),
+            host: target.service.key.hostname.clone(),
+            port: target.port.port,
+            target: target.target_port,
+            is_udp: target.port.protocol == Protocol::Udp,
+            translates: !target.service.labels.contains_key(NO_TRANSLATION),
+        });
+        Arc::new(ports.collect())
+    }
+}
+
+impl ProxyQuery for TargetPorts {}
+
+impl Query for SelectedGateways {
+    type Value = Vec<SelectedGateway>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let index = view.get(&GatewayIndex);
+        let own = view.mesh().settings.scope_gateway_to_namespace.then(|| {
+            let namespaces = index.iter().map(|gateway| gateway.name.namespace.clone());
+            view.proxy().namespace_among(namespaces)
+        });
+        let in_scope = |gateway: &&IndexedGateway| match &own {
+            Some(own) => own.as_ref() == Some(&gateway.name.namespace),
+            None => true,
+        };
+        let found = index.iter().filter(in_scope).filter_map(|gateway| Some((gateway, selected(view, gateway)?)));
+        let mut found: Vec<(&IndexedGateway, SelectedGateway)> = found.collect();
+        if view.mesh().settings.strict_gateway_merging {
+            part_from_managed(&mut found);
+        }
+        found.into_iter().map(|(_, selected)| selected).collect()
+    }
+}
+
+/// Beside a Gateway whose workload the control plane deploys, Istio's own Gateways must be of its namespace: else anybody
+/// could join a gateway by taking on its labels.
+fn part_from_managed(gateways: &mut Vec<(&IndexedGateway, SelectedGateway)>) {
+    let managed = gateways.iter().filter(|(gateway, _)| gateway.origin == Origin::ManagedGatewayApi);
+    let managed: Vec<Namespace> = managed.map(|(gateway, _)| gateway.name.namespace.clone()).collect();
+    if !managed.is_empty() {
+        gateways.retain(|(gateway, _)| gateway.origin != Origin::Itself || managed.contains(&gateway.name.namespace));
+    }
+}
+
+/// The Gateway, if the proxy serves it.
+fn selected(view: &View<'_>, gateway: &IndexedGateway) -> Option<SelectedGateway> {
+    let targets = || view.derived(&TargetPorts);
+    let ports = match &gateway.audience {
+        Audience::Labels(labels) => {
+            if !view.proxy().selected_by(labels) {
+                return None;
+            }
+            PortTranslation::FirstOrSame((*targets()).clone())
+        }
+        Audience::Services(namespace, hosts) => {
+            let serves = |target: &&TargetPort| target.namespace == *namespace && hosts.contains(&target.host);
+            let ports: Vec<_> = targets().iter().filter(serves).cloned().collect();
+            if ports.is_empty() {
+                return None;
+            }
+            PortTranslation::Services(ports)
+        }
+    };
+    Some(SelectedGateway { name: gateway.name.clone(), ports })
+}
+
+#[cfg(test)]
+impl TargetPort {
+    /// A port for UDP alone.
+    pub(super) fn for_udp(port: u16) -> Self {
+        let (namespace, host) = (Namespace::new("edge"), Hostname::new("edge"));
+        Self { namespace, host, port, target: port, is_udp: true, translates: true }
+    }
+}
+
+impl PortTranslation {
+    /// Whether a service that the proxy serves has this port for UDP.
+    pub(super) fn takes_udp(&self, number: u16) -> bool {
+        let targets = match self {
+            Self::FirstOrSame(targets) => targets.as_slice(),
+            Self::Services(targets) => targets.as_slice(),
+        };
+        targets.iter().any(|target| target.port == number && target.is_udp)
+    }
+
+    /// The ports that the proxy listens on for a port of the Gateway, sorted.
+    pub(super) fn resolve(&self, number: u16) -> Vec<u16> {
+        match self {
+            Self::FirstOrSame(targets) => {
+                let first = targets.iter().find(|target| target.translates && target.port == number);
+                vec![first.map_or(number, |first| first.target)]
+            }
+            Self::Services(targets) => {
+                let found = targets.iter().filter(|target| target.port == number);
+                let mut found: Vec<u16> = found.map(|target| target.target).collect();
+                found.sort_unstable();
+                found.dedup();
+                found
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A port of a service.
+    fn target(host: &str, port: u16, target: u16, translates: bool) -> TargetPort {
+        let (namespace, host) = (Namespace::new("edge"), Hostname::new(host));
+        TargetPort { namespace, host, port, target, is_udp: false, translates }
+    }
+
+    #[test]
+    fn the_first_service_with_the_port_decides_and_else_the_port_is_the_proxys() {
+        let targets = vec![target("a", 80, 8000, false), target("b", 80, 8080, true), target("c", 80, 8090, true)];
+        let ports = PortTranslation::FirstOrSame(Arc::new(targets));
+        assert_eq!(ports.resolve(80), [8080], "the one that opted out is passed over");
+        assert_eq!(ports.resolve(8000), [8000]);
+    }
+
+    #[test]
+    fn udp_is_taken_where_a_service_has_the_port_for_it() {
+        let udp = TargetPort { is_udp: true, ..target("a", 443, 8443, true) };
+        assert!(PortTranslation::Services(vec![target("b", 443, 8443, true), udp.clone()]).takes_udp(443));
+        assert!(!PortTranslation::FirstOrSame(Arc::new(vec![udp])).takes_udp(8443));
+    }
+
+    #[test]
+    fn named_services_translate_all_ports_and_nothing_else() {
+        let targets = vec![target("a", 80, 8090, false), target("b", 80, 8080, true), target("c", 80, 8080, true)];
+        let ports = PortTranslation::Services(targets);
+        assert_eq!(ports.resolve(80), [8080, 8090]);
+        assert_eq!(ports.resolve(8080), Vec::<u16>::new());
+    }
+}

@@ -1,0 +1,61 @@
+//! The VirtualServices bound to a gateway, as far as choosing among them asks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::scope;
+use crate::virtual_service::{self, VirtualServiceIndex};
+use navarch_api::names::Hostname;
+use navarch_api::object::NamespacedName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The hosts of the VirtualServices of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HostsOfGateway {
+    /// The gateway, as `namespace/name`.
+    gateway: Arc<str>,
+}
+
+/// The VirtualServices of a gateway that have TCP or TLS routes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct L4VirtualServices {
+    /// The gateway, as `namespace/name`.
+    gateway: Arc<str>,
+}
+
+/// A VirtualService and its hosts.
+pub(crate) type NamedHosts = (NamespacedName, Vec<Hostname>);
+
+/// The VirtualServices of a gateway that the proxy sees, with their hosts, in the order in which they count.
+pub(crate) fn hosts_of(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
+    view.get(&HostsOfGateway { gateway: gateway.clone() })
+}
+
+/// Those of them that have TCP or TLS routes: changes of others reach no listener.
+pub(crate) fn l4_virtual_services(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
+    view.get(&L4VirtualServices { gateway: gateway.clone() })
+}
+
+impl Query for HostsOfGateway {
+    type Value = Vec<NamedHosts>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let index = view.get(&VirtualServiceIndex);
+        let hosts: BTreeMap<&NamespacedName, &Vec<Hostname>> =
+            index.entries.iter().map(|entry| (&entry.name, &entry.hosts)).collect();
+        let names = scope::gateway_virtual_services(view, &self.gateway);
+        names.iter().filter_map(|name| Some((name.clone(), (*hosts.get(name)?).clone()))).collect()
+    }
+}
+
+impl Query for L4VirtualServices {
+    type Value = Vec<NamedHosts>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let has_routes = |(name, _): &&NamedHosts| {
+            virtual_service::merged(view, name).is_some_and(|spec| !(spec.tcp.is_empty() && spec.tls.is_empty()))
+        };
+        hosts_of(view, &self.gateway).iter().filter(has_routes).cloned().collect()
+    }
+}

@@ -1,0 +1,96 @@
+//! Certificates and CAs that Gateways name: whether they are there and can be read.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::secrets::{Material, Roots};
+use navarch_api::kubernetes::{ConfigMap, Secret};
+use navarch_api::object::NamespacedName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// What is wrong with the key pair of a Secret, if anything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PairFault(pub(super) NamespacedName);
+
+/// What is wrong with the CAs of a Secret or ConfigMap, if anything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RootsFault {
+    /// Of a Secret.
+    Secret(NamespacedName),
+    /// Of a ConfigMap.
+    ConfigMap(NamespacedName),
+}
+
+/// What is wrong with CAs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RootsProblem {
+    /// In words.
+    pub(super) text: String,
+    /// Whether they are there, but cannot be read.
+    pub(super) is_unreadable: bool,
+}
+
+impl Query for PairFault {
+    type Value = Option<String>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(secret) = view.object::<Secret>(&self.0) else {
+            return Some(format!("secret {} not found", self.0));
+        };
+        let material = match Material::of_secret(&secret.spec) {
+            Ok(material) => material,
+            Err(error) => return Some(error.to_string()),
+        };
+        check_pair(&material.certificates, material.key.expose())
+            .err()
+            .map(|fault| format!("the certificate is malformed: {fault}"))
+    }
+}
+
+impl Query for RootsFault {
+    type Value = Option<RootsProblem>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let problem = |text: String| Some(RootsProblem { text, is_unreadable: false });
+        let roots = match self {
+            Self::Secret(name) => match view.object::<Secret>(name) {
+                Some(secret) => Roots::of_secret(&secret.spec),
+                None => return problem(format!("secret {name} not found")),
+            },
+            Self::ConfigMap(name) => match view.object::<ConfigMap>(name) {
+                Some(map) => Roots::of_config_map(&map.spec),
+                None => return problem(format!("configmap {name} not found")),
+            },
+        };
+        match roots {
+            Err(error) => problem(error.to_string()),
+            Ok(roots) if !has_certificate(&roots.certificates) => {
+                Some(RootsProblem { text: "the bundle is malformed".to_owned(), is_unreadable: true })
+            }
+            Ok(_) => None,
+        }
+    }
+}
+
+/// Whether some certificate can be read.
+fn has_certificate(pem: &[u8]) -> bool {
+    let readable = |der: &CertificateDer<'_>| X509Certificate::from_der(der).is_ok();
+    CertificateDer::pem_slice_iter(pem).flatten().any(|der| readable(&der))
+}
+
+/// Checks that the first certificate is for the key, as Go's `tls.X509KeyPair` does.
+fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates).flatten().collect();
+    let first = chain.first().ok_or("it holds no certificate in PEM")?;
+    X509Certificate::from_der(first).map_err(|_| "the certificate cannot be read")?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| "its key is not one in PEM")?;
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    let key = provider.key_provider.load_private_key(key).map_err(|_| "its key cannot be read")?;
+    match rustls::sign::CertifiedKey::new(chain, key).keys_match() {
+        // Keys of some kinds cannot be compared.
+        Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => Ok(()),
+        Err(_) => Err("the certificate is for another key"),
+    }
+}

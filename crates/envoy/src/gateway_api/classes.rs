@@ -1,0 +1,134 @@
+//! GatewayClasses, and who serves the Gateways of each (istiod's `gatewaycommon`, `classinfo.go`).
+
+use super::settings::{ApiSettings, Values};
+use navarch_api::gateway_api::{GatewayApiSettings, GatewayClass, KubernetesGateway};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// Who serves Gateways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    /// Envoys that serve requests from outside.
+    Gateway,
+    /// Nobody here: they stand for gateways of other networks.
+    Remote,
+    /// Waypoints of an ambient mesh.
+    Waypoint,
+    /// Gateways between the networks of an ambient mesh.
+    EastWest,
+}
+
+/// The controller of waypoints; also who speaks for the mesh in the status of policies.
+pub(super) const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
+/// The controller of gateways of other networks.
+const REMOTE_CONTROLLER: &str = "istio.io/unmanaged-gateway";
+/// The controller of gateways between networks.
+const EAST_WEST_CONTROLLER: &str = "istio.io/eastwest-controller";
+/// Names the Service of a Gateway in place of the one that follows from its own name.
+const NAME_OVERRIDE: &str = "gateway.istio.io/name-override";
+/// Names the ServiceAccount of a Gateway's proxies.
+const SERVICE_ACCOUNT: &str = "gateway.istio.io/service-account";
+
+/// Who serves the Gateways of a class; `None` where it is nobody here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ControllerOfClass(pub(super) String);
+
+impl Query for ControllerOfClass {
+    type Value = Option<Controller>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let settings = view.get(&ApiSettings);
+        let class = view.object::<GatewayClass>(&NamespacedName::new("", &self.0));
+        controller_of(&settings.api, &self.0, class.map(|class| class.spec.controller_name.as_str()))
+    }
+}
+
+/// Who serves the Gateways of a class whose object names this controller; `None` there is that it has no object, which some
+/// classes need not.
+#[must_use]
+pub fn controller_of(settings: &GatewayApiSettings, class: &str, controller: Option<&str>) -> Option<Controller> {
+    if !settings.enabled {
+        return None;
+    }
+    let known = |controller: Controller| controller.is_served(settings).then_some(controller);
+    match controller {
+        Some(name) if name == settings.controller => Some(Controller::Gateway),
+        Some(REMOTE_CONTROLLER) => known(Controller::Remote),
+        Some(MESH_CONTROLLER) => known(Controller::Waypoint),
+        Some(EAST_WEST_CONTROLLER) => known(Controller::EastWest),
+        Some(_) => None,
+        None if class == settings.default_class => Some(Controller::Gateway),
+        None => match class {
+            "istio-remote" => known(Controller::Remote),
+            "istio-waypoint" => known(Controller::Waypoint),
+            "istio-east-west" => known(Controller::EastWest),
+            _ => None,
+        },
+    }
+}
+
+impl Controller {
+    /// Whether the settings let it serve.
+    fn is_served(self, settings: &GatewayApiSettings) -> bool {
+        match self {
+            Self::Gateway => true,
+            Self::Remote => settings.remote_class,
+            Self::Waypoint => settings.waypoints,
+            Self::EastWest => settings.east_west,
+        }
+    }
+
+    /// Whether further listeners may come from ListenerSets.
+    pub(super) fn takes_listener_sets(self) -> bool {
+        self == Self::Gateway
+    }
+
+    /// The type of addresses that are reported where none is known outside of the cluster; `None` is all types.
+    pub(super) fn address_type(self) -> Option<&'static str> {
+        match self {
+            Self::Gateway | Self::Remote => Some("Hostname"),
+            Self::Waypoint | Self::EastWest => None,
+        }
+    }
+
+    /// Whether names of what is deployed end in that of the class.
+    fn names_class(self) -> bool {
+        matches!(self, Self::Gateway | Self::Remote)
+    }
+}
+
+/// Whether the control plane deploys the proxies of a Gateway: any other address than one IP says that they are there.
+pub(super) fn is_managed(settings: &GatewayApiSettings, gateway: &KubernetesGateway) -> bool {
+    match gateway.addresses.as_slice() {
+        _ if !settings.manual_deployment => true,
+        [] => true,
+        [only] => only.kind == "IPAddress",
+        _ => false,
+    }
+}
+
+/// What is deployed for a Gateway is called so.
+fn default_name(gateway: &Object<KubernetesGateway>, controller: Controller) -> String {
+    let name = &gateway.meta.key.name;
+    match controller.names_class() {
+        true => format!("{name}-{}", gateway.spec.gateway_class_name),
+        false => name.to_string(),
+    }
+}
+
+/// The host of the Service that is deployed for a Gateway.
+pub(super) fn managed_service(gateway: &Object<KubernetesGateway>, controller: Controller, values: &Values) -> String {
+    let named = gateway.meta.annotations.get(NAME_OVERRIDE).filter(|name| !name.is_empty());
+    let name = named.map_or_else(|| default_name(gateway, controller), ToString::to_string);
+    values.host(&name, gateway.meta.key.namespace.as_str())
+}
+
+/// The ServiceAccount of the proxies that are deployed for a Gateway; empty where somebody else deploys them.
+pub(super) fn service_account(gateway: &Object<KubernetesGateway>, controller: Controller, values: &Values) -> String {
+    if !is_managed(&values.api, &gateway.spec) {
+        return String::new();
+    }
+    let named = gateway.meta.annotations.get(SERVICE_ACCOUNT).filter(|name| !name.is_empty());
+    named.map_or_else(|| default_name(gateway, controller), ToString::to_string)
+}

@@ -1,0 +1,203 @@
+//! Gateways of the Gateway API, as one of Istio's for each listener (istiod's `gateway_collection.go`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::classes::{self, Controller, ControllerOfClass};
+use super::conflicts::{Conflicts, ListenersOf};
+use super::fault::Fault;
+use super::grants::Referrer;
+use super::listener_sets::{ListenerSetForms, listener_sets_of};
+use super::listeners::{self, BuiltListener, ListenerOwner, ParentListener};
+use super::settings::{ApiSettings, Values};
+use super::tls::Owner;
+use crate::config_objects::ByName;
+use navarch_api::gateway_api::{KubernetesGateway, Listener};
+use navarch_api::istio::Gateway;
+use navarch_api::kubernetes::ConfigMap;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// An annotation that has long been of no use.
+const SERVICE_TYPE: &str = "networking.istio.io/service-type";
+
+/// A Gateway as it was read; `None` where it is not served here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GatewayForms(pub(super) NamespacedName);
+
+/// The value of [`GatewayForms`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BuiltGateway {
+    /// Who serves it.
+    pub(super) controller: Controller,
+    /// The hosts of the Services of its proxies.
+    pub(super) services: Vec<String>,
+    /// What is wrong with it as a whole.
+    pub(super) fault: Option<Fault>,
+    /// Its listeners, in order.
+    pub(super) listeners: Vec<BuiltListener>,
+}
+
+/// What routes can attach to.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ParentObject {
+    /// A Gateway.
+    Gateway(NamespacedName),
+    /// A ListenerSet.
+    ListenerSet(NamespacedName),
+}
+
+/// The listeners of a Gateway or ListenerSet that routes can attach to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ParentListeners(pub(super) ParentObject);
+
+/// All Gateways that are made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApiGateways;
+
+/// The Gateways that are made of the listeners of one Gateway and its ListenerSets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct GatewaysOf(NamespacedName);
+
+impl Query for GatewayForms {
+    type Value = Option<Arc<BuiltGateway>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let gateway = view.object::<KubernetesGateway>(&self.0)?;
+        let controller = (*view.get(&ControllerOfClass(gateway.spec.gateway_class_name.clone())))?;
+        let values = view.get(&ApiSettings);
+        let nothing = BuiltGateway { controller, services: Vec::new(), fault: None, listeners: Vec::new() };
+        if controller == Controller::Remote {
+            return Some(Arc::new(nothing));
+        }
+        let (services, fault) = services(gateway, controller, &values);
+        if services.is_empty() && fault.is_some() {
+            return Some(Arc::new(BuiltGateway { fault, ..nothing }));
+        }
+        let fault = fault.or_else(|| parameters_fault(view, gateway));
+        let account = classes::service_account(gateway, controller, &values);
+        let key = &gateway.meta.key;
+        let tls = Owner {
+            kind: Referrer::Gateway,
+            namespace: &key.namespace,
+            labels: &gateway.meta.labels,
+            tls: gateway.spec.tls.as_ref(),
+        };
+        let owner = ListenerOwner {
+            controller,
+            meta: &gateway.meta,
+            tls,
+            services: &services,
+            account: &account,
+            parent_namespace: None,
+        };
+        let conflicts = view.get(&Conflicts { gateway: self.0.clone(), of: ListenersOf::Gateway });
+        let build = |listener: &Listener| match conflicts.get(&listener.name) {
+            Some(conflict) => listeners::conflicted(listener, *conflict),
+            None => listeners::build(view, owner, listener, None),
+        };
+        let listeners = gateway.spec.listeners.iter().map(build).collect();
+        Some(Arc::new(BuiltGateway { controller, services, fault, listeners }))
+    }
+}
+
+/// The hosts of the Services of a Gateway's proxies, and what is wrong with how it names them.
+pub(super) fn services(
+    gateway: &Object<KubernetesGateway>,
+    controller: Controller,
+    values: &Values,
+) -> (Vec<String>, Option<Fault>) {
+    if classes::is_managed(&values.api, &gateway.spec) {
+        return (vec![classes::managed_service(gateway, controller, values)], None);
+    }
+    let namespace = gateway.meta.key.namespace.as_str();
+    let (hosts, others): (Vec<_>, Vec<_>) =
+        gateway.spec.addresses.iter().partition(|address| address.kind == "Hostname");
+    let full = |value: &str| if value.contains('.') { value.to_owned() } else { values.host(value, namespace) };
+    let hosts = hosts.into_iter().map(|address| full(&address.value)).collect();
+    if !others.is_empty() {
+        let others: Vec<&str> = others.iter().map(|address| address.value.as_str()).collect();
+        let message = format!("only Hostname is supported, ignoring [{}]", others.join(" "));
+        return (hosts, Some(Fault::new("UnsupportedAddress", message)));
+    }
+    let deprecated = gateway.meta.annotations.contains_key(SERVICE_TYPE).then(|| {
+        let message = format!("annotation {SERVICE_TYPE} is deprecated, use spec.infrastructure");
+        Fault::new("DeprecatedField", message)
+    });
+    (hosts, deprecated)
+}
+
+/// What is wrong with the reference to a Gateway's settings.
+fn parameters_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Option<Fault> {
+    let parameters = gateway.spec.infrastructure.as_ref()?.parameters_ref.as_ref()?;
+    let message = if parameters.kind != "ConfigMap" || !parameters.group.is_empty() {
+        format!(
+            "Unsupported parametersRef group/kind {}/{}, only ConfigMap is supported",
+            parameters.group, parameters.kind
+        )
+    } else {
+        let name = NamespacedName::new(gateway.meta.key.namespace.as_str(), &parameters.name);
+        match view.object::<ConfigMap>(&name) {
+            Some(_) => return None,
+            None => format!("parametersRef ConfigMap {name} does not exist"),
+        }
+    };
+    Some(Fault::new("InvalidParameters", message))
+}
+
+impl Query for ParentListeners {
+    type Value = Vec<Arc<ParentListener>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let of = |listeners: &[BuiltListener], invalid_too: bool| -> Self::Value {
+            let listeners = listeners.iter().filter(|listener| invalid_too || listener.is_valid);
+            listeners.filter_map(|listener| listener.served.as_ref()).map(|served| served.parent.clone()).collect()
+        };
+        match &self.0 {
+            ParentObject::Gateway(name) => {
+                let built = view.get(&GatewayForms(name.clone()));
+                (*built).as_ref().map(|built| of(&built.listeners, true)).unwrap_or_default()
+            }
+            ParentObject::ListenerSet(name) => {
+                let built = view.get(&ListenerSetForms(name.clone()));
+                (*built).as_ref().map(|built| of(&built.listeners, false)).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl Query for GatewaysOf {
+    type Value = Vec<Arc<Object<Gateway>>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let made = |listeners: &[BuiltListener]| -> Self::Value {
+            let valid = listeners.iter().filter(|listener| listener.is_valid);
+            valid.filter_map(|listener| listener.served.as_ref()).map(|served| served.gateway.clone()).collect()
+        };
+        let own = view.get(&GatewayForms(self.0.clone()));
+        let Some(own) = &*own else { return Vec::new() };
+        let mut gateways = made(&own.listeners);
+        for set in listener_sets_of(view, &self.0).iter() {
+            if let Some(built) = &*view.get(&ListenerSetForms(set.clone())) {
+                gateways.extend(made(&built.listeners));
+            }
+        }
+        gateways
+    }
+}
+
+impl Query for ApiGateways {
+    type Value = ByName<Gateway>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let names = view.names::<KubernetesGateway>();
+        let all = names.flat_map(|name| (*view.get(&GatewaysOf(name.clone()))).clone());
+        all.map(|gateway| (gateway.meta.key(), gateway)).collect::<BTreeMap<_, _>>()
+    }
+}
+
+/// The Gateway of a name, if it is made of a listener.
+pub(crate) fn api_gateway(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<Gateway>>> {
+    view.get(&ApiGateways).get(name).cloned()
+}

@@ -1,0 +1,209 @@
+//! Rules of HTTPRoutes as HTTP routes of a VirtualService (istiod's `convertHTTPRoute`).
+
+use super::backends::{Backend, backend};
+use super::fault::{Fault, INVALID_FILTER};
+use super::filters::{self, Side};
+use super::inference_pools::EndpointPicker;
+use super::matches;
+use super::route_kinds::RouteName;
+use navarch_api::duration::Duration;
+use navarch_api::gateway_api::{BackendRef, HttpRetry, HttpRouteRule, HttpTimeouts, MirrorFilter, RouteFilter};
+use navarch_api::istio::{
+    Headers, HttpDirectResponse, HttpMirrorPolicy, HttpRetry as Retry, HttpRoute, HttpRouteDestination, Percent,
+};
+use navarch_push::view::View;
+
+/// What is always tried again where something is.
+const RETRIED: [&str; 4] = ["connect-failure", "refused-stream", "unavailable", "cancelled"];
+/// How often it is tried again where a rule does not say.
+const ATTEMPTS: i32 = 2;
+
+/// Whose rule it is and how it is read.
+#[derive(Clone, Copy)]
+pub(super) struct RuleContext<'v, 'a> {
+    /// What is read through.
+    pub(super) view: &'a View<'v>,
+    pub(super) route: &'a RouteName,
+    /// Whether references to other namespaces take a grant: those of routes in the mesh do not.
+    pub(super) checks_grants: bool,
+}
+
+/// A rule as routes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct RuleForms {
+    /// One route for each match.
+    pub(super) routes: Vec<HttpRoute>,
+    /// Who picks endpoints for them.
+    pub(super) picker: Option<EndpointPicker>,
+    /// What is wrong with it, which does not keep it from being served.
+    pub(super) fault: Option<Fault>,
+}
+
+/// The routes of a rule.
+///
+/// # Errors
+/// When it cannot be served; nothing of its route is then.
+pub(super) fn convert(context: RuleContext<'_, '_>, rule: &HttpRouteRule, position: usize) -> Result<RuleForms, Fault> {
+    let mut route = HttpRoute { name: name_of(context.route, rule.name.as_deref(), position), ..HttpRoute::default() };
+    let mut mirror_fault = None;
+    for filter in &rule.filters {
+        if let Err(fault) = apply(context, filter, &mut route)? {
+            mirror_fault = Some(fault);
+        }
+    }
+    route.retries = rule.retry.as_ref().map(|retry| Box::new(retries(retry)));
+    if let Some(timeouts) = &rule.timeouts {
+        set_timeouts(timeouts, &mut route);
+    }
+    let mut forms = RuleForms::default();
+    if weight_sum(&rule.backend_refs) == 0 && route.redirect.is_none() {
+        route.direct_response = Some(answer_500());
+        forms.fault = mirror_fault;
+    } else {
+        let (targets, picker, fault) = destinations(context, &rule.backend_refs)?;
+        route.route = targets;
+        forms.picker = picker;
+        forms.fault = Fault::joined(fault, mirror_fault);
+    }
+    forms.routes = match rule.matches.as_slice() {
+        [] => vec![route],
+        some => {
+            let with = |one| Ok(HttpRoute { matches: vec![matches::http(one)?], ..route.clone() });
+            some.iter().map(with).collect::<Result<_, Fault>>()?
+        }
+    };
+    Ok(forms)
+}
+
+/// The name of the routes of a rule.
+pub(super) fn name_of(route: &RouteName, named: Option<&str>, position: usize) -> String {
+    let numbered = || format!("{}.{}.{position}", route.name.namespace, route.name.name);
+    named.map_or_else(numbered, str::to_owned)
+}
+
+/// What answers where there is nowhere to go.
+pub(super) fn answer_500() -> Box<HttpDirectResponse> {
+    Box::new(HttpDirectResponse { status: 500, body: None })
+}
+
+/// The weights of all backends together.
+pub(super) fn weight_sum(backends: &[BackendRef]) -> i64 {
+    backends.iter().map(|backend| i64::from(backend.weight)).sum()
+}
+
+/// Puts a filter into a route. What is inside is a fault of a mirror, which does not keep the route from being served.
+fn apply(
+    context: RuleContext<'_, '_>,
+    filter: &RouteFilter,
+    route: &mut HttpRoute,
+) -> Result<Result<(), Fault>, Fault> {
+    match filter.kind.as_str() {
+        "RequestHeaderModifier" | "ResponseHeaderModifier" => modify_headers(&mut route.headers, filter)?,
+        "RequestRedirect" => {
+            route.redirect = filter.request_redirect.as_ref().map(|redirect| Box::new(filters::redirect(redirect)));
+        }
+        "RequestMirror" => match filter.request_mirror.as_ref().map(|declared| mirror(context, declared)) {
+            Some(Ok(mirror)) => route.mirrors.push(mirror),
+            Some(Err(fault)) => return Ok(Err(fault)),
+            None => {}
+        },
+        "URLRewrite" => {
+            route.rewrite = filter.url_rewrite.as_ref().and_then(filters::rewrite).map(Box::new);
+        }
+        "CORS" => route.cors_policy = filter.cors.as_ref().map(|cors| Box::new(filters::cors(cors))),
+        kind => return Err(unsupported(kind)),
+    }
+    Ok(Ok(()))
+}
+
+/// A filter that is not served.
+pub(super) fn unsupported(kind: &str) -> Fault {
+    Fault::new(INVALID_FILTER, format!("unsupported filter type {kind:?}"))
+}
+
+/// Puts changes of headers into those of a route or backend.
+pub(super) fn modify_headers(headers: &mut Option<Box<Headers>>, filter: &RouteFilter) -> Result<(), Fault> {
+    match filter.kind.as_str() {
+        "RequestHeaderModifier" => {
+            filters::set_headers(headers, Side::Request, filter.request_header_modifier.as_ref())
+        }
+        "ResponseHeaderModifier" => {
+            filters::set_headers(headers, Side::Response, filter.response_header_modifier.as_ref())
+        }
+        kind => Err(unsupported(kind)),
+    }
+}
+
+/// Where copies of requests go.
+///
+/// # Errors
+/// When they can go nowhere.
+pub(super) fn mirror(context: RuleContext<'_, '_>, declared: &MirrorFilter) -> Result<HttpMirrorPolicy, Fault> {
+    let Backend { destination, fault, .. } =
+        backend(context.view, context.route, &declared.backend_ref, context.checks_grants)?;
+    if let Some(fault) = fault {
+        return Err(fault);
+    }
+    let share = declared.fraction.map(|share| 100.0 * f64::from(share.numerator) / f64::from(share.denominator));
+    let share = share.or(declared.percent.map(f64::from)).filter(|share| share.is_finite());
+    Ok(HttpMirrorPolicy { destination: Some(destination), percentage: share.map(|value| Percent { value }) })
+}
+
+/// Which requests are tried again.
+fn retries(declared: &HttpRetry) -> Retry {
+    let attempts = declared.attempts.unwrap_or(ATTEMPTS);
+    let codes = declared.codes.iter().map(ToString::to_string);
+    let on: Vec<String> = RETRIED.iter().map(|&name| name.to_owned()).chain(codes).collect();
+    Retry {
+        attempts,
+        // Nothing is tried again, so it is not said when.
+        retry_on: if attempts == 0 { String::new() } else { on.join(",") },
+        backoff: declared.backoff.as_deref().map(duration),
+        ..Retry::default()
+    }
+}
+
+/// A span of time; one that cannot be read is none.
+fn duration(text: &str) -> Duration {
+    Duration::parse(text).unwrap_or_default()
+}
+
+/// Sets how long answers may take.
+fn set_timeouts(declared: &HttpTimeouts, route: &mut HttpRoute) {
+    let set = |text: &Option<String>| text.as_deref().map(duration).filter(|span| !span.is_zero());
+    if let Some(request) = set(&declared.request) {
+        route.timeout = Some(request);
+    }
+    if let Some(backend) = set(&declared.backend_request) {
+        match &mut route.retries {
+            Some(retries) => retries.per_try_timeout = Some(backend),
+            None => route.timeout = Some(backend),
+        }
+    }
+}
+
+/// Where requests go.
+type Destinations = (Vec<HttpRouteDestination>, Option<EndpointPicker>, Option<Fault>);
+
+/// Where requests go, who picks endpoints there, and which backend is not there.
+pub(super) fn destinations(context: RuleContext<'_, '_>, backends: &[BackendRef]) -> Result<Destinations, Fault> {
+    let weighted: Vec<&BackendRef> = backends.iter().filter(|backend| backend.weight != 0).collect();
+    let is_only = weighted.len() == 1;
+    let (mut targets, mut picker, mut fault) = (Vec::new(), None, None);
+    for reference in weighted {
+        let backend = backend(context.view, context.route, &reference.object(), context.checks_grants)?;
+        // Of several pools the last has its picker asked, as in istiod.
+        picker = backend.picker;
+        fault = backend.fault.or(fault);
+        let mut target = HttpRouteDestination {
+            destination: Some(backend.destination),
+            weight: if is_only { 0 } else { reference.weight },
+            headers: None,
+        };
+        for filter in &reference.filters {
+            modify_headers(&mut target.headers, filter)?;
+        }
+        targets.push(target);
+    }
+    Ok((targets, picker, fault))
+}

@@ -1,0 +1,132 @@
+//! Rules of TLSRoutes and TCPRoutes as routes of a VirtualService (istiod's `convertTLSRoute` and `convertTCPRoute`).
+
+use std::collections::BTreeSet;
+
+use super::backends::backend;
+use super::fault::Fault;
+use super::http_rules::{RuleContext, weight_sum};
+use navarch_api::gateway_api::{BackendRef, L4RouteRule};
+use navarch_api::hostname;
+use navarch_api::istio::{
+    Destination, L4MatchAttributes, PortSelector, RouteDestination, TcpRoute, TlsMatchAttributes, TlsRoute,
+};
+
+/// A route of TLS for the names that clients ask for, and which backend of it is not there.
+///
+/// # Errors
+/// When it cannot be served; nothing of its route is then.
+pub(super) fn tls(
+    context: RuleContext<'_, '_>,
+    rule: &L4RouteRule,
+    hostnames: &[String],
+) -> Result<(TlsRoute, Option<Fault>), Fault> {
+    if weight_sum(&rule.backend_refs) == 0 {
+        return Ok((TlsRoute { matches: Vec::new(), route: nowhere() }, None));
+    }
+    let (route, fault) = destinations(context, &rule.backend_refs)?;
+    let sni_hosts = if hostnames.is_empty() { vec!["*".to_owned()] } else { hostnames.to_vec() };
+    let matches = vec![TlsMatchAttributes { sni_hosts, ..TlsMatchAttributes::default() }];
+    Ok((TlsRoute { matches, route }, fault))
+}
+
+/// A route of TCP, and which backend of it is not there.
+///
+/// # Errors
+/// When it cannot be served; nothing of its route is then.
+pub(super) fn tcp(context: RuleContext<'_, '_>, rule: &L4RouteRule) -> Result<(TcpRoute, Option<Fault>), Fault> {
+    if weight_sum(&rule.backend_refs) == 0 {
+        return Ok((TcpRoute { matches: Vec::new(), route: nowhere() }, None));
+    }
+    let (route, fault) = destinations(context, &rule.backend_refs)?;
+    Ok((TcpRoute { matches: Vec::new(), route }, fault))
+}
+
+/// A cluster that no proxy has: connections to it are closed. Its name shows in what proxies get, and is istiod's.
+fn nowhere() -> Vec<RouteDestination> {
+    let destination = Destination {
+        host: "internal.cluster.local".to_owned(),
+        subset: "zero-weight".to_owned(),
+        port: Some(PortSelector { number: 65_535 }),
+    };
+    vec![RouteDestination { destination: Some(destination), weight: 0 }]
+}
+
+/// Where connections go.
+fn destinations(
+    context: RuleContext<'_, '_>,
+    backends: &[BackendRef],
+) -> Result<(Vec<RouteDestination>, Option<Fault>), Fault> {
+    let weighted: Vec<&BackendRef> = backends.iter().filter(|backend| backend.weight != 0).collect();
+    let is_only = weighted.len() == 1;
+    let (mut targets, mut fault) = (Vec::new(), None);
+    for reference in weighted {
+        let backend = backend(context.view, context.route, &reference.object(), context.checks_grants)?;
+        fault = backend.fault.or(fault);
+        let weight = if is_only { 0 } else { reference.weight };
+        targets.push(RouteDestination { destination: Some(backend.destination), weight });
+    }
+    Ok((targets, fault))
+}
+
+/// TCP routes for one port.
+pub(super) fn tcp_for_port(routes: &[TcpRoute], port: u32) -> Vec<TcpRoute> {
+    let mut routes = routes.to_vec();
+    for route in &mut routes {
+        if route.matches.is_empty() {
+            route.matches.push(L4MatchAttributes::default());
+        }
+        route.matches.iter_mut().for_each(|one| one.port = port);
+    }
+    routes
+}
+
+/// TLS routes of the mesh for the hosts of a parent and perhaps one port.
+pub(super) fn tls_for_parent(routes: &[TlsRoute], port: Option<u32>, hosts: &[String]) -> Vec<TlsRoute> {
+    let mut routes = routes.to_vec();
+    for route in &mut routes {
+        // Where the route names none, clients ask for the parent's.
+        if let [only] = route.matches.as_mut_slice()
+            && only.sni_hosts == ["*"]
+        {
+            hosts.clone_into(&mut only.sni_hosts);
+        }
+        if let Some(port) = port {
+            route.matches.iter_mut().for_each(|one| one.port = port);
+        }
+    }
+    routes
+}
+
+/// TLS routes of the mesh with those of their names that are a parent's host.
+pub(super) fn tls_for_host(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute> {
+    let mut routes = routes.to_vec();
+    for route in &mut routes {
+        if let [only] = route.matches.as_mut_slice()
+            && only.sni_hosts.len() > 1
+        {
+            only.sni_hosts.retain(|sni| hostname::matches(host, sni));
+        }
+    }
+    routes
+}
+
+/// TLS routes of a listener with a host: with those of their names that are both its and theirs.
+pub(super) fn tls_for_listener(routes: &[TlsRoute], host: &str) -> Vec<TlsRoute> {
+    let mut routes = routes.to_vec();
+    for route in &mut routes {
+        route.matches.iter_mut().for_each(|one| one.sni_hosts = shared_hosts(&one.sni_hosts, host));
+    }
+    routes.retain(|route| route.matches.is_empty() || route.matches.iter().any(|one| !one.sni_hosts.is_empty()));
+    routes
+}
+
+/// The hosts that are both a route's and a listener's: the narrower name of each pair, in the route's order and each once.
+pub(super) fn shared_hosts(hosts: &[String], listener: &str) -> Vec<String> {
+    let narrower = |host: &String| match host {
+        host if hostname::is_subset_of(host, listener) => Some(host.clone()),
+        host if hostname::is_subset_of(listener, host) => Some(listener.to_owned()),
+        _ => None,
+    };
+    let mut seen = BTreeSet::new();
+    hosts.iter().filter_map(narrower).filter(|host| seen.insert(host.clone())).collect()
+}

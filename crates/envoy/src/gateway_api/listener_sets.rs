@@ -1,0 +1,153 @@
+//! ListenerSets: further listeners of Gateways (istiod's `ListenerSetCollection`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::classes::{self, ControllerOfClass};
+use super::conflicts::{Conflicts, ListenersOf, port_of};
+use super::fault::Fault;
+use super::gateways::services;
+use super::grants::Referrer;
+use super::listeners::{self, BuiltListener, ListenerOwner};
+use super::namespaces::takes_listener_sets_of;
+use super::settings::ApiSettings;
+use super::tls::Owner;
+use navarch_api::gateway_api::{self, KubernetesGateway, Listener, ListenerSet};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// A ListenerSet as it was read; `None` where its Gateway is not served here.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ListenerSetForms(pub(super) NamespacedName);
+
+/// The value of [`ListenerSetForms`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BuiltListenerSet {
+    /// Its Gateway.
+    pub(super) gateway: NamespacedName,
+    /// Why it is not taken at all.
+    pub(super) refusal: Option<String>,
+    /// The hosts of the Services of the Gateway's proxies.
+    pub(super) services: Vec<String>,
+    /// What is wrong with the Gateway.
+    pub(super) fault: Option<Fault>,
+    /// Its listeners, in order.
+    pub(super) listeners: Vec<BuiltListener>,
+}
+
+/// The ListenerSets of all Gateways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ListenerSetIndex;
+
+/// The ListenerSets of one Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ListenerSetsOf(NamespacedName);
+
+/// The Gateway that a ListenerSet names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ParentOf(NamespacedName);
+
+impl Query for ParentOf {
+    type Value = Option<NamespacedName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.object::<ListenerSet>(&self.0).and_then(|set| parent_of(set))
+    }
+}
+
+/// The Gateway that a ListenerSet names.
+fn parent_of(set: &Object<ListenerSet>) -> Option<NamespacedName> {
+    let parent = &set.spec.parent_ref;
+    let is_gateway = parent.group == gateway_api::GROUP && parent.kind == "Gateway";
+    let namespace = parent.namespace.as_deref().unwrap_or(set.meta.key.namespace.as_str());
+    is_gateway.then(|| NamespacedName::new(namespace, &parent.name))
+}
+
+impl Query for ListenerSetIndex {
+    type Value = BTreeMap<NamespacedName, Arc<Vec<NamespacedName>>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut index: BTreeMap<NamespacedName, Vec<NamespacedName>> = BTreeMap::new();
+        for name in view.names::<ListenerSet>() {
+            if let Some(gateway) = &*view.get(&ParentOf(name.clone())) {
+                index.entry(gateway.clone()).or_default().push(name.clone());
+            }
+        }
+        index.into_iter().map(|(gateway, sets)| (gateway, Arc::new(sets))).collect()
+    }
+}
+
+impl Query for ListenerSetsOf {
+    type Value = Arc<Vec<NamespacedName>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&ListenerSetIndex).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The ListenerSets that name a Gateway, by name.
+pub(super) fn listener_sets_of(view: &View<'_>, gateway: &NamespacedName) -> Arc<Vec<NamespacedName>> {
+    (*view.get(&ListenerSetsOf(gateway.clone()))).clone()
+}
+
+impl Query for ListenerSetForms {
+    type Value = Option<Arc<BuiltListenerSet>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let set = view.object::<ListenerSet>(&self.0)?;
+        let parent = parent_of(set)?;
+        let gateway = view.object::<KubernetesGateway>(&parent)?;
+        let class = &gateway.spec.gateway_class_name;
+        let controller = (*view.get(&ControllerOfClass(class.clone())))?;
+        let nothing = BuiltListenerSet {
+            gateway: parent.clone(),
+            refusal: None,
+            services: Vec::new(),
+            fault: None,
+            listeners: Vec::new(),
+        };
+        let refused = |refusal: String| Some(Arc::new(BuiltListenerSet { refusal: Some(refusal), ..nothing.clone() }));
+        if !controller.takes_listener_sets() {
+            return refused(format!("The {class:?} GatewayClass does not support ListenerSet"));
+        }
+        if !takes_listener_sets_of(view, gateway, &self.0.namespace) {
+            let refusal = "The parent Gateway does not allow this reference; check its 'spec.allowedListeners'";
+            return refused(refusal.to_owned());
+        }
+        let values = view.get(&ApiSettings);
+        let (services, fault) = services(gateway, controller, &values);
+        if services.is_empty() && fault.is_some() {
+            return Some(Arc::new(BuiltListenerSet { fault, ..nothing }));
+        }
+        let account = classes::service_account(gateway, controller, &values);
+        let tls = Owner {
+            kind: Referrer::ListenerSet,
+            namespace: &self.0.namespace,
+            labels: &set.meta.labels,
+            tls: gateway.spec.tls.as_ref(),
+        };
+        let owner = ListenerOwner {
+            controller,
+            meta: &set.meta,
+            tls,
+            services: &services,
+            account: &account,
+            parent_namespace: Some(parent.namespace.as_str()),
+        };
+        let conflicts = view.get(&Conflicts { gateway: parent.clone(), of: ListenersOf::ListenerSet(self.0.clone()) });
+        let build = |listener: &Listener| {
+            let (port, fault) = match port_of(listener) {
+                Ok(port) => (port, None),
+                Err(fault) => (0, Some(fault)),
+            };
+            let listener = Listener { port, ..listener.clone() };
+            match conflicts.get(&listener.name) {
+                Some(conflict) => listeners::conflicted(&listener, *conflict),
+                None => listeners::build(view, owner, &listener, fault.as_deref()),
+            }
+        };
+        let listeners = set.spec.listeners.iter().map(build).collect();
+        Some(Arc::new(BuiltListenerSet { services, fault, listeners, ..nothing }))
+    }
+}

@@ -1,0 +1,265 @@
+//! One listener of a Gateway or ListenerSet as a server, and what it is told (istiod's `buildListener`).
+
+use std::sync::Arc;
+
+use super::classes::Controller;
+use super::conflicts::Conflict;
+use super::fault::{INVALID_CA_CERTIFICATE_KIND, INVALID_CA_CERTIFICATE_REF, REF_NOT_PERMITTED};
+use super::namespaces::hosts_of;
+use super::status::condition::Conditions;
+use super::tls::{self, Owner};
+use super::{GATEWAY_SEMANTICS, MARK, PARENTS};
+use navarch_api::gateway_api::{self, Listener, RouteGroupKind};
+use navarch_api::istio::{Gateway, Port, Server, ServerTlsSettings};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_push::view::View;
+
+/// The port of waypoints.
+const HBONE_PORT: i32 = 15008;
+/// Names the services whose workloads serve a Gateway.
+const GATEWAY_SERVICE: &str = "internal.istio.io/gateway-service";
+/// Says by which rules a Gateway is read.
+const SEMANTICS: &str = "internal.istio.io/gateway-semantics";
+/// The ServiceAccount of a Gateway's proxies.
+const SERVICE_ACCOUNT: &str = "internal.istio.io/service-account-name";
+/// The namespace of the Gateway that a ListenerSet is of.
+const PARENT_NAMESPACE: &str = "internal.istio.io/parent-namespace";
+
+/// A listener as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BuiltListener {
+    pub(super) name: String,
+    /// What it is told.
+    pub(super) conditions: Conditions,
+    /// The kinds of routes that it takes.
+    pub(super) kinds: Vec<RouteGroupKind>,
+    /// Whether it works.
+    pub(super) is_valid: bool,
+    /// The port of its server; `None` where it has no server.
+    pub(super) port: Option<u32>,
+    /// What routes attach to; `None` where there is nothing to attach to.
+    pub(super) served: Option<ServedListener>,
+}
+
+/// What routes attach to.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ServedListener {
+    /// For routes.
+    pub(super) parent: Arc<ParentListener>,
+    /// The Gateway that it becomes.
+    pub(super) gateway: Arc<Object<Gateway>>,
+}
+
+/// A listener as routes see it (istiod's `parentInfo`).
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ParentListener {
+    /// The Gateway that it becomes, as `namespace/name`.
+    pub(super) gateway: Arc<str>,
+    /// The kinds of routes that it takes.
+    pub(super) kinds: Vec<RouteGroupKind>,
+    /// Its hosts, as `namespace/host` by the namespaces of routes that it takes.
+    pub(super) hosts: Vec<String>,
+    /// Its host as written; empty is every one.
+    pub(super) hostname: String,
+    pub(super) section: String,
+    pub(super) port: i32,
+    pub(super) protocol: String,
+}
+
+/// What all listeners of an object share.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListenerOwner<'a> {
+    /// Who serves it.
+    pub(super) controller: Controller,
+    /// The metadata of the object that has the listeners.
+    pub(super) meta: &'a ObjectMeta,
+    pub(super) tls: Owner<'a>,
+    /// The hosts of the Services of the Gateway's proxies.
+    pub(super) services: &'a [String],
+    /// The ServiceAccount of these, if the control plane deploys them.
+    pub(super) account: &'a str,
+    /// The namespace of the Gateway, for listeners of a ListenerSet.
+    pub(super) parent_namespace: Option<&'a str>,
+}
+
+/// The kinds of routes that a listener takes, and whether it names none that it cannot take.
+pub(super) fn kinds_of(listener: &Listener) -> (Vec<RouteGroupKind>, bool) {
+    let ends_tls = listener.tls.as_ref().is_some_and(|tls| tls.mode == "Terminate");
+    let kinds: &[&str] = match listener.protocol.as_str() {
+        "HTTP" | "HTTPS" => &["HTTPRoute", "GRPCRoute"],
+        "TCP" => &["TCPRoute"],
+        "TLS" if ends_tls => &["TLSRoute", "TCPRoute"],
+        "TLS" => &["TLSRoute"],
+        _ => &[],
+    };
+    let named = &listener.allowed_routes.kinds;
+    let kind = |kind: &&str| RouteGroupKind { group: gateway_api::GROUP.to_owned(), kind: (*kind).to_owned() };
+    let kinds = kinds.iter().map(kind).filter(|kind| named.is_empty() || named.contains(kind));
+    let kinds: Vec<_> = kinds.collect();
+    let is_good = named.is_empty() || kinds.len() == named.len();
+    (kinds, is_good)
+}
+
+/// A listener that gave way to another.
+pub(super) fn conflicted(listener: &Listener, conflict: Conflict) -> BuiltListener {
+    let message = "Listener has a conflict with another listener attached to the same Gateway";
+    let mut conditions = Conditions::default();
+    conditions.bad("Accepted", conflict.reason(), message);
+    conditions.bad("Programmed", conflict.reason(), message);
+    conditions.good("Conflicted", conflict.reason(), message);
+    let kinds = with_kinds(listener, &mut conditions);
+    BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid: false, port: None, served: None }
+}
+
+/// The kinds of routes that a listener takes; its conditions say so where it names others.
+fn with_kinds(listener: &Listener, conditions: &mut Conditions) -> Vec<RouteGroupKind> {
+    let (kinds, is_good) = kinds_of(listener);
+    if !is_good {
+        conditions.bad("ResolvedRefs", "InvalidRouteKinds", "Invalid route kinds");
+    }
+    kinds
+}
+
+/// Reads a listener. `port_fault` says why it has no port.
+pub(super) fn build(
+    view: &View<'_>,
+    owner: ListenerOwner<'_>,
+    listener: &Listener,
+    port_fault: Option<&str>,
+) -> BuiltListener {
+    let mut conditions = Conditions::default();
+    conditions.good("Accepted", "Accepted", "No errors found");
+    conditions.good("Programmed", "Programmed", "No errors found");
+    conditions.bad("Conflicted", "NoConflicts", "No errors found");
+    conditions.good("ResolvedRefs", "ResolvedRefs", "No errors found");
+    let mut is_valid = true;
+    let (settings, fault) = tls::of_listener(view, owner.tls, listener);
+    if let Some(fault) = &fault {
+        conditions.fault("ResolvedRefs", fault);
+        conditions.bad("Programmed", "Invalid", "Bad TLS configuration");
+        if matches!(fault.reason, INVALID_CA_CERTIFICATE_REF | INVALID_CA_CERTIFICATE_KIND | REF_NOT_PERMITTED) {
+            conditions.bad("Accepted", "NoValidCACertificate", fault.message.clone());
+        }
+        is_valid = false;
+    }
+    let protocol = protocol_fault(owner.controller, &listener.protocol);
+    for fault in port_fault.map(str::to_owned).iter().chain(&protocol) {
+        conditions.bad("Accepted", "UnsupportedProtocol", fault.clone());
+        is_valid = false;
+    }
+    if let Some(fault) = shape_fault(owner.controller, listener) {
+        conditions.bad("Accepted", "UnsupportedProtocol", fault);
+    }
+    let mut has_server = true;
+    if settings.is_none() && matches!(listener.protocol.as_str(), "HTTPS" | "TLS") {
+        has_server = false;
+        // A Gateway may hold the place for ListenerSets.
+        if owner.parent_namespace.is_some() {
+            let message = format!("protocol is {} but no TLS section is defined", listener.protocol);
+            conditions.bad("Accepted", "UnsupportedProtocol", message);
+            conditions.bad("Programmed", "Invalid", "Bad TLS configuration");
+            is_valid = false;
+        }
+    }
+    let kinds = with_kinds(listener, &mut conditions);
+    let is_known = protocol.is_none();
+    let server = has_server.then(|| server(view, owner, listener, settings, is_known));
+    let is_tunnel = match owner.controller {
+        Controller::Waypoint => true,
+        Controller::EastWest => listener.port == HBONE_PORT,
+        Controller::Gateway | Controller::Remote => false,
+    };
+    let port = server.as_ref().and_then(|server| server.port.as_ref()).map(|port| port.number);
+    let served = server.filter(|_| !is_tunnel).map(|server| served(owner, listener, server, &kinds));
+    BuiltListener { name: listener.name.clone(), conditions, kinds, is_valid, port, served }
+}
+
+/// The server that a listener becomes. As in istiod, a protocol that is not served has no name there.
+fn server(
+    view: &View<'_>,
+    owner: ListenerOwner<'_>,
+    listener: &Listener,
+    tls: Option<ServerTlsSettings>,
+    is_known: bool,
+) -> Server {
+    let protocol = if is_known { listener.protocol.clone() } else { String::new() };
+    let number = u32::try_from(listener.port).unwrap_or_default();
+    Server {
+        port: Some(Port { number, protocol, name: "default".to_owned(), ..Port::default() }),
+        hosts: hosts_of(view, &owner.meta.key.namespace, listener),
+        tls,
+        ..Server::default()
+    }
+}
+
+/// What routes attach to.
+fn served(owner: ListenerOwner<'_>, listener: &Listener, server: Server, kinds: &[RouteGroupKind]) -> ServedListener {
+    let own = &owner.meta.key;
+    let name = NamespacedName::of(own.namespace.clone(), format!("{}~{MARK}~{}", own.name, listener.name).into());
+    let kind = if owner.parent_namespace.is_some() { "ListenerSet" } else { "Gateway" };
+    let parent = ParentListener {
+        gateway: name.to_string().into(),
+        kinds: kinds.to_vec(),
+        hosts: server.hosts.clone(),
+        hostname: listener.hostname.clone().unwrap_or_default(),
+        section: listener.name.clone(),
+        port: listener.port,
+        protocol: listener.protocol.clone(),
+    };
+    let mut annotations = vec![
+        (PARENTS, format!("{kind}/{}/{}.{}", own.name, listener.name, own.namespace)),
+        (SEMANTICS, GATEWAY_SEMANTICS.to_owned()),
+        (GATEWAY_SERVICE, owner.services.join(",")),
+        (SERVICE_ACCOUNT, owner.account.to_owned()),
+    ];
+    annotations.extend(owner.parent_namespace.map(|namespace| (PARENT_NAMESPACE, namespace.to_owned())));
+    let annotations = annotations.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
+    let meta = ObjectMeta {
+        key: name,
+        created: owner.meta.created,
+        annotations: annotations.collect(),
+        ..ObjectMeta::default()
+    };
+    let gateway = Gateway { servers: vec![server], ..Gateway::default() };
+    ServedListener { parent: Arc::new(parent), gateway: Arc::new(Object { meta, spec: gateway }) }
+}
+
+/// Why a protocol is not served.
+fn protocol_fault(controller: Controller, protocol: &str) -> Option<String> {
+    match protocol {
+        "HTTP" | "HTTPS" | "TLS" | "TCP" => None,
+        "HBONE" => {
+            let is_tunnel = matches!(controller, Controller::Waypoint | Controller::EastWest);
+            (!is_tunnel).then(|| format!("protocol {protocol:?} is only supported for waypoint proxies"))
+        }
+        _ => {
+            let upper = protocol.to_uppercase();
+            match upper.as_str() {
+                "HTTP" | "HTTPS" | "TLS" | "TCP" | "HBONE" => {
+                    Some(format!("protocol {protocol:?} is unsupported. hint: {upper:?} (uppercase) may be supported"))
+                }
+                _ => Some(format!("protocol {protocol:?} is unsupported")),
+            }
+        }
+    }
+}
+
+/// Why a listener is none for tunnels of an ambient mesh.
+fn shape_fault(controller: Controller, listener: &Listener) -> Option<&'static str> {
+    let mode = listener.tls.as_ref().map(|tls| tls.mode.as_str());
+    match controller {
+        Controller::Waypoint => (listener.port != HBONE_PORT || listener.protocol != "HBONE")
+            .then_some("Expected a single listener on port 15008 with protocol \"HBONE\""),
+        Controller::EastWest => {
+            let is_good = match listener.port {
+                HBONE_PORT => listener.protocol == "HBONE" && mode == Some("Terminate"),
+                _ => listener.protocol == "TLS" && mode == Some("Passthrough"),
+            };
+            (!is_good).then_some(
+                "East-west gateway listeners must be either port 15008 with protocol \"HBONE\" and TLS.Mode == Terminate, \
+                 or TLS with TLS.Mode == Passthrough",
+            )
+        }
+        Controller::Gateway | Controller::Remote => None,
+    }
+}

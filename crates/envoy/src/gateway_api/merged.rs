@@ -1,0 +1,232 @@
+//! VirtualServices of routes. Those of HTTP and gRPC that share parent and host are one, for the order of rules counts over all
+//! routes (istiod's `mergeHTTPRoutes`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::inference_pools::EndpointPicker;
+use super::l4_rules;
+use super::order;
+use super::route_kinds::{RouteKind, RouteName};
+use super::routes::{Binding, BindingsOf, Rules, RulesOf};
+use super::{GATEWAY_SEMANTICS, MARK, PARENTS, ROUTE_SEMANTICS};
+use crate::virtual_service::MESH_GATEWAY;
+use navarch_api::istio::{HttpMatchRequest, HttpRoute, VirtualService};
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// All VirtualServices that are made, by name, without their routes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct VirtualServiceHeads;
+
+/// A VirtualService that is made, without its routes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Head {
+    /// When the oldest of its routes was made.
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) host: String,
+    /// Its Gateway, as `namespace/name`, or `mesh`.
+    pub(crate) gateway: Arc<str>,
+    /// The routes that it is made of, the oldest first.
+    parts: Vec<Part>,
+}
+
+/// A route's part in a VirtualService.
+#[derive(Clone, Debug, PartialEq)]
+struct Part {
+    route: RouteName,
+    /// Where it is bound.
+    binding: Arc<Binding>,
+}
+
+/// The head of one VirtualService.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HeadOf(NamespacedName);
+
+/// A VirtualService that is made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Made(pub(super) NamespacedName);
+
+/// Who picks endpoints for the rules of a VirtualService.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PickersOf(NamespacedName);
+
+/// The routes of each Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RoutesByGateway;
+
+/// The routes of one Gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RoutesOfGateway(Arc<str>);
+
+impl Query for VirtualServiceHeads {
+    type Value = BTreeMap<NamespacedName, Arc<Head>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut shared: BTreeMap<Arc<str>, Vec<(Option<Timestamp>, Part)>> = BTreeMap::new();
+        let mut heads = Self::Value::new();
+        for kind in RouteKind::ALL {
+            for name in kind.names(view) {
+                let route = RouteName { kind, name };
+                let bound = view.get(&BindingsOf(route.clone()));
+                for (number, binding) in bound.bindings.iter().enumerate() {
+                    let part = Part { route: route.clone(), binding: Arc::new(binding.clone()) };
+                    let middle = match kind {
+                        RouteKind::Http | RouteKind::Grpc => {
+                            shared.entry(binding.key.clone()).or_default().push((bound.created, part));
+                            continue;
+                        }
+                        RouteKind::Tls => "tls",
+                        RouteKind::Tcp => "tcp",
+                    };
+                    let name = format!("{}~{middle}~{number}~{MARK}", route.name.name);
+                    let name = NamespacedName::of(route.name.namespace.clone(), name.into());
+                    heads.insert(name, Arc::new(head(bound.created, vec![part])));
+                }
+            }
+        }
+        for (key, mut parts) in shared {
+            parts.sort_by(|(a_created, a), (b_created, b)| {
+                a_created.cmp(b_created).then_with(|| a.route.name.cmp(&b.route.name))
+            });
+            let Some((created, first)) = parts.first() else { continue };
+            let name = NamespacedName::of(first.route.name.namespace.clone(), key.replace('/', "~").into());
+            let created = *created;
+            heads.insert(name, Arc::new(head(created, parts.into_iter().map(|(_, part)| part).collect())));
+        }
+        heads
+    }
+}
+
+/// A head. There is at least one part.
+fn head(created: Option<Timestamp>, parts: Vec<Part>) -> Head {
+    let binding = parts.first().map(|part| part.binding.clone());
+    let (host, gateway) = binding.map(|binding| (binding.host.clone(), binding.gateway.clone())).unwrap_or_default();
+    Head { created, host, gateway, parts }
+}
+
+impl Query for HeadOf {
+    type Value = Option<Arc<Head>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&VirtualServiceHeads).get(&self.0).cloned()
+    }
+}
+
+impl Part {
+    /// The rules that it brings.
+    fn rules(&self, view: &View<'_>) -> Arc<Rules> {
+        let mesh = *self.binding.gateway == *MESH_GATEWAY;
+        (*view.get(&RulesOf { route: self.route.clone(), mesh })).clone()
+    }
+
+    /// Where they come from, for an annotation.
+    fn origin(&self) -> String {
+        format!("{}/{}.{}", self.route.kind.as_str(), self.route.name.name, self.route.name.namespace)
+    }
+}
+
+impl Query for Made {
+    type Value = Option<Arc<Object<VirtualService>>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let head = (*view.get(&HeadOf(self.0.clone()))).clone()?;
+        let mut spec = VirtualService {
+            hosts: vec![head.host.clone()],
+            gateways: vec![head.gateway.to_string()],
+            ..VirtualService::default()
+        };
+        for part in &head.parts {
+            let rules = part.rules(view);
+            let binding = &part.binding;
+            match part.route.kind {
+                RouteKind::Http | RouteKind::Grpc => spec.http.extend(http_for_port(&rules.http, binding.port)),
+                RouteKind::Tls if *binding.gateway == *MESH_GATEWAY => {
+                    let routes = l4_rules::tls_for_parent(&rules.tls, binding.port, &binding.parent_hosts);
+                    spec.tls.extend(l4_rules::tls_for_host(&routes, &binding.host));
+                }
+                RouteKind::Tls if binding.listener_host.is_empty() => spec.tls.extend(rules.tls.iter().cloned()),
+                RouteKind::Tls => spec.tls.extend(l4_rules::tls_for_listener(&rules.tls, &binding.listener_host)),
+                RouteKind::Tcp => match binding.port {
+                    Some(port) => spec.tcp.extend(l4_rules::tcp_for_port(&rules.tcp, port)),
+                    None => spec.tcp.extend(rules.tcp.iter().cloned()),
+                },
+            }
+        }
+        order::sort(&mut spec.http);
+        let origins: Vec<String> = head.parts.iter().map(Part::origin).collect();
+        let annotations = [(PARENTS, origins.join(",")), (ROUTE_SEMANTICS, GATEWAY_SEMANTICS.to_owned())];
+        let annotations = annotations.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
+        let meta = ObjectMeta {
+            key: self.0.clone(),
+            created: head.created,
+            annotations: annotations.collect(),
+            ..ObjectMeta::default()
+        };
+        Some(Arc::new(Object { meta, spec }))
+    }
+}
+
+/// HTTP routes, for one port where a parent in the mesh names it.
+fn http_for_port(routes: &[HttpRoute], port: Option<u32>) -> Vec<HttpRoute> {
+    let mut routes = routes.to_vec();
+    for route in routes.iter_mut().filter(|_| port.is_some()) {
+        if route.matches.is_empty() {
+            route.matches.push(HttpMatchRequest::default());
+        }
+        route.matches.iter_mut().for_each(|one| one.port = port.unwrap_or_default());
+    }
+    routes
+}
+
+impl Query for PickersOf {
+    type Value = Arc<BTreeMap<String, EndpointPicker>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(head) = (*view.get(&HeadOf(self.0.clone()))).clone() else { return Arc::default() };
+        let mut pickers = BTreeMap::new();
+        for part in &head.parts {
+            pickers.extend(part.rules(view).pickers.iter().map(|(name, picker)| (name.clone(), picker.clone())));
+        }
+        Arc::new(pickers)
+    }
+}
+
+impl Query for RoutesByGateway {
+    type Value = BTreeMap<Arc<str>, BTreeSet<RouteName>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut routes = Self::Value::new();
+        for head in view.get(&VirtualServiceHeads).values() {
+            let parts = head.parts.iter().map(|part| part.route.clone());
+            routes.entry(head.gateway.clone()).or_default().extend(parts);
+        }
+        routes
+    }
+}
+
+impl Query for RoutesOfGateway {
+    type Value = BTreeSet<RouteName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&RoutesByGateway).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The VirtualService of a name, if it is made of routes.
+pub(crate) fn virtual_service(view: &View<'_>, name: &NamespacedName) -> Option<Arc<Object<VirtualService>>> {
+    (*view.get(&Made(name.clone()))).clone()
+}
+
+/// Who picks endpoints for the rules of a VirtualService, by name of the rule.
+pub(super) fn pickers(view: &View<'_>, name: &NamespacedName) -> Arc<BTreeMap<String, EndpointPicker>> {
+    (*view.get(&PickersOf(name.clone()))).clone()
+}
+
+/// The routes that are bound to a Gateway, as `namespace/name`.
+pub(super) fn routes_of_gateway(view: &View<'_>, gateway: &Arc<str>) -> Arc<BTreeSet<RouteName>> {
+    view.get(&RoutesOfGateway(gateway.clone()))
+}

@@ -1,0 +1,303 @@
+//! What a route attaches to, and why it does not (istiod's `extractParentReferenceInfo`).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::classes::{Controller, ControllerOfClass};
+use super::gateways::{ParentListeners, ParentObject};
+use super::listeners::ParentListener;
+use super::route_kinds::{CommonRoute, RouteName};
+use crate::virtual_service::MESH_GATEWAY;
+use navarch_api::gateway_api::{self, GatewayClass, KubernetesGateway, ParentReference};
+use navarch_api::hostname;
+use navarch_api::istio::ServiceEntry;
+use navarch_api::kubernetes::Service;
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+use navarch_api::text_map::TextMap;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The label that names a waypoint.
+const USE_WAYPOINT: &str = "istio.io/use-waypoint";
+/// The label that names the waypoint's namespace.
+const USE_WAYPOINT_NAMESPACE: &str = "istio.io/use-waypoint-namespace";
+
+/// All that a route tries to attach to, by reference.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ParentsOf(pub(super) RouteName);
+
+/// The labels of a mesh parent; `None` where it is not there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ParentLabels(MeshParent);
+
+/// A parent of routes of the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum MeshParent {
+    /// A Service.
+    Service(NamespacedName),
+    /// A ServiceEntry.
+    ServiceEntry(NamespacedName),
+}
+
+/// What one reference means.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Target {
+    /// A listener.
+    Listener {
+        /// Who has it.
+        of: ParentObject,
+        listener: Arc<ParentListener>,
+        /// Hosts of other listeners of the port and protocol, which have what is theirs; empty where it cannot matter.
+        others: Arc<BTreeSet<String>>,
+    },
+    /// All clients in the mesh.
+    Mesh(MeshParent),
+}
+
+/// One attempt to attach.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attachment {
+    /// Which of the route's references it is.
+    pub(super) reference: usize,
+    /// The port that the reference names.
+    pub(super) port: Option<i32>,
+    /// To what.
+    pub(super) target: Target,
+    /// Why not.
+    pub(super) denied: Option<Denial>,
+    /// What is wrong with the waypoint, which counts in an ambient mesh only.
+    pub(super) waypoint_fault: Option<&'static str>,
+}
+
+/// Why a route does not attach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Denial {
+    /// In one word.
+    pub(super) reason: DenialReason,
+    /// In words.
+    pub(super) message: String,
+}
+
+/// Why a route does not attach, the most telling first: where listeners differ in it, that is what users are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum DenialReason {
+    /// The listener takes no such routes.
+    NotAllowedByListeners,
+    /// No host is the listener's.
+    NoMatchingListenerHostname,
+    /// There is no such parent.
+    NoMatchingParent,
+}
+
+impl DenialReason {
+    /// As conditions say it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::NotAllowedByListeners => "NotAllowedByListeners",
+            Self::NoMatchingListenerHostname => "NoMatchingListenerHostname",
+            Self::NoMatchingParent => "NoMatchingParent",
+        }
+    }
+}
+
+impl Target {
+    /// The Gateway that VirtualServices name, or `mesh`.
+    pub(super) fn gateway(&self) -> Arc<str> {
+        match self {
+            Self::Listener { listener, .. } => listener.gateway.clone(),
+            Self::Mesh(_) => Arc::from(MESH_GATEWAY),
+        }
+    }
+
+    /// Whether a host of a route is the listener's, and not that of one that is more exact.
+    pub(super) fn takes_host(&self, host: &str) -> bool {
+        let Self::Listener { listener, others, .. } = self else { return true };
+        let own = listener.hostname.as_str();
+        if !own.is_empty() {
+            if !hostname::is_wildcard(own) {
+                return true;
+            }
+            if !hostname::matches(host, own) {
+                return false;
+            }
+        }
+        !others.iter().any(|other| own.len() <= other.len() && hostname::is_subset_of(host, other))
+    }
+}
+
+impl Query for ParentLabels {
+    type Value = Option<TextMap>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        match &self.0 {
+            MeshParent::Service(name) => view.object::<Service>(name).map(|service| service.meta.labels.clone()),
+            MeshParent::ServiceEntry(name) => view.object::<ServiceEntry>(name).map(|entry| entry.meta.labels.clone()),
+        }
+    }
+}
+
+impl Query for ParentsOf {
+    type Value = Vec<Attachment>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(route) = self.0.common(view) else { return Vec::new() };
+        let own = &route.meta.key.namespace;
+        let mut order: Vec<(String, usize)> =
+            route.parents.iter().enumerate().map(|(index, parent)| (text_of(parent, own), index)).collect();
+        order.sort();
+        let found = order.into_iter().filter_map(|(_, index)| Some((index, route.parents.get(index)?)));
+        found.flat_map(|(index, parent)| attachments(view, &self.0, route, index, parent)).collect()
+    }
+}
+
+/// A reference as a text, by which references are ordered.
+pub(super) fn text_of(parent: &ParentReference, own: &Namespace) -> String {
+    let ParentReference { group, kind, namespace, name, section_name, port } = parent;
+    let section = section_name.as_deref().unwrap_or_default();
+    let namespace = namespace.as_deref().unwrap_or(own.as_str());
+    format!("{group}/{kind}/{name}/{section}/{}.{namespace}", port.unwrap_or_default())
+}
+
+/// What one reference comes to.
+fn attachments(
+    view: &View<'_>,
+    name: &RouteName,
+    route: CommonRoute<'_>,
+    index: usize,
+    parent: &ParentReference,
+) -> Vec<Attachment> {
+    let own = &route.meta.key.namespace;
+    let object = NamespacedName::new(parent.namespace.as_deref().unwrap_or(own.as_str()), &parent.name);
+    let (of, mesh) = match (parent.group.as_str(), parent.kind.as_str()) {
+        (gateway_api::GROUP, "Gateway") => (Some(ParentObject::Gateway(object)), None),
+        (gateway_api::GROUP, "ListenerSet") => (Some(ParentObject::ListenerSet(object)), None),
+        ("", "Service") => (None, Some(MeshParent::Service(object))),
+        ("networking.istio.io", "ServiceEntry") => (None, Some(MeshParent::ServiceEntry(object))),
+        // It may be for another controller.
+        _ => return Vec::new(),
+    };
+    if let Some(mesh) = mesh {
+        if is_of_other_controller(view, &mesh) {
+            return Vec::new();
+        }
+        let (denied, waypoint_fault) = mesh_faults(view, &mesh);
+        let target = Target::Mesh(mesh);
+        return vec![Attachment { reference: index, port: parent.port, target, denied, waypoint_fault }];
+    }
+    let Some(of) = of else { return Vec::new() };
+    let listeners = view.get(&ParentListeners(of.clone()));
+    let attach = |listener: &Arc<ParentListener>| {
+        let denied = denial(name, route, parent, listener);
+        let is_open = denied.is_none() && (listener.hostname.is_empty() || hostname::is_wildcard(&listener.hostname));
+        let others = if is_open { others(listener, &listeners) } else { BTreeSet::new() };
+        let target = Target::Listener { of: of.clone(), listener: listener.clone(), others: Arc::new(others) };
+        Attachment { reference: index, port: parent.port, target, denied, waypoint_fault: None }
+    };
+    listeners.iter().map(attach).collect()
+}
+
+/// The hosts of other listeners of the same port and protocol.
+fn others(own: &Arc<ParentListener>, all: &[Arc<ParentListener>]) -> BTreeSet<String> {
+    let beside = |other: &&Arc<ParentListener>| {
+        !Arc::ptr_eq(other, own) && other.port == own.port && other.protocol == own.protocol
+    };
+    let hosts = all.iter().filter(beside).map(|other| other.hostname.clone());
+    hosts.filter(|host| *host != own.hostname).collect()
+}
+
+/// Why a route does not attach to a listener.
+fn denial(
+    name: &RouteName,
+    route: CommonRoute<'_>,
+    parent: &ParentReference,
+    listener: &ParentListener,
+) -> Option<Denial> {
+    let no_parent = |message: String| Some(Denial { reason: DenialReason::NoMatchingParent, message });
+    if let Some(port) = parent.port.filter(|port| *port != 0 && *port != listener.port) {
+        return no_parent(format!("port {port} not found"));
+    }
+    if let Some(section) =
+        parent.section_name.as_deref().filter(|section| !section.is_empty() && *section != listener.section)
+    {
+        return no_parent(format!("sectionName {section:?} not found"));
+    }
+    let own = route.meta.key.namespace.as_str();
+    let every = ["*".to_owned()];
+    let hostnames = if route.hostnames.is_empty() { &every[..] } else { route.hostnames };
+    let host = listener.hosts.first().map(|host| host.split_once('/').map_or(host.as_str(), |(_, host)| host));
+    let is_met = host.is_some_and(|host| hostnames.iter().any(|own| hostname::matches(host, own)));
+    let is_open = listener.hosts.iter().any(|host| {
+        let namespace = host.split_once('/').map_or("*", |(namespace, _)| namespace);
+        namespace == "*" || namespace == own
+    });
+    if !is_met {
+        let message = format!("no hostnames matched parent hostname {:?}", listener.hostname);
+        return Some(Denial { reason: DenialReason::NoMatchingListenerHostname, message });
+    }
+    if !is_open {
+        let message = format!(
+            "hostnames matched parent hostname {:?}, but namespace {own:?} is not allowed by the parent",
+            listener.hostname
+        );
+        return Some(Denial { reason: DenialReason::NotAllowedByListeners, message });
+    }
+    let kind = name.kind.as_str();
+    if !listener.kinds.iter().any(|allowed| allowed.kind == kind && allowed.group == gateway_api::GROUP) {
+        let message = format!("kind {kind} is not allowed");
+        return Some(Denial { reason: DenialReason::NotAllowedByListeners, message });
+    }
+    None
+}
+
+/// What is wrong with a parent in the mesh, and with its waypoint.
+fn mesh_faults(view: &View<'_>, parent: &MeshParent) -> (Option<Denial>, Option<&'static str>) {
+    let labels = view.get(&ParentLabels(parent.clone()));
+    let Some(labels) = &*labels else {
+        let message = match parent {
+            MeshParent::Service(name) => format!("parent service: {:?} not found", &*name.name),
+            MeshParent::ServiceEntry(name) => format!("parent service entry: {:?} not found", &*name.name),
+        };
+        return (Some(Denial { reason: DenialReason::NoMatchingParent, message }), Some("parent not found"));
+    };
+    let named = |labels: &TextMap| {
+        labels.get(USE_WAYPOINT).is_some_and(|name| !name.is_empty() && !name.eq_ignore_ascii_case("none"))
+    };
+    let is_missing = !named(labels) && view.namespace_labels(parent.namespace()).is_some_and(|labels| !named(labels));
+    let fault = "istio.io/use-waypoint label missing from parent and parent namespace; in ambient mode, route will not be \
+                 respected";
+    (None, is_missing.then_some(fault))
+}
+
+/// Whether the waypoint of a parent is another controller's: it then answers for the route.
+fn is_of_other_controller(view: &View<'_>, parent: &MeshParent) -> bool {
+    let Some(own) = (*view.get(&ParentLabels(parent.clone()))).clone() else { return false };
+    let labels = match own.contains_key(USE_WAYPOINT) {
+        true => Some(&own),
+        false => view.namespace_labels(parent.namespace()),
+    };
+    let Some(labels) = labels else { return false };
+    let Some(name) = labels.get(USE_WAYPOINT) else { return false };
+    if name.is_empty() || name.eq_ignore_ascii_case("none") {
+        return false;
+    }
+    let namespace = labels.get(USE_WAYPOINT_NAMESPACE).filter(|namespace| !namespace.is_empty());
+    let namespace = namespace.map_or(parent.namespace().as_str(), |namespace| &**namespace);
+    let Some(waypoint) = view.object::<KubernetesGateway>(&NamespacedName::new(namespace, name)) else { return false };
+    let class = &waypoint.spec.gateway_class_name;
+    let is_known = view.object::<GatewayClass>(&NamespacedName::new("", class)).is_some();
+    let controller = *view.get(&ControllerOfClass(class.clone()));
+    is_known && !matches!(controller, Some(Controller::Gateway | Controller::Waypoint))
+}
+
+impl MeshParent {
+    pub(super) fn name(&self) -> &NamespacedName {
+        match self {
+            Self::Service(name) | Self::ServiceEntry(name) => name,
+        }
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.name().namespace
+    }
+}

@@ -1,0 +1,196 @@
+//! Policies for backends, as DestinationRules: one for each target and host, laid together of all that speak of it (istiod's
+//! `backend_policies.go`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::tls_policies::TlsPolicyForms;
+use super::traffic_policies::{BackendForms, TrafficPolicyForms};
+use super::{MARK, PARENTS};
+use crate::config_objects::ByName;
+use navarch_api::gateway_api::{BackendTlsPolicy, XBackend, XBackendTrafficPolicy};
+use navarch_api::istio::{
+    ClientTlsSettings, DestinationRule, PortSelector, PortTrafficPolicy, RetryBudget, ServiceEntry, TrafficPolicy,
+};
+use navarch_api::kubernetes::Service;
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// All DestinationRules that are made.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ApiDestinationRules;
+
+/// What policies can be about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum PolicyTargetObject {
+    /// A Service.
+    Service(NamespacedName),
+    /// A ServiceEntry.
+    ServiceEntry(NamespacedName),
+    /// An XBackend.
+    Backend(NamespacedName),
+}
+
+/// What a policy says of one host of a target.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct BackendPolicy {
+    /// Kind and name of what says it.
+    pub(super) source: (&'static str, NamespacedName),
+    /// When that was made: the oldest is heard.
+    pub(super) created: Option<Timestamp>,
+    pub(super) target: PolicyTargetObject,
+    pub(super) host: String,
+    /// Which of its ports.
+    pub(super) port: PolicyPort,
+    /// How it is reached by TLS.
+    pub(super) tls: Option<ClientTlsSettings>,
+    /// How many requests may be tried again at a time; `None` inside says nothing of that, but that load balancing is as ever.
+    pub(super) traffic: Option<Option<RetryBudget>>,
+}
+
+/// The ports that a policy is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PolicyPort {
+    /// All.
+    All,
+    /// The one of this name.
+    Named(String),
+    /// The one of this number.
+    Number(u32),
+}
+
+/// The ports of a target, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PortsOfTarget(pub(super) PolicyTargetObject);
+
+impl Query for PortsOfTarget {
+    type Value = Option<BTreeMap<String, u32>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        match &self.0 {
+            PolicyTargetObject::Service(name) => {
+                let ports = &view.object::<Service>(name)?.spec.ports;
+                Some(ports.iter().rev().map(|port| (port.name.to_string(), u32::from(port.port))).collect())
+            }
+            PolicyTargetObject::ServiceEntry(name) => {
+                let ports = &view.object::<ServiceEntry>(name)?.spec.ports;
+                Some(ports.iter().rev().map(|port| (port.name.clone(), port.number)).collect())
+            }
+            PolicyTargetObject::Backend(_) => None,
+        }
+    }
+}
+
+impl PolicyTargetObject {
+    pub(super) fn name(&self) -> &NamespacedName {
+        match self {
+            Self::Service(name) | Self::ServiceEntry(name) | Self::Backend(name) => name,
+        }
+    }
+
+    /// What the DestinationRule of a host is called.
+    fn rule_name(&self, host: &str) -> NamespacedName {
+        let name = self.name();
+        let own = match self {
+            Self::Service(_) => format!("{}~{MARK}", name.name),
+            Self::ServiceEntry(_) | Self::Backend(_) => format!("{}~{}~{MARK}", name.name, host.replace('.', "-")),
+        };
+        NamespacedName::of(name.namespace.clone(), own.into())
+    }
+}
+
+impl Query for ApiDestinationRules {
+    type Value = ByName<DestinationRule>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut policies: Vec<BackendPolicy> = Vec::new();
+        for name in view.names::<XBackendTrafficPolicy>() {
+            policies
+                .extend(view.get(&TrafficPolicyForms(name.clone())).iter().flat_map(|forms| forms.policies.clone()));
+        }
+        for name in view.names::<BackendTlsPolicy>() {
+            policies.extend(view.get(&TlsPolicyForms(name.clone())).iter().flat_map(|forms| forms.policies.clone()));
+        }
+        for name in view.names::<XBackend>() {
+            policies.extend(view.get(&BackendForms(name.clone())).iter().flat_map(|forms| forms.policies.clone()));
+        }
+        let mut by_host: BTreeMap<(PolicyTargetObject, String), Vec<BackendPolicy>> = BTreeMap::new();
+        for policy in policies {
+            by_host.entry((policy.target.clone(), policy.host.clone())).or_default().push(policy);
+        }
+        let rules = by_host.into_iter().map(|((target, host), mut policies)| {
+            policies.sort_by(|a, b| a.created.cmp(&b.created).then_with(|| a.source.1.cmp(&b.source.1)));
+            let rule = rule(view, &target, &host, &policies);
+            (rule.meta.key(), Arc::new(rule))
+        });
+        rules.collect()
+    }
+}
+
+/// The DestinationRule of a host, of policies with the oldest first.
+fn rule(
+    view: &View<'_>,
+    target: &PolicyTargetObject,
+    host: &str,
+    policies: &[BackendPolicy],
+) -> Object<DestinationRule> {
+    let mut traffic = TrafficPolicy::default();
+    let mut ports: BTreeMap<PolicyPort, ClientTlsSettings> = BTreeMap::new();
+    let mut parents: Vec<String> = Vec::new();
+    for policy in policies {
+        if let Some(tls) = &policy.tls {
+            match &policy.port {
+                PolicyPort::All if traffic.tls.is_some() => continue,
+                PolicyPort::All => traffic.tls = Some(Box::new(tls.clone())),
+                port @ (PolicyPort::Named(_) | PolicyPort::Number(_)) => {
+                    ports.entry(port.clone()).or_insert_with(|| tls.clone());
+                }
+            }
+        }
+        if let Some(budget) = &policy.traffic {
+            if traffic.load_balancer.is_some() {
+                continue;
+            }
+            traffic.load_balancer = Some(Box::default());
+            if let Some(budget) = budget {
+                if traffic.retry_budget.is_some() {
+                    continue;
+                }
+                traffic.retry_budget = Some(budget.clone());
+            }
+        }
+        let parent = format!("{}/{}.{}", policy.source.0, policy.source.1.namespace, policy.source.1.name);
+        if !parents.contains(&parent) {
+            parents.push(parent);
+        }
+    }
+    let known = view.get(&PortsOfTarget(target.clone()));
+    let number = |port: &PolicyPort| match port {
+        PolicyPort::Named(name) => {
+            known.as_ref().as_ref().and_then(|known| known.get(name)).copied().unwrap_or_default()
+        }
+        PolicyPort::Number(number) => *number,
+        PolicyPort::All => 0,
+    };
+    let settings = ports.iter().map(|(port, tls)| PortTrafficPolicy {
+        port: Some(PortSelector { number: number(port) }),
+        tls: Some(Box::new(tls.clone())),
+        ..PortTrafficPolicy::default()
+    });
+    traffic.port_level_settings = settings.collect();
+    traffic.port_level_settings.sort_by_key(|settings| settings.port.as_ref().map(|port| port.number));
+    let meta = ObjectMeta {
+        key: target.rule_name(host),
+        annotations: [(Arc::from(PARENTS), Arc::from(parents.join(",")))].into_iter().collect(),
+        ..ObjectMeta::default()
+    };
+    let spec = DestinationRule {
+        host: host.to_owned(),
+        traffic_policy: Some(Box::new(traffic)),
+        ..DestinationRule::default()
+    };
+    Object { meta, spec }
+}

@@ -1,0 +1,117 @@
+//! Routes of all kinds by what they have in common.
+
+use super::grants::Referrer;
+use navarch_api::gateway_api::{BackendRef, GrpcRoute, HttpRoute, ParentReference, TcpRoute, TlsRoute};
+use navarch_api::object::{NamespacedName, ObjectMeta};
+use navarch_push::view::View;
+
+/// A kind of routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum RouteKind {
+    /// HTTPRoute.
+    Http,
+    /// GRPCRoute.
+    Grpc,
+    /// TLSRoute.
+    Tls,
+    /// TCPRoute.
+    Tcp,
+}
+
+/// Names a route.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct RouteName {
+    pub(super) kind: RouteKind,
+    pub(super) name: NamespacedName,
+}
+
+/// What all kinds of routes have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommonRoute<'a> {
+    pub(super) meta: &'a ObjectMeta,
+    /// What it attaches to.
+    pub(super) parents: &'a [ParentReference],
+    /// Its hosts; kinds without have none.
+    pub(super) hostnames: &'a [String],
+}
+
+impl RouteKind {
+    pub(super) const ALL: [Self; 4] = [Self::Http, Self::Grpc, Self::Tls, Self::Tcp];
+
+    /// As it stands in `kind:`.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "HTTPRoute",
+            Self::Grpc => "GRPCRoute",
+            Self::Tls => "TLSRoute",
+            Self::Tcp => "TCPRoute",
+        }
+    }
+
+    /// As grants know it.
+    pub(super) fn referrer(self) -> Referrer {
+        match self {
+            Self::Http => Referrer::HttpRoute,
+            Self::Grpc => Referrer::GrpcRoute,
+            Self::Tls => Referrer::TlsRoute,
+            Self::Tcp => Referrer::TcpRoute,
+        }
+    }
+
+    /// The names of all routes of the kind.
+    pub(super) fn names(self, view: &View<'_>) -> Vec<NamespacedName> {
+        match self {
+            Self::Http => view.names::<HttpRoute>().cloned().collect(),
+            Self::Grpc => view.names::<GrpcRoute>().cloned().collect(),
+            Self::Tls => view.names::<TlsRoute>().cloned().collect(),
+            Self::Tcp => view.names::<TcpRoute>().cloned().collect(),
+        }
+    }
+}
+
+impl RouteName {
+    /// What the route has in common with others, if it is there.
+    pub(super) fn common<'a>(&self, view: &'a View<'_>) -> Option<CommonRoute<'a>> {
+        Some(match self.kind {
+            RouteKind::Http => {
+                let route = view.object::<HttpRoute>(&self.name)?;
+                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &route.spec.hostnames }
+            }
+            RouteKind::Grpc => {
+                let route = view.object::<GrpcRoute>(&self.name)?;
+                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &route.spec.hostnames }
+            }
+            RouteKind::Tls => {
+                let route = view.object::<TlsRoute>(&self.name)?;
+                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &route.spec.hostnames }
+            }
+            RouteKind::Tcp => {
+                let route = view.object::<TcpRoute>(&self.name)?;
+                CommonRoute { meta: &route.meta, parents: &route.spec.parent_refs, hostnames: &[] }
+            }
+        })
+    }
+
+    /// All backends that the route names.
+    pub(super) fn backends<'a>(&self, view: &'a View<'_>) -> Vec<&'a BackendRef> {
+        let name = &self.name;
+        match self.kind {
+            RouteKind::Http => {
+                let rules = view.object::<HttpRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                rules.iter().flat_map(|rule| &rule.backend_refs).collect()
+            }
+            RouteKind::Grpc => {
+                let rules = view.object::<GrpcRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                rules.iter().flat_map(|rule| &rule.backend_refs).collect()
+            }
+            RouteKind::Tls => {
+                let rules = view.object::<TlsRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                rules.iter().flat_map(|rule| &rule.backend_refs).collect()
+            }
+            RouteKind::Tcp => {
+                let rules = view.object::<TcpRoute>(name).map(|route| route.spec.rules.as_slice()).unwrap_or_default();
+                rules.iter().flat_map(|rule| &rule.backend_refs).collect()
+            }
+        }
+    }
+}

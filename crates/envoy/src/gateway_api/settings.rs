@@ -1,0 +1,36 @@
+//! What is read of the mesh's settings, apart from the rest of it: mesh config changes, and these hardly ever do.
+
+use navarch_api::gateway_api::GatewayApiSettings;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The settings.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ApiSettings;
+
+/// The value of [`ApiSettings`].
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Values {
+    /// Those of the Gateway API.
+    pub(super) api: GatewayApiSettings,
+    /// The DNS suffix of Kubernetes services.
+    pub(super) domain: String,
+    /// `PILOT_ENABLE_AMBIENT`.
+    pub(super) ambient: bool,
+}
+
+impl Query for ApiSettings {
+    type Value = Values;
+
+    fn compute(&self, view: &View<'_>) -> Values {
+        let settings = &view.mesh().settings;
+        Values { api: settings.gateway_api.clone(), domain: settings.domain_suffix.clone(), ambient: settings.ambient }
+    }
+}
+
+impl Values {
+    /// The host of a Kubernetes Service.
+    pub(super) fn host(&self, name: &str, namespace: &str) -> String {
+        format!("{name}.{namespace}.svc.{}", self.domain)
+    }
+}

@@ -1,0 +1,96 @@
+//! Conditions: what objects are told of themselves.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::gateway_api::fault::Fault;
+
+/// Whether something is so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::gateway_api) enum Truth {
+    /// It is.
+    True,
+    /// It is not.
+    False,
+}
+
+/// A condition without its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::gateway_api) struct Condition {
+    /// Whether it holds.
+    status: Truth,
+    /// Why, in one word.
+    reason: &'static str,
+    /// Why, in words.
+    message: String,
+}
+
+/// Conditions by type.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::gateway_api) struct Conditions(BTreeMap<&'static str, Condition>);
+
+impl Truth {
+    /// As it is written.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+        }
+    }
+}
+
+impl Condition {
+    /// A condition.
+    pub(in crate::gateway_api) fn new(status: Truth, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { status, reason, message: message.into() }
+    }
+}
+
+impl Conditions {
+    /// Says that something is so.
+    pub(in crate::gateway_api) fn good(
+        &mut self,
+        kind: &'static str,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
+        self.0.insert(kind, Condition::new(Truth::True, reason, message));
+    }
+
+    /// Says that something is not so.
+    pub(in crate::gateway_api) fn bad(&mut self, kind: &'static str, reason: &'static str, message: impl Into<String>) {
+        self.0.insert(kind, Condition::new(Truth::False, reason, message));
+    }
+
+    /// Says that something is not so because of a fault.
+    pub(in crate::gateway_api) fn fault(&mut self, kind: &'static str, fault: &Fault) {
+        self.bad(kind, fault.reason, fault.message.clone());
+    }
+
+    /// Sets a condition.
+    pub(in crate::gateway_api) fn set(&mut self, kind: &'static str, condition: Condition) {
+        self.0.insert(kind, condition);
+    }
+
+    /// Says more in the message of a condition.
+    pub(in crate::gateway_api) fn append(&mut self, kind: &'static str, text: &str) {
+        if let Some(condition) = self.0.get_mut(kind) {
+            condition.message.push_str(text);
+        }
+    }
+
+    /// As a status holds them, for an object of this generation. When each last changed is for the writer to say.
+    pub(in crate::gateway_api) fn to_json(&self, generation: i64) -> Value {
+        let write = |(kind, condition): (&&str, &Condition)| {
+            json!({
+                "type": kind,
+                "status": condition.status.as_str(),
+                "reason": condition.reason,
+                "message": condition.message,
+                "observedGeneration": generation,
+            })
+        };
+        self.0.iter().map(write).collect()
+    }
+}

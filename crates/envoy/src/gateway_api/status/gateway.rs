@@ -1,0 +1,305 @@
+//! What Gateways and ListenerSets are told (istiod's `reportGatewayStatus` and `ReportListenerSetStatus`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::condition::{Condition, Conditions, Truth};
+use crate::gateway_api::addresses::{Instances, InstancesOf};
+use crate::gateway_api::classes::Controller;
+use crate::gateway_api::fault::{Fault, INVALID_CLIENT_CERTIFICATE_REF, REF_NOT_PERMITTED};
+use crate::gateway_api::gateways::{BuiltGateway, GatewayForms, ParentObject};
+use crate::gateway_api::grants::{Referent, Referrer};
+use crate::gateway_api::listener_sets::{ListenerSetForms, listener_sets_of};
+use crate::gateway_api::listeners::BuiltListener;
+use crate::gateway_api::parents::{ParentsOf, Target};
+use crate::gateway_api::route_kinds::{RouteKind, RouteName};
+use crate::gateway_api::tls::{self, Owner};
+use navarch_api::gateway_api::{KubernetesGateway, ListenerSet};
+use navarch_api::names::Namespace;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The annotation that names the type of addresses to report.
+const ADDRESS_TYPE: &str = "networking.istio.io/address-type";
+/// The condition that says that clients without good certificates get in.
+const INSECURE: &str = "InsecureFrontendValidationMode";
+
+/// How many routes each listener of all Gateways and ListenerSets has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllAttached;
+
+/// How many routes each listener of one Gateway or ListenerSet has.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Attached(ParentObject);
+
+/// The listeners that one route is attached to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AttachedTo(RouteName);
+
+impl Query for AttachedTo {
+    type Value = Vec<(ParentObject, String)>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let attachments = view.get(&ParentsOf(self.0.clone()));
+        let taken = attachments.iter().filter(|attachment| attachment.denied.is_none());
+        let listeners = taken.filter_map(|attachment| match &attachment.target {
+            Target::Listener { of, listener, .. } => Some((of.clone(), listener.section.clone())),
+            Target::Mesh(_) => None,
+        });
+        // One that two references attach to the same listener counts once.
+        listeners.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+}
+
+impl Query for AllAttached {
+    type Value = BTreeMap<ParentObject, Arc<BTreeMap<String, i32>>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut counts: BTreeMap<ParentObject, BTreeMap<String, i32>> = BTreeMap::new();
+        for kind in RouteKind::ALL {
+            for name in kind.names(view) {
+                for (of, listener) in view.get(&AttachedTo(RouteName { kind, name })).iter() {
+                    *counts.entry(of.clone()).or_default().entry(listener.clone()).or_default() += 1;
+                }
+            }
+        }
+        counts.into_iter().map(|(of, counts)| (of, Arc::new(counts))).collect()
+    }
+}
+
+impl Query for Attached {
+    type Value = Arc<BTreeMap<String, i32>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&AllAttached).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The status of a Gateway.
+pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
+    let gateway = view.object::<KubernetesGateway>(name)?;
+    let built = (*view.get(&GatewayForms(name.clone()))).clone()?;
+    if built.controller == Controller::Remote {
+        return Some(remote(gateway));
+    }
+    let (set_count, set_ports) = listener_set_ports(view, name);
+    let own_ports = built.listeners.iter().filter_map(|listener| listener.port);
+    let instances = view.get(&InstancesOf {
+        namespace: name.namespace.clone(),
+        services: built.services.clone(),
+        ports: own_ports.chain(set_ports).collect(),
+    });
+    let mut conditions = Conditions::default();
+    accept(&built, &mut conditions);
+    match client_certificate_fault(view, gateway) {
+        Some(fault) => conditions.fault("ResolvedRefs", &fault),
+        None => conditions.good("ResolvedRefs", "ResolvedRefs", "All references resolved"),
+    }
+    let mut status = Map::new();
+    if let Some(is_insecure) = is_insecure(gateway) {
+        match is_insecure {
+            true => {
+                let message = "Gateway is operating in AllowInsecureFallback mode for frontend validation";
+                conditions.good(INSECURE, "ConfigurationChanged", message);
+            }
+            false => _ = status.insert("withoutConditions".to_owned(), json!([INSECURE])),
+        }
+    }
+    conditions.set("Programmed", programmed(&built.services, &instances));
+    let addresses = addresses(gateway, built.controller, &instances);
+    if !addresses.is_empty() {
+        status.insert("addresses".to_owned(), json!(addresses));
+    }
+    if set_count > 0 {
+        status.insert("attachedListenerSets".to_owned(), json!(set_count));
+    }
+    let counts = view.get(&Attached(ParentObject::Gateway(name.clone())));
+    status.insert("listeners".to_owned(), listeners(&built.listeners, &counts, gateway.meta.generation));
+    status.insert("conditions".to_owned(), conditions.to_json(gateway.meta.generation));
+    Some(Value::Object(status))
+}
+
+/// The status of a Gateway of another network: it is taken as it is.
+fn remote(gateway: &Object<KubernetesGateway>) -> Value {
+    let mut conditions = Conditions::default();
+    conditions.good("Accepted", "Accepted", "Resource accepted");
+    conditions.good("Programmed", "Programmed", "This Gateway is remote; Istio will not program it");
+    let addresses: Vec<Value> =
+        gateway.spec.addresses.iter().map(|address| json!({ "type": address.kind, "value": address.value })).collect();
+    json!({
+        "addresses": addresses,
+        "listeners": [],
+        "conditions": conditions.to_json(gateway.meta.generation),
+    })
+}
+
+/// How many ListenerSets a Gateway has that work, and the ports of their listeners that do.
+fn listener_set_ports(view: &View<'_>, gateway: &NamespacedName) -> (usize, BTreeSet<u32>) {
+    let (mut count, mut ports) = (0, BTreeSet::new());
+    for set in listener_sets_of(view, gateway).iter() {
+        let built = view.get(&ListenerSetForms(set.clone()));
+        let listeners = (*built).as_ref().map(|built| built.listeners.as_slice()).unwrap_or_default();
+        let mut valid = listeners.iter().filter(|listener| listener.is_valid && listener.served.is_some()).peekable();
+        count += usize::from(valid.peek().is_some());
+        ports.extend(valid.filter_map(|listener| listener.port));
+    }
+    (count, ports)
+}
+
+/// Says whether a Gateway is taken.
+fn accept(built: &BuiltGateway, conditions: &mut Conditions) {
+    let valid = built.listeners.iter().filter(|listener| listener.is_valid).count();
+    match (&built.fault, valid) {
+        (Some(fault), _) => conditions.fault("Accepted", fault),
+        (None, 0) if !built.listeners.is_empty() => {
+            conditions.bad("Accepted", "ListenersNotValid", "None of the Gateway's listeners are valid");
+        }
+        (None, valid) if valid < built.listeners.len() => {
+            conditions.good("Accepted", "ListenersNotValid", "One or more of the Gateway's listeners are invalid");
+        }
+        (None, _) => conditions.good("Accepted", "Accepted", "Resource accepted"),
+    }
+}
+
+/// Whether clients without good certificates get in; `None` where the Gateway says nothing of clients.
+fn is_insecure(gateway: &Object<KubernetesGateway>) -> Option<bool> {
+    let frontend = gateway.spec.tls.as_ref()?.frontend.as_ref()?;
+    let all = frontend.per_port.iter().map(|port| &port.tls).chain([&frontend.default]);
+    let mut modes = all.filter_map(|tls| tls.validation.as_ref()).map(|validation| validation.mode.as_str());
+    Some(modes.any(|mode| mode == "AllowInsecureFallback"))
+}
+
+/// What is wrong with the certificate that is shown to backends.
+fn client_certificate_fault(view: &View<'_>, gateway: &Object<KubernetesGateway>) -> Option<Fault> {
+    let reference = gateway.spec.tls.as_ref()?.backend.as_ref()?.client_certificate_ref.as_ref()?;
+    let own = &gateway.meta.key.namespace;
+    let namespace = reference.namespace.as_deref().map_or_else(|| own.clone(), Namespace::new);
+    if let Err(message) = tls::check_secret(view, reference, &namespace, "clientCertificateRef") {
+        return Some(Fault::new(INVALID_CLIENT_CERTIFICATE_REF, message));
+    }
+    let owner = Owner { kind: Referrer::Gateway, namespace: own, labels: &gateway.meta.labels, tls: None };
+    let is_open = namespace == *own || tls::may_read(view, owner, Referent::Secret, &namespace, &reference.name);
+    (!is_open).then(|| {
+        let message = format!(
+            "clientCertificateRef {}/{namespace} not accessible to a Gateway in namespace {:?} (missing a ReferenceGrant?)",
+            reference.name,
+            own.as_str()
+        );
+        Fault::new(REF_NOT_PERMITTED, message)
+    })
+}
+
+/// Says whether proxies are there.
+fn programmed(services: &[String], instances: &Instances) -> Condition {
+    if services.is_empty() {
+        let message = "Failed to assign to any requested addresses";
+        return Condition::new(Truth::False, "UnsupportedAddress", message);
+    }
+    let internal = joined(&instances.internal);
+    if !instances.warnings.is_empty() {
+        let warnings = instances.warnings.join("; ");
+        let message = match internal.is_empty() {
+            true => format!("Failed to assign to any requested addresses: {warnings}"),
+            false => {
+                format!(
+                    "Assigned to service(s) {internal}, but failed to assign to all requested addresses: {warnings}"
+                )
+            }
+        };
+        let reason = if instances.is_unusable { "AddressNotUsable" } else { "AddressNotAssigned" };
+        return Condition::new(Truth::False, reason, message);
+    }
+    let message = match internal.is_empty() {
+        true => "Resource programmed".to_owned(),
+        false => format!("Resource programmed, assigned to service(s) {internal}"),
+    };
+    Condition::new(Truth::True, "Programmed", message)
+}
+
+/// Texts as people list them.
+fn joined(texts: &[String]) -> String {
+    match texts {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, second] => format!("{first} and {second}"),
+        [first @ .., last] => format!("{}, and {last}", first.join(", ")),
+    }
+}
+
+/// Where a Gateway is reached: from outside; where that is nowhere, within the cluster. None is known is not that there is none
+/// any more.
+fn addresses(gateway: &Object<KubernetesGateway>, controller: Controller, instances: &Instances) -> Vec<Value> {
+    let mut addresses: Vec<String> = instances.external.iter().cloned().collect();
+    if addresses.is_empty() {
+        let wanted = gateway.meta.annotations.get(ADDRESS_TYPE).map(|wanted| &**wanted);
+        let wanted = wanted.or_else(|| controller.address_type()).filter(|wanted| !wanted.is_empty());
+        if wanted != Some("Hostname") {
+            addresses.extend(instances.internal_ips.iter().cloned());
+        }
+        if wanted != Some("IPAddress") {
+            for host in instances.internal.iter().filter_map(|internal| internal.rsplit_once(':')).map(|(host, _)| host)
+            {
+                if !instances.pending.contains(host) && !addresses.iter().any(|known| known == host) {
+                    addresses.push(host.to_owned());
+                }
+            }
+        }
+    }
+    let kind = |address: &str| if address.parse::<IpAddr>().is_ok() { "IPAddress" } else { "Hostname" };
+    addresses.iter().map(|address| json!({ "type": kind(address), "value": address })).collect()
+}
+
+/// What listeners are told, in their order.
+fn listeners(listeners: &[BuiltListener], counts: &BTreeMap<String, i32>, generation: i64) -> Value {
+    let mut seen = BTreeSet::new();
+    let write = |listener: &BuiltListener| {
+        let kinds: Vec<Value> =
+            listener.kinds.iter().map(|kind| json!({ "group": kind.group, "kind": kind.kind })).collect();
+        json!({
+            "name": listener.name,
+            "supportedKinds": kinds,
+            "attachedRoutes": counts.get(&listener.name).copied().unwrap_or_default(),
+            "conditions": listener.conditions.to_json(generation),
+        })
+    };
+    listeners.iter().filter(|listener| seen.insert(&listener.name)).map(write).collect()
+}
+
+/// The status of a ListenerSet.
+pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
+    let set = view.object::<ListenerSet>(name)?;
+    let built = (*view.get(&ListenerSetForms(name.clone()))).clone()?;
+    let generation = set.meta.generation;
+    let mut conditions = Conditions::default();
+    if let Some(refusal) = &built.refusal {
+        conditions.bad("Accepted", "NotAllowed", refusal.clone());
+        conditions.bad("Programmed", "NotAllowed", refusal.clone());
+        return Some(json!({ "listeners": [], "conditions": conditions.to_json(generation) }));
+    }
+    let has_valid = built.listeners.iter().any(|listener| listener.is_valid && listener.port.is_some());
+    let is_good = has_valid || (built.services.is_empty() && built.fault.is_some());
+    let instances = view.get(&InstancesOf {
+        namespace: built.gateway.namespace.clone(),
+        services: built.services.clone(),
+        ports: built.listeners.iter().filter_map(|listener| listener.port).collect(),
+    });
+    let not_valid = "None of the ListenerSet's listeners are valid";
+    match &built.fault {
+        Some(fault) => conditions.bad("Accepted", fault.reason, format!("Parent not accepted: {}", fault.message)),
+        None if is_good => conditions.good("Accepted", "Accepted", "Resource accepted"),
+        None => conditions.bad("Accepted", "ListenersNotValid", not_valid),
+    }
+    match is_good {
+        true => conditions.set("Programmed", programmed(&built.services, &instances)),
+        false => conditions.bad("Programmed", "ListenersNotValid", not_valid),
+    }
+    let counts = view.get(&Attached(ParentObject::ListenerSet(name.clone())));
+    Some(json!({
+        "listeners": listeners(&built.listeners, &counts, generation),
+        "conditions": conditions.to_json(generation),
+    }))
+}

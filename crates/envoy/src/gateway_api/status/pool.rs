@@ -1,0 +1,77 @@
+//! What InferencePools are told, for each Gateway that leads to them (istiod's `calculateInferencePoolStatus`).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::condition::{Condition, Conditions, Truth};
+use crate::gateway_api::gateways::ParentObject;
+use crate::gateway_api::inference_pools::routes_to;
+use crate::gateway_api::parents::{ParentsOf, Target};
+use crate::gateway_api::settings::ApiSettings;
+use navarch_api::gateway_api::InferencePool;
+use navarch_api::kubernetes::Service;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::view::View;
+
+/// The status of a pool.
+pub(super) fn status(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
+    let pool = view.object::<InferencePool>(name).filter(|_| view.get(&ApiSettings).api.inference)?;
+    let mut gateways: BTreeMap<NamespacedName, Condition> = BTreeMap::new();
+    for route in routes_to(view, name) {
+        for attachment in view.get(&ParentsOf(route.clone())).iter() {
+            let Target::Listener { of: ParentObject::Gateway(gateway), .. } = &attachment.target else { continue };
+            let accepted = match &attachment.denied {
+                None => {
+                    let message = "Referenced by an HTTPRoute accepted by the parentRef Gateway";
+                    Condition::new(Truth::True, "Accepted", message)
+                }
+                Some(denial) => {
+                    let message = format!(
+                        "Referenced HTTPRoute {} not accepted by Gateway {gateway}: {}",
+                        route.name, denial.message
+                    );
+                    Condition::new(Truth::False, "HTTPRouteNotAccepted", message)
+                }
+            };
+            match gateways.get_mut(gateway) {
+                Some(known) if attachment.denied.is_none() => *known = accepted,
+                Some(_) => {}
+                None => _ = gateways.insert(gateway.clone(), accepted),
+            }
+        }
+    }
+    let resolved = resolved(view, pool);
+    let parents = gateways.into_iter().map(|(gateway, accepted)| {
+        let mut conditions = Conditions::default();
+        conditions.set("Accepted", accepted);
+        conditions.set("ResolvedRefs", resolved.clone());
+        json!({
+            // istiod writes the group of its own Gateways, and whoever reads it knows it so.
+            "parentRef": {
+                "group": "networking.istio.io",
+                "kind": "Gateway",
+                "namespace": gateway.namespace,
+                "name": &*gateway.name,
+            },
+            "conditions": conditions.to_json(pool.meta.generation),
+        })
+    });
+    Some(json!({ "parents": parents.collect::<Vec<_>>() }))
+}
+
+/// Whether the pool's endpoint picker is there.
+fn resolved(view: &View<'_>, pool: &Object<InferencePool>) -> Condition {
+    let bad = |message: String| Condition::new(Truth::False, "InvalidExtensionRef", message);
+    let Some(picker) = &pool.spec.endpoint_picker_ref else { return bad("ExtensionRef not defined".to_owned()) };
+    if picker.kind != "Service" {
+        return bad(format!("Unsupported ExtensionRef kind {}", picker.kind));
+    }
+    if picker.name.is_empty() {
+        return bad("ExtensionRef not defined".to_owned());
+    }
+    match view.object::<Service>(&NamespacedName::new(pool.meta.key.namespace.as_str(), &picker.name)) {
+        Some(_) => Condition::new(Truth::True, "ResolvedRefs", "Referenced ExtensionRef resolved successfully"),
+        None => bad(format!("Referenced ExtensionRef not found {}", picker.name)),
+    }
+}

@@ -1,0 +1,77 @@
+//! What gRPC applications get that speak xDS themselves, without a proxy: `GENERATOR: grpc` in the metadata of their node.
+//!
+//! ```text
+//! clients: listener `host:port` ─▶ routes `outbound|port||host` ─▶ clusters ─▶ endpoints, the same as Envoy's
+//! servers: listener `xds.istio.io/grpc/lds/inbound/<address>:<port>`, which holds all that they need
+//! ```
+//!
+//! Agrees with Istio's `pilot/pkg/networking/grpcgen`, in the part of xDS that gRPC reads (grpc/proposal A27, A28, A29, A32,
+//! A36, A41, A42). Nothing here is for Envoy, and no EnvoyFilter reaches it.
+
+mod clusters;
+mod host_port;
+mod inbound;
+mod outbound;
+mod requested;
+mod tls;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::build::encode;
+use crate::routes;
+use navarch_api::names::ResourceName;
+use navarch_push::resource::ResourceType;
+use navarch_push::view::View;
+
+/// The key of the node's metadata that says which generator a client wants.
+const GENERATOR: &str = "GENERATOR";
+
+/// What gRPC applications put there.
+const GRPC: &str = "grpc";
+
+/// How a server names the listener of an address, before the address (`server_listener_resource_name_template`).
+const INBOUND: &str = "xds.istio.io/grpc/lds/inbound/";
+
+/// Whether the client is a gRPC application, for types of which it gets others than Envoy.
+pub(super) fn is_client(kind: ResourceType, view: &View<'_>) -> bool {
+    matches!(kind, ResourceType::Cluster | ResourceType::Listener | ResourceType::Route)
+        && view.proxy().has_text(GENERATOR, GRPC)
+}
+
+/// The names of all listeners, for a client that names none. Clusters are asked for by name only.
+pub(super) fn names(kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+    if kind == ResourceType::Listener { outbound::names(view) } else { Vec::new() }
+}
+
+/// The listeners that are meant by the names that a client asks for: a host without a port stands for all of its ports.
+pub(super) fn listeners_meant(asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Vec<ResourceName> {
+    let inbound = asked.iter().filter(|name| name.as_str().starts_with(INBOUND)).cloned();
+    inbound.chain(outbound::names_meant(asked, view)).collect()
+}
+
+/// The one of this name.
+pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    match kind {
+        ResourceType::Cluster => clusters::build(view, name.as_str()).as_ref().map(encode),
+        ResourceType::Route => routes::for_grpc(view, name.as_str()),
+        ResourceType::Listener => match name.as_str().strip_prefix(INBOUND) {
+            Some(address) => inbound::build(view, name.as_str(), address).as_ref().map(encode),
+            None => outbound::build(view, name.as_str()).as_ref().map(encode),
+        },
+        ResourceType::Endpoint
+        | ResourceType::VirtualHost
+        | ResourceType::Secret
+        | ResourceType::ExtensionConfig
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::ObjectStatus
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! How a view becomes Envoy's resources: pure functions, one file per Envoy concept.
+//!
+//! Everything is read through [`View`], which records it. Knows no tasks, locks, sockets or clocks.
+//! Queries shared by several resources live beside the concept that they compute.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+pub mod authentication;
+pub mod authorization;
+pub mod build;
+pub mod cidr;
+mod clusters;
+pub mod config_info;
+mod config_objects;
+pub mod constraints;
+pub mod destination_rule;
+mod endpoints;
+mod extensions;
+pub mod filters;
+mod gateway;
+pub mod gateway_api;
+mod grpc;
+mod ingress;
+mod listeners;
+pub mod mtls;
+mod name_table;
+pub mod names;
+pub mod patches;
+pub mod policy;
+mod quote_meta;
+pub mod routes;
+pub mod scope;
+pub mod sds;
+mod secrets;
+pub mod service_address;
+pub mod stat_prefix;
+mod substitution;
+pub mod traffic_extension;
+mod trust_bundle;
+pub mod virtual_service;
+
+#[cfg(test)]
+mod test_mesh;
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use navarch_api::names::ResourceName;
+use navarch_push::resource::ResourceType;
+use navarch_push::view::{Translator, View};
+
+/// Translates for Envoy, for the agents beside it, and for gRPC applications.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EnvoyTranslator;
+
+impl Translator for EnvoyTranslator {
+    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        if grpc::is_client(kind, view) {
+            return grpc::names(kind, view);
+        }
+        match kind {
+            ResourceType::Cluster => clusters::names(view),
+            ResourceType::Listener => listeners::names(view),
+            ResourceType::NameTable => name_table::names(view),
+            ResourceType::ProxyConfig => trust_bundle::names(view),
+            ResourceType::ObjectStatus => gateway_api::status_names(view),
+            ResourceType::Endpoint
+            | ResourceType::Route
+            | ResourceType::VirtualHost
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::Address
+            | ResourceType::Workload
+            | ResourceType::Authorization => Vec::new(),
+        }
+    }
+
+    fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
+        let is_listener = kind == ResourceType::Listener;
+        (is_listener && grpc::is_client(kind, view)).then(|| grpc::listeners_meant(asked, view))
+    }
+
+    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+        if kind == ResourceType::VirtualHost { routes::host_names(of, view) } else { Vec::new() }
+    }
+
+    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+        if grpc::is_client(kind, view) {
+            return grpc::resource(kind, name, view);
+        }
+        match kind {
+            ResourceType::Cluster => clusters::resource(name, view),
+            ResourceType::Endpoint => endpoints::resource(name, view),
+            ResourceType::Listener => listeners::resource(name, view),
+            ResourceType::Route => routes::resource(name, view),
+            ResourceType::VirtualHost => routes::host(name, view),
+            ResourceType::NameTable => name_table::resource(name, view),
+            ResourceType::ProxyConfig => trust_bundle::resource(name, view),
+            ResourceType::Secret => secrets::resource(name, view),
+            ResourceType::ExtensionConfig => extensions::resource(name, view),
+            ResourceType::ObjectStatus => gateway_api::status_resource(name, view),
+            // They are for ztunnel, and made by another translator.
+            ResourceType::Address | ResourceType::Workload | ResourceType::Authorization => None,
+        }
+    }
+}

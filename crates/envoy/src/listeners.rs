@@ -1,0 +1,111 @@
+//! LDS: sidecar and gateway listeners.
+//!
+//! ```text
+//! scope ──▶ outbound plan ──▶ one outbound listener ◀── VirtualServices, DestinationRules of its services
+//! targets, Sidecar ──▶ inbound plan ──▶ virtualInbound, listeners that bind to ports ◀── PeerAuthentications
+//! ```
+
+pub(super) mod address;
+mod destination;
+mod filter_chain;
+mod gateway;
+mod http_proxy;
+mod inbound_chain;
+mod inbound_match;
+mod inbound_plan;
+mod inspectors;
+mod l4_chains;
+mod outbound;
+mod outbound_plan;
+mod overlap;
+mod patched;
+mod virtual_inbound;
+mod virtual_outbound;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::core::v3::address::Address;
+use navarch_proto::envoy::config::listener::v3::Listener;
+
+use super::build::{MAX_UNIX_PATH, encode};
+use address::{Interception, interception};
+use navarch_api::names::ResourceName;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+
+/// The names of all that the proxy gets.
+pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
+    let names = patched::names(view).unwrap_or_else(|| generated_names(view));
+    names.iter().map(ResourceName::new).collect()
+}
+
+/// The names of all that are generated for the proxy.
+fn generated_names(view: &View<'_>) -> Vec<String> {
+    match view.proxy().kind() {
+        ProxyKind::Sidecar => sidecar_names(view),
+        ProxyKind::Router => gateway::names(view),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
+    }
+}
+
+/// The one of this name.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let mut listener = patched::build(view, name.as_str())?;
+    overlap::part(view, &mut listener);
+    Some(encode(&listener))
+}
+
+/// Builds the one of this name as it is generated.
+fn build(name: &str, view: &View<'_>) -> Option<Listener> {
+    let listener = match view.proxy().kind() {
+        ProxyKind::Sidecar => sidecar_listener(name, view),
+        ProxyKind::Router => gateway::build(view, name),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    }?;
+    if let Some(Address::Pipe(pipe)) = listener.address.as_ref().and_then(|own| own.address.as_ref())
+        && pipe.path.len() > MAX_UNIX_PATH
+    {
+        view.remark(format!("Sidecar: the listener {name} is left out: its path has more than {MAX_UNIX_PATH} bytes"));
+        return None;
+    }
+    Some(listener)
+}
+
+/// The names of a sidecar's listeners, each once.
+fn sidecar_names(view: &View<'_>) -> Vec<String> {
+    // Without a port to redirect to, sidecars have nothing to do.
+    if view.mesh().config.proxy_listen_port <= 0 {
+        return Vec::new();
+    }
+    let mut names: Vec<String> = outbound_plan::plan(view).keys().cloned().collect();
+    names.extend(http_proxy::name(view));
+    if interception(view) != Interception::None {
+        names.extend([virtual_outbound::NAME.to_owned(), virtual_inbound::NAME.to_owned()]);
+    }
+    names.extend(virtual_inbound::custom_names(view));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A sidecar's listener of this name.
+fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
+    if view.mesh().config.proxy_listen_port <= 0 {
+        return None;
+    }
+    match name {
+        virtual_outbound::NAME if interception(view) != Interception::None => Some(virtual_outbound::build(view)),
+        virtual_inbound::NAME if interception(view) != Interception::None => Some(virtual_inbound::build(view)),
+        _ => {
+            if let Some(planned) = outbound_plan::planned(view, name) {
+                return Some(outbound::build(view, name, &planned));
+            }
+            if http_proxy::name(view).as_deref() == Some(name) {
+                return http_proxy::build(view, name);
+            }
+            virtual_inbound::build_custom(view, name)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

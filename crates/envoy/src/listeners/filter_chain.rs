@@ -1,0 +1,153 @@
+//! Filter chains before they are Envoy's: what a connection must show, and which chains would match the same.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use navarch_proto::envoy::config::core::v3::Metadata;
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChainMatch};
+
+use crate::cidr;
+use navarch_api::cidr::Cidr;
+
+/// Connections whose first bytes are plain text.
+pub(crate) const RAW_BUFFER: &str = "raw_buffer";
+/// Connections that start with TLS.
+pub(crate) const TLS: &str = "tls";
+
+/// A filter chain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Chain {
+    /// SNI names of which one must match; `*` among them stands for any, also for none.
+    pub(crate) sni: Vec<String>,
+    /// Ranges of which one must hold the destination.
+    pub(crate) cidrs: Vec<String>,
+    /// Application protocols of which one must be spoken.
+    pub(crate) application_protocols: Vec<String>,
+    /// What the connection must start with; empty is anything.
+    pub(crate) transport_protocol: &'static str,
+    /// What it was made from.
+    pub(crate) metadata: Option<Metadata>,
+    /// The filters, of which the last ends the connection.
+    pub(crate) filters: Vec<Filter>,
+}
+
+impl Chain {
+    /// Whether it takes every connection.
+    pub(crate) fn matches_all(&self) -> bool {
+        self.any_sni()
+            && self.application_protocols.is_empty()
+            && self.transport_protocol.is_empty()
+            && self.cidrs.is_empty()
+    }
+
+    /// What tells it from others: Envoy would refuse a listener with two chains for which this is equal.
+    fn key(&self) -> ChainKey {
+        let names = self.sni_set().into_iter().map(str::to_owned).collect();
+        (self.transport_protocol, self.application_protocols.clone(), names, self.range_set())
+    }
+
+    /// What Envoy matches; `None` when it takes every connection.
+    pub(crate) fn to_match(&self) -> Option<FilterChainMatch> {
+        if self.matches_all() {
+            return None;
+        }
+        let mut server_names = if self.any_sni() { Vec::new() } else { self.sni.clone() };
+        server_names.sort_unstable();
+        let mut cidrs: Vec<&String> = self.cidrs.iter().collect();
+        cidrs.sort_unstable();
+        let ranges = cidrs.into_iter().filter_map(|text| range_of(text));
+        Some(FilterChainMatch {
+            server_names,
+            prefix_ranges: ranges.map(cidr::to_proto).collect(),
+            application_protocols: self.application_protocols.clone(),
+            transport_protocol: self.transport_protocol.to_owned(),
+            ..FilterChainMatch::default()
+        })
+    }
+
+    /// Whether SNI plays no part.
+    fn any_sni(&self) -> bool {
+        self.sni.is_empty() || self.sni.iter().any(|name| name == "*")
+    }
+
+    /// The names that tell it from others.
+    fn sni_set(&self) -> BTreeSet<&str> {
+        self.sni.iter().map(String::as_str).filter(|name| *name != "*").collect()
+    }
+
+    /// The ranges that tell it from others.
+    fn range_set(&self) -> BTreeSet<Cidr> {
+        self.cidrs.iter().filter_map(|text| range_of(text)).map(Cidr::masked).collect()
+    }
+}
+
+/// The range of a text; `None` for one that starts at `0.0.0.0`, which stands for no address at all.
+fn range_of(text: &str) -> Option<Cidr> {
+    Cidr::parse_range_or_address(text).filter(|range| range.address != IpAddr::V4(Ipv4Addr::UNSPECIFIED))
+}
+
+/// What tells a chain from others: what the connection starts with, application protocols, SNI names, ranges.
+type ChainKey = (&'static str, Vec<String>, BTreeSet<String>, BTreeSet<Cidr>);
+
+/// Chains of which no two match the same, the first ones aside.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    chains: Vec<Chain>,
+    /// What tells them apart.
+    keys: BTreeSet<ChainKey>,
+}
+
+impl Merged {
+    /// All of these chains.
+    pub(crate) fn new(chains: Vec<Chain>) -> Self {
+        Self { keys: chains.iter().map(Chain::key).collect(), chains }
+    }
+
+    /// Appends those chains that no chain before them conflicts with: the first service of a range keeps it.
+    pub(crate) fn add(&mut self, incoming: Vec<Chain>) {
+        for chain in incoming {
+            if self.keys.insert(chain.key()) {
+                self.chains.push(chain);
+            }
+        }
+    }
+
+    pub(crate) fn into_chains(self) -> Vec<Chain> {
+        self.chains
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(sni: &[&str], cidrs: &[&str]) -> Chain {
+        Chain {
+            sni: sni.iter().map(|name| (*name).to_owned()).collect(),
+            cidrs: cidrs.iter().map(|cidr| (*cidr).to_owned()).collect(),
+            ..Chain::default()
+        }
+    }
+
+    #[test]
+    fn a_star_among_names_takes_any_name() {
+        assert!(of(&["*", "shop.example"], &[]).matches_all());
+        assert!(!of(&["*"], &["10.0.0.0/8"]).matches_all());
+        assert_eq!(of(&["*", "b"], &["10.0.0.0/8"]).to_match().unwrap().server_names, Vec::<String>::new());
+        assert_eq!(of(&["b", "a"], &[]).to_match().unwrap().server_names, ["a", "b"]);
+    }
+
+    #[test]
+    fn equal_ranges_written_differently_conflict() {
+        assert_eq!(of(&[], &["1.2.3.4/8"]).key(), of(&[], &["1.5.6.7/8"]).key());
+        assert_eq!(of(&["a", "b"], &[]).key(), of(&["b", "a", "*"], &[]).key());
+        assert_ne!(of(&["a"], &[]).key(), of(&["a"], &["10.0.0.0/8"]).key());
+    }
+
+    #[test]
+    fn the_first_of_conflicting_chains_stays() {
+        let mut chains = Merged::new(vec![of(&["a"], &[])]);
+        chains.add(vec![of(&["a"], &["0.0.0.0/0"]), of(&["b"], &[]), of(&["b"], &[])]);
+        assert_eq!(chains.into_chains(), [of(&["a"], &[]), of(&["b"], &[])]);
+    }
+}

@@ -1,0 +1,46 @@
+//! Chains of servers that pass TLS on to the cluster that the SNI names (`AUTO_PASSTHROUGH`).
+
+use super::super::destination::sni_routed_filters;
+use super::super::filter_chain::Chain;
+use super::super::inbound_match::MESH;
+use crate::destination_rule;
+use crate::names::OutboundCluster;
+use crate::scope;
+use navarch_api::hostname;
+use navarch_push::view::View;
+use navarch_registry::model::{Service, ServicePort};
+use navarch_registry::protocol::Protocol;
+
+/// A chain for each port and subset of the services of the mesh whose hosts are among `hosts`.
+///
+/// Only connections that offer the protocols of Istio's mutual TLS match: nobody comes past it this way, as a client without
+/// it is not let in behind.
+pub(super) fn chains(view: &View<'_>, hosts: &[String]) -> Vec<Chain> {
+    let mut chains = Vec::new();
+    for key in scope::visible_services(view).iter() {
+        if !hosts.iter().any(|host| hostname::is_subset_of(key.hostname.as_str(), host)) {
+            continue;
+        }
+        let Some(service) = scope::seen_service(view, key).filter(|service| !service.mesh_external) else { continue };
+        for port in service.ports.iter().filter(|port| port.protocol != Protocol::Udp) {
+            chains.extend(of_port(view, &service, port));
+        }
+    }
+    chains
+}
+
+/// The chains of a port: that of the whole service, then those of its subsets.
+fn of_port(view: &View<'_>, service: &Service, port: &ServicePort) -> Vec<Chain> {
+    let rule = destination_rule::for_service(view, service);
+    let subsets = rule.iter().flat_map(|rule| rule.subsets.iter().map(|subset| subset.name.as_str()));
+    let chain = |subset: &str| {
+        let cluster = OutboundCluster::new(port.port, subset, &service.key.hostname);
+        Chain {
+            filters: sni_routed_filters(view, service, port, &cluster, rule.as_deref()),
+            sni: vec![cluster.sni()],
+            application_protocols: MESH.map(str::to_owned).to_vec(),
+            ..Chain::default()
+        }
+    };
+    std::iter::once("").chain(subsets).map(chain).collect()
+}

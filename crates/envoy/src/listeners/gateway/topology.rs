@@ -1,0 +1,71 @@
+//! What stands before a gateway (`ProxyConfig.gatewayTopology`): proxies that are trusted, and who checks clients.
+
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::SetCurrentClientCertDetails;
+
+use crate::filters::proxy_headers::forward_client_cert;
+use crate::filters::proxy_settings::EffectiveProxyConfig;
+use navarch_api::mesh::ForwardClientCertDetails;
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+
+/// What stands before the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TopologyOfProxy;
+
+/// What stands before a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Topology {
+    /// How many proxies whose `X-Forwarded-For` is believed.
+    trusted_proxies: u32,
+    /// What becomes of the client's certificate.
+    client_cert: ForwardClientCertDetails,
+    /// Whether connections start with the PROXY protocol.
+    pub(super) proxy_protocol: bool,
+}
+
+impl Query for TopologyOfProxy {
+    type Value = Topology;
+
+    fn compute(&self, view: &View<'_>) -> Topology {
+        let topology = view.get(&EffectiveProxyConfig).gateway_topology.clone().unwrap_or_default();
+        Topology {
+            trusted_proxies: topology.num_trusted_proxies,
+            client_cert: match topology.forward_client_cert_details {
+                ForwardClientCertDetails::Undefined => ForwardClientCertDetails::SanitizeSet,
+                set @ (ForwardClientCertDetails::Sanitize
+                | ForwardClientCertDetails::ForwardOnly
+                | ForwardClientCertDetails::AppendForward
+                | ForwardClientCertDetails::SanitizeSet
+                | ForwardClientCertDetails::AlwaysForwardOnly) => set,
+            },
+            proxy_protocol: topology.proxy_protocol.is_some(),
+        }
+    }
+}
+
+impl ProxyQuery for TopologyOfProxy {}
+
+impl Topology {
+    /// Tells a connection manager.
+    pub(super) fn apply(&self, manager: &mut HttpConnectionManager) {
+        manager.xff_num_trusted_hops = self.trusted_proxies;
+        manager.forward_client_cert_details = forward_client_cert(self.client_cert).into();
+        // Parts of the certificate are told only where the header is the gateway's own to write.
+        manager.set_current_client_cert_details = match self.client_cert {
+            ForwardClientCertDetails::AppendForward | ForwardClientCertDetails::SanitizeSet => {
+                Some(SetCurrentClientCertDetails {
+                    subject: Some(true),
+                    cert: true,
+                    dns: true,
+                    uri: true,
+                    ..SetCurrentClientCertDetails::default()
+                })
+            }
+            ForwardClientCertDetails::Undefined
+            | ForwardClientCertDetails::Sanitize
+            | ForwardClientCertDetails::ForwardOnly
+            | ForwardClientCertDetails::AlwaysForwardOnly => None,
+        };
+    }
+}

@@ -1,0 +1,247 @@
+//! One planned listener, and what becomes of it when several services want it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Plan;
+use super::service_shape::ServiceShape;
+use crate::scope::ServiceRef;
+use navarch_registry::protocol::Protocol;
+
+/// A listener with the services that share it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::listeners) struct PlannedListener {
+    /// Its addresses, the main one first.
+    pub(in crate::listeners) binds: Vec<String>,
+    /// Whether it really binds, rather than be handed connections.
+    pub(in crate::listeners) binds_to_port: bool,
+    /// Its port, 0 for a Unix socket.
+    pub(in crate::listeners) port: u16,
+    /// Its filter chains before they are built: first what the first service brought, which stands as it is, then what each
+    /// later one adds unless a chain before it matches the same.
+    pub(in crate::listeners) groups: Vec<Vec<Part>>,
+}
+
+/// Filter chains to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::listeners) enum Part {
+    /// One for HTTP.
+    Http(HttpPart),
+    /// Those of a service, by its address and its TCP and TLS routes.
+    Tcp(TcpPart),
+}
+
+/// A filter chain for HTTP. It holds nothing of the service that brought it, but where that is a wildcard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::listeners) struct HttpPart {
+    /// The name of its routes.
+    pub(in crate::listeners) routes: String,
+    /// What the port declares.
+    pub(in crate::listeners) protocol: Protocol,
+    /// Whether it takes plain HTTP only, and leaves the rest to other chains.
+    pub(in crate::listeners) sniffs: bool,
+    /// The service, where requests are resolved by the name that they carry.
+    pub(in crate::listeners) resolved_by_name: Option<(usize, ServiceRef)>,
+}
+
+/// Filter chains of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::listeners) struct TcpPart {
+    /// The place of the egress listener that imports the service.
+    pub(in crate::listeners) egress: usize,
+    /// The service.
+    pub(in crate::listeners) service: ServiceRef,
+    /// The port that is listened on.
+    pub(in crate::listeners) port: ListenPort,
+    /// The main address.
+    pub(in crate::listeners) bind: String,
+    /// The ranges that tell the service from others; empty where the address does.
+    pub(in crate::listeners) cidrs: Vec<String>,
+    /// Whether the ranges are the addresses of one pod.
+    pub(in crate::listeners) by_pod: bool,
+}
+
+/// A port that is listened on: that of a service, or what a Sidecar declares.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::listeners) struct ListenPort {
+    /// The number.
+    pub(in crate::listeners) number: u16,
+    /// The name.
+    pub(in crate::listeners) name: String,
+    /// The declared protocol.
+    pub(in crate::listeners) protocol: Protocol,
+}
+
+/// A service port that wants a listener.
+pub(super) struct Request<'a> {
+    /// The place of the egress listener.
+    pub(super) egress: usize,
+    pub(super) service: &'a ServiceRef,
+    /// What matters of it.
+    pub(super) shape: &'a ServiceShape,
+    pub(super) port: &'a ListenPort,
+    /// The addresses to listen on.
+    pub(super) binds: Vec<String>,
+    /// The ranges of the service, where the address is not its own.
+    pub(super) cidrs: Vec<String>,
+    /// Whether the ranges are the addresses of one pod.
+    pub(super) by_pod: bool,
+    /// Whether the listener really binds.
+    pub(super) to_port: bool,
+}
+
+/// What kind of listener a protocol needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// HTTP.
+    Http,
+    /// Bytes.
+    Tcp,
+    /// Whatever is found.
+    Sniffed,
+}
+
+/// A planned listener and what may still join it.
+struct Entry {
+    listener: PlannedListener,
+    /// What it speaks: the protocol of the first service, until another kind joins.
+    protocol: Protocol,
+    /// Whether nothing may join it any more.
+    locked: bool,
+}
+
+/// Listeners by name.
+pub(super) struct Entries {
+    by_name: BTreeMap<String, Entry>,
+    /// All addresses, in the proxy's family.
+    wildcard: &'static str,
+}
+
+impl Entries {
+    /// None yet.
+    pub(super) fn new(wildcard: &'static str) -> Self {
+        Self { by_name: BTreeMap::new(), wildcard }
+    }
+
+    /// Lets nothing join what is there.
+    pub(super) fn lock(&mut self) {
+        self.by_name.values_mut().for_each(|entry| entry.locked = true);
+    }
+
+    pub(super) fn into_plan(self) -> Plan {
+        self.by_name.into_iter().map(|(name, entry)| (name, Arc::new(entry.listener))).collect()
+    }
+
+    /// Makes a listener, or has the service join the one that is there, as far as they go together.
+    pub(super) fn add(&mut self, name: String, request: Request<'_>) {
+        let kind = kind_of(request.port.protocol);
+        let protocol = request.port.protocol;
+        let Some(current) = self.by_name.get_mut(&name) else {
+            let entry = new_entry(request, kind, self.wildcard);
+            self.by_name.insert(name, entry);
+            return;
+        };
+        if current.locked {
+            return;
+        }
+        if protocol == Protocol::HttpProxy {
+            *current = new_entry(request, kind, self.wildcard);
+            return;
+        }
+        let is_tcp = current.protocol.is_tcp();
+        if kind == Kind::Http && !is_tcp || server_speaks_first(protocol, current.protocol) {
+            // Routes tell HTTP services apart; and no inspector may wait for the first bytes of some protocols.
+            return;
+        }
+        if kind == Kind::Sniffed && current.protocol.is_http() {
+            *current = new_entry(request, kind, self.wildcard);
+            return;
+        }
+        if kind != Kind::Tcp || current.protocol.is_http() {
+            let joined_sniffed = !is_tcp && !current.protocol.is_http();
+            if !joined_sniffed {
+                current.protocol = Protocol::Unsupported;
+            }
+            let parts = if joined_sniffed { vec![request.tcp()] } else { request.parts(kind, self.wildcard) };
+            current.listener.groups.push(parts);
+            return;
+        }
+        current.listener.groups.push(vec![request.tcp()]);
+    }
+}
+
+/// A listener for one service alone.
+fn new_entry(request: Request<'_>, kind: Kind, wildcard: &str) -> Entry {
+    let sniffed_http = kind == Kind::Http
+        && request.port.protocol != Protocol::HttpProxy
+        && request.binds.first().is_some_and(|bind| bind == wildcard);
+    let protocol = if sniffed_http { Protocol::Unsupported } else { request.port.protocol };
+    let parts = request.parts(kind, wildcard);
+    let listener = PlannedListener {
+        binds: request.binds,
+        binds_to_port: request.to_port,
+        port: request.port.number,
+        groups: vec![parts],
+    };
+    Entry { listener, protocol, locked: false }
+}
+
+/// What kind of listener a protocol needs.
+fn kind_of(protocol: Protocol) -> Kind {
+    if protocol.is_http() {
+        Kind::Http
+    } else if protocol.is_tcp() {
+        Kind::Tcp
+    } else {
+        Kind::Sniffed
+    }
+}
+
+/// Whether one of two different protocols has the server speak first: they cannot share a port.
+fn server_speaks_first(incoming: Protocol, existing: Protocol) -> bool {
+    let first = |protocol| matches!(protocol, Protocol::Mongo | Protocol::MySql);
+    incoming != existing && (first(incoming) || first(existing))
+}
+
+impl Request<'_> {
+    /// The filter chains of the service.
+    fn parts(&self, kind: Kind, wildcard: &str) -> Vec<Part> {
+        match kind {
+            Kind::Http => vec![self.http(kind, wildcard)],
+            Kind::Tcp => vec![self.tcp()],
+            Kind::Sniffed => vec![self.tcp(), self.http(kind, wildcard)],
+        }
+    }
+
+    /// The one for HTTP.
+    fn http(&self, kind: Kind, wildcard: &str) -> Part {
+        let bind = self.binds.first().map_or("", String::as_str);
+        let routes = if self.port.number == 0 {
+            bind.to_owned()
+        } else if kind == Kind::Sniffed && bind != wildcard {
+            // The address is the service's own, and so are its routes.
+            format!("{}:{}", self.shape.host, self.port.number)
+        } else {
+            self.port.number.to_string()
+        };
+        let on_all_addresses = bind == wildcard && self.port.protocol != Protocol::HttpProxy;
+        Part::Http(HttpPart {
+            routes,
+            protocol: self.port.protocol,
+            sniffs: kind == Kind::Sniffed || on_all_addresses,
+            resolved_by_name: self.shape.resolves_by_name.then(|| (self.egress, self.service.clone())),
+        })
+    }
+
+    /// Those for anything else.
+    fn tcp(&self) -> Part {
+        Part::Tcp(TcpPart {
+            egress: self.egress,
+            service: self.service.clone(),
+            port: self.port.clone(),
+            bind: self.binds.first().cloned().unwrap_or_default(),
+            cidrs: self.cidrs.clone(),
+            by_pod: self.by_pod,
+        })
+    }
+}

@@ -1,0 +1,67 @@
+//! What of a service decides about its listeners.
+
+use std::sync::Arc;
+
+use super::entry::ListenPort;
+use crate::scope::{self, ServiceRef};
+use crate::service_address;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Registry, Resolution};
+
+/// What matters of a service of an egress listener. Changes less often than the service itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ServiceShapeOf {
+    /// The place of the egress listener.
+    pub(super) egress: usize,
+    pub(super) service: ServiceRef,
+}
+
+/// What of a service decides about its listeners.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one service")]
+pub(super) struct ServiceShape {
+    /// It is another name of another service, which has the listeners.
+    pub(super) is_alias: bool,
+    /// Whether it stems from Kubernetes.
+    pub(super) is_kubernetes: bool,
+    /// Whether connections go to the address that the client asked for.
+    pub(super) is_passthrough: bool,
+    /// Whether it selects workloads by labels.
+    pub(super) has_selector: bool,
+    /// Whether its host is resolved by the name that requests carry.
+    pub(super) resolves_by_name: bool,
+    pub(super) host: Arc<str>,
+    /// Its main address for the proxy.
+    pub(super) address: Arc<str>,
+    /// Its other addresses.
+    pub(super) extra: Vec<Arc<str>>,
+    /// Its ports, as far as they are imported.
+    pub(super) ports: Vec<ListenPort>,
+}
+
+impl Query for ServiceShapeOf {
+    type Value = ServiceShape;
+
+    fn compute(&self, view: &View<'_>) -> ServiceShape {
+        let Some(service) = scope::listener_service(view, self.egress, &self.service) else {
+            return ServiceShape { is_alias: true, ..ServiceShape::default() };
+        };
+        let port = |port: &navarch_registry::model::ServicePort| ListenPort {
+            number: port.port,
+            name: port.name.to_string(),
+            protocol: port.protocol,
+        };
+        ServiceShape {
+            is_alias: service.resolution == Resolution::Alias,
+            is_kubernetes: service.registry == Registry::Kubernetes,
+            is_passthrough: service.resolution == Resolution::Passthrough,
+            has_selector: !service.selector.is_empty(),
+            resolves_by_name: crate::filters::dynamic_forward_proxy::resolves_by_name(&service),
+            host: Arc::from(service.key.hostname.as_str()),
+            address: service_address::main(view, &service),
+            extra: service_address::extra(view, &service),
+            ports: service.ports.iter().map(port).collect(),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! The listener that iptables redirects all that leaves the pod to. It hands connections to the listener of their original
+//! destination, and keeps those that have none.
+
+use navarch_proto::envoy::config::core::v3::TrafficDirection;
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, FilterChainMatch, Listener};
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+
+use super::address::{Interception, accepts_per_event, additional_addresses, interception, listen_address, wildcards};
+use super::outbound::plaintext_http;
+use crate::filters::access_log::AccessLogsOf;
+use crate::filters::class::ListenerClass;
+use crate::filters::hcm::{HttpOptions, Routes, connection_manager};
+use crate::filters::listener::http_inspector;
+use crate::filters::metrics::MetricsFiltersOf;
+use crate::filters::network::{http_filter, tcp_filter, tcp_proxy};
+use crate::filters::proxy_settings::idle_timeout;
+use crate::routes;
+use crate::scope::{self, OutboundPolicy};
+use navarch_push::proxy::IpFamilies;
+use navarch_push::view::View;
+use navarch_registry::protocol::Protocol;
+
+pub(crate) const NAME: &str = "virtualOutbound";
+
+/// The cluster that leads nowhere.
+pub(super) const BLACKHOLE: &str = "BlackHoleCluster";
+/// The cluster that leads to where the client meant to go.
+const PASSTHROUGH: &str = "PassthroughCluster";
+
+/// The class of these listeners.
+const CLASS: ListenerClass = ListenerClass::SidecarOutbound;
+
+/// Builds the listener.
+pub(super) fn build(view: &View<'_>) -> Listener {
+    let families = view.proxy().families();
+    let port = listen_port(view);
+    let binds = wildcards(families);
+    let settings = &view.mesh().settings;
+    let further: &[&str] = match families {
+        IpFamilies::DualV4First | IpFamilies::DualV6First if settings.dual_stack => binds.get(1..).unwrap_or_default(),
+        IpFamilies::V6 if settings.ipv4_for_ipv6_only => wildcards(IpFamilies::V4),
+        IpFamilies::V4 | IpFamilies::V6 | IpFamilies::DualV4First | IpFamilies::DualV6First => &[],
+    };
+    let by_name = scope::outbound_policy(view) == OutboundPolicy::AllowAnyDynamicDns;
+    let mut filter_chains = vec![blackhole_chain(view, port)];
+    if by_name {
+        filter_chains.push(by_name_chain(view));
+    }
+    filter_chains.push(FilterChain {
+        name: "virtualOutbound-catchall-tcp".to_owned(),
+        filters: catch_all_filters(view),
+        ..FilterChain::default()
+    });
+    Listener {
+        name: NAME.to_owned(),
+        address: binds.first().map(|bind| listen_address(bind, port)),
+        additional_addresses: additional_addresses(further, port),
+        transparent: (interception(view) == Interception::Tproxy).then_some(true),
+        use_original_dst: Some(true),
+        filter_chains,
+        listener_filters: if by_name { vec![http_inspector()] } else { Vec::new() },
+        traffic_direction: TrafficDirection::Outbound.into(),
+        max_connections_to_accept_per_socket_event: accepts_per_event(view),
+        access_log: view.get(&AccessLogsOf { class: CLASS }).listener.clone(),
+        ..Listener::default()
+    }
+}
+
+/// What takes connections to places that the mesh does not know, as the Sidecar or the mesh says.
+pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
+    let cluster = match scope::outbound_policy(view) {
+        OutboundPolicy::RegistryOnly => BLACKHOLE.to_owned(),
+        OutboundPolicy::AllowAny { egress_proxy: Some(destination) } => {
+            routes::destination_cluster(&destination, None, 0)
+        }
+        OutboundPolicy::AllowAny { egress_proxy: None } | OutboundPolicy::AllowAnyDynamicDns => PASSTHROUGH.to_owned(),
+    };
+    let mut proxy = tcp_proxy(&cluster, &cluster);
+    proxy.idle_timeout = idle_timeout(view);
+    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS }).tcp);
+    let mut filters = view.get(&MetricsFiltersOf { class: CLASS }).tcp.clone();
+    filters.push(tcp_filter(&proxy));
+    filters
+}
+
+/// Nobody may connect to the port itself: it would send the connection to itself without end.
+fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
+    let mut filters = view.get(&MetricsFiltersOf { class: CLASS }).tcp.clone();
+    filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
+    FilterChain {
+        name: "virtualOutbound-blackhole".to_owned(),
+        filter_chain_match: Some(FilterChainMatch {
+            destination_port: Some(u32::from(port)),
+            ..FilterChainMatch::default()
+        }),
+        filters,
+        ..FilterChain::default()
+    }
+}
+
+/// Plain HTTP to hosts that no service knows goes where DNS says (`ALLOW_ANY_DYNAMIC_DNS`).
+fn by_name_chain(view: &View<'_>) -> FilterChain {
+    let routes = RouteConfiguration {
+        name: "allow_any_dynamic_dns".to_owned(),
+        virtual_hosts: vec![routes::unknown_hosts(view)],
+        validate_clusters: Some(false),
+        max_direct_response_body_size_bytes: Some(MAX_DIRECT_RESPONSE),
+        ignore_port_in_host_matching: true,
+        ..RouteConfiguration::default()
+    };
+    let manager = connection_manager(
+        view,
+        HttpOptions {
+            stat_prefix: "outbound_virtualOutbound_allow_any_dynamic_dns",
+            use_remote_address: view.mesh().settings.sidecar_use_remote_address,
+            may_skip_external_metadata: true,
+            resolves_unknown_hosts: true,
+            ..HttpOptions::new(CLASS, Routes::Inline(Box::new(routes)), Protocol::Http)
+        },
+    );
+    FilterChain {
+        name: "virtualOutbound-catchall-tcp-http".to_owned(),
+        filter_chain_match: Some(FilterChainMatch {
+            application_protocols: plaintext_http(view),
+            ..FilterChainMatch::default()
+        }),
+        filters: vec![http_filter(&manager)],
+        ..FilterChain::default()
+    }
+}
+
+/// The largest body that a route answers with itself, as Istio has it: 1 MiB.
+const MAX_DIRECT_RESPONSE: u32 = 1024 * 1024;
+
+/// The port that iptables redirects to.
+fn listen_port(view: &View<'_>) -> u16 {
+    u16::try_from(view.mesh().config.proxy_listen_port).unwrap_or_default()
+}

@@ -1,0 +1,228 @@
+//! NDS: the names that the agent beside a proxy resolves itself, with the addresses of each.
+//!
+//! A headless service stands for the addresses of its pods, and each pod that has a subdomain has a name of its own. What one
+//! service brings is a query of its own, so that an endpoint's change costs its service's entries and the table around them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use navarch_proto::istio::networking::nds::v1::NameTable;
+use navarch_proto::istio::networking::nds::v1::name_table::NameInfo;
+
+use super::build::encode;
+use super::scope::{self, ServiceRef};
+use super::service_address::{self, UNSPECIFIED};
+use navarch_api::names::ResourceName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Endpoint, Health, Registry, Resolution, Service};
+
+/// How a table calls the registry of Kubernetes.
+const KUBERNETES: &str = "Kubernetes";
+/// How a table calls that of ServiceEntries.
+const EXTERNAL: &str = "External";
+/// The domain of services that clusters share (MCS), whose short names stay those of the cluster's own services.
+const CLUSTER_SET: &str = ".clusterset.local";
+
+/// What one service of an egress listener brings to the table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NamesOf {
+    /// The place of the egress listener.
+    egress: usize,
+    service: ServiceRef,
+}
+
+/// The names of one service.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Names {
+    /// The service's host.
+    host: String,
+    /// What it stands for; `None` if no address is known.
+    own: Option<NameInfo>,
+    /// The names of single pods.
+    pods: BTreeMap<String, NameInfo>,
+}
+
+/// The names of all tables: there is one, without a name.
+pub(super) fn names(_view: &View<'_>) -> Vec<ResourceName> {
+    vec![ResourceName::default()]
+}
+
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    name.is_empty().then(|| encode(&table(view)))
+}
+
+/// Puts together what all services bring.
+fn table(view: &View<'_>) -> NameTable {
+    let mut table: BTreeMap<String, NameInfo> = BTreeMap::new();
+    for egress in 0..scope::egress_listeners(view).len() {
+        for service in scope::listener_services(view, egress).iter() {
+            let names = view.get(&NamesOf { egress, service: service.clone() });
+            table.extend(names.pods.iter().map(|(host, info)| (host.clone(), info.clone())));
+            if let Some(own) = &names.own {
+                add(&mut table, &names.host, own);
+            }
+        }
+    }
+    NameTable { table }
+}
+
+/// Adds what a service stands for. A Kubernetes Service takes its host for itself; others share it.
+fn add(table: &mut BTreeMap<String, NameInfo>, host: &str, own: &NameInfo) {
+    match table.get_mut(host) {
+        None => _ = table.insert(host.to_owned(), own.clone()),
+        Some(known) if known.registry == KUBERNETES => {}
+        Some(known) if own.registry == KUBERNETES => known.clone_from(own),
+        Some(known) => known.ips.extend(own.ips.iter().cloned()),
+    }
+}
+
+impl Query for NamesOf {
+    type Value = Names;
+
+    fn compute(&self, view: &View<'_>) -> Names {
+        let Some(service) = scope::listener_service(view, self.egress, &self.service) else { return Names::default() };
+        let mut names = Names { host: service.key.hostname.to_string(), ..Names::default() };
+        let addresses = service_address::all(view, &service);
+        let own = if addresses.iter().any(|address| **address == *UNSPECIFIED) {
+            if service.resolution != Resolution::Passthrough || service.ports.is_empty() {
+                return names;
+            }
+            let pods = Pods::of(view, &service);
+            names.pods = pods.named(&service);
+            pods.addresses
+        } else {
+            addresses.iter().filter(|address| is_address(address)).map(ToString::to_string).collect()
+        };
+        if !own.is_empty() {
+            names.own = Some(NameInfo { ips: own, ..short_names(&service) });
+        }
+        names
+    }
+}
+
+/// The pods behind a headless service, as far as the proxy can reach them.
+#[derive(Default)]
+struct Pods {
+    /// The addresses that the service's own name stands for.
+    addresses: Vec<String>,
+    /// The addresses by the name of a pod, in the proxy's cluster.
+    local: BTreeMap<PodName, Vec<String>>,
+    /// The same for other clusters.
+    remote: BTreeMap<PodName, Vec<String>>,
+}
+
+/// The name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct PodName {
+    /// In full.
+    host: String,
+    /// `<hostname>.<subdomain>`.
+    short: String,
+}
+
+impl Pods {
+    /// Sorts the endpoints of all ports out, each pod once.
+    fn of(view: &View<'_>, service: &Service) -> Self {
+        let mut pods = Self::default();
+        let Some(endpoints) = view.endpoints(&service.key) else { return pods };
+        let (network, cluster) = (view.proxy().network(), view.proxy().cluster_id());
+        let everywhere = view.mesh().settings.multicluster_headless;
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        for endpoint in endpoints.endpoints.iter().filter(|endpoint| is_usable(endpoint, service)) {
+            let workload = &endpoint.workload;
+            let in_network = same_or_empty(workload.network.as_str(), network.as_str());
+            let in_cluster = same_or_empty(workload.cluster.as_str(), cluster.as_str());
+            let is_new = endpoint.addresses.first().is_some_and(|address| seen.insert(address));
+            if !is_new {
+                continue;
+            }
+            let addresses = endpoint.addresses.iter().map(ToString::to_string);
+            if !workload.subdomain.is_empty() && in_network {
+                let Some((_, domain)) = service.key.hostname.as_str().split_once('.') else { continue };
+                let short = format!("{}.{}", workload.hostname, workload.subdomain);
+                let name = PodName { host: format!("{short}.{domain}"), short };
+                let place = if in_cluster { &mut pods.local } else { &mut pods.remote };
+                place.entry(name).or_default().extend(addresses.clone());
+            }
+            // Traffic to other networks must pass their gateways, which an address would not.
+            if in_network && (in_cluster || everywhere) {
+                pods.addresses.extend(addresses);
+            }
+        }
+        pods
+    }
+
+    /// The entries of single pods: those of the own cluster first.
+    fn named(&self, service: &Service) -> BTreeMap<String, NameInfo> {
+        let all = self.remote.iter().chain(&self.local);
+        let entry = |(name, addresses): (&PodName, &Vec<String>)| {
+            let info = NameInfo {
+                ips: addresses.clone(),
+                registry: registry_name(service).to_owned(),
+                namespace: service.key.namespace.to_string(),
+                shortname: name.short.clone(),
+                ..NameInfo::default()
+            };
+            (name.host.clone(), info)
+        };
+        all.map(entry).collect()
+    }
+}
+
+/// Whether an endpoint's addresses can be resolved to.
+fn is_usable(endpoint: &Arc<Endpoint>, service: &Service) -> bool {
+    endpoint.addresses.iter().all(|address| is_address(address))
+        && (service.kubernetes.publish_not_ready || endpoint.health == Health::Healthy)
+}
+
+/// Whether two ids are one, or one of them is not known.
+fn same_or_empty(a: &str, b: &str) -> bool {
+    a.is_empty() || b.is_empty() || a == b
+}
+
+/// Whether the text is an IP address: no CIDR, and no name.
+fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok()
+}
+
+/// How a table calls the registry of a service.
+fn registry_name(service: &Service) -> &'static str {
+    match service.registry {
+        Registry::Kubernetes => KUBERNETES,
+        Registry::External => EXTERNAL,
+    }
+}
+
+/// What the agent derives short names from; only Kubernetes Services have them.
+fn short_names(service: &Service) -> NameInfo {
+    let mut info = NameInfo { registry: registry_name(service).to_owned(), ..NameInfo::default() };
+    if service.registry == Registry::Kubernetes && !service.key.hostname.as_str().ends_with(CLUSTER_SET) {
+        info.namespace = service.key.namespace.to_string();
+        info.shortname = service.name.to_string();
+    }
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(registry: &str, ip: &str) -> NameInfo {
+        NameInfo { registry: registry.to_owned(), ips: vec![ip.to_owned()], ..NameInfo::default() }
+    }
+
+    #[test]
+    fn a_kubernetes_service_takes_its_host_and_others_share_it() {
+        let mut table = BTreeMap::new();
+        add(&mut table, "host", &info(EXTERNAL, "1.1.1.1"));
+        add(&mut table, "host", &info(EXTERNAL, "2.2.2.2"));
+        assert_eq!(table["host"].ips, ["1.1.1.1", "2.2.2.2"]);
+        add(&mut table, "host", &info(KUBERNETES, "3.3.3.3"));
+        assert_eq!(table["host"], info(KUBERNETES, "3.3.3.3"));
+        add(&mut table, "host", &info(EXTERNAL, "1.1.1.1"));
+        assert_eq!(table["host"], info(KUBERNETES, "3.3.3.3"));
+    }
+}

@@ -1,0 +1,271 @@
+//! EnvoyFilters taken apart: each is read once, whatever the number of proxies.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use navarch_proto::json::UnknownFields;
+use navarch_proto::prost_reflect::DynamicMessage;
+use prost::Message;
+use regex::{Regex, RegexBuilder};
+
+use crate::constraints;
+use navarch_api::envoy_json::{codec, patch_value};
+use navarch_api::istio::{
+    ApplyTo, EnvoyConfigMatch, EnvoyConfigPatch, EnvoyFilter, PatchContext, PatchOperation, PolicyTargetReference,
+};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_api::validation::{MAX_PATCHES, MAX_PROXY_VERSION};
+use navarch_push::notice::Notice;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::Labels;
+
+/// The most memory that the expression for a version may take when compiled.
+const MAX_VERSION_PROGRAM: usize = 64 * 1024;
+
+/// The annotation that names services whose clusters a gateway needs for its patches.
+const REFERENCED_SERVICES: &str = "envoyfilter.istio.io/referenced-services";
+
+/// An EnvoyFilter, ready to be applied.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct CompiledFilter {
+    /// Whose it is.
+    pub(super) name: NamespacedName,
+    /// Lower ones come first.
+    pub(super) priority: i32,
+    /// When it was created.
+    pub(super) created: Option<Timestamp>,
+    /// The labels of workloads that it is for; `None` is any.
+    pub(super) selector: Option<Labels>,
+    /// The objects that it is for.
+    pub(super) target_refs: Vec<PolicyTargetReference>,
+    /// Its patches; those that cannot be made are left out.
+    pub(super) patches: Vec<Arc<Patch>>,
+    /// `host` or `namespace/host` of services that its patches name.
+    pub(super) services: Vec<Arc<str>>,
+}
+
+/// One patch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patch {
+    /// The EnvoyFilter.
+    pub filter: NamespacedName,
+    /// Which patch of it, from 0.
+    pub index: usize,
+    /// What kind of thing it is made to.
+    pub apply_to: ApplyTo,
+    /// What is done.
+    pub operation: PatchOperation,
+    /// Which things, but for the proxies.
+    pub matches: EnvoyConfigMatch,
+    /// Which versions of the proxy's agent.
+    pub(super) version: VersionMatch,
+    /// Envoy's message; `None` for removal.
+    value: Option<PatchValue>,
+}
+
+/// Envoy's message in a patch.
+#[derive(Clone, Debug, PartialEq)]
+struct PatchValue {
+    /// As it is merged.
+    message: DynamicMessage,
+    /// As it is added.
+    bytes: Vec<u8>,
+}
+
+/// Which versions of the proxy's agent a patch is for.
+#[derive(Clone, Debug)]
+pub(super) enum VersionMatch {
+    /// Any.
+    Any,
+    /// Those that match.
+    Pattern(Regex),
+    /// None: the expression cannot be compiled, or costs too much.
+    Never,
+}
+
+impl PartialEq for VersionMatch {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Any, Self::Any) | (Self::Never, Self::Never) => true,
+            (Self::Pattern(a), Self::Pattern(b)) => a.as_str() == b.as_str(),
+            (Self::Any | Self::Never | Self::Pattern(_), _) => false,
+        }
+    }
+}
+
+impl VersionMatch {
+    /// Compiles an expression; the empty one matches any version, and those that Istio would not compile none.
+    fn new(expression: &str) -> Self {
+        if expression.is_empty() {
+            return Self::Any;
+        }
+        if expression.len() > MAX_PROXY_VERSION {
+            return Self::Never;
+        }
+        RegexBuilder::new(expression).size_limit(MAX_VERSION_PROGRAM).build().map_or(Self::Never, Self::Pattern)
+    }
+}
+
+impl Patch {
+    /// The patch at a place of its filter; an error says why it cannot be made.
+    fn new(filter: &NamespacedName, index: usize, config: &EnvoyConfigPatch) -> Result<Self, String> {
+        let patch = config.patch.as_ref().ok_or("has no patch")?;
+        let matches = config.matches.clone().unwrap_or_default();
+        let version = VersionMatch::new(matches.proxy.as_ref().map_or("", |proxy| &proxy.proxy_version));
+        let value = match &patch.value {
+            Some(value) => {
+                let message =
+                    patch_value(config.apply_to, value, UnknownFields::Skip).map_err(|error| error.to_string())?;
+                // A value to be merged is part of a message only; extension configs are completed by the agent.
+                let is_whole = !patch.operation.merges() && patch.operation != PatchOperation::Remove;
+                if is_whole && config.apply_to != ApplyTo::ExtensionConfig {
+                    constraints::check(&message).map_err(|fault| format!("Envoy would refuse its value: {fault}"))?;
+                }
+                let bytes = codec().encode(&message);
+                Some(PatchValue { message, bytes })
+            }
+            None if patch.operation == PatchOperation::Remove => None,
+            None => return Err(format!("has no value, which {} needs", patch.operation)),
+        };
+        let operation = operation(config.apply_to, patch.operation);
+        Ok(Self { filter: filter.clone(), index, apply_to: config.apply_to, operation, matches, version, value })
+    }
+
+    /// Whether the patch is for what is generated for this context.
+    pub(super) fn is_for(&self, context: PatchContext) -> bool {
+        self.matches.context == context || self.matches.context == PatchContext::Any
+    }
+
+    /// Whether the patch adds to what is generated for this context; where it names none, to outbound traffic.
+    pub(super) fn adds_for(&self, context: PatchContext) -> bool {
+        let by_default = matches!(context, PatchContext::SidecarOutbound | PatchContext::Gateway);
+        self.operation == PatchOperation::Add
+            && (self.matches.context == context || (self.matches.context == PatchContext::Any && by_default))
+    }
+
+    /// The value as a message to be merged.
+    pub(super) fn message(&self) -> Option<&DynamicMessage> {
+        self.value.as_ref().map(|value| &value.message)
+    }
+
+    /// The value as a message to be added. `M` must be the type that goes with `apply_to`.
+    pub(super) fn value<M: Message + Default>(&self) -> Option<M> {
+        M::decode(self.value.as_ref()?.bytes.as_slice()).ok()
+    }
+
+    /// The name in the value; empty if it has none.
+    pub(super) fn value_name(&self) -> String {
+        let name = self.message().and_then(|message| message.get_field_by_name("name"));
+        name.and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+
+    /// Notes that the patch changed something, where that is asked for.
+    pub(super) fn note(&self, view: &View<'_>) {
+        if !view.mesh().settings.envoy_filter_stats {
+            return;
+        }
+        let kind = match self.apply_to {
+            ApplyTo::Cluster => "cluster",
+            ApplyTo::Listener => "listener",
+            ApplyTo::ListenerFilter => "listenerfilter",
+            ApplyTo::FilterChain => "filterchain",
+            ApplyTo::NetworkFilter => "networkfilter",
+            ApplyTo::HttpFilter => "httpfilter",
+            ApplyTo::RouteConfiguration | ApplyTo::HttpRoute => "route",
+            ApplyTo::VirtualHost => "vhost",
+            ApplyTo::Invalid | ApplyTo::Bootstrap | ApplyTo::ExtensionConfig => return,
+        };
+        view.notice(Notice::Patched { filter: self.filter.to_string().into(), kind });
+    }
+
+    /// How people are told of the patch.
+    pub(super) fn describe(&self) -> String {
+        format!("EnvoyFilter {}: spec.configPatches[{}]", self.filter, self.index)
+    }
+}
+
+/// What an operation comes to: only filters and routes have an order.
+fn operation(apply_to: ApplyTo, operation: PatchOperation) -> PatchOperation {
+    let inserts =
+        matches!(operation, PatchOperation::InsertAfter | PatchOperation::InsertBefore | PatchOperation::InsertFirst);
+    let ordered =
+        matches!(apply_to, ApplyTo::HttpFilter | ApplyTo::NetworkFilter | ApplyTo::HttpRoute | ApplyTo::ListenerFilter);
+    if inserts && !ordered { PatchOperation::Add } else { operation }
+}
+
+impl CompiledFilter {
+    /// Takes an object apart.
+    fn new(view: &View<'_>, object: &Object<EnvoyFilter>) -> Self {
+        let name = object.meta.key();
+        let EnvoyFilter { workload_selector, target_refs, config_patches, priority } = &object.spec;
+        let mut patches = Vec::new();
+        for (index, config) in config_patches.iter().enumerate().take(MAX_PATCHES) {
+            match Patch::new(&name, index, config) {
+                Ok(patch) => patches.push(Arc::new(patch)),
+                Err(reason) => {
+                    view.remark(format!("EnvoyFilter {name}: spec.configPatches[{index}] is left out: {reason}"));
+                }
+            }
+        }
+        let text = |(key, value): (&String, &String)| (Arc::from(key.as_str()), Arc::from(value.as_str()));
+        let services = object.meta.annotations.get(REFERENCED_SERVICES).map_or("", |services| services);
+        Self {
+            name,
+            priority: *priority,
+            created: object.meta.created,
+            selector: workload_selector.as_ref().map(|selector| selector.labels.iter().map(text).collect()),
+            target_refs: target_refs.clone(),
+            patches,
+            services: services.split(',').filter(|service| !service.is_empty()).map(Arc::from).collect(),
+        }
+    }
+
+    /// Which of two filters of a proxy is applied first, `root` being the root namespace.
+    pub(super) fn order(&self, other: &Self, root: &str) -> Ordering {
+        let in_root = |filter: &Self| filter.name.namespace.as_str() == root;
+        self.priority
+            .cmp(&other.priority)
+            .then_with(|| in_root(other).cmp(&in_root(self)))
+            .then_with(|| self.created.cmp(&other.created))
+            .then_with(|| self.name.name.cmp(&other.name.name))
+            .then_with(|| self.name.namespace.cmp(&other.name.namespace))
+    }
+}
+
+/// One EnvoyFilter, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Compiled {
+    pub(super) name: NamespacedName,
+}
+
+impl Query for Compiled {
+    type Value = Option<CompiledFilter>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.object::<EnvoyFilter>(&self.name).map(|object| CompiledFilter::new(view, object))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_matched_anywhere_and_dear_expressions_not_at_all() {
+        assert_eq!(VersionMatch::new(""), VersionMatch::Any);
+        let VersionMatch::Pattern(pattern) = VersionMatch::new(r"1\.3[0-9]") else { panic!("compiles") };
+        assert!(pattern.is_match("pre-1.32.0") && !pattern.is_match("1.29"));
+        assert_eq!(VersionMatch::new("("), VersionMatch::Never);
+        assert_eq!(VersionMatch::new(&"a".repeat(MAX_PROXY_VERSION + 1)), VersionMatch::Never);
+        assert_eq!(VersionMatch::new(r"(\w{100}){100}"), VersionMatch::Never);
+    }
+
+    #[test]
+    fn only_filters_and_routes_have_an_order() {
+        assert_eq!(operation(ApplyTo::Cluster, PatchOperation::InsertFirst), PatchOperation::Add);
+        assert_eq!(operation(ApplyTo::HttpRoute, PatchOperation::InsertFirst), PatchOperation::InsertFirst);
+        assert_eq!(operation(ApplyTo::Cluster, PatchOperation::Remove), PatchOperation::Remove);
+    }
+}

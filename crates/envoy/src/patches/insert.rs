@@ -1,0 +1,81 @@
+//! Adding to, and taking from, lists that have an order.
+
+use navarch_api::istio::PatchOperation;
+
+/// Does to a list what a patch says, merging apart, and says whether it did anything. `matches` says which items are meant;
+/// `selective` whether the patch names any: without, insertion is at the ends, and there is nothing to replace or remove.
+pub(super) fn place<T>(
+    list: &mut Vec<T>,
+    operation: PatchOperation,
+    value: Option<T>,
+    selective: bool,
+    matches: impl Fn(&T) -> bool,
+) -> bool {
+    let found = list.iter().position(&matches);
+    match (operation, value) {
+        (PatchOperation::Add, Some(value)) => list.push(value),
+        (PatchOperation::InsertFirst, Some(value)) => list.insert(0, value),
+        (PatchOperation::InsertAfter, Some(value)) if !selective => list.push(value),
+        (PatchOperation::InsertBefore, Some(value)) if !selective => list.insert(0, value),
+        (PatchOperation::InsertAfter, Some(value)) => match found {
+            Some(found) => list.insert(found + 1, value),
+            None => return false,
+        },
+        (PatchOperation::InsertBefore, Some(value)) => match found {
+            Some(found) => list.insert(found, value),
+            None => return false,
+        },
+        (PatchOperation::Replace, Some(value)) if selective => match found.and_then(|found| list.get_mut(found)) {
+            Some(item) => *item = value,
+            None => return false,
+        },
+        (PatchOperation::Remove, _) if selective => {
+            list.retain(|item| !matches(item));
+            return found.is_some();
+        }
+        (
+            PatchOperation::Invalid
+            | PatchOperation::Merge
+            | PatchOperation::MergeAndReplaceList
+            | PatchOperation::Add
+            | PatchOperation::InsertFirst
+            | PatchOperation::InsertAfter
+            | PatchOperation::InsertBefore
+            | PatchOperation::Replace
+            | PatchOperation::Remove,
+            _,
+        ) => return false,
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What becomes of `abb` when `x` is put there with regard to `b`, or to nothing.
+    fn placed(operation: PatchOperation, selective: bool) -> String {
+        let mut list = vec!['a', 'b', 'b'];
+        place(&mut list, operation, Some('x'), selective, |item| !selective || *item == 'b');
+        list.into_iter().collect()
+    }
+
+    #[test]
+    fn order_is_kept_around_what_is_named() {
+        assert_eq!(placed(PatchOperation::Add, true), "abbx");
+        assert_eq!(placed(PatchOperation::InsertFirst, true), "xabb");
+        assert_eq!(placed(PatchOperation::InsertBefore, true), "axbb");
+        assert_eq!(placed(PatchOperation::InsertAfter, true), "abxb");
+        assert_eq!(placed(PatchOperation::Replace, true), "axb");
+        assert_eq!(placed(PatchOperation::Remove, true), "a");
+        assert_eq!(placed(PatchOperation::Merge, true), "abb");
+    }
+
+    #[test]
+    fn without_a_name_the_ends_are_meant() {
+        assert_eq!(placed(PatchOperation::InsertBefore, false), "xabb");
+        assert_eq!(placed(PatchOperation::InsertAfter, false), "abbx");
+        assert_eq!(placed(PatchOperation::Replace, false), "abb");
+        assert_eq!(placed(PatchOperation::Remove, false), "abb");
+    }
+}

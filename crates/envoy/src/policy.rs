@@ -1,0 +1,197 @@
+//! Which policies hold for a proxy: by selector, by the gateway that it serves, by their namespace.
+//!
+//! Shared by all kinds that are attached in the same way. Agrees with Istio's `pilot/pkg/model/policyattachment.go`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use navarch_api::istio::{
+    AuthorizationPolicy, PolicyTargetReference, PolicyWorkloadSelector, RequestAuthentication, Telemetry,
+    TrafficExtension, WasmPlugin,
+};
+use navarch_api::names::Namespace;
+use navarch_api::object::{Object, ObjectMeta};
+use navarch_push::Stored;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+use navarch_registry::model::Labels;
+
+/// The label of workloads that serve a Gateway of the Gateway API.
+const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+
+/// The GatewayClass of waypoints.
+const WAYPOINT_CLASS: &str = "istio-waypoint";
+
+/// A kind that is attached to workloads by selector or by name.
+pub trait Policy: Stored {
+    /// The selector.
+    fn selector(&self) -> Option<&PolicyWorkloadSelector>;
+
+    /// The objects that it is for; empty where the selector counts.
+    fn targets(&self) -> &[PolicyTargetReference];
+}
+
+/// Implements [`Policy`] for specs with the common fields.
+macro_rules! policies {
+    ($($kind:ident),*) => {$(
+        impl Policy for $kind {
+            fn selector(&self) -> Option<&PolicyWorkloadSelector> {
+                self.selector.as_ref()
+            }
+
+            fn targets(&self) -> &[PolicyTargetReference] {
+                match &self.target_ref {
+                    Some(target) if self.target_refs.is_empty() => std::slice::from_ref(target),
+                    Some(_) | None => &self.target_refs,
+                }
+            }
+        }
+    )*};
+}
+
+policies!(AuthorizationPolicy, RequestAuthentication, Telemetry, WasmPlugin);
+
+impl Policy for TrafficExtension {
+    fn selector(&self) -> Option<&PolicyWorkloadSelector> {
+        self.selector.as_ref()
+    }
+
+    fn targets(&self) -> &[PolicyTargetReference] {
+        &self.target_refs
+    }
+}
+
+/// The Gateway that the proxy serves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServedGateway;
+
+impl Query for ServedGateway {
+    type Value = Option<Arc<str>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.proxy().labels().get(GATEWAY_NAME).cloned()
+    }
+}
+
+impl ProxyQuery for ServedGateway {}
+
+/// The namespaces in which there are objects of a kind. One type for each kind, told apart by the type alone.
+struct Inhabited<T>(PhantomData<fn() -> T>);
+
+impl<T: Policy> Query for Inhabited<T> {
+    type Value = BTreeSet<Namespace>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.list_all::<T>().map(|object| object.meta.key.namespace.clone()).collect()
+    }
+}
+
+impl<T> Clone for Inhabited<T> {
+    fn clone(&self) -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T> PartialEq for Inhabited<T> {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl<T> Eq for Inhabited<T> {}
+
+impl<T> Hash for Inhabited<T> {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+impl<T: Policy> fmt::Debug for Inhabited<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "namespaces with {}", T::KIND)
+    }
+}
+
+/// The namespace whose policies hold for the mesh.
+#[must_use]
+pub fn root_namespace(view: &View<'_>) -> Namespace {
+    Namespace::new(&view.mesh().config.root_namespace)
+}
+
+/// The policies that hold for the view's proxy: those of the root namespace first, then those of its own, each the oldest
+/// first.
+#[must_use]
+pub fn attached<T: Policy>(view: &View<'_>) -> Vec<Arc<Object<T>>> {
+    attached_in::<T>(view, &namespaces::<T>(view))
+}
+
+/// The policies of these namespaces, which are in reach, that hold for the view's proxy, each namespace's oldest first.
+#[must_use]
+pub fn attached_in<T: Policy>(view: &View<'_>, namespaces: &[Namespace]) -> Vec<Arc<Object<T>>> {
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        found.extend(oldest_first::<T>(view, namespace).into_iter().filter(|object| attaches(view, object)).cloned());
+    }
+    found
+}
+
+/// The namespaces whose policies of a kind can hold for the view's proxy: the root namespace, then its own.
+pub fn namespaces<T: Policy>(view: &View<'_>) -> Vec<Namespace> {
+    let root = root_namespace(view);
+    let inhabited = view.get(&Inhabited::<T>(PhantomData));
+    let mut own: BTreeSet<Namespace> = (*inhabited).clone();
+    let root_has_some = own.remove(root.as_str());
+    let own = if own.is_empty() { None } else { view.proxy().namespace_among(own) };
+    root_has_some.then_some(root).into_iter().chain(own).collect()
+}
+
+/// The policies of a namespace, the oldest first.
+pub fn oldest_first<'a, T: Policy>(view: &'a View<'_>, namespace: &Namespace) -> Vec<&'a Arc<Object<T>>> {
+    let mut objects: Vec<_> = view.list::<T>(namespace).collect();
+    objects.sort_by(|a, b| by_age(&a.meta, &b.meta));
+    objects
+}
+
+/// The order of ages; names part those of one age.
+fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> std::cmp::Ordering {
+    (a.created, &a.key.name).cmp(&(b.created, &b.key.name))
+}
+
+/// Whether a policy, of a namespace that is in reach, is for the view's proxy.
+#[must_use]
+pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
+    let proxy = view.proxy();
+    let targets = policy.spec.targets();
+    let selected = || policy.spec.selector().is_none_or(|selector| proxy.selected_by(&labels(selector)));
+    let gateway = view.derived(&ServedGateway);
+    let Some(gateway) = &*gateway else {
+        return targets.is_empty() && selected();
+    };
+    let is_waypoint = proxy.kind() == ProxyKind::Waypoint;
+    if targets.is_empty() {
+        return !is_waypoint && view.mesh().settings.selector_based_gateway_policy && selected();
+    }
+    let namespace = &policy.meta.key.namespace;
+    targets.iter().any(|target| {
+        let PolicyTargetReference { group, kind, name, namespace: elsewhere } = target;
+        if group != "gateway.networking.k8s.io" {
+            return false;
+        }
+        match kind.as_str() {
+            "GatewayClass" => is_waypoint && name == WAYPOINT_CLASS && *namespace == root_namespace(view),
+            "Gateway" => {
+                **name == **gateway
+                    && (elsewhere.is_empty() || elsewhere == namespace.as_str())
+                    && proxy.namespace_among([namespace.clone()]).is_some()
+            }
+            _ => false,
+        }
+    })
+}
+
+/// The labels of a selector.
+fn labels(selector: &PolicyWorkloadSelector) -> Labels {
+    selector.match_labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+}

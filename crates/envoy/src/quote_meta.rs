@@ -1,0 +1,14 @@
+//! Texts as regular expressions for themselves.
+
+/// A text as an expression for itself, by the rules of Go's `regexp.QuoteMeta`.
+#[must_use]
+pub(crate) fn quote_meta(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len());
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            quoted.push('\\');
+        }
+        quoted.push(c);
+    }
+    quoted
+}

@@ -1,0 +1,106 @@
+//! RDS: route configurations of sidecars and gateways.
+//!
+//! ```text
+//! services of the listener ─┐
+//! VirtualServices ──────────┴▶ claims ─▶ collisions ─┐
+//!                                └──▶ virtual hosts ─┴▶ bytes of each ──joined──▶ route configuration
+//! ```
+//!
+//! A route configuration is joined from the bytes of its virtual hosts, each of them a query: an edited VirtualService
+//! translates its own hosts anew and copies the others. Agrees in meaning with Istio's `networking/core/httproute.go` and
+//! `networking/core/route`.
+
+mod action;
+mod apart;
+mod claims;
+mod collisions;
+mod context;
+mod cors;
+mod default_route;
+mod domains;
+mod fault;
+mod fraction;
+mod gateway;
+mod groups;
+mod grpc;
+mod hash;
+mod header_formats;
+mod headers;
+mod http_route;
+mod inbound;
+mod jwt_claim;
+mod matchers;
+mod mirror;
+mod patched;
+mod port_services;
+mod redirect;
+mod regex_size;
+mod retry;
+mod rewrite;
+mod settings;
+mod sidecar;
+mod stateful_session;
+mod text_match;
+mod virtual_host;
+mod wire_field;
+
+pub use apart::with_hosts;
+use bytes::Bytes;
+pub use context::{RouteClient, RouteContext, destination_cluster};
+pub(super) use grpc::for_grpc;
+pub use http_route::http_routes;
+pub use inbound::{InboundRoute, inbound};
+use navarch_proto::envoy::config::route::v3::VirtualHost;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+
+use crate::filters::http::filter;
+use crate::scope;
+use navarch_api::names::{Hostname, ResourceName};
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+use navarch_registry::model::Service;
+
+/// The virtual host for hosts that no service of the mesh has, as the Sidecar or the mesh says.
+#[must_use]
+pub fn unknown_hosts(view: &View<'_>) -> VirtualHost {
+    default_route::catch_all(&scope::outbound_policy(view), *view.derived(&settings::RouteHeaders))
+}
+
+/// The filter that keeps the sessions of a service, where it has such sessions.
+pub(super) fn session_filter(view: &View<'_>, service: &Service) -> Option<HttpFilter> {
+    let settings = view.get(&settings::RouteSettings);
+    let session = stateful_session::of_service(service, settings.session_labels.as_ref())?;
+    Some(filter(stateful_session::FILTER, &session))
+}
+
+/// The other names under which clients of the proxy's DNS domain know a host.
+#[must_use]
+pub fn other_names(view: &View<'_>, host: &Hostname) -> Vec<String> {
+    let all = domains::derived(view, host.as_str(), domains::PortForm::Bare).into_iter();
+    all.filter(|domain| domain.is_known(view)).map(|domain| domain.text).collect()
+}
+
+/// The one of this name.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let name = name.as_str();
+    match view.proxy().kind() {
+        ProxyKind::Sidecar | ProxyKind::Router if apart::is_taken(view) => Some(apart::configuration(view, name)),
+        ProxyKind::Sidecar | ProxyKind::Waypoint => Some(patched::sidecar(view, name)),
+        ProxyKind::Router => Some(patched::gateway(view, name)),
+        ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    }
+}
+
+/// The names of the virtual hosts of a route configuration that the proxy gets one by one.
+pub(super) fn host_names(of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+    if apart::is_taken(view) { apart::names(view, of.as_str()) } else { Vec::new() }
+}
+
+/// The virtual host of this name, `<route configuration>/<virtual host>`, for proxies that get them one by one.
+pub(super) fn host(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let (routes, host) = name.as_str().rsplit_once('/')?;
+    if apart::is_taken(view) { apart::host(view, routes, host) } else { None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Where a route's requests go, and what happens to them on the way.
+
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::route::v3::route_action::{
+    ClusterNotFoundResponseCode, ClusterSpecifier, HashPolicy, HostRewriteSpecifier, MaxStreamDuration,
+};
+use navarch_proto::envoy::config::route::v3::weighted_cluster::{self, ClusterWeight};
+use navarch_proto::envoy::config::route::v3::{Route, RouteAction, WeightedCluster, route};
+
+use super::context::{RouteClient, RouteContext};
+use super::retry::{self, HostChoice};
+use super::settings::{RouteHeaders, RouteSettings};
+use super::{hash, headers, mirror, rewrite};
+use crate::virtual_service::RouteSemantics;
+use navarch_api::istio::{HttpRoute, HttpRouteDestination};
+use navarch_api::names::Hostname;
+use navarch_registry::model::Service;
+
+/// Sets the action of a route that forwards. `authority` is what the route's header changes make of it. Gives the services
+/// that the route reaches, as far as they are known.
+pub(super) fn forward(
+    out: &mut Route,
+    context: &RouteContext<'_>,
+    declared: &HttpRoute,
+    semantics: RouteSemantics,
+    authority: Option<String>,
+) -> Vec<Option<Arc<Service>>> {
+    let mut action = RouteAction { request_mirror_policies: mirror::policies(context, declared), ..untimed() };
+    if let Some(timeout) = declared.timeout {
+        action.timeout = Some(timeout.into());
+    }
+    limit_streams(&mut action, context.client);
+    if semantics == RouteSemantics::Gateway {
+        action.cluster_not_found_response_code = ClusterNotFoundResponseCode::InternalServerError.into();
+    }
+    let mut authority = authority;
+    if let Some(declared) = &declared.rewrite {
+        action.append_x_forwarded_host = context.view.derived(&RouteHeaders).forwarded_host;
+        rewrite::path(&mut action, declared, &out.r#match.clone().unwrap_or_default(), semantics);
+        if !declared.authority.is_empty() {
+            authority = Some(declared.authority.clone());
+        }
+    }
+    action.host_rewrite_specifier = authority.as_deref().map(rewrite::authority);
+    let choice = match declared.route.as_slice() {
+        [only] => single(out, &mut action, context, only),
+        several => weighted(&mut action, context, several),
+    };
+    let settings = context.view.get(&RouteSettings);
+    action.retry_policy = retry::outbound(declared.retries.as_deref().or(settings.retry.as_ref()), choice);
+    out.action = Some(route::Action::Route(action));
+    reached(declared).map(|target| (context.service)(&host_of(target))).collect()
+}
+
+/// An action without a limit of time, for streams of gRPC as well.
+pub(super) fn untimed() -> RouteAction {
+    let mut action = RouteAction { timeout: Some(prost_types::Duration::default()), ..RouteAction::default() };
+    limit_streams(&mut action, RouteClient::Envoy);
+    action
+}
+
+/// Has the route's timeout count for gRPC. In Envoy it holds gRPC's own timeout below the route's: without this, gRPC clients'
+/// timeouts would not count at all. gRPC itself reads the longest life of a stream alone.
+fn limit_streams(action: &mut RouteAction, client: RouteClient) {
+    #[allow(deprecated, reason = "its successor, max_stream_duration, cuts off long streams")]
+    match client {
+        RouteClient::Envoy => action.max_grpc_timeout = action.timeout,
+        RouteClient::Grpc => {
+            action.max_grpc_timeout = None;
+            let longest = MaxStreamDuration { max_stream_duration: action.timeout, ..MaxStreamDuration::default() };
+            action.max_stream_duration = Some(longest);
+        }
+    }
+}
+
+/// The destinations that get requests: one with weight 0 gets none beside others.
+fn reached(declared: &HttpRoute) -> impl Iterator<Item = &HttpRouteDestination> {
+    let is_only = declared.route.len() == 1;
+    declared.route.iter().filter(move |target| is_only || target.weight != 0)
+}
+
+/// The host of a destination; empty if it has none.
+fn host_of(target: &HttpRouteDestination) -> Hostname {
+    target.destination.as_ref().map_or_else(Hostname::default, |destination| Hostname::new(&destination.host))
+}
+
+/// The cluster of a destination.
+fn cluster_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> String {
+    context.cluster(&target.destination.clone().unwrap_or_default())
+}
+
+/// The hash policy that a destination's rule asks for, and whether the rule balances by hash at all.
+fn hash_of(context: &RouteContext<'_>, target: &HttpRouteDestination) -> (Option<HashPolicy>, HostChoice) {
+    let hash = target.destination.as_ref().and_then(|destination| hash::of_destination(context.view, destination));
+    match hash {
+        None => (None, HostChoice::Free),
+        Some(hash) => (hash::policy(&hash), HostChoice::ByHash),
+    }
+}
+
+/// Sends all requests to one destination. Its header changes come after those of the route.
+fn single(
+    out: &mut Route,
+    action: &mut RouteAction,
+    context: &RouteContext<'_>,
+    target: &HttpRouteDestination,
+) -> HostChoice {
+    action.cluster_specifier = Some(ClusterSpecifier::Cluster(cluster_of(context, target)));
+    if let Some(declared) = &target.headers {
+        let changes = headers::changes(declared);
+        out.request_headers_to_add.extend(changes.request_add);
+        out.request_headers_to_remove.extend(changes.request_remove);
+        out.response_headers_to_add.extend(changes.response_add);
+        out.response_headers_to_remove.extend(changes.response_remove);
+        // The route's own authority wins, as it does in Envoy when there are several destinations.
+        if action.host_rewrite_specifier.is_none() {
+            action.host_rewrite_specifier = changes.authority.map(HostRewriteSpecifier::HostRewriteLiteral);
+        }
+    }
+    let (policy, choice) = hash_of(context, target);
+    action.hash_policy.extend(policy);
+    choice
+}
+
+/// Parts requests among destinations by weight.
+fn weighted(action: &mut RouteAction, context: &RouteContext<'_>, targets: &[HttpRouteDestination]) -> HostChoice {
+    let mut clusters = Vec::with_capacity(targets.len());
+    for target in targets.iter().filter(|target| target.weight != 0) {
+        let mut weight = ClusterWeight {
+            name: cluster_of(context, target),
+            weight: Some(u32::try_from(target.weight).unwrap_or_default()),
+            ..ClusterWeight::default()
+        };
+        if let Some(declared) = &target.headers {
+            let changes = headers::changes(declared);
+            weight.request_headers_to_add = changes.request_add;
+            weight.request_headers_to_remove = changes.request_remove;
+            weight.response_headers_to_add = changes.response_add;
+            weight.response_headers_to_remove = changes.response_remove;
+            weight.host_rewrite_specifier =
+                changes.authority.map(weighted_cluster::cluster_weight::HostRewriteSpecifier::HostRewriteLiteral);
+        }
+        clusters.push(weight);
+        action.hash_policy.extend(hash_of(context, target).0);
+    }
+    let clusters = WeightedCluster { clusters, ..WeightedCluster::default() };
+    action.cluster_specifier = Some(ClusterSpecifier::WeightedClusters(clusters));
+    HostChoice::Free
+}

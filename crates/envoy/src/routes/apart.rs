@@ -1,0 +1,245 @@
+//! Virtual hosts on their own (VHDS): a change of one host sends that host, not the table that it stands in.
+//!
+//! A route configuration in this form keeps the virtual hosts that take any host and says that the others come one by one,
+//! as resources named `<route configuration>/<virtual host>`, which are called so inside as well: Envoy tells them apart by
+//! the one and takes them away by the other. It finds a request's virtual host among all of them alike,
+//! so that both forms mean the same. For proxies on delta streams that ask for it (`FINE_GRAINED_ROUTES` in their metadata,
+//! which `proxyMetadata.ISTIO_META_FINE_GRAINED_ROUTES` sets) or all of them (`NAVARCH_FINE_GRAINED_ROUTES`).
+
+use bytes::{Bytes, BytesMut};
+use navarch_proto::envoy::config::core::v3::config_source::ConfigSourceSpecifier;
+use navarch_proto::envoy::config::core::v3::{AggregatedConfigSource, ApiVersion, ConfigSource};
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, Vhds, VirtualHost};
+use prost::Message;
+use prost_types::Duration;
+
+use super::claims::{Claim, Claims};
+use super::collisions::lost_domains;
+use super::port_services::OutboundPort;
+use super::settings::RouteHeaders;
+use super::sidecar::{assemble, port_of_table};
+use super::virtual_host::{DomainChoice, FIELD_NUMBER, VirtualHostBytes, as_field};
+use super::{default_route, gateway, patched, wire_field};
+use crate::build::encode;
+use crate::patches::{PatchClass, patches};
+use crate::scope;
+use navarch_api::names::ResourceName;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+
+/// The key of the node's metadata by which a proxy asks for this form, or against it.
+const METADATA: &str = "FINE_GRAINED_ROUTES";
+
+/// Whether the proxy takes virtual hosts one by one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Taken;
+
+/// The claim of one virtual host of a sidecar's port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ClaimNamed {
+    /// Where it stands.
+    at: OutboundPort,
+    name: String,
+}
+
+/// A route configuration as EnvoyFilters leave it, to be taken apart.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PatchedTable {
+    name: String,
+}
+
+/// One virtual host of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PatchedHost {
+    /// The name of the route configuration.
+    routes: String,
+    name: String,
+}
+
+/// How the virtual hosts of a route configuration are found.
+enum Table {
+    /// It holds no more than one, and is sent as it is.
+    Whole,
+    /// Those of a sidecar's port.
+    Port(OutboundPort),
+    /// Those of a gateway.
+    Gateway,
+    /// EnvoyFilters patch routes: made as a whole first, as patches may name anything in it.
+    Patched,
+}
+
+/// Whether the proxy takes virtual hosts one by one.
+pub(super) fn is_taken(view: &View<'_>) -> bool {
+    *view.derived(&Taken)
+}
+
+impl Query for Taken {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let proxy = view.proxy();
+        match proxy.meta(METADATA) {
+            Some(_) => proxy.meta_bool(METADATA) && proxy.takes_deltas(),
+            None => view.mesh().settings.fine_grained_routes && proxy.takes_deltas(),
+        }
+    }
+}
+
+impl ProxyQuery for Taken {}
+
+/// The route configuration of this name, without the virtual hosts that [`names`] lists.
+pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
+    match table(view, name) {
+        Table::Whole => whole(view, name),
+        Table::Port(at) => {
+            let table = view.get(&Claims { at });
+            let mut inline: Vec<Bytes> =
+                table.claims.iter().filter(|claim| takes_any(claim)).map(|claim| bytes(view, at, claim)).collect();
+            let catch_all = default_route::catch_all(&scope::outbound_policy(view), *view.derived(&RouteHeaders));
+            inline.push(as_field(&catch_all));
+            assemble(name, &inline, Some(vhds()))
+        }
+        Table::Gateway => match gateway::apart(view, name) {
+            Some(apart) => assemble(name, &apart.inline, Some(vhds())),
+            None => whole(view, name),
+        },
+        Table::Patched => {
+            let mut routes = RouteConfiguration::clone(&view.get(&PatchedTable { name: name.to_owned() }));
+            routes.virtual_hosts.retain(|host| !stands_alone(host));
+            routes.vhds = Some(vhds());
+            encode(&routes)
+        }
+    }
+}
+
+/// The names of the virtual hosts of a route configuration that are sent one by one.
+pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
+    let full = |host: &str| ResourceName::new(format!("{routes}/{host}"));
+    match table(view, routes) {
+        Table::Whole => Vec::new(),
+        Table::Port(at) => {
+            let table = view.get(&Claims { at });
+            table.claims.iter().filter(|claim| !takes_any(claim)).map(|claim| full(&claim.name)).collect()
+        }
+        Table::Gateway => {
+            let names = gateway::apart(view, routes).map(|apart| apart.names);
+            names.into_iter().flatten().map(|name| full(&name)).collect()
+        }
+        Table::Patched => {
+            let table = view.get(&PatchedTable { name: routes.to_owned() });
+            table.virtual_hosts.iter().filter(|host| stands_alone(host)).map(|host| full(&host.name)).collect()
+        }
+    }
+}
+
+/// The virtual host of this name.
+pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
+    let host = match table(view, routes) {
+        Table::Whole => None,
+        Table::Port(at) => {
+            let claim = (*view.get(&ClaimNamed { at, name: name.to_owned() })).clone()?;
+            wire_field::message(&bytes(view, at, &claim))
+        }
+        Table::Gateway => wire_field::message(&gateway::host(view, routes, name)?),
+        Table::Patched => {
+            let named = PatchedHost { routes: routes.to_owned(), name: name.to_owned() };
+            (*view.get(&named)).as_ref().map(encode)
+        }
+    };
+    wire_field::renamed(&host?, &format!("{routes}/{name}"))
+}
+
+/// A route configuration with those virtual hosts that were sent one by one and are its own: what Envoy makes of them.
+pub fn with_hosts<'a>(
+    name: &ResourceName,
+    body: &Bytes,
+    hosts: impl Iterator<Item = (&'a ResourceName, &'a Bytes)>,
+) -> Bytes {
+    let mut own = hosts.filter(|(host, _)| host.as_str().rsplit_once('/').is_some_and(|(of, _)| of == name.as_str()));
+    let Some(first) = own.next() else { return body.clone() };
+    let fields = std::iter::once(first).chain(own).map(|(_, host)| {
+        let mut field = wire_field::begin(FIELD_NUMBER, host.len());
+        field.extend_from_slice(host);
+        field
+    });
+    // Fields of a message may come in any order, and those of a list one by one.
+    let mut whole = BytesMut::from(&**body);
+    fields.for_each(|field| whole.extend_from_slice(&field));
+    whole.freeze()
+}
+
+/// How the virtual hosts of a route configuration are found.
+fn table(view: &View<'_>, name: &str) -> Table {
+    let found = match view.proxy().kind() {
+        ProxyKind::Sidecar => port_of_table(view, name).map(Table::Port),
+        ProxyKind::Router => Some(Table::Gateway),
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+    };
+    let Some(found) = found else { return Table::Whole };
+    if patches(view, PatchClass::Routes).is_some() { Table::Patched } else { found }
+}
+
+/// The route configuration with all of its virtual hosts.
+fn whole(view: &View<'_>, name: &str) -> Bytes {
+    match view.proxy().kind() {
+        ProxyKind::Router => patched::gateway(view, name),
+        ProxyKind::Sidecar | ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {
+            patched::sidecar(view, name)
+        }
+    }
+}
+
+/// Where virtual hosts come from: the stream on which the route configuration came. Envoy waits for them as long as it waits
+/// for the route configuration.
+fn vhds() -> Vhds {
+    Vhds {
+        config_source: Some(ConfigSource {
+            config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
+            initial_fetch_timeout: Some(Duration::default()),
+            resource_api_version: ApiVersion::V3.into(),
+            ..ConfigSource::default()
+        }),
+    }
+}
+
+/// A virtual host of a sidecar, as an entry of the list.
+fn bytes(view: &View<'_>, at: OutboundPort, claim: &Claim) -> Bytes {
+    let domains = DomainChoice::Without(lost_domains(view, at, &claim.name));
+    (*view.get(&VirtualHostBytes { at, claim: claim.clone(), domains })).clone()
+}
+
+/// Whether a claim is for any host.
+fn takes_any(claim: &Claim) -> bool {
+    claim.host.as_str() == "*"
+}
+
+/// Whether a virtual host can be sent on its own: its name must be the last part of the resource's.
+fn stands_alone(host: &VirtualHost) -> bool {
+    !host.name.is_empty() && !host.name.contains('/') && !host.domains.iter().any(|domain| domain == "*")
+}
+
+impl Query for ClaimNamed {
+    type Value = Option<Claim>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&Claims { at: self.at }).find(&self.name).filter(|claim| !takes_any(claim)).cloned()
+    }
+}
+
+impl Query for PatchedTable {
+    type Value = RouteConfiguration;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        RouteConfiguration::decode(whole(view, &self.name)).unwrap_or_default()
+    }
+}
+
+impl Query for PatchedHost {
+    type Value = Option<VirtualHost>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let table = view.get(&PatchedTable { name: self.routes.clone() });
+        table.virtual_hosts.iter().find(|host| host.name == self.name).filter(|host| stands_alone(host)).cloned()
+    }
+}

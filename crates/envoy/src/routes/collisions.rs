@@ -1,0 +1,262 @@
+//! Domains that several virtual hosts of a port ask for: Envoy refuses a configuration in which one stands twice.
+//!
+//! Few do. Those that might collide for some proxy are found once for all namespaces; who wins is decided among them alone,
+//! so that the other virtual hosts are the same to proxies of every namespace.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::claims::{Claim, Claims};
+use super::context::RouteClient;
+use super::domains::{self, Domain, PortForm};
+use super::port_services::{self, OutboundPort};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The domains that a virtual host asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct WantedDomains {
+    /// Where it stands.
+    pub(super) at: OutboundPort,
+    /// Whose it is.
+    pub(super) claim: Claim,
+}
+
+impl Query for WantedDomains {
+    type Value = Arc<[Domain]>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let port = self.claim.port;
+        let Some(reference) = &self.claim.service else {
+            let form = match self.at.client {
+                RouteClient::Envoy => PortForm::Bare,
+                RouteClient::Grpc => PortForm::WithPort(port),
+            };
+            return domains::of_host(self.claim.host.as_str(), form).into();
+        };
+        let form = match (self.at.port, self.at.client) {
+            (0, _) => PortForm::WithPort(port),
+            (_, RouteClient::Grpc) => PortForm::OfListener(port),
+            (_, RouteClient::Envoy) => PortForm::Bare,
+        };
+        let service = port_services::cut(view, self.at, reference);
+        service.map_or_else(|| Arc::from([]), |service| domains::of_service(view, &service, form).into())
+    }
+}
+
+/// Virtual hosts that ask for the same domains, directly or by way of others, in the order in which they take them.
+type Rivals = Arc<[Rival]>;
+
+/// One of them.
+#[derive(Debug, PartialEq)]
+struct Rival {
+    /// Name of the virtual host.
+    name: String,
+    /// The host of its service; `None` where only a VirtualService names it.
+    service_host: Option<String>,
+    /// The domains that it asks for.
+    wanted: Arc<[Domain]>,
+}
+
+/// The rivals of each virtual host of a port that has some.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllRivals {
+    /// Where they stand.
+    at: OutboundPort,
+}
+
+/// The rivals of one virtual host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RivalsOf {
+    /// Where it stands.
+    at: OutboundPort,
+    name: String,
+}
+
+/// The domains, sorted, that a virtual host has to leave to others.
+pub(super) fn lost_domains(view: &View<'_>, at: OutboundPort, name: &str) -> Vec<String> {
+    match &*view.get(&RivalsOf { at, name: name.to_owned() }) {
+        None => Vec::new(),
+        Some(rivals) => lost_among(view, rivals, name),
+    }
+}
+
+/// The domains, sorted, that each of some virtual hosts has to leave to others; those that lose none are not listed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LostDomains {
+    /// Where they stand.
+    pub(super) at: OutboundPort,
+    pub(super) names: Arc<[String]>,
+}
+
+impl Query for LostDomains {
+    type Value = BTreeMap<String, Vec<String>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let all = view.get(&AllRivals { at: self.at });
+        let rivals = self.names.iter().filter_map(|name| Some((name, all.get(name)?)));
+        let lost = rivals.map(|(name, rivals)| (name.clone(), lost_among(view, rivals, name)));
+        lost.filter(|(_, lost)| !lost.is_empty()).collect()
+    }
+}
+
+impl Query for RivalsOf {
+    type Value = Option<Rivals>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&AllRivals { at: self.at }).get(&self.name).cloned()
+    }
+}
+
+impl Query for AllRivals {
+    type Value = BTreeMap<String, Rivals>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let table = view.get(&Claims { at: self.at });
+        let wanted: Vec<Arc<Arc<[Domain]>>> =
+            table.claims.iter().map(|claim| view.get(&WantedDomains { at: self.at, claim: claim.clone() })).collect();
+        let mut groups = Union::new(wanted.len());
+        let mut rivals: BTreeSet<usize> = BTreeSet::new();
+        let mut meet = |first: usize, later: usize| {
+            groups.join(first, later);
+            rivals.extend([first, later]);
+        };
+        for (first, later) in meetings(&wanted) {
+            meet(first, later);
+        }
+        let mut members: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for place in rivals {
+            members.entry(groups.root(place)).or_default().push(place);
+        }
+        let rival = |place: &usize| {
+            let (claim, wanted) = (table.claims.get(*place)?, wanted.get(*place)?);
+            let service_host = claim.service.is_some().then(|| claim.host.to_string());
+            Some(Rival { name: claim.name.clone(), service_host, wanted: Arc::clone(wanted) })
+        };
+        let components = members.into_values().map(|places| places.iter().filter_map(rival).collect::<Rivals>());
+        let by_name = components.flat_map(|rivals| {
+            let names: Vec<String> = rivals.iter().map(|rival| rival.name.clone()).collect();
+            names.into_iter().map(move |name| (name, Arc::clone(&rivals)))
+        });
+        by_name.collect()
+    }
+}
+
+/// The pairs of places that ask for one domain, as some proxy sees them: a place may meet itself. Names local to different
+/// namespaces never meet.
+fn meetings(wanted: &[Arc<Arc<[Domain]>>]) -> Vec<(usize, usize)> {
+    /// Who asked for a text first.
+    #[derive(Default)]
+    struct Asked {
+        /// As a name for everyone.
+        by_all: Option<usize>,
+        /// As a name for one namespace.
+        by_namespace: BTreeMap<Arc<str>, usize>,
+    }
+    let mut asked: HashMap<String, Asked> = HashMap::new();
+    let mut found = Vec::new();
+    for (place, domain) in wanted.iter().enumerate().flat_map(|(place, all)| all.iter().map(move |one| (place, one))) {
+        let known = asked.entry(domain.text.to_ascii_lowercase()).or_default();
+        found.extend(known.by_all.map(|first| (first, place)));
+        match &domain.local_to {
+            Some(namespace) => {
+                found.extend(known.by_namespace.get(namespace).map(|first| (*first, place)));
+                known.by_namespace.entry(Arc::clone(namespace)).or_insert(place);
+            }
+            None => {
+                found.extend(known.by_namespace.values().map(|first| (*first, place)));
+                known.by_all.get_or_insert(place);
+            }
+        }
+    }
+    found
+}
+
+/// What one of the rivals loses for the view's proxy: what another took before, and derived names that are another's very own.
+fn lost_among(view: &View<'_>, rivals: &[Rival], name: &str) -> Vec<String> {
+    let hosts = rivals.iter().filter_map(|rival| Some((rival.service_host.as_deref()?, rival.name.as_str())));
+    let own_names: BTreeSet<&str> = hosts.flat_map(|(host, name)| [host, name]).collect();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut lost: Vec<String> = Vec::new();
+    for rival in rivals {
+        for domain in rival.wanted.iter().filter(|domain| domain.is_known(view)) {
+            // A derived name such as `foo.com`, from `foo.com.cluster.local`, must not take the place of the real one.
+            let is_anothers = domain.is_derived && own_names.contains(domain.text.as_str());
+            let is_lost = is_anothers || !taken.insert(domain.text.to_ascii_lowercase());
+            if is_lost && rival.name == name {
+                lost.push(domain.text.clone());
+            }
+        }
+    }
+    lost.sort_unstable();
+    lost.dedup();
+    if !lost.is_empty() {
+        view.count("pilot_vservice_dup_domain", name);
+    }
+    lost
+}
+
+/// Disjoint sets of places.
+struct Union {
+    /// Of each place, another of its set; roots point at themselves.
+    parents: Vec<usize>,
+}
+
+impl Union {
+    /// Each place by itself.
+    fn new(places: usize) -> Self {
+        Self { parents: (0..places).collect() }
+    }
+
+    /// The place by which the set of a place is known.
+    fn root(&self, place: usize) -> usize {
+        let mut root = place;
+        while let Some(parent) = self.parents.get(root).copied().filter(|parent| *parent != root) {
+            root = parent;
+        }
+        root
+    }
+
+    /// Makes one set of two; its root is the earliest place.
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        if let Some(parent) = self.parents.get_mut(a.max(b)) {
+            *parent = a.min(b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn domain(text: &str, local_to: Option<&str>) -> Domain {
+        Domain { text: text.to_owned(), is_derived: true, local_to: local_to.map(Arc::from) }
+    }
+
+    fn wanted(lists: &[&[Domain]]) -> Vec<Arc<Arc<[Domain]>>> {
+        lists.iter().map(|list| Arc::new(Arc::from(*list))).collect()
+    }
+
+    #[test]
+    fn bare_names_of_different_namespaces_never_meet() {
+        let (shop, bank) = ([domain("web", Some("shop"))], [domain("web", Some("bank"))]);
+        assert_eq!(meetings(&wanted(&[&shop, &bank])), []);
+        let all = [domain("Web", None)];
+        assert_eq!(meetings(&wanted(&[&shop, &bank, &all])), [(1, 2), (0, 2)]);
+        assert_eq!(meetings(&wanted(&[&all, &shop])), [(0, 1)]);
+    }
+
+    #[test]
+    fn a_host_may_meet_itself() {
+        assert_eq!(meetings(&wanted(&[&[domain("10.0.0.1", None), domain("10.0.0.1", None)]])), [(0, 0)]);
+    }
+
+    #[test]
+    fn sets_join_by_way_of_others() {
+        let mut union = Union::new(4);
+        union.join(2, 3);
+        union.join(1, 3);
+        assert_eq!([0, 1, 2, 3].map(|place| union.root(place)), [0, 1, 1, 1]);
+    }
+}

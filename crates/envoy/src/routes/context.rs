@@ -1,0 +1,73 @@
+//! What a VirtualService is translated for.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use navarch_api::istio::Destination;
+use navarch_api::names::Hostname;
+use navarch_push::view::View;
+use navarch_registry::model::Service;
+
+/// Who reads routes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RouteClient {
+    /// Envoy.
+    #[default]
+    Envoy,
+    /// An application with gRPC, which compares hosts with their ports and reads a timeout as the longest life of a stream.
+    Grpc,
+}
+
+/// Where the routes of a VirtualService are to stand, and what surrounds them.
+#[derive(Clone, Copy)]
+pub struct RouteContext<'a> {
+    /// The view.
+    pub view: &'a View<'a>,
+    /// The port of the listener; 0 for HTTP proxies and Unix sockets.
+    pub listen_port: u16,
+    /// The gateways (`namespace/name`, or `mesh`) that the routes are for: matches that name others are left out.
+    pub gateways: &'a BTreeSet<String>,
+    /// Who reads them.
+    pub client: RouteClient,
+    /// Whether the listener ends TLS.
+    pub is_tls: bool,
+    /// Whether responses say that HTTP/3 is served on the same port.
+    pub advertises_http3: bool,
+    /// The service that a host means where the routes stand, if any.
+    pub service: &'a dyn Fn(&Hostname) -> Option<Arc<Service>>,
+}
+
+impl fmt::Debug for RouteContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RouteContext").field("listen_port", &self.listen_port).finish_non_exhaustive()
+    }
+}
+
+impl RouteContext<'_> {
+    /// The cluster that a destination means here.
+    #[must_use]
+    pub fn cluster(&self, destination: &Destination) -> String {
+        let service = (self.service)(&Hostname::new(&destination.host));
+        destination_cluster(destination, service.as_deref(), self.listen_port)
+    }
+}
+
+/// The cluster that a destination means: its own port, else the only one of its service, else that of the listener.
+///
+/// A destination without a host, which only an invalid backend of a Gateway API route has, is a cluster that never exists.
+#[must_use]
+pub fn destination_cluster(destination: &Destination, service: Option<&Service>, listen_port: u16) -> String {
+    if destination.host.is_empty() {
+        return "UnknownService".to_owned();
+    }
+    let alias = service.map(|service| &*service.kubernetes.external_name).filter(|name| !name.is_empty());
+    let host = alias.unwrap_or(&destination.host);
+    let only_port = service.and_then(|service| match service.ports.as_slice() {
+        [only] => Some(only.port),
+        [] | [_, _, ..] => None,
+    });
+    let port =
+        destination.port.as_ref().map_or_else(|| u32::from(only_port.unwrap_or(listen_port)), |port| port.number);
+    format!("outbound|{port}|{}|{host}", destination.subset)
+}

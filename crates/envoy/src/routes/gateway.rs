@@ -1,0 +1,70 @@
+//! Route configurations of gateways: joined from the bytes of their virtual hosts, as those of sidecars.
+
+mod hosts;
+mod sources;
+mod virtual_host;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+
+use super::domains::with_port;
+use super::sidecar::assemble;
+use super::virtual_host::as_field;
+use crate::build::encode;
+use crate::gateway::servers_of_routes;
+use hosts::{GatewayHost, HostNamed, HostsOfRoutes};
+use navarch_push::view::View;
+use virtual_host::HostBytes;
+
+/// The route configuration of this name.
+pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
+    let servers = servers_of_routes(view, name);
+    let Some(first) = servers.first() else {
+        // A listener that drains still asks for the routes of a Gateway that is gone.
+        return encode(&RouteConfiguration {
+            name: name.to_owned(),
+            validate_clusters: Some(false),
+            ..RouteConfiguration::default()
+        });
+    };
+    let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
+    if hosts.is_empty() {
+        return assemble(name, &[as_field(&black_hole(first.port))], None);
+    }
+    let bytes: Vec<Bytes> = hosts.iter().map(|host| (*view.get(&HostBytes { host: host.clone() })).clone()).collect();
+    assemble(name, &bytes, None)
+}
+
+/// What a route configuration holds where its virtual hosts are sent one by one.
+pub(super) struct Apart {
+    /// The virtual hosts that stay in it.
+    pub(super) inline: Vec<Bytes>,
+    /// The names of the others.
+    pub(super) names: Vec<String>,
+}
+
+/// A route configuration taken apart; `None` where no Gateway has it.
+pub(super) fn apart(view: &View<'_>, name: &str) -> Option<Apart> {
+    let servers = servers_of_routes(view, name);
+    let first = servers.first()?;
+    let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
+    if hosts.is_empty() {
+        return Some(Apart { inline: vec![as_field(&black_hole(first.port))], names: Vec::new() });
+    }
+    let (inline, others): (Vec<&GatewayHost>, Vec<&GatewayHost>) = hosts.iter().partition(|host| host.takes_any());
+    Some(Apart {
+        inline: inline.iter().map(|host| (*view.get(&HostBytes { host: (*host).clone() })).clone()).collect(),
+        names: others.iter().map(|host| host.name.clone()).collect(),
+    })
+}
+
+/// A virtual host of a route configuration, as an entry of its list.
+pub(super) fn host(view: &View<'_>, routes: &str, name: &str) -> Option<Bytes> {
+    let host = (*view.get(&HostNamed { routes: routes.to_owned(), name: name.to_owned() })).clone();
+    host.filter(|host| !host.takes_any()).map(|host| (*view.get(&HostBytes { host })).clone())
+}
+
+/// Answers everything with "not found".
+fn black_hole(port: u16) -> VirtualHost {
+    VirtualHost { name: with_port("blackhole", port), domains: vec!["*".to_owned()], ..VirtualHost::default() }
+}

@@ -1,0 +1,259 @@
+//! Which virtual hosts a gateway's route configuration has: the hosts of its servers that VirtualServices claim.
+//!
+//! Holds names alone: the routes of each host are encoded on their own ([`HostBytes`](super::virtual_host::HostBytes)).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::super::domains::with_port;
+use super::sources::RouteSource;
+use crate::gateway::{NamedHosts, PlannedServer, advertises_http3, hosts_of, servers_of_routes};
+use navarch_api::hostname::{HostIndex, compare_specificity};
+use navarch_api::object::NamespacedName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The virtual hosts of a route configuration, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostsOfRoutes {
+    /// The route configuration.
+    pub(super) name: String,
+}
+
+/// One virtual host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GatewayHost {
+    /// Its name: the first of its hosts, with the port that the server declares.
+    pub(super) name: String,
+    pub(super) domains: Vec<String>,
+    /// Where its routes come from, in order.
+    pub(super) sources: Vec<RouteSource>,
+    /// Whether it answers plain HTTP with a redirect to HTTPS.
+    pub(super) requires_tls: bool,
+    /// The VirtualService that claimed it first; `None` where it only redirects.
+    pub(super) owner: Option<NamespacedName>,
+}
+
+/// One virtual host of a route configuration, by name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostNamed {
+    /// The route configuration.
+    pub(super) routes: String,
+    pub(super) name: String,
+}
+
+/// Virtual hosts in the making, by host.
+struct Hosts<'a> {
+    view: &'a View<'a>,
+    /// Whether clients are told that they are served over HTTP/3 as well.
+    advertises_http3: bool,
+    /// Those that are known.
+    found: BTreeMap<String, GatewayHost>,
+    /// What stands for a VirtualService on a gateway: the first server on which it has routes decides for the others.
+    sources: BTreeMap<(Arc<str>, NamespacedName), RouteSource>,
+}
+
+/// The VirtualServices of a gateway, found by their hosts: there may be as many servers as VirtualServices.
+struct Bound<'a> {
+    /// In the order in which they count.
+    virtual_services: &'a [NamedHosts],
+    /// Their hosts, with the place of who claims them.
+    hosts: HostIndex<'a, usize>,
+}
+
+impl Query for HostsOfRoutes {
+    type Value = Vec<GatewayHost>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let advertises_http3 = advertises_http3(view, &self.name);
+        let mut hosts = Hosts { view, advertises_http3, found: BTreeMap::new(), sources: BTreeMap::new() };
+        let servers = servers_of_routes(view, &self.name);
+        let gateways: BTreeSet<&Arc<str>> = servers.iter().map(|server| &server.gateway_name).collect();
+        let bound: BTreeMap<&Arc<str>, Arc<Vec<NamedHosts>>> =
+            gateways.into_iter().map(|gateway| (gateway, hosts_of(view, gateway))).collect();
+        let bound: BTreeMap<&Arc<str>, Bound<'_>> =
+            bound.iter().map(|(gateway, virtual_services)| (*gateway, Bound::new(virtual_services))).collect();
+        for server in servers.iter() {
+            if let Some(bound) = bound.get(&server.gateway_name) {
+                hosts.add_server(server, bound);
+            }
+        }
+        let mut hosts: Vec<GatewayHost> = if view.mesh().settings.route_collapse {
+            collapse(hosts.found)
+        } else {
+            hosts.found.into_values().collect()
+        };
+        hosts.sort_by(|a, b| a.name.cmp(&b.name));
+        hosts
+    }
+}
+
+impl Query for HostNamed {
+    type Value = Option<GatewayHost>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let hosts = view.get(&HostsOfRoutes { name: self.routes.clone() });
+        let at = hosts.binary_search_by(|host| host.name.cmp(&self.name)).ok()?;
+        hosts.get(at).cloned()
+    }
+}
+
+impl<'a> Bound<'a> {
+    /// The VirtualServices of a gateway.
+    fn new(virtual_services: &'a [NamedHosts]) -> Self {
+        let places = virtual_services.iter().enumerate();
+        let hosts = places.flat_map(|(place, (_, hosts))| hosts.iter().map(move |host| (host.as_str(), place)));
+        Self { hosts: HostIndex::new(hosts), virtual_services }
+    }
+
+    /// The VirtualServices that claim hosts of a server, in order, with the narrower of what the server has and they claim.
+    fn claims_on<'b>(&self, server: &'b PlannedServer) -> Vec<(&'a NamespacedName, BTreeSet<&'b str>)>
+    where
+        'a: 'b,
+    {
+        let mut claims: BTreeMap<usize, BTreeSet<&'b str>> = BTreeMap::new();
+        for own in server.hosts() {
+            for (host, place) in self.hosts.common(own.host) {
+                let name = self.virtual_services.get(place).map(|(name, _)| name);
+                if name.is_some_and(|name| own.is_open_to(&name.namespace)) {
+                    claims.entry(place).or_default().insert(host);
+                }
+            }
+        }
+        let named = claims.into_iter();
+        named.filter_map(|(place, hosts)| Some((&self.virtual_services.get(place)?.0, hosts))).collect()
+    }
+}
+
+impl Hosts<'_> {
+    /// Adds what a server serves.
+    fn add_server(&mut self, server: &PlannedServer, bound: &Bound<'_>) {
+        for (name, common) in bound.claims_on(server) {
+            let Some(source) = self.source(server, name) else { continue };
+            for host in common {
+                self.claim(server, host, source.clone());
+            }
+        }
+        if server.redirects_to_https() {
+            self.redirect(server);
+        }
+    }
+
+    /// The routes of a VirtualService on a server's gateway; `None` where it has none.
+    fn source(&mut self, server: &PlannedServer, name: &NamespacedName) -> Option<RouteSource> {
+        let key = (server.gateway_name.clone(), name.clone());
+        if let Some(known) = self.sources.get(&key) {
+            return Some(known.clone());
+        }
+        let source = RouteSource {
+            virtual_service: name.clone(),
+            gateway: server.gateway_name.clone(),
+            port: server.port,
+            is_tls: server.server.tls.is_some(),
+            advertises_http3: self.advertises_http3,
+        };
+        if !*self.view.get(&source) {
+            return None;
+        }
+        self.sources.insert(key, source.clone());
+        Some(source)
+    }
+
+    /// Adds the routes of a VirtualService to a host.
+    fn claim(&mut self, server: &PlannedServer, host: &str, source: RouteSource) {
+        let host = host.to_lowercase();
+        let owner = source.virtual_service.clone();
+        let entry = self.found.entry(host.clone());
+        let known = entry.or_insert_with(|| GatewayHost::new(host, server.port, Some(owner)));
+        known.sources.push(source);
+        known.requires_tls |= server.redirects_to_https();
+    }
+
+    /// Has all hosts of a server redirect to HTTPS, those that nobody claims, too.
+    fn redirect(&mut self, server: &PlannedServer) {
+        for host in &server.server.hosts {
+            let host = host.to_lowercase();
+            let entry = self.found.entry(host.clone());
+            entry.or_insert_with(|| GatewayHost::new(host, server.port, None)).requires_tls = true;
+        }
+    }
+}
+
+impl GatewayHost {
+    /// Whether it takes requests for any host.
+    pub(super) fn takes_any(&self) -> bool {
+        self.domains.iter().any(|domain| domain == "*")
+    }
+
+    /// One without routes.
+    fn new(host: String, port: u16, owner: Option<NamespacedName>) -> Self {
+        Self { name: with_port(&host, port), domains: vec![host], sources: Vec::new(), requires_tls: false, owner }
+    }
+}
+
+/// Lets hosts with the same routes share one virtual host, that of the most specific: what is sent would grow with each.
+fn collapse(hosts: BTreeMap<String, GatewayHost>) -> Vec<GatewayHost> {
+    let mut sorted: Vec<(String, GatewayHost)> = hosts.into_iter().collect();
+    sorted.sort_by(|a, b| compare_specificity(&a.0, &b.0));
+    let mut merged: Vec<GatewayHost> = Vec::with_capacity(sorted.len());
+    // The latest virtual host of each list of routes.
+    let mut known: BTreeMap<Vec<(Arc<str>, NamespacedName)>, usize> = BTreeMap::new();
+    for (_, host) in sorted {
+        let sources = host.sources.iter().map(|source| (source.gateway.clone(), source.virtual_service.clone()));
+        let sources: Vec<_> = sources.collect();
+        let same = known.get(&sources).and_then(|place| merged.get_mut(*place));
+        match same.filter(|same| same.requires_tls == host.requires_tls) {
+            Some(same) => same.domains.extend(host.domains),
+            None => {
+                known.insert(sources, merged.len());
+                merged.push(host);
+            }
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with the routes of some VirtualServices.
+    fn host(name: &str, sources: &[&str], requires_tls: bool) -> (String, GatewayHost) {
+        let sources = sources.iter().map(|source| RouteSource {
+            virtual_service: NamespacedName::new("shop", source),
+            gateway: Arc::from("edge/front"),
+            port: 80,
+            is_tls: false,
+            advertises_http3: false,
+        });
+        let host =
+            GatewayHost { sources: sources.collect(), requires_tls, ..GatewayHost::new(name.to_owned(), 80, None) };
+        (name.to_owned(), host)
+    }
+
+    #[test]
+    fn hosts_with_the_same_routes_share_a_virtual_host() {
+        let hosts = [
+            host("b.example", &["one"], false),
+            host("*.example", &["one"], false),
+            host("a.example", &["one"], false),
+            host("c.example", &["one", "two"], false),
+            host("d.example", &["one"], true),
+        ];
+        let collapsed = collapse(hosts.into());
+        let shape: Vec<(&str, Vec<&str>)> = collapsed
+            .iter()
+            .map(|host| (host.name.as_str(), host.domains.iter().map(String::as_str).collect()))
+            .collect();
+        // The one that redirects comes between: what follows it does not go back to the first.
+        assert_eq!(
+            shape,
+            [
+                ("a.example:80", vec!["a.example", "b.example"]),
+                ("c.example:80", vec!["c.example"]),
+                ("d.example:80", vec!["d.example"]),
+                ("*.example:80", vec!["*.example"]),
+            ]
+        );
+    }
+}

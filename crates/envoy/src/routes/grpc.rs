@@ -1,0 +1,160 @@
+//! The route configurations of gRPC applications: `outbound|<port>||<host>`, the virtual hosts that are for one host.
+//!
+//! gRPC takes a configuration for each listener, and of it the virtual host that fits the name that it was dialed by. Agrees with
+//! `buildHTTPRoute` of Istio's `pilot/pkg/networking/grpcgen`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use prost::Message;
+
+use super::claims::{Claim, Claims};
+use super::collisions::{WantedDomains, lost_domains};
+use super::context::RouteClient;
+use super::domains::with_port;
+use super::port_services::OutboundPort;
+use super::sidecar::outbound_port;
+use super::virtual_host::{DomainChoice, VirtualHostBytes};
+use crate::names::OutboundCluster;
+use navarch_api::hostname;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The route configuration of this name; `None` for a name that no listener gives.
+pub(crate) fn for_grpc(view: &View<'_>, name: &str) -> Option<Bytes> {
+    let OutboundCluster { port, host, .. } = OutboundCluster::parse(name)?;
+    if port == 0 || host.is_empty() || host.as_str().contains('|') {
+        return None;
+    }
+    let head = RouteConfiguration { name: name.to_owned(), ..RouteConfiguration::default() };
+    let mut bytes = BytesMut::from(&*head.encode_to_vec());
+    // Without virtual hosts it says that there are none, which ends the client's wait.
+    if let Some(at) = outbound_port(view, port, name, RouteClient::Grpc) {
+        let host = host.as_str().to_ascii_lowercase();
+        for (claim, lost) in view.get(&HostsFor { at, host, port }).iter() {
+            let (claim, domains) = (claim.clone(), DomainChoice::Without(lost.clone()));
+            bytes.extend_from_slice(&view.get(&VirtualHostBytes { at, claim, domains }));
+        }
+    }
+    Some(bytes.freeze())
+}
+
+/// The virtual hosts of a port that take requests for a host, each with the domains that it leaves to others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HostsFor {
+    /// Where they stand.
+    at: OutboundPort,
+    /// The host, in lower case.
+    host: String,
+    port: u16,
+}
+
+/// Where the virtual hosts of a port are, by the domains that they ask for. One for all hosts, so that a client of many hosts
+/// does not look through all virtual hosts for each of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DomainTable {
+    /// Where they stand.
+    at: OutboundPort,
+}
+
+/// The value of [`DomainTable`]: places among the claims.
+#[derive(Debug, Default, PartialEq)]
+struct Places {
+    /// By domain in lower case, wildcards aside.
+    exact: BTreeMap<String, Vec<usize>>,
+    /// Those that have a wildcard among their domains.
+    wildcards: Vec<usize>,
+}
+
+impl Query for DomainTable {
+    type Value = Arc<Places>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut table = Places::default();
+        for (place, claim) in view.get(&Claims { at: self.at }).claims.iter().enumerate() {
+            let wanted = view.get(&WantedDomains { at: self.at, claim: claim.clone() });
+            for domain in wanted.iter() {
+                let places = match hostname::is_wildcard(&domain.text) {
+                    true => &mut table.wildcards,
+                    false => table.exact.entry(domain.text.to_ascii_lowercase()).or_default(),
+                };
+                if places.last() != Some(&place) {
+                    places.push(place);
+                }
+            }
+        }
+        Arc::new(table)
+    }
+}
+
+impl Query for HostsFor {
+    type Value = Vec<(Claim, Vec<String>)>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let table = view.get(&DomainTable { at: self.at });
+        let claims = view.get(&Claims { at: self.at });
+        let named = self.names().into_iter().filter_map(|name| table.exact.get(&name)).flatten();
+        let mut places: Vec<usize> = named.chain(&table.wildcards).copied().collect();
+        places.sort_unstable();
+        places.dedup();
+        let found = places.into_iter().filter_map(|place| claims.claims.get(place)).filter_map(|claim| {
+            let lost = lost_domains(view, self.at, &claim.name);
+            let wanted = view.get(&WantedDomains { at: self.at, claim: claim.clone() });
+            let mut kept = wanted.iter().filter(|domain| lost.binary_search(&domain.text).is_err());
+            let takes = kept.any(|domain| domain.is_known(view) && self.is_meant_by(&domain.text));
+            takes.then(|| (claim.clone(), lost))
+        });
+        found.collect()
+    }
+}
+
+impl HostsFor {
+    /// The domains that are the host, with its port and without.
+    fn names(&self) -> [String; 2] {
+        let with_port = with_port(&self.host, self.port);
+        let bare = with_port.rsplit_once(':').map_or("", |(host, _)| host).to_owned();
+        [bare, with_port]
+    }
+
+    /// Whether a domain takes requests for the host: it is the host, or a wildcard over it, on its port or on any.
+    fn is_meant_by(&self, domain: &str) -> bool {
+        let domain = domain.to_ascii_lowercase();
+        if self.names().contains(&domain) {
+            return true;
+        }
+        let (host, port) = match domain.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') => (host, Some(port)),
+            Some(_) | None => (&*domain, None),
+        };
+        let is_on_port = port.is_none_or(|port| port == self.port.to_string());
+        hostname::is_wildcard(host) && is_on_port && hostname::matches(host, &self.host)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_domain_is_the_host_or_a_wildcard_over_it() {
+        let at = OutboundPort { listener: 0, port: 80, client: RouteClient::Grpc };
+        let host = |host: &str| HostsFor { at, host: host.to_owned(), port: 80 };
+        for (domain, meant) in [
+            ("a.example", true),
+            ("A.example:80", true),
+            ("a.example:81", false),
+            ("b.example", false),
+            ("*.example", true),
+            ("*.example:80", true),
+            ("*.example:81", false),
+            ("*.a.example", false),
+            ("*", true),
+        ] {
+            assert_eq!(host("a.example").is_meant_by(domain), meant, "{domain}");
+        }
+        assert!(host("fd00::1").is_meant_by("[fd00::1]") && host("fd00::1").is_meant_by("[fd00::1]:80"));
+        assert!(host("*.example").is_meant_by("*.example"));
+    }
+}

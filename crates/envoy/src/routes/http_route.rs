@@ -1,0 +1,245 @@
+//! The HTTP routes of a VirtualService.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::any::pack;
+use navarch_proto::envoy::config::core::v3::Metadata;
+use navarch_proto::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
+use navarch_proto::envoy::config::route::v3::{Decorator, Route, route, route_match};
+use prost_types::{Any, Struct, Value, value};
+
+use super::context::RouteContext;
+use super::settings::RouteSettings;
+use super::{action, cors, fault, header_formats, headers, matchers, redirect, regex_size, stateful_session};
+use crate::filters::ext_proc;
+use crate::gateway_api;
+use crate::names::OutboundCluster;
+use crate::virtual_service::{self, RouteSemantics};
+use navarch_api::istio::{HttpMatchRequest, HttpRoute};
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+
+/// The routes of a VirtualService in a context: those whose matches are for the proxy, up to the first that takes everything.
+#[must_use]
+pub fn http_routes(context: &RouteContext<'_>, name: &NamespacedName) -> Vec<Route> {
+    let Some(spec) = virtual_service::merged(context.view, name) else { return Vec::new() };
+    let source = Source { name, semantics: virtual_service::semantics(context.view, name) };
+    let mut routes = Vec::new();
+    for declared in &spec.http {
+        if declared.matches.is_empty() {
+            push(context, &source, translate(context, &source, declared, None), &mut routes);
+            return routes;
+        }
+        for matched in declared.matches.iter().filter(|matched| applies(context, matched)) {
+            let route = translate(context, &source, declared, Some(matched));
+            let is_last = route.r#match.as_ref().is_some_and(matchers::is_catch_all);
+            push(context, &source, route, &mut routes);
+            if is_last {
+                return routes;
+            }
+        }
+    }
+    routes
+}
+
+/// Takes a route in, unless nothing can be made of its action: for one such route Envoy would refuse all others with it.
+fn push(context: &RouteContext<'_>, source: &Source<'_>, mut route: Route, routes: &mut Vec<Route>) {
+    let fault = fault_of(&route).map(str::to_owned).or_else(|| regex_size::fault(&route));
+    let Some(fault) = fault else {
+        header_formats::leave_out_refused(context.view, source.name, &mut route);
+        routes.push(route);
+        return;
+    };
+    let (object, name) = (source.name, &route.name);
+    context.view.remark(format!("VirtualService {object}: route {name:?} is left out: {fault}"));
+}
+
+/// What of a route Envoy would refuse.
+fn fault_of(route: &Route) -> Option<&'static str> {
+    match &route.action {
+        None => Some("its redirectCode is none that Envoy has; write 301, 302, 303, 307 or 308"),
+        Some(route::Action::Route(action)) => match &action.cluster_specifier {
+            Some(ClusterSpecifier::WeightedClusters(all)) => {
+                let weights = all.clusters.iter().map(|cluster| u64::from(cluster.weight.unwrap_or_default()));
+                let sum: u64 = weights.sum();
+                (sum == 0 || sum > u64::from(u32::MAX))
+                    .then_some("the weights of its destinations add up to nothing, or to more than Envoy can count")
+            }
+            Some(_) | None => None,
+        },
+        Some(_) => None,
+    }
+}
+
+/// Whether a VirtualService has any route in a context. Costs no translation.
+pub(super) fn has_routes(context: &RouteContext<'_>, name: &NamespacedName) -> bool {
+    virtual_service::merged(context.view, name).is_some_and(|spec| {
+        spec.http
+            .iter()
+            .any(|route| route.matches.is_empty() || route.matches.iter().any(|matched| applies(context, matched)))
+    })
+}
+
+/// The VirtualService that a route is made from.
+struct Source<'a> {
+    name: &'a NamespacedName,
+    /// The rules by which it is read.
+    semantics: RouteSemantics,
+}
+
+/// Whether a match is for this port, gateway and proxy. Where gateways are named, they alone decide.
+fn applies(context: &RouteContext<'_>, matched: &HttpMatchRequest) -> bool {
+    if matched.port != 0 && matched.port != u32::from(context.listen_port) {
+        return false;
+    }
+    if !matched.gateways.is_empty() {
+        return matched.gateways.iter().any(|gateway| context.gateways.contains(gateway));
+    }
+    let proxy = context.view.proxy();
+    let labels = matched.source_labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into()));
+    proxy.selected_by(&labels.collect())
+        && (matched.source_namespace.is_empty()
+            || proxy.namespace_among([Namespace::new(&matched.source_namespace)]).is_some())
+}
+
+/// One route under one of its matches.
+fn translate(
+    context: &RouteContext<'_>,
+    source: &Source<'_>,
+    declared: &HttpRoute,
+    matched: Option<&HttpMatchRequest>,
+) -> Route {
+    let mut out = Route {
+        name: route_name(declared, matched),
+        r#match: Some(
+            matched.map_or_else(matchers::everything, |matched| matchers::route_match(matched, source.semantics)),
+        ),
+        metadata: Some(config_metadata(source.name)),
+        stat_prefix: matched.map(|matched| matched.stat_prefix.clone()).unwrap_or_default(),
+        ..Route::default()
+    };
+    let changes = declared.headers.as_deref().map(headers::changes).unwrap_or_default();
+    out.request_headers_to_add = changes.request_add;
+    out.request_headers_to_remove = changes.request_remove;
+    out.response_headers_to_add = changes.response_add;
+    out.response_headers_to_remove = changes.response_remove;
+    let mut services = Vec::new();
+    if let Some(declared) = &declared.redirect {
+        let redirect = redirect::redirect(declared, context.listen_port, context.is_tls);
+        out.action = redirect.map(route::Action::Redirect);
+    } else if let Some(declared) = &declared.direct_response {
+        out.action = Some(route::Action::DirectResponse(redirect::direct_response(declared)));
+    } else {
+        services = action::forward(&mut out, context, declared, source.semantics, changes.authority);
+    }
+    out.decorator = Some(Decorator { operation: operation(&out, source.name, context.listen_port), propagate: None });
+    let settings = context.view.get(&RouteSettings);
+    let sessions = services.iter().map(|service| {
+        service.as_ref().and_then(|service| stateful_session::per_route(service, settings.session_labels.as_ref()))
+    });
+    out.typed_per_filter_config = filter_config(declared, first_of_last_run(sessions));
+    if source.semantics == RouteSemantics::Gateway {
+        let picker =
+            gateway_api::endpoint_pickers(context.view, source.name).get(&declared.name).map(ext_proc::per_route);
+        out.typed_per_filter_config.extend(picker.map(|config| (ext_proc::FILTER.to_owned(), config)));
+    }
+    if context.advertises_http3 {
+        let value = format!("h3=\":{}\"; ma=86400", context.listen_port);
+        out.response_headers_to_add.push(headers::header("alt-svc", &value, HeaderAppendAction::AppendIfExistsOrAdd));
+    }
+    out
+}
+
+/// `route`, or `route.match` where the match has a name.
+fn route_name(declared: &HttpRoute, matched: Option<&HttpMatchRequest>) -> String {
+    match matched.map(|matched| matched.name.as_str()) {
+        None | Some("") => declared.name.clone(),
+        Some(matched) => format!("{}.{matched}", declared.name),
+    }
+}
+
+/// What filters are told for the route.
+fn filter_config(declared: &HttpRoute, session: Option<Any>) -> BTreeMap<String, Any> {
+    let fault = declared.fault.as_deref().map(|fault| ("envoy.filters.http.fault", pack(&fault::injection(fault))));
+    let cors = declared.cors_policy.as_deref().map(|cors| ("envoy.filters.http.cors", pack(&cors::policy(cors))));
+    let session = session.map(|session| (stateful_session::FILTER, session));
+    let all = [fault, cors, session].into_iter().flatten();
+    all.map(|(filter, config)| (filter.to_owned(), config)).collect()
+}
+
+/// Of several destinations, the session that Istio picks: a later one without a session forgets the ones before it, and of
+/// two in a row the first stays.
+fn first_of_last_run(sessions: impl Iterator<Item = Option<Any>>) -> Option<Any> {
+    let mut picked = None;
+    for session in sessions {
+        if picked.is_some() && session.is_some() {
+            break;
+        }
+        picked = session;
+    }
+    picked
+}
+
+/// Names the object that made a route, for those who read Envoy's configuration.
+fn config_metadata(name: &NamespacedName) -> Metadata {
+    let path = format!("/apis/networking.istio.io/v1/namespaces/{}/virtual-service/{}", name.namespace, name.name);
+    let config = Value { kind: Some(value::Kind::StringValue(path)) };
+    let istio = Struct { fields: [("config".to_owned(), config)].into() };
+    Metadata { filter_metadata: [("istio".to_owned(), istio)].into(), ..Metadata::default() }
+}
+
+/// The name of a route's spans: host and port of its only cluster, else the VirtualService and the listener's port, with the
+/// path.
+fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
+    use route_match::PathSpecifier;
+    let path = match out.r#match.as_ref().and_then(|matched| matched.path_specifier.as_ref()) {
+        Some(PathSpecifier::Prefix(prefix)) => format!("{prefix}*"),
+        Some(PathSpecifier::Path(path)) => path.clone(),
+        Some(PathSpecifier::SafeRegex(regex)) => regex.regex.clone(),
+        Some(
+            PathSpecifier::PathSeparatedPrefix(_)
+            | PathSpecifier::ConnectMatcher(_)
+            | PathSpecifier::PathMatchPolicy(_),
+        )
+        | None => "/*".to_owned(),
+    };
+    if let Some(route::Action::Route(action)) = &out.action
+        && let Some(ClusterSpecifier::Cluster(cluster)) = &action.cluster_specifier
+        && let Some(cluster) = OutboundCluster::parse(cluster)
+    {
+        return format!("{}:{}{path}", cluster.host, cluster.port);
+    }
+    format!("{}:{listen_port}{path}", name.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::route::v3::weighted_cluster::ClusterWeight;
+    use navarch_proto::envoy::config::route::v3::{RouteAction, WeightedCluster};
+
+    use super::*;
+
+    #[test]
+    fn weights_must_add_up_to_something() {
+        let route = |weights: &[u32]| {
+            let cluster = |weight: &u32| ClusterWeight { weight: Some(*weight), ..ClusterWeight::default() };
+            let all = WeightedCluster { clusters: weights.iter().map(cluster).collect(), ..Default::default() };
+            let specifier = Some(ClusterSpecifier::WeightedClusters(all));
+            let action = RouteAction { cluster_specifier: specifier, ..RouteAction::default() };
+            Route { action: Some(route::Action::Route(action)), ..Route::default() }
+        };
+        assert!(fault_of(&route(&[])).is_some());
+        assert!(fault_of(&route(&[u32::MAX, 1])).is_some());
+        assert!(fault_of(&route(&[1, 2])).is_none());
+        assert!(fault_of(&Route::default()).is_some());
+    }
+
+    #[test]
+    fn a_destination_without_a_session_forgets_the_ones_before_it() {
+        let session = |name: &str| Some(Any { type_url: name.to_owned(), value: Vec::new() });
+        assert_eq!(first_of_last_run([session("a"), session("b")].into_iter()), session("a"));
+        assert_eq!(first_of_last_run([session("a"), None].into_iter()), None);
+        assert_eq!(first_of_last_run([session("a"), None, session("b")].into_iter()), session("b"));
+    }
+}

@@ -1,0 +1,46 @@
+//! The routes of inbound listeners, which stand in the listener itself.
+
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+
+use super::default_route;
+use super::domains::with_port;
+use super::patched;
+use super::settings::RouteSettings;
+use navarch_api::names::Hostname;
+use navarch_push::view::View;
+use navarch_registry::protocol::Protocol;
+
+/// What an inbound route is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InboundRoute<'a> {
+    /// The cluster of the application's port.
+    pub cluster: &'a str,
+    /// The host by which spans are named; empty where only a Sidecar declares the port.
+    pub host: &'a Hostname,
+    /// The service port.
+    pub port: u16,
+    /// The protocol of the port.
+    pub protocol: Protocol,
+}
+
+/// The route configuration of an inbound filter chain: everything goes to the application.
+#[must_use]
+pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
+    let operation = format!("{}/*", with_port(to.host.as_str(), to.port));
+    let settings = view.get(&RouteSettings);
+    let route = default_route::inbound(to.cluster.to_owned(), operation, to.protocol, &settings);
+    let host = VirtualHost {
+        name: format!("inbound|http|{}", to.port),
+        domains: vec!["*".to_owned()],
+        routes: vec![route],
+        ..VirtualHost::default()
+    };
+    let mut routes = RouteConfiguration {
+        name: to.cluster.to_owned(),
+        virtual_hosts: vec![host],
+        validate_clusters: Some(false),
+        ..RouteConfiguration::default()
+    };
+    patched::inbound(view, &mut routes);
+    routes
+}

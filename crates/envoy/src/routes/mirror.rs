@@ -1,0 +1,53 @@
+//! Copies of requests.
+
+use navarch_proto::envoy::config::core::v3::RuntimeFractionalPercent;
+use navarch_proto::envoy::config::route::v3::route_action::RequestMirrorPolicy;
+use navarch_proto::envoy::r#type::v3::FractionalPercent;
+
+use super::context::RouteContext;
+use super::fraction;
+use super::settings::RouteSettings;
+use navarch_api::istio::{Destination, HttpMirrorPolicy, HttpRoute, Percent};
+
+/// Where copies of a route's requests go: `mirror` first, then `mirrors`. A share of zero copies nothing.
+pub(super) fn policies(context: &RouteContext<'_>, route: &HttpRoute) -> Vec<RequestMirrorPolicy> {
+    let superseded = route.mirror.as_ref().and_then(|mirror| policy(context, mirror, share(route)?));
+    let listed = route.mirrors.iter().filter_map(|mirror: &HttpMirrorPolicy| {
+        policy(context, mirror.destination.as_ref()?, exact_share(mirror.percentage.as_ref())?)
+    });
+    superseded.into_iter().chain(listed).collect()
+}
+
+/// Copies to one destination.
+fn policy(
+    context: &RouteContext<'_>,
+    destination: &Destination,
+    share: FractionalPercent,
+) -> Option<RequestMirrorPolicy> {
+    Some(RequestMirrorPolicy {
+        cluster: context.cluster(destination),
+        runtime_fraction: Some(RuntimeFractionalPercent {
+            default_value: Some(share),
+            ..RuntimeFractionalPercent::default()
+        }),
+        trace_sampled: Some(false),
+        disable_shadow_host_suffix_append: context.view.get(&RouteSettings).keep_mirrored_host,
+        ..RequestMirrorPolicy::default()
+    })
+}
+
+/// The share of `mirror`.
+fn share(route: &HttpRoute) -> Option<FractionalPercent> {
+    match (&route.mirror_percentage, route.mirror_percent) {
+        (None, Some(percent)) => (percent > 0).then(|| fraction::of_hundred(percent)),
+        (percentage, _) => exact_share(percentage.as_ref()),
+    }
+}
+
+/// The share as users write it; all where they do not, nothing where they say zero.
+fn exact_share(percentage: Option<&Percent>) -> Option<FractionalPercent> {
+    match percentage {
+        None => Some(fraction::of_hundred(100)),
+        Some(percentage) => (percentage.value > 0.0).then(|| fraction::of_percent(percentage)),
+    }
+}

@@ -1,0 +1,153 @@
+//! The services of an egress listener on one port.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::context::RouteClient;
+use crate::scope::{self, PortFilter, ServiceRef};
+use navarch_api::names::Hostname;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Resolution, Service, ServiceKey, ServicePort};
+
+/// Where outbound routes stand: the port of an egress listener, 0 for HTTP proxies and Unix sockets, which serve every port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct OutboundPort {
+    /// The listener's place among the egress listeners.
+    pub(super) listener: usize,
+    pub(super) port: u16,
+    /// Who reads the routes.
+    pub(super) client: RouteClient,
+}
+
+/// A service on a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PortService {
+    pub(super) service: ServiceRef,
+    /// Its ports that carry HTTP, or might.
+    pub(super) http_ports: Vec<u16>,
+    /// Whether it is a mere name for another, which has no virtual host of its own.
+    pub(super) is_alias: bool,
+}
+
+/// All services of all namespaces by port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct PortIndex;
+
+/// The services of all namespaces on one port.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServicesOnPort(u16);
+
+/// What one service has on a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OnPort {
+    /// Whether the port carries HTTP, or might.
+    is_http: bool,
+    /// Whether the service is a mere name for another.
+    is_alias: bool,
+}
+
+/// Services by key and place among those of the key.
+type ByService = BTreeMap<(ServiceKey, usize), OnPort>;
+
+impl Query for PortIndex {
+    type Value = BTreeMap<u16, Arc<ByService>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut index: BTreeMap<u16, ByService> = BTreeMap::new();
+        let mut last: Option<(&ServiceKey, usize)> = None;
+        for service in view.all_services() {
+            let nth = last.filter(|(key, _)| **key == service.key).map_or(0, |(_, nth)| nth + 1);
+            last = Some((&service.key, nth));
+            let is_alias = service.resolution == Resolution::Alias;
+            for port in &service.ports {
+                let on_port = OnPort { is_http: port.protocol.is_http_or_sniffed(), is_alias };
+                // A port that is declared twice is what its first declaration says.
+                index.entry(port.port).or_default().entry((service.key.clone(), nth)).or_insert(on_port);
+            }
+        }
+        index.into_iter().map(|(port, services)| (port, Arc::new(services))).collect()
+    }
+}
+
+impl Query for ServicesOnPort {
+    type Value = Arc<ByService>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&PortIndex).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The services of an egress listener on a port, by lower-case host. Of several with one host, such as a ServiceEntry has for
+/// each of its addresses, the first counts (Istio takes any of them).
+pub(super) fn services_on(view: &View<'_>, at: OutboundPort) -> BTreeMap<Hostname, PortService> {
+    let services = scope::listener_services(view, at.listener);
+    if at.port == 0 {
+        let mut found = BTreeMap::new();
+        for (host, service) in services.iter().filter_map(|service| on_any_port(view, at, service)) {
+            found.entry(host).or_insert(service);
+        }
+        return found;
+    }
+    let on_port = view.get(&ServicesOnPort(at.port));
+    let mut found = BTreeMap::new();
+    for service in services.iter().filter(|service| imports(&service.ports, at.port)) {
+        if let Some(on_port) = on_port.get(&(service.key.clone(), service.nth)) {
+            let http_ports = if on_port.is_http { vec![at.port] } else { Vec::new() };
+            let entry = PortService { service: service.clone(), http_ports, is_alias: on_port.is_alias };
+            found.entry(lower_case(&service.key.hostname)).or_insert(entry);
+        }
+    }
+    found
+}
+
+/// A service with all of its ports.
+fn on_any_port(view: &View<'_>, at: OutboundPort, reference: &ServiceRef) -> Option<(Hostname, PortService)> {
+    let service = scope::listener_service(view, at.listener, reference)?;
+    let http = service.ports.iter().filter(|port| port.protocol.is_http_or_sniffed());
+    let entry = PortService {
+        service: reference.clone(),
+        http_ports: http.map(|port| port.port).collect(),
+        is_alias: service.resolution == Resolution::Alias,
+    };
+    Some((service.key.hostname.clone(), entry))
+}
+
+/// The service that a host means on a port, cut to that port. Reads that host's services alone.
+pub(super) fn service_on(view: &View<'_>, at: OutboundPort, host: &Hostname) -> Option<Arc<Service>> {
+    let services = scope::listener_services_of_host(view, at.listener, host);
+    services.iter().find_map(|reference| cut(view, at, reference))
+}
+
+/// A service of the listener, cut to the port and with its host in lower case; `None` if it does not have the port.
+pub(super) fn cut(view: &View<'_>, at: OutboundPort, reference: &ServiceRef) -> Option<Arc<Service>> {
+    let service = scope::listener_service(view, at.listener, reference)?;
+    if at.port == 0 {
+        return Some(service);
+    }
+    let port = service.port(at.port)?;
+    let lower = lower_case(&service.key.hostname);
+    if service.ports.len() == 1 && lower == service.key.hostname {
+        return Some(service);
+    }
+    let ports: Vec<ServicePort> = vec![port.clone()];
+    let key = ServiceKey { hostname: lower, ..service.key.clone() };
+    Some(Arc::new(Service { key, ports, ..Service::clone(&service) }))
+}
+
+/// Whether a port is among those imported.
+fn imports(ports: &PortFilter, port: u16) -> bool {
+    match ports {
+        PortFilter::All => true,
+        PortFilter::Only(ports) => ports.binary_search(&port).is_ok(),
+    }
+}
+
+/// A host in lower case, as Envoy compares it.
+pub(super) fn lower_case(host: &Hostname) -> Hostname {
+    if host.as_str().bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Hostname::new(host.as_str().to_ascii_lowercase())
+    } else {
+        host.clone()
+    }
+}

@@ -1,0 +1,127 @@
+//! One virtual host of a sidecar's outbound routes, as bytes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::route::v3::{Route, VirtualHost};
+use prost::Message;
+
+use super::claims::Claim;
+use super::collisions::WantedDomains;
+use super::context::RouteContext;
+use super::domains::with_port;
+use super::http_route::http_routes;
+use super::port_services::{self, OutboundPort};
+use super::settings::{RouteHeaders, RouteSettings};
+use super::{default_route, hash, stateful_session, wire_field};
+use crate::virtual_service::MESH_GATEWAY;
+use navarch_api::names::Hostname;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::Service;
+
+/// One virtual host, ready to stand in a route configuration: key and length of the field `virtual_hosts`, then the message.
+/// Empty where no domain is left for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct VirtualHostBytes {
+    /// Where it stands.
+    pub(super) at: OutboundPort,
+    /// Whose it is.
+    pub(super) claim: Claim,
+    /// Which domains it has.
+    pub(super) domains: DomainChoice,
+}
+
+/// Which of the domains that a virtual host asks for it gets.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum DomainChoice {
+    /// `*`: it is the only one.
+    Any,
+    /// Those that it asks for, but for these (sorted).
+    Without(Vec<String>),
+}
+
+/// The number of the field `virtual_hosts` of a route configuration.
+pub(super) const FIELD_NUMBER: u32 = 2;
+
+impl Query for VirtualHostBytes {
+    type Value = Bytes;
+
+    fn compute(&self, view: &View<'_>) -> Bytes {
+        self.build(view).map_or_else(Bytes::new, |host| as_field(&host))
+    }
+}
+
+/// A virtual host as an entry of the field `virtual_hosts`.
+pub(super) fn as_field(host: &VirtualHost) -> Bytes {
+    let mut bytes = wire_field::begin(FIELD_NUMBER, host.encoded_len());
+    host.encode_raw(&mut bytes);
+    bytes.freeze()
+}
+
+impl VirtualHostBytes {
+    /// The virtual host; `None` where no domain is left for it.
+    fn build(&self, view: &View<'_>) -> Option<VirtualHost> {
+        let domains = self.domains(view);
+        if domains.is_empty() {
+            return None;
+        }
+        let service = self.claim.service.as_ref().and_then(|service| port_services::cut(view, self.at, service));
+        let settings = view.get(&RouteSettings);
+        let session = service
+            .as_ref()
+            .and_then(|service| stateful_session::per_route(service, settings.session_labels.as_ref()))
+            .map(|session| (stateful_session::FILTER.to_owned(), session));
+        Some(VirtualHost {
+            name: self.claim.name.clone(),
+            domains,
+            routes: self.routes(view, service.as_deref()),
+            include_request_attempt_count: view.derived(&RouteHeaders).attempt_count,
+            typed_per_filter_config: session.into_iter().collect::<BTreeMap<_, _>>(),
+            ..VirtualHost::default()
+        })
+    }
+
+    /// Its domains. An HTTP proxy's request for another port than 80 names the port.
+    fn domains(&self, view: &View<'_>) -> Vec<String> {
+        let lost = match &self.domains {
+            DomainChoice::Any => return vec!["*".to_owned()],
+            DomainChoice::Without(lost) => lost,
+        };
+        let needs_port = self.at.port == 0 && self.claim.port != 80;
+        let mut domains: Vec<String> = Vec::new();
+        for domain in view.get(&WantedDomains { at: self.at, claim: self.claim.clone() }).iter() {
+            let text = &domain.text;
+            if lost.binary_search(text).is_err() && (!needs_port || text.contains(':')) && domain.is_known(view) {
+                domains.push(text.clone());
+            }
+        }
+        domains
+    }
+
+    fn routes(&self, view: &View<'_>, service: Option<&Service>) -> Vec<Route> {
+        let Some(owner) = &self.claim.owner else {
+            return service.map(|service| self.plain_route(view, service)).into_iter().collect();
+        };
+        let context = RouteContext {
+            view,
+            listen_port: self.at.port,
+            gateways: &[MESH_GATEWAY.to_owned()].into(),
+            client: self.at.client,
+            is_tls: false,
+            advertises_http3: false,
+            service: &|host: &Hostname| -> Option<Arc<Service>> { port_services::service_on(view, self.at, host) },
+        };
+        http_routes(&context, owner)
+    }
+
+    /// The route to a service that no VirtualService routes to.
+    fn plain_route(&self, view: &View<'_>, service: &Service) -> Route {
+        let (host, port) = (&service.key.hostname, self.claim.port);
+        let hash = hash::of_service(view, host, port);
+        let operation = format!("{}/*", with_port(host.as_str(), port));
+        let settings = view.get(&RouteSettings);
+        default_route::outbound(format!("outbound|{port}||{host}"), operation, hash.as_ref(), &settings)
+    }
+}

@@ -1,0 +1,155 @@
+//! What a proxy may see: which Sidecar holds for it, and the services and VirtualServices that this leaves.
+//!
+//! Agrees in meaning with Istio's `pilot/pkg/model/sidecar.go`. Everything that can be said of one host is a query about that
+//! host ([`service_for_host`], [`sees_service`]); the lists ([`visible_services`], [`egress_listeners`]) hold names only, so that
+//! a change inside a service does not reach those who read them. A proxy's namespace is asked for only as far as some object
+//! tells namespaces apart: where nothing is private, all namespaces share one scope.
+//!
+//! ```text
+//! Sidecars ─▶ Scope (of the proxy) ─▶ egress listeners ─▶ services, VirtualServices of each ─▶ visible services
+//! ```
+
+mod applied;
+mod export;
+mod hosts;
+mod index;
+mod listener;
+mod policy;
+mod selection;
+mod visible;
+
+use std::sync::Arc;
+
+pub use applied::Scope;
+pub use export::{parse_export_to, resolve_export_to};
+pub use listener::EgressListener;
+pub use policy::OutboundPolicy;
+pub use selection::{PortFilter, ServiceRef};
+
+use navarch_api::istio::{IstioIngressListener, Sidecar};
+use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::view::View;
+use navarch_registry::model::{Service, ServiceKey};
+
+/// What decides for the view's proxy: a Sidecar, the default, or what gateways get.
+#[must_use]
+pub fn scope(view: &View<'_>) -> Scope {
+    (*view.derived(&applied::ScopeOfProxy)).clone()
+}
+
+/// The Sidecar that holds for the proxy: one that selects its workload, else its namespace's, else the root namespace's.
+#[must_use]
+pub fn sidecar<'a>(view: &'a View<'_>) -> Option<&'a Arc<Object<Sidecar>>> {
+    match scope(view) {
+        Scope::Sidecar(name) => view.object::<Sidecar>(&name),
+        Scope::Default | Scope::Gateway => None,
+    }
+}
+
+/// The keys of all services that the proxy sees, one per host, in Istio's order. Changes only when one comes or goes.
+#[must_use]
+pub fn visible_services(view: &View<'_>) -> Arc<Vec<ServiceKey>> {
+    view.get(&visible::VisibleServices { scope: scope(view) })
+}
+
+/// The service that a host means to the proxy, cut to the ports and aliases that its Sidecar imports.
+#[must_use]
+pub fn host_service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> {
+    (*view.get(&visible::HostService { scope: scope(view), host: host.clone() })).clone()
+}
+
+/// The key of the service that a host means to the proxy.
+#[must_use]
+pub fn service_for_host(view: &View<'_>, host: &Hostname) -> Option<ServiceKey> {
+    (*view.get(&visible::HostKey { scope: scope(view), host: host.clone() })).clone()
+}
+
+/// Whether the proxy sees this service, that is, whether the service's host means it to the proxy.
+#[must_use]
+pub fn sees_service(view: &View<'_>, key: &ServiceKey) -> bool {
+    service_for_host(view, &key.hostname).is_some_and(|seen| seen.namespace == key.namespace)
+}
+
+/// The service as the proxy sees it: cut to the ports and aliases that its Sidecar imports; `None` if it does not see it.
+#[must_use]
+pub fn seen_service(view: &View<'_>, key: &ServiceKey) -> Option<Arc<Service>> {
+    host_service(view, &key.hostname).filter(|seen| seen.key.namespace == key.namespace)
+}
+
+/// What the proxy's Sidecar lets it reach, listener by listener, in declared order; one for everything where no Sidecar says.
+#[must_use]
+pub fn egress_listeners(view: &View<'_>) -> Arc<Vec<EgressListener>> {
+    view.get(&listener::EgressListeners { scope: scope(view) })
+}
+
+/// The egress listener that decides for a port (0 with the `bind` of a Unix socket): its place in [`egress_listeners`].
+#[must_use]
+pub fn egress_listener_for(view: &View<'_>, port: u16, bind: &str) -> Option<usize> {
+    egress_listeners(view).iter().position(|listener| match &listener.port {
+        None => true,
+        Some(own) if port == 0 => own.number == 0 && listener.bind == bind,
+        Some(own) => own.number == u32::from(port),
+    })
+}
+
+/// The services of one egress listener in Istio's order, a host's duplicates in one namespace included.
+#[must_use]
+pub fn listener_services(view: &View<'_>, listener: usize) -> Arc<Vec<ServiceRef>> {
+    view.get(&listener::ListenerServices { scope: scope(view), listener })
+}
+
+/// The services that one host has in an egress listener; reaches no further than that host.
+#[must_use]
+pub fn listener_services_of_host(view: &View<'_>, listener: usize, host: &Hostname) -> Arc<Vec<ServiceRef>> {
+    view.get(&listener::ListenerServicesOfHost { scope: scope(view), listener, host: host.clone() })
+}
+
+/// A service of an egress listener, cut to the ports and aliases that the listener imports.
+#[must_use]
+pub fn listener_service(view: &View<'_>, listener: usize, service: &ServiceRef) -> Option<Arc<Service>> {
+    (*view.get(&listener::ListenerService { scope: scope(view), listener, service: service.clone() })).clone()
+}
+
+/// The VirtualServices for `mesh` that one egress listener imports, in Istio's order.
+#[must_use]
+pub fn listener_virtual_services(view: &View<'_>, listener: usize) -> Arc<Vec<NamespacedName>> {
+    view.get(&listener::ListenerVirtualServices { scope: scope(view), listener })
+}
+
+/// The VirtualServices bound to a gateway (`namespace/name`, or `mesh`) that the proxy's namespace sees, in Istio's order.
+#[must_use]
+pub fn gateway_virtual_services(view: &View<'_>, gateway: &str) -> Arc<Vec<NamespacedName>> {
+    view.get(&listener::GatewayVirtualServices { gateway: Arc::from(gateway) })
+}
+
+/// What the proxy's Sidecar declares to be listened to for the workload; empty where the services decide.
+#[must_use]
+pub fn ingress_listeners<'a>(view: &'a View<'_>) -> &'a [IstioIngressListener] {
+    sidecar(view).map_or(&[], |sidecar| &sidecar.spec.ingress)
+}
+
+/// What becomes of traffic to places that no visible service names.
+#[must_use]
+pub fn outbound_policy(view: &View<'_>) -> OutboundPolicy {
+    (*view.get(&policy::OutboundPolicyOf { scope: scope(view) })).clone()
+}
+
+/// The proxy's configuration namespace if it is one of `mattering`, asking the proxy only where the scope does not tell it.
+fn config_namespace(
+    view: &View<'_>,
+    scope: &Scope,
+    mattering: impl IntoIterator<Item = Namespace>,
+) -> Option<Namespace> {
+    match scope {
+        Scope::Sidecar(name) if name.namespace != *view.get(&applied::RootNamespace) => Some(name.namespace.clone()),
+        Scope::Sidecar(_) | Scope::Default | Scope::Gateway => {
+            let mut mattering = mattering.into_iter().peekable();
+            mattering.peek()?;
+            view.proxy().namespace_among(mattering)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! All services as far as visibility asks: who exports what, from which registry, how old.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::export::resolve_export_to;
+use navarch_api::names::{Hostname, Namespace};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{ExportTo, Registry, Service, ServiceKey};
+
+/// The services of all hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ServiceIndex;
+
+/// The services of one host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HostIndex {
+    pub(super) host: Hostname,
+}
+
+/// Services, and the namespaces between which they tell apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Services {
+    /// Oldest first, as Istio sorts them.
+    pub(super) services: Vec<IndexedService>,
+    /// Namespaces that see other services than the rest, or prefer their own: sorted.
+    pub(super) mattering: Vec<Namespace>,
+}
+
+/// What visibility asks of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct IndexedService {
+    /// Host and namespace.
+    pub(super) key: ServiceKey,
+    /// Which of the services of that key, 0 being the one that a look-up means.
+    pub(super) nth: usize,
+    /// Whether it is a Kubernetes Service.
+    pub(super) registry: Registry,
+    /// Who may see it, the mesh default filled in.
+    pub(super) export_to: ExportTo,
+    /// When its object was made.
+    created: Option<Timestamp>,
+    /// The name by which equally old ones are sorted.
+    name: Arc<str>,
+}
+
+/// The mesh-wide default of `exportTo` for services, as written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DefaultExport;
+
+impl Query for DefaultExport {
+    type Value = Vec<String>;
+
+    fn compute(&self, view: &View<'_>) -> Vec<String> {
+        view.mesh().config.default_service_export_to.clone()
+    }
+}
+
+impl Query for ServiceIndex {
+    type Value = Services;
+
+    fn compute(&self, view: &View<'_>) -> Services {
+        let default = view.get(&DefaultExport);
+        let mut found: Vec<IndexedService> = Vec::new();
+        for service in view.all_services() {
+            let nth = match found.last() {
+                Some(last) if last.key == service.key => last.nth + 1,
+                Some(_) | None => 0,
+            };
+            found.push(indexed(service, nth, &default));
+        }
+        let mut hosts: Vec<&ServiceKey> = found.iter().map(|service| &service.key).collect();
+        hosts.sort_unstable_by(|a, b| a.hostname.cmp(&b.hostname).then_with(|| a.namespace.cmp(&b.namespace)));
+        hosts.dedup();
+        let colliding = hosts.chunk_by(|a, b| a.hostname == b.hostname).filter(|group| group.len() > 1).flatten();
+        let mattering = mattering(&found, colliding.copied());
+        found.sort_by(IndexedService::by_age);
+        Services { services: found, mattering }
+    }
+}
+
+impl Query for HostIndex {
+    type Value = Services;
+
+    fn compute(&self, view: &View<'_>) -> Services {
+        let Some(namespaces) = view.namespaces_of_host(&self.host) else { return Services::default() };
+        let default = view.get(&DefaultExport);
+        let mut found = Vec::new();
+        for namespace in namespaces {
+            let key = ServiceKey { namespace: namespace.clone(), hostname: self.host.clone() };
+            let services = view.services_of(&key).iter().enumerate();
+            found.extend(services.map(|(nth, service)| indexed(service, nth, &default)));
+        }
+        let keys: BTreeSet<ServiceKey> = found.iter().map(|service| service.key.clone()).collect();
+        let colliding = if keys.len() > 1 { keys.iter().collect() } else { Vec::new() };
+        let mattering = mattering(&found, colliding.into_iter());
+        found.sort_by(IndexedService::by_age);
+        Services { services: found, mattering }
+    }
+}
+
+/// Takes from a service what visibility asks.
+fn indexed(service: &Service, nth: usize, default: &[String]) -> IndexedService {
+    IndexedService {
+        key: service.key.clone(),
+        nth,
+        registry: service.registry,
+        export_to: resolve_export_to(&service.export_to, default, &service.key.namespace),
+        created: service.created,
+        name: service.name.clone(),
+    }
+}
+
+/// The namespaces that these services tell apart: those that some are exported to, and those whose own host collides.
+fn mattering<'a>(services: &[IndexedService], colliding: impl Iterator<Item = &'a ServiceKey>) -> Vec<Namespace> {
+    let mut namespaces: BTreeSet<Namespace> = colliding.map(|key| key.namespace.clone()).collect();
+    for service in services {
+        match &service.export_to {
+            ExportTo::Namespaces(named) => namespaces.extend(named.iter().cloned()),
+            ExportTo::Unset | ExportTo::Public | ExportTo::Nobody => {}
+        }
+    }
+    namespaces.into_iter().collect()
+}
+
+impl IndexedService {
+    /// Oldest first; equally old ones by name and namespace (Istio's `SortServicesByCreationTime`).
+    fn by_age(a: &Self, b: &Self) -> Ordering {
+        a.created
+            .cmp(&b.created)
+            .then_with(|| a.name.cmp(&b.name))
+            .then_with(|| a.key.namespace.cmp(&b.key.namespace))
+            .then_with(|| a.nth.cmp(&b.nth))
+    }
+
+    /// Whether it was made before another.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        self.created < other.created
+    }
+
+    /// Whether the namespace sees it; `None` is a namespace that nothing names.
+    pub(super) fn is_visible_to(&self, namespace: Option<&Namespace>) -> bool {
+        match &self.export_to {
+            ExportTo::Unset | ExportTo::Public => true,
+            ExportTo::Nobody => false,
+            ExportTo::Namespaces(named) => namespace.is_some_and(|namespace| named.binary_search(namespace).is_ok()),
+        }
+    }
+
+    /// Whether everyone sees it.
+    pub(super) fn is_public(&self) -> bool {
+        matches!(self.export_to, ExportTo::Unset | ExportTo::Public)
+    }
+}
+
+impl Services {
+    /// The services that a namespace sees, as Istio lists them: those exported to it by name, then the public ones.
+    pub(super) fn exported_to(&self, namespace: Option<&Namespace>) -> impl Iterator<Item = &IndexedService> {
+        let named =
+            self.services.iter().filter(move |service| !service.is_public() && service.is_visible_to(namespace));
+        named.chain(self.services.iter().filter(|service| service.is_public()))
+    }
+}

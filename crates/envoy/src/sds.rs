@@ -1,0 +1,199 @@
+//! Where proxies get keys, certificates and roots: references to secrets, never the secrets.
+//!
+//! Shared by clusters and listeners. Names agree with Istio's `pkg/model/sds.go` and `pilot/pkg/model/credentials`.
+
+use navarch_proto::envoy::config::core::v3::{
+    AggregatedConfigSource, ApiConfigSource, ApiVersion, ConfigSource, GrpcService, api_config_source, config_source,
+    grpc_service,
+};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::common_tls_context::{
+    CombinedCertificateValidationContext, ValidationContextType,
+};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{CertificateValidationContext, SdsSecretConfig};
+use navarch_proto::envoy::r#type::matcher::v3::{StringMatcher, string_matcher};
+
+/// The workload's own key and certificate.
+pub const WORKLOAD: &str = "default";
+/// The roots of the mesh.
+pub const ROOT: &str = "ROOTCA";
+/// What the name of a secret's CA part ends in.
+pub const CA_SUFFIX: &str = "-cacert";
+
+/// The cluster of the agent beside the proxy.
+const AGENT_CLUSTER: &str = "sds-grpc";
+/// The cluster of a server of the user's that serves files.
+const FILES_CLUSTER: &str = "sds-files-grpc";
+/// The cluster of a server of the user's that serves credentials.
+pub const EXTERNAL_CLUSTER: &str = "sds-external";
+/// What the name of a credential from such a server starts with.
+const EXTERNAL_PREFIX: &str = "sds://";
+/// What the name of the workload's own certificate as a credential starts with.
+pub const BUILTIN_PREFIX: &str = "builtin://";
+/// What the name of a credential that must never work starts with.
+pub const INVALID_PREFIX: &str = "invalid://";
+/// What the name of a ConfigMap as a credential starts with.
+pub const CONFIG_MAP_PREFIX: &str = "configmap://";
+/// What the name of a Kubernetes Secret starts with.
+pub const SECRET_PREFIX: &str = "kubernetes://";
+/// What the name of a Secret that the Gateway API names starts with.
+pub const GATEWAY_SECRET_PREFIX: &str = "kubernetes-gateway://";
+
+/// Who serves credentials with names that start with `sds://`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ExternalServer {
+    /// Nobody: they are Kubernetes Secrets after all.
+    #[default]
+    None,
+    /// A server on a socket of the proxy's pod.
+    Socket,
+    /// A service of the mesh.
+    Service {
+        /// The cluster by which it is reached.
+        cluster: String,
+        /// Its host.
+        host: String,
+    },
+}
+
+/// A secret that the agent serves. The workload's own certificate and the roots of the mesh are waited for without limit.
+#[must_use]
+pub fn secret(name: &str) -> SdsSecretConfig {
+    let mut config = from_server(name, AGENT_CLUSTER, "");
+    if matches!(name, WORKLOAD | ROOT)
+        && let Some(source) = &mut config.sds_config
+    {
+        source.initial_fetch_timeout = Some(prost_types::Duration::default());
+    }
+    config
+}
+
+/// A secret out of files, from the agent, or from the user's own server if the proxy has one (`own_server`).
+#[must_use]
+pub fn file_secret(name: &str, own_server: bool) -> SdsSecretConfig {
+    if own_server && !matches!(name, WORKLOAD | ROOT) { from_server(name, FILES_CLUSTER, "") } else { secret(name) }
+}
+
+/// A secret by the credential name that users write.
+#[must_use]
+pub fn credential(name: &str, external: &ExternalServer) -> SdsSecretConfig {
+    let builtin_root = name.strip_prefix(BUILTIN_PREFIX) == Some(CA_SUFFIX);
+    if builtin_root {
+        return secret(ROOT);
+    }
+    if name == BUILTIN_PREFIX {
+        return secret(WORKLOAD);
+    }
+    let plain = name.strip_prefix(EXTERNAL_PREFIX);
+    match (plain, external) {
+        // Servers on sockets have always been sent the whole name.
+        (Some(_), ExternalServer::Socket) => from_server(name, EXTERNAL_CLUSTER, ""),
+        (Some(plain), ExternalServer::Service { cluster, host }) => from_server(plain, cluster, host),
+        (Some(plain), ExternalServer::None) => from_control_plane(plain),
+        (None, _) => from_control_plane(name),
+    }
+}
+
+/// Trusts what the roots of `secret` prove, narrowed down by `context`.
+#[must_use]
+pub fn trust(context: CertificateValidationContext, secret: SdsSecretConfig) -> ValidationContextType {
+    ValidationContextType::CombinedValidationContext(CombinedCertificateValidationContext {
+        default_validation_context: Some(context),
+        validation_context_sds_secret_config: Some(secret),
+        ..CombinedCertificateValidationContext::default()
+    })
+}
+
+/// Demands one of these names of a certificate; no names demand nothing.
+#[allow(deprecated, reason = "Envoy's newer field needs the kind of each name, which users do not write")]
+#[must_use]
+pub fn names<S: AsRef<str>>(names: &[S]) -> CertificateValidationContext {
+    CertificateValidationContext {
+        match_subject_alt_names: names.iter().map(|name| exactly(name.as_ref())).collect(),
+        ..CertificateValidationContext::default()
+    }
+}
+
+/// Matches a whole text.
+#[must_use]
+pub fn exactly(text: &str) -> StringMatcher {
+    StringMatcher {
+        match_pattern: Some(string_matcher::MatchPattern::Exact(text.to_owned())),
+        ..StringMatcher::default()
+    }
+}
+
+/// A secret from a gRPC server that is a cluster of the proxy.
+fn from_server(name: &str, cluster: &str, authority: &str) -> SdsSecretConfig {
+    let envoy_grpc = grpc_service::EnvoyGrpc {
+        cluster_name: cluster.to_owned(),
+        authority: authority.to_owned(),
+        ..grpc_service::EnvoyGrpc::default()
+    };
+    let server = ApiConfigSource {
+        api_type: api_config_source::ApiType::Grpc.into(),
+        transport_api_version: ApiVersion::V3.into(),
+        set_node_on_first_message_only: true,
+        grpc_services: vec![GrpcService {
+            target_specifier: Some(grpc_service::TargetSpecifier::EnvoyGrpc(envoy_grpc)),
+            ..GrpcService::default()
+        }],
+        ..ApiConfigSource::default()
+    };
+    SdsSecretConfig {
+        name: name.to_owned(),
+        sds_config: Some(ConfigSource {
+            config_source_specifier: Some(config_source::ConfigSourceSpecifier::ApiConfigSource(server)),
+            resource_api_version: ApiVersion::V3.into(),
+            ..ConfigSource::default()
+        }),
+    }
+}
+
+/// A secret that the control plane serves. It may not exist, so the proxy must not wait for it without limit.
+fn from_control_plane(name: &str) -> SdsSecretConfig {
+    SdsSecretConfig {
+        name: resource_name(name),
+        sds_config: Some(ConfigSource {
+            config_source_specifier: Some(config_source::ConfigSourceSpecifier::Ads(AggregatedConfigSource {})),
+            resource_api_version: ApiVersion::V3.into(),
+            ..ConfigSource::default()
+        }),
+    }
+}
+
+/// The resource name of a credential.
+fn resource_name(name: &str) -> String {
+    if name.starts_with(BUILTIN_PREFIX) {
+        WORKLOAD.to_owned()
+    } else if name.starts_with(INVALID_PREFIX) {
+        INVALID_PREFIX.to_owned()
+    } else if [CONFIG_MAP_PREFIX, SECRET_PREFIX, GATEWAY_SECRET_PREFIX].iter().any(|prefix| name.starts_with(prefix)) {
+        name.to_owned()
+    } else {
+        format!("{SECRET_PREFIX}{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_named_by_where_they_are_kept() {
+        for (name, resource) in [
+            ("web", "kubernetes://web"),
+            ("kubernetes://web", "kubernetes://web"),
+            ("configmap://web", "configmap://web"),
+            ("kubernetes-gateway://shop/web", "kubernetes-gateway://shop/web"),
+            ("builtin://", "default"),
+            ("builtin://-cacert", "ROOTCA"),
+            ("invalid://web", "invalid://"),
+            ("sds://web", "kubernetes://web"),
+        ] {
+            assert_eq!(credential(name, &ExternalServer::None).name, resource);
+        }
+        assert_eq!(credential("sds://web", &ExternalServer::Socket).name, "sds://web");
+        let service = ExternalServer::Service { cluster: "c".to_owned(), host: "h".to_owned() };
+        assert_eq!(credential("sds://web", &service).name, "web");
+    }
+}

@@ -1,0 +1,188 @@
+//! Keys, certificates and roots for proxies (SDS over ADS), out of Kubernetes Secrets and ConfigMaps.
+//!
+//! ```text
+//! resource name ─▶ reference ─▶ may this proxy read it? ─no─▶ nothing, and a remark
+//!                                       │yes
+//!                                       ▼
+//!                        Secret or ConfigMap ─▶ material ─▶ Envoy's Secret
+//! ```
+//!
+//! Who may read what is decided anew in every computation, from the verified identity of the stream and never from what the
+//! node says of itself, so that nothing kept for one proxy can come to another. What a proxy may not read is not looked
+//! at: it learns not even whether it exists. Agrees with `pilot/pkg/xds/sds.go` and `pilot/pkg/credentials/kube`.
+
+mod material;
+mod pem;
+mod private_key;
+mod reference;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::core::v3::{DataSource, data_source};
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
+    CertificateValidationContext, Secret as EnvoySecret, secret,
+};
+
+use super::build::encode;
+use super::gateway;
+use super::sds::CA_SUFFIX;
+use material::MaterialError;
+pub(crate) use material::{Material, Roots};
+use navarch_api::kubernetes::{ConfigMap, Secret};
+use navarch_api::names::{Namespace, ResourceName};
+use navarch_api::object::NamespacedName;
+use navarch_api::settings::SecretReaders;
+use navarch_push::view::View;
+use reference::{Reference, Store};
+
+/// Why a proxy does not get a secret.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Refusal {
+    /// The stream has no verified identity.
+    #[error("only proxies with a verified identity get secrets: connect over TLS and authenticate")]
+    Stranger,
+    /// It lives in another namespace.
+    #[error(
+        "it is in another namespace than the proxy's, {0}; that takes a Gateway of the Gateway API and a ReferenceGrant"
+    )]
+    OtherNamespace(Namespace),
+    /// No Gateway that the proxy serves may refer to it.
+    #[error("no Gateway that the proxy serves may refer to it; from another namespace that takes a ReferenceGrant")]
+    Unverified,
+    /// The API server does not let the service account list secrets.
+    #[error("service account {0} may not list the secrets of its namespace")]
+    Unauthorised(NamespacedName),
+    /// The proxy runs in a cluster whose secrets are not read.
+    #[error("the proxy is in cluster {0:?}, whose secrets are not read here")]
+    OtherCluster(String),
+}
+
+/// The secret of a resource name for the view's proxy; `None`, with a remark, where it may not have it or there is none.
+pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let reference = match Reference::parse(name.as_str()) {
+        Ok(reference) => reference,
+        Err(error) => {
+            view.remark(error.to_string());
+            return None;
+        }
+    };
+    // Names that are made to have no secret; why was said where the name was made.
+    let reference = reference?;
+    let key = match admit(&reference, name, view) {
+        Ok(key) => key,
+        Err(refusal) => {
+            view.remark(format!("secret {name} is kept back: {refusal}"));
+            return None;
+        }
+    };
+    match build(&reference, &key, name, view) {
+        Ok(secret) => Some(encode(&secret)),
+        Err(error) => {
+            view.remark(format!("secret {name} cannot be served: {key}: {error}"));
+            None
+        }
+    }
+}
+
+/// The name of the object behind a reference, if the proxy may read it.
+fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<NamespacedName, Refusal> {
+    let proxy = view.proxy();
+    let namespace = proxy.verified_namespace().ok_or(Refusal::Stranger)?;
+    check_cluster(view)?;
+    let object = |of: &Namespace| NamespacedName::of(of.clone(), reference.name.clone());
+    match &reference.store {
+        // What is read of ConfigMaps is public, and clients are to read that of the servers they talk to.
+        Store::ConfigMap(of) => Ok(object(of)),
+        Store::GatewaySecret(of) => {
+            let verified = gateway::refers_to_secret(view, name.as_str());
+            if verified { Ok(object(of)) } else { Err(Refusal::Unverified) }
+        }
+        Store::Secret(of) => {
+            if of.as_ref().is_some_and(|of| *of != namespace) {
+                return Err(Refusal::OtherNamespace(namespace));
+            }
+            // Roots are public.
+            if !reference.is_roots() {
+                check_account(view)?;
+            }
+            Ok(object(&namespace))
+        }
+    }
+}
+
+/// Whether the proxy is of the cluster whose secrets are read.
+fn check_cluster(view: &View<'_>) -> Result<(), Refusal> {
+    let cluster = view.proxy().cluster_id();
+    if cluster.is_empty() || cluster == view.mesh().settings.cluster_id {
+        Ok(())
+    } else {
+        Err(Refusal::OtherCluster(cluster.to_string()))
+    }
+}
+
+/// Whether the proxy's service account may read secrets.
+fn check_account(view: &View<'_>) -> Result<(), Refusal> {
+    match view.mesh().settings.secret_readers {
+        SecretReaders::All => Ok(()),
+        SecretReaders::Reviewed => {
+            let account = view.proxy().identity().ok_or(Refusal::Stranger)?.account();
+            if view.may_read_secrets(&account) { Ok(()) } else { Err(Refusal::Unauthorised(account)) }
+        }
+    }
+}
+
+/// Makes the secret.
+fn build(
+    reference: &Reference,
+    key: &NamespacedName,
+    name: &ResourceName,
+    view: &View<'_>,
+) -> Result<EnvoySecret, MaterialError> {
+    let content = match &reference.store {
+        Store::ConfigMap(_) => {
+            let key = reference::without_suffix(key);
+            let map = view.object::<ConfigMap>(&key).ok_or(MaterialError::Missing)?;
+            validation(Roots::of_config_map(&map.spec)?, name, view)
+        }
+        Store::Secret(_) | Store::GatewaySecret(_) if reference.is_roots() => {
+            // A Secret whose own name ends so goes first.
+            let whole = view.object::<Secret>(key);
+            let secret = whole.or_else(|| view.object::<Secret>(&reference::without_suffix(key)));
+            let secret = secret.ok_or(MaterialError::Missing)?;
+            validation(Roots::of_secret(&secret.spec)?, name, view)
+        }
+        Store::Secret(_) | Store::GatewaySecret(_) => {
+            let secret = view.object::<Secret>(key).ok_or(MaterialError::Missing)?;
+            let material = Material::of_secret(&secret.spec)?;
+            if let Err(fault) = pem::check_pair(&material.certificates, &material.key) {
+                view.remark(format!("secret {name} is served but will not work: {key}: {fault}"));
+            }
+            secret::Type::TlsCertificate(private_key::certificate(material, view))
+        }
+    };
+    Ok(EnvoySecret { name: name.to_string(), r#type: Some(content) })
+}
+
+/// Roots and revocations as Envoy checks with them.
+fn validation(roots: Roots, name: &ResourceName, view: &View<'_>) -> secret::Type {
+    if let Err(fault) = pem::check_certificates(&roots.certificates) {
+        view.remark(format!("secret {name} is served but will not work: {fault}"));
+    }
+    secret::Type::ValidationContext(CertificateValidationContext {
+        trusted_ca: Some(inline(roots.certificates)),
+        crl: roots.revocations.map(inline),
+        ..CertificateValidationContext::default()
+    })
+}
+
+/// Bytes within the message.
+fn inline(bytes: Bytes) -> DataSource {
+    DataSource { specifier: Some(data_source::Specifier::InlineBytes(bytes)), ..DataSource::default() }
+}
+
+/// Whether a name is one of roots.
+fn names_roots(name: &str) -> bool {
+    name.ends_with(CA_SUFFIX)
+}
+
+#[cfg(test)]
+mod tests;

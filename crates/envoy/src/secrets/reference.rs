@@ -1,0 +1,112 @@
+//! What the resource name of a secret refers to.
+
+use std::sync::Arc;
+
+use crate::sds::{CA_SUFFIX, CONFIG_MAP_PREFIX, GATEWAY_SECRET_PREFIX, INVALID_PREFIX, SECRET_PREFIX};
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+
+/// An object that holds keys, certificates or roots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Reference {
+    /// Where it is kept.
+    pub(super) store: Store,
+    /// Its name, with the suffix that asks for its roots.
+    pub(super) name: Arc<str>,
+}
+
+/// Where keys, certificates or roots are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Store {
+    /// A Secret of the proxy's own namespace. The name may say the namespace; it must be the same.
+    Secret(Option<Namespace>),
+    /// A Secret that a Gateway of the Gateway API names.
+    GatewaySecret(Namespace),
+    /// A ConfigMap.
+    ConfigMap(Namespace),
+}
+
+/// Why a name is no secret's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ReferenceError {
+    /// It starts with nothing known.
+    #[error("{0:?} names no secret: known are kubernetes://, kubernetes-gateway:// and configmap://")]
+    Unknown(String),
+    /// Namespace or name are missing.
+    #[error("{0:?} names no secret: it must end in <namespace>/<name>")]
+    Incomplete(String),
+}
+
+impl Reference {
+    /// Reads a resource name; `None` is the name that stands for no secret at all.
+    pub(super) fn parse(text: &str) -> Result<Option<Self>, ReferenceError> {
+        if text.starts_with(INVALID_PREFIX) {
+            return Ok(None);
+        }
+        if let Some(rest) = text.strip_prefix(SECRET_PREFIX) {
+            let mut parts = rest.split('/');
+            let first = parts.next().unwrap_or_default();
+            return Ok(Some(match parts.next() {
+                None => Self { store: Store::Secret(None), name: Arc::from(first) },
+                Some(name) => Self { store: Store::Secret(Some(Namespace::new(first))), name: Arc::from(name) },
+            }));
+        }
+        let full = |rest: &str, store: fn(Namespace) -> Store| {
+            let mut parts = rest.split('/').filter(|part| !part.is_empty());
+            match (parts.next(), parts.next()) {
+                (Some(namespace), Some(name)) if !rest.starts_with('/') => {
+                    Ok(Some(Self { store: store(Namespace::new(namespace)), name: Arc::from(name) }))
+                }
+                _ => Err(ReferenceError::Incomplete(shown(text))),
+            }
+        };
+        if let Some(rest) = text.strip_prefix(GATEWAY_SECRET_PREFIX) {
+            full(rest, Store::GatewaySecret)
+        } else if let Some(rest) = text.strip_prefix(CONFIG_MAP_PREFIX) {
+            full(rest, Store::ConfigMap)
+        } else {
+            Err(ReferenceError::Unknown(shown(text)))
+        }
+    }
+
+    /// Whether roots alone are asked for, which are public.
+    pub(super) fn is_roots(&self) -> bool {
+        super::names_roots(&self.name)
+    }
+}
+
+/// The start of a name, for messages.
+fn shown(text: &str) -> String {
+    text.chars().take(200).collect()
+}
+
+/// The object's name without the suffix that asks for its roots.
+pub(super) fn without_suffix(name: &NamespacedName) -> NamespacedName {
+    let plain = name.name.strip_suffix(CA_SUFFIX).unwrap_or(&name.name);
+    NamespacedName::of(name.namespace.clone(), Arc::from(plain))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_where_secrets_are_kept() {
+        let found = |store: Store, name: &str| Ok(Some(Reference { store, name: Arc::from(name) }));
+        let shop = || Namespace::new("shop");
+        assert_eq!(Reference::parse("kubernetes://web"), found(Store::Secret(None), "web"));
+        assert_eq!(Reference::parse("kubernetes://shop/web-cacert"), found(Store::Secret(Some(shop())), "web-cacert"));
+        assert_eq!(Reference::parse("kubernetes-gateway://shop/web"), found(Store::GatewaySecret(shop()), "web"));
+        assert_eq!(Reference::parse("configmap://shop/ca-cacert"), found(Store::ConfigMap(shop()), "ca-cacert"));
+        assert_eq!(Reference::parse("invalid://"), Ok(None));
+    }
+
+    #[test]
+    fn other_names_are_refused() {
+        for name in
+            ["web", "sds://web", "default", "ROOTCA", "configmap://web", "configmap:///web", "kubernetes-gateway://a/"]
+        {
+            assert!(Reference::parse(name).is_err(), "{name}");
+        }
+    }
+}

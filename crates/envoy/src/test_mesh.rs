@@ -1,0 +1,185 @@
+//! A small mesh for tests: YAML in, what a proxy is told out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::extensions::transport_sockets::tls::v3::Secret;
+use prost::Message;
+use serde_json::json;
+
+use super::EnvoyTranslator;
+use navarch_api::decode::{Format, Outcome, decode_documents};
+use navarch_api::identity::Identity;
+use navarch_api::mesh::MeshConfig;
+use navarch_api::names::ResourceName;
+use navarch_api::object::NamespacedName;
+use navarch_api::settings::Settings;
+use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Settled, Sink};
+use navarch_push::proxy::{Locality, Proxy};
+use navarch_push::query::Query;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::world::{Change, World};
+
+/// A world and the engine that shows it to proxies.
+pub(crate) struct TestMesh {
+    world: World,
+    engine: Engine,
+    /// How many proxies there are, for their addresses.
+    proxies: usize,
+}
+
+/// Takes no pushes.
+struct Ignore;
+
+impl Sink for Ignore {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+impl TestMesh {
+    /// A mesh of these documents.
+    pub(crate) fn new(yaml: &str) -> Self {
+        Self::with_settings(yaml, Settings::default())
+    }
+
+    /// Lays mesh config over Istio's defaults.
+    pub(crate) fn mesh_config(&mut self, yaml: &str) {
+        let config = MeshConfig::istio_defaults().apply(yaml).unwrap().value;
+        self.change([Change::Mesh(Arc::new(config))]);
+    }
+
+    /// Adds or changes objects.
+    pub(crate) fn apply(&mut self, yaml: &str) -> Settled {
+        self.change(changes(yaml))
+    }
+
+    fn change(&mut self, changes: impl IntoIterator<Item = Change>) -> Settled {
+        let facts = self.world.apply(changes);
+        self.engine.apply(self.world.context(), facts)
+    }
+
+    /// Connects a sidecar of a namespace whose pod has the label `app`.
+    pub(crate) fn sidecar(&mut self, namespace: &str, app: &str) -> ProxyId {
+        self.connect("sidecar", namespace, app)
+    }
+
+    /// Sets what was given at start: only before anything else.
+    pub(crate) fn with_settings(yaml: &str, settings: Settings) -> Self {
+        let mut world = World::new(settings);
+        world.apply(changes(yaml));
+        let engine = Engine::new(world.context(), Arc::new(EnvoyTranslator));
+        Self { world, engine, proxies: 0 }
+    }
+
+    /// Connects a gateway that was proved to be this service account.
+    pub(crate) fn proved_gateway(&mut self, namespace: &str, account: &str) -> ProxyId {
+        let mut proxy = self.proxy("router", namespace, "gateway");
+        proxy.identity = Identity::parse(&format!("spiffe://cluster.local/ns/{namespace}/sa/{account}")).ok();
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    /// Connects a gateway of a namespace.
+    pub(crate) fn gateway(&mut self, namespace: &str) -> ProxyId {
+        self.connect("router", namespace, "gateway")
+    }
+
+    /// Connects an application with gRPC whose pod has the label `app`, and these labels beside it.
+    pub(crate) fn grpc(&mut self, namespace: &str, app: &str, labels: &[(&str, &str)]) -> ProxyId {
+        let mut proxy = self.proxy("sidecar", namespace, app);
+        let mut metadata = (*proxy.metadata).clone();
+        metadata["GENERATOR"] = "grpc".into();
+        proxy.metadata = Arc::new(metadata);
+        let labels = labels.iter().map(|(label, value)| (Arc::from(*label), Arc::from(*value)));
+        Arc::make_mut(&mut proxy.labels).extend(labels);
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    /// Has a proxy ask for resources by name; gives those that it gets, by name.
+    pub(crate) fn named<M: Message + Default>(
+        &mut self,
+        proxy: ProxyId,
+        kind: ResourceType,
+        names: &[&str],
+    ) -> BTreeMap<String, M> {
+        let names = Arc::new(names.iter().map(ResourceName::new).collect());
+        self.engine.subscribe(proxy, kind, Interest { wildcard: false, names });
+        let shown = self.engine.shown(proxy, kind).unwrap();
+        let decoded = |body: &Bytes| M::decode(body.clone()).unwrap();
+        shown.resources.iter().map(|one| (one.name.to_string(), decoded(&one.body))).collect()
+    }
+
+    fn connect(&mut self, kind: &str, namespace: &str, app: &str) -> ProxyId {
+        let proxy = self.proxy(kind, namespace, app);
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
+    fn proxy(&mut self, kind: &str, namespace: &str, app: &str) -> Proxy {
+        self.proxies += 1;
+        let ip = format!("10.244.0.{}", self.proxies);
+        let node = format!("{kind}~{ip}~{app}-{}.{namespace}~{namespace}.svc.cluster.local", self.proxies);
+        let metadata =
+            json!({"NAMESPACE": namespace, "CLUSTER_ID": "Kubernetes", "INSTANCE_IPS": ip, "LABELS": {"app": app}});
+        Proxy::parse(&node, metadata, Locality::default()).unwrap()
+    }
+
+    /// Says whether a service account may read secrets.
+    pub(crate) fn review(&mut self, namespace: &str, account: &str, allowed: Option<bool>) -> Settled {
+        self.change([Change::SecretReader(NamespacedName::new(namespace, account), allowed)])
+    }
+
+    /// Has a proxy ask for a secret; gives it.
+    pub(crate) fn secret(&mut self, proxy: ProxyId, name: &str) -> Option<Secret> {
+        let names = Arc::new([ResourceName::new(name)].into_iter().collect());
+        self.engine.subscribe(proxy, ResourceType::Secret, Interest { wildcard: false, names });
+        let shown = self.engine.shown(proxy, ResourceType::Secret).unwrap();
+        shown.resources.first().map(|resource| Secret::decode(resource.body.clone()).unwrap())
+    }
+
+    /// All that translators could not make use of.
+    pub(crate) fn remarks(&self) -> Vec<Arc<str>> {
+        self.engine.remarks().into_iter().map(|remark| remark.text).collect()
+    }
+
+    /// What a query answers for a proxy.
+    pub(crate) fn ask<Q: Query>(&self, proxy: ProxyId, query: &Q) -> Arc<Q::Value> {
+        self.engine.ask(proxy, query)
+    }
+
+    /// Has a proxy ask for a route configuration; gives it. Its bytes are those that the message itself would have.
+    pub(crate) fn routes(&mut self, proxy: ProxyId, name: &str) -> RouteConfiguration {
+        let names = Arc::new([ResourceName::new(name)].into_iter().collect());
+        self.engine.subscribe(proxy, ResourceType::Route, Interest { wildcard: false, names });
+        let shown = self.engine.shown(proxy, ResourceType::Route).unwrap();
+        let body = shown.resources.first().unwrap().body.clone();
+        let decoded = RouteConfiguration::decode(body.clone()).unwrap();
+        assert_eq!(decoded.encode_to_vec(), body);
+        decoded
+    }
+}
+
+/// The documents as changes.
+fn changes(yaml: &str) -> Vec<Change> {
+    let change = |outcome| match outcome {
+        Outcome::Read { object, .. } => Change::Put(object),
+        Outcome::Ignored => panic!("a document of no known kind"),
+        Outcome::Rejected(error) => panic!("{error}"),
+    };
+    decode_documents(yaml, Format::Yaml).into_iter().map(|document| change(document.outcome)).collect()
+}
+
+/// A Service `name` of `namespace` with an HTTP port.
+pub(crate) fn service(namespace: &str, name: &str, port: u16) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec: {{clusterIP: 10.96.0.1, ports: [{{name: http, port: {port}}}]}}\n---\n"
+    )
+}
+
+/// An object of Istio's networking API, its spec in flow style.
+pub(crate) fn networking(kind: &str, namespace: &str, name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: {namespace}}}\n\
+         spec: {spec}\n---\n"
+    )
+}

@@ -1,0 +1,267 @@
+//! WasmPlugins and TrafficExtensions: filters that users bring along.
+//!
+//! Both kinds are one here, as istiod turns the first into the second. Lua stands in the listener; WebAssembly is asked for
+//! by name (ECDS), and the proxy takes no traffic before it is there. Agrees with Istio's `pilot/pkg/model/extensions.go`.
+
+mod wasm;
+
+use std::sync::Arc;
+
+use navarch_proto::any::pack;
+use navarch_proto::envoy::config::core::v3::{DataSource, ExtensionConfigSource, data_source::Specifier};
+use navarch_proto::envoy::config::listener::v3::{Filter, filter};
+use navarch_proto::envoy::extensions::filters::http::lua::v3::Lua;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{HttpFilter, http_filter};
+
+use super::build::ads_source;
+use super::filters::class::ListenerClass;
+use super::filters::http::packed_filter;
+use super::{constraints, policy};
+use navarch_api::istio::{
+    ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector, WasmConfig, WasmPlugin,
+    WorkloadMode,
+};
+use navarch_api::names::Namespace;
+use navarch_api::object::{NamespacedName, Object, ObjectMeta};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+pub(super) use wasm::resource;
+
+/// What the names of extensions start with.
+const PREFIX: &str = "extensions.istio.io/trafficextension/";
+
+/// What the names of extensions end with that were made from WasmPlugins.
+const FROM_PLUGIN: &str = "~istio-translated-wasmplugin";
+
+/// The longest script.
+const MAX_SCRIPT: usize = 65_536;
+
+/// An extension, of either kind.
+#[derive(Clone, Debug, PartialEq)]
+struct Extension {
+    namespace: Namespace,
+    /// Its name, with the mark of WasmPlugins.
+    name: String,
+    /// Its version, by which modules are told apart.
+    version: Arc<str>,
+    /// Where among the filters it stands.
+    phase: ExecutionPhase,
+    /// Its place within the phase: higher first.
+    priority: i32,
+    /// The traffic it is for; empty is all.
+    matches: Vec<TrafficSelector>,
+    /// What it runs.
+    program: Program,
+}
+
+/// What an extension runs.
+#[derive(Clone, Debug, PartialEq)]
+enum Program {
+    /// A WebAssembly module.
+    Wasm(WasmConfig),
+    /// A script.
+    Lua(String),
+}
+
+/// The filters of extensions, by where they stand.
+#[derive(Clone, Debug)]
+pub struct Phases<F> {
+    /// Before authentication.
+    pub authn: Vec<F>,
+    /// Between authentication and authorization.
+    pub authz: Vec<F>,
+    /// After authorization.
+    pub rest: Vec<F>,
+}
+
+impl<F> Phases<F> {
+    /// All of them, where nothing stands between.
+    pub fn in_order(self) -> impl Iterator<Item = F> {
+        self.authn.into_iter().chain(self.authz).chain(self.rest)
+    }
+}
+
+/// The extensions that hold for the proxy: those of its namespace, then those of the root namespace, each the oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ExtensionsOfProxy;
+
+impl Query for ExtensionsOfProxy {
+    type Value = Vec<Extension>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut plugins = policy::namespaces::<WasmPlugin>(view);
+        let mut extensions = policy::namespaces::<TrafficExtension>(view);
+        plugins.reverse();
+        extensions.reverse();
+        let mut found: Vec<(&ObjectMeta, Extension)> = Vec::new();
+        let plugins = policy::attached_in::<WasmPlugin>(view, &plugins);
+        let extensions = policy::attached_in::<TrafficExtension>(view, &extensions);
+        found.extend(plugins.iter().map(|plugin| (&plugin.meta, of_plugin(plugin))));
+        found.extend(extensions.iter().filter_map(|object| {
+            let extension = of_extension(object)?;
+            if let Program::Lua(script) = &extension.program
+                && let Err(fault) = constraints::check_script(script)
+            {
+                view.remark(format!("TrafficExtension {}: spec.lua is left out: {fault}", object.meta.key()));
+                return None;
+            }
+            Some((&object.meta, extension))
+        }));
+        let root = policy::root_namespace(view);
+        found.sort_by(|(a, one), (b, other)| {
+            let key = |meta: &ObjectMeta| (meta.key.namespace == root, meta.created);
+            key(a).cmp(&key(b)).then_with(|| one.name.cmp(&other.name))
+        });
+        found.into_iter().map(|(_, extension)| extension).collect()
+    }
+}
+
+/// A WasmPlugin.
+fn of_plugin(plugin: &Object<WasmPlugin>) -> Extension {
+    let spec = &plugin.spec;
+    Extension {
+        namespace: plugin.meta.key.namespace.clone(),
+        name: format!("{}{FROM_PLUGIN}", plugin.meta.key.name),
+        version: plugin.meta.resource_version.clone(),
+        phase: match spec.phase {
+            PluginPhase::Unspecified => ExecutionPhase::Unspecified,
+            PluginPhase::Authn => ExecutionPhase::Authn,
+            PluginPhase::Authz => ExecutionPhase::Authz,
+            PluginPhase::Stats => ExecutionPhase::Stats,
+        },
+        priority: spec.priority.unwrap_or(i32::MIN),
+        matches: spec.matches.clone(),
+        program: Program::Wasm(WasmConfig {
+            url: spec.url.clone(),
+            sha256: spec.sha256.clone(),
+            image_pull_policy: spec.image_pull_policy,
+            image_pull_secret: spec.image_pull_secret.clone(),
+            verification_key: spec.verification_key.clone(),
+            plugin_config: spec.plugin_config.clone(),
+            plugin_name: spec.plugin_name.clone(),
+            fail_strategy: spec.fail_strategy,
+            vm_config: spec.vm_config.clone(),
+            plugin_type: spec.plugin_type,
+        }),
+    }
+}
+
+/// A TrafficExtension; `None` for one that runs nothing.
+fn of_extension(object: &Object<TrafficExtension>) -> Option<Extension> {
+    let spec = &object.spec;
+    let program = match (&spec.wasm, &spec.lua) {
+        (Some(wasm), _) if !wasm.url.is_empty() => Program::Wasm(wasm.clone()),
+        (None, Some(LuaConfig { inline_code })) if (1..=MAX_SCRIPT).contains(&inline_code.len()) => {
+            Program::Lua(inline_code.clone())
+        }
+        (Some(_) | None, _) => return None,
+    };
+    Some(Extension {
+        namespace: object.meta.key.namespace.clone(),
+        name: object.meta.key.name.to_string(),
+        version: object.meta.resource_version.clone(),
+        phase: spec.phase,
+        priority: spec.priority.unwrap_or(i32::MIN),
+        matches: spec.matches.clone(),
+        program,
+    })
+}
+
+/// The filters for the requests of a listener of a class at a port.
+pub fn http_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phases<HttpFilter> {
+    phases(view, class, port, |extension| match &extension.program {
+        Program::Lua(script) => {
+            let script =
+                DataSource { specifier: Some(Specifier::InlineString(script.clone())), ..DataSource::default() };
+            let config = Lua { default_source_code: Some(script), ..Lua::default() };
+            Some(packed_filter(&extension.resource_name(), pack(&config)))
+        }
+        Program::Wasm(wasm) if wasm.plugin_type != PluginType::Network => {
+            let source =
+                asked_for(["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.http.{name}")));
+            Some(HttpFilter {
+                name: extension.resource_name(),
+                config_type: Some(http_filter::ConfigType::ConfigDiscovery(source)),
+                ..HttpFilter::default()
+            })
+        }
+        Program::Wasm(_) => None,
+    })
+}
+
+/// The filters for the connections of a listener of a class at a port.
+pub fn network_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phases<Filter> {
+    phases(view, class, port, |extension| match &extension.program {
+        Program::Wasm(wasm) if wasm.plugin_type == PluginType::Network => {
+            let names = ["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.network.{name}"));
+            Some(Filter {
+                name: extension.resource_name(),
+                config_type: Some(filter::ConfigType::ConfigDiscovery(asked_for(names))),
+            })
+        }
+        Program::Wasm(_) | Program::Lua(_) => None,
+    })
+}
+
+/// The filters of all extensions for a listener, in their order.
+fn phases<F>(view: &View<'_>, class: ListenerClass, port: u16, build: impl Fn(&Extension) -> Option<F>) -> Phases<F> {
+    let extensions = view.get(&ExtensionsOfProxy);
+    let mut ordered: Vec<&Extension> = extensions.iter().filter(|extension| extension.is_for(class, port)).collect();
+    ordered.sort_by_key(|extension| std::cmp::Reverse(extension.priority));
+    let of = |phase: ExecutionPhase| ordered.iter().filter(move |extension| extension.phase == phase);
+    Phases {
+        authn: of(ExecutionPhase::Authn).filter_map(|extension| build(extension)).collect(),
+        authz: of(ExecutionPhase::Authz).filter_map(|extension| build(extension)).collect(),
+        rest: of(ExecutionPhase::Stats)
+            .chain(of(ExecutionPhase::Unspecified))
+            .filter_map(|extension| build(extension))
+            .collect(),
+    }
+}
+
+/// A configuration that the proxy asks for, of one of these types.
+fn asked_for<const N: usize>(types: [String; N]) -> ExtensionConfigSource {
+    ExtensionConfigSource {
+        config_source: Some(ads_source()),
+        type_urls: types.into_iter().map(|name| format!("type.googleapis.com/{name}")).collect(),
+        ..ExtensionConfigSource::default()
+    }
+}
+
+impl Extension {
+    /// The name under which it is asked for.
+    fn resource_name(&self) -> String {
+        format!("{PREFIX}{}.{}", self.namespace, self.name)
+    }
+
+    /// Whether it is for the traffic of a listener.
+    fn is_for(&self, class: ListenerClass, port: u16) -> bool {
+        let side = match class {
+            ListenerClass::SidecarInbound => WorkloadMode::Server,
+            ListenerClass::SidecarOutbound | ListenerClass::Gateway => WorkloadMode::Client,
+        };
+        self.matches.is_empty()
+            || self.matches.iter().any(|selector| {
+                let of_side = matches!(selector.mode, WorkloadMode::Undefined | WorkloadMode::ClientAndServer);
+                let at_port = |wanted: u32| wanted != 0 && wanted == u32::from(port);
+                (of_side || selector.mode == side)
+                    && (selector.ports.is_empty() || selector.ports.iter().any(|wanted| at_port(wanted.number)))
+            })
+    }
+}
+
+/// The extension that is asked for by this name, if it is of a namespace whose extensions can hold for the proxy.
+fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
+    let (namespace, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
+    let namespace = Namespace::new(namespace);
+    if namespace != policy::root_namespace(view) && view.proxy().namespace_among([namespace.clone()]).is_none() {
+        return None;
+    }
+    if let Some(plugin) = name.strip_suffix(FROM_PLUGIN) {
+        let object = view.object::<WasmPlugin>(&NamespacedName::new(namespace.as_str(), plugin))?;
+        return Some((of_plugin(object), policy::attaches(view, object)));
+    }
+    let object = view.object::<TrafficExtension>(&NamespacedName::new(namespace.as_str(), name))?;
+    Some((of_extension(object)?, policy::attaches(view, object)))
+}

@@ -1,0 +1,295 @@
+//! Puts the routes of delegates in place of the routes that delegate to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::RouteSemantics;
+use super::index::DefaultExport;
+use super::names::NameContext;
+use crate::config_objects;
+use crate::scope::{parse_export_to, resolve_export_to};
+use navarch_api::istio::{HttpMatchRequest, HttpRoute, StringMatch, VirtualService};
+use navarch_api::names::Namespace;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::ExportTo;
+
+/// A VirtualService, completed and merged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Merged {
+    pub(super) name: NamespacedName,
+}
+
+/// The annotation by which VirtualServices made from other objects say so.
+const SEMANTICS_ANNOTATION: &str = "internal.istio.io/route-semantics";
+
+/// The rules by which a VirtualService is read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SemanticsOf {
+    pub(super) name: NamespacedName,
+}
+
+impl Query for SemanticsOf {
+    type Value = RouteSemantics;
+
+    fn compute(&self, view: &View<'_>) -> RouteSemantics {
+        config_objects::virtual_service(view, &self.name).map_or(RouteSemantics::Istio, |object| semantics_of(&object))
+    }
+}
+
+/// The rules by which an object is read.
+pub(super) fn semantics_of(object: &Object<VirtualService>) -> RouteSemantics {
+    match object.meta.annotations.get(SEMANTICS_ANNOTATION).map(|semantics| &**semantics) {
+        Some("gateway") => RouteSemantics::Gateway,
+        Some("ingress") => RouteSemantics::Ingress,
+        Some(_) | None => RouteSemantics::Istio,
+    }
+}
+
+/// The DNS suffix of Kubernetes services.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Domain;
+
+impl Query for Domain {
+    type Value = String;
+
+    fn compute(&self, view: &View<'_>) -> String {
+        view.mesh().settings.domain_suffix.clone()
+    }
+}
+
+impl Query for Merged {
+    type Value = Option<Arc<VirtualService>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let object =
+            config_objects::virtual_service(view, &self.name).filter(|object| !object.spec.hosts.is_empty())?;
+        let semantics = semantics_of(&object);
+        if semantics == RouteSemantics::Gateway {
+            return Some(Arc::new(object.spec.clone()));
+        }
+        let mut spec = completed(view, &object);
+        if semantics == RouteSemantics::Istio && spec.http.iter().any(|route| route.delegate.is_some()) {
+            spec.http = spec.http.iter().flat_map(|route| expanded(view, route, &self.name.namespace)).collect();
+        }
+        Some(Arc::new(spec))
+    }
+}
+
+/// The spec with full names.
+fn completed(view: &View<'_>, object: &Object<VirtualService>) -> VirtualService {
+    let mut spec = object.spec.clone();
+    NameContext { namespace: &object.meta.key.namespace, domain: &view.get(&Domain) }.complete(&mut spec);
+    spec
+}
+
+/// A route, or what its delegate makes of it: nothing where the delegate is missing or hidden from the delegating namespace.
+fn expanded(view: &View<'_>, route: &HttpRoute, namespace: &Namespace) -> Vec<HttpRoute> {
+    let Some(delegate) = &route.delegate else { return vec![route.clone()] };
+    let home = if delegate.namespace.is_empty() { namespace.as_str() } else { &delegate.namespace };
+    let name = NamespacedName::new(home, &delegate.name);
+    let Some(object) = view.object::<VirtualService>(&name).filter(|object| object.spec.hosts.is_empty()) else {
+        return Vec::new();
+    };
+    let declared = parse_export_to(&object.spec.export_to, &name.namespace);
+    let visible = match resolve_export_to(&declared, &view.get(&DefaultExport), &name.namespace) {
+        ExportTo::Public | ExportTo::Unset => true,
+        ExportTo::Nobody => false,
+        ExportTo::Namespaces(named) => named.binary_search(namespace).is_ok(),
+    };
+    if !visible {
+        return Vec::new();
+    }
+    completed(view, object).http.into_iter().filter_map(|leaf| merge_route(route, leaf)).collect()
+}
+
+/// A delegate's route under the route that delegates: the delegate's word first. `None` where their matches exclude each
+/// other.
+fn merge_route(root: &HttpRoute, mut leaf: HttpRoute) -> Option<HttpRoute> {
+    leaf.matches = merge_matches(&root.matches, leaf.matches)?;
+    leaf.name = joined(&root.name, leaf.name);
+    inherit(&mut leaf.rewrite, &root.rewrite);
+    inherit(&mut leaf.direct_response, &root.direct_response);
+    inherit(&mut leaf.timeout, &root.timeout);
+    inherit(&mut leaf.retries, &root.retries);
+    inherit(&mut leaf.fault, &root.fault);
+    inherit(&mut leaf.mirror, &root.mirror);
+    inherit(&mut leaf.mirror_percent, &root.mirror_percent);
+    inherit(&mut leaf.mirror_percentage, &root.mirror_percentage);
+    inherit(&mut leaf.cors_policy, &root.cors_policy);
+    inherit(&mut leaf.headers, &root.headers);
+    if leaf.mirrors.is_empty() {
+        leaf.mirrors.clone_from(&root.mirrors);
+    }
+    Some(leaf)
+}
+
+/// Takes over what is not set.
+fn inherit<T: Clone>(own: &mut Option<T>, from: &Option<T>) {
+    if own.is_none() {
+        own.clone_from(from);
+    }
+}
+
+/// `root-leaf`, or the one that is set.
+fn joined(root: &str, leaf: String) -> String {
+    match (root, leaf.as_str()) {
+        (root, "") => root.to_owned(),
+        ("", _) => leaf,
+        (root, leaf) => format!("{root}-{leaf}"),
+    }
+}
+
+/// All ways in which a match of the root and one of the leaf hold together; `None` where a leaf's match fits none.
+fn merge_matches(root: &[HttpMatchRequest], leaf: Vec<HttpMatchRequest>) -> Option<Vec<HttpMatchRequest>> {
+    if root.is_empty() {
+        return Some(leaf);
+    }
+    if leaf.is_empty() {
+        return Some(root.to_vec());
+    }
+    let mut merged = Vec::new();
+    for leaf in &leaf {
+        let before = merged.len();
+        merged.extend(root.iter().filter(|root| !conflict(root, leaf)).map(|root| merge_match(root, leaf)));
+        if merged.len() == before {
+            return None;
+        }
+    }
+    Some(merged)
+}
+
+/// One match under another.
+fn merge_match(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> HttpMatchRequest {
+    let mut merged = leaf.clone();
+    merged.name = joined(&root.name, merged.name);
+    inherit(&mut merged.uri, &root.uri);
+    inherit(&mut merged.scheme, &root.scheme);
+    inherit(&mut merged.method, &root.method);
+    inherit(&mut merged.authority, &root.authority);
+    inherit_entries(&mut merged.headers, &root.headers);
+    inherit_entries(&mut merged.without_headers, &root.without_headers);
+    inherit_entries(&mut merged.query_params, &root.query_params);
+    inherit_entries(&mut merged.source_labels, &root.source_labels);
+    if merged.port == 0 {
+        merged.port = root.port;
+    }
+    if merged.source_namespace.is_empty() {
+        merged.source_namespace.clone_from(&root.source_namespace);
+    }
+    if merged.gateways.is_empty() {
+        merged.gateways.clone_from(&root.gateways);
+    }
+    if merged.stat_prefix.is_empty() {
+        merged.stat_prefix.clone_from(&root.stat_prefix);
+    }
+    merged
+}
+
+/// Takes over entries whose keys are not set.
+fn inherit_entries<T: Clone>(own: &mut BTreeMap<String, T>, from: &BTreeMap<String, T>) {
+    for (key, value) in from {
+        own.entry(key.clone()).or_insert_with(|| value.clone());
+    }
+}
+
+/// Whether a delegate's match is not a narrowing of the delegating one.
+fn conflict(root: &HttpMatchRequest, leaf: &HttpMatchRequest) -> bool {
+    let texts = [
+        (&root.uri, &leaf.uri),
+        (&root.scheme, &leaf.scheme),
+        (&root.method, &leaf.method),
+        (&root.authority, &leaf.authority),
+    ];
+    texts.into_iter().any(|(root, leaf)| text_conflict(root.as_ref(), leaf.as_ref()))
+        || entries_conflict(&root.headers, &leaf.headers)
+        || entries_conflict(&root.without_headers, &leaf.without_headers)
+        || entries_conflict(&root.query_params, &leaf.query_params)
+        || root.ignore_uri_case != leaf.ignore_uri_case
+        || (root.port > 0 && leaf.port > 0 && root.port != leaf.port)
+        || (!root.source_namespace.is_empty() && root.source_namespace != leaf.source_namespace)
+        || leaf.source_labels.iter().any(|(key, value)| root.source_labels.get(key).is_some_and(|own| own != value))
+        || gateways_conflict(&root.gateways, &leaf.gateways)
+}
+
+/// Whether any entry of the leaf goes against the root's entry of the same key.
+fn entries_conflict(root: &BTreeMap<String, StringMatch>, leaf: &BTreeMap<String, StringMatch>) -> bool {
+    leaf.iter().any(|(key, leaf)| text_conflict(root.get(key), Some(leaf)))
+}
+
+/// Whether the leaf names gateways that the root does not.
+fn gateways_conflict(root: &[String], leaf: &[String]) -> bool {
+    !root.is_empty() && !leaf.is_empty() && (root.len() < leaf.len() || leaf.iter().any(|own| !root.contains(own)))
+}
+
+/// Whether the leaf's text match is not a narrowing of the root's. Expressions narrow nothing and cannot be narrowed; a
+/// match without a text goes with none.
+fn text_conflict(root: Option<&StringMatch>, leaf: Option<&StringMatch>) -> bool {
+    let (Some(root), Some(leaf)) = (root, leaf) else { return false };
+    if root.is_empty() || leaf.is_empty() {
+        return true;
+    }
+    match (root, leaf) {
+        (StringMatch::Exact(root), StringMatch::Exact(leaf)) => root != leaf,
+        (StringMatch::Prefix(root), StringMatch::Prefix(leaf) | StringMatch::Exact(leaf)) => !leaf.starts_with(root),
+        (StringMatch::Exact(_), StringMatch::Prefix(_))
+        | (StringMatch::Regex(_) | StringMatch::Unset, _)
+        | (_, StringMatch::Regex(_) | StringMatch::Unset) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(text: &str) -> Option<StringMatch> {
+        Some(StringMatch::Exact(text.to_owned()))
+    }
+
+    fn prefix(text: &str) -> Option<StringMatch> {
+        Some(StringMatch::Prefix(text.to_owned()))
+    }
+
+    fn uri(uri: Option<StringMatch>) -> HttpMatchRequest {
+        HttpMatchRequest { uri, ..HttpMatchRequest::default() }
+    }
+
+    #[test]
+    fn a_leaf_may_narrow_but_not_leave_the_root() {
+        for (root, leaf, expected) in [
+            (prefix("/a"), prefix("/a/b"), false),
+            (prefix("/a/b"), prefix("/a"), true),
+            (prefix("/a"), exact("/a/b"), false),
+            (exact("/a"), prefix("/a"), true),
+            (exact("/a"), exact("/a"), false),
+            (exact("/a"), None, false),
+            (None, exact("/a"), false),
+            (Some(StringMatch::Regex("/a.*".into())), exact("/ab"), true),
+            (prefix("/a"), Some(StringMatch::Unset), true),
+        ] {
+            assert_eq!(text_conflict(root.as_ref(), leaf.as_ref()), expected, "{root:?} {leaf:?}");
+        }
+    }
+
+    #[test]
+    fn a_leaf_whose_match_fits_no_root_match_drops_its_route() {
+        let root = HttpRoute { matches: vec![uri(prefix("/a"))], name: "root".into(), ..HttpRoute::default() };
+        let leaf = HttpRoute { matches: vec![uri(prefix("/b"))], ..HttpRoute::default() };
+        assert_eq!(merge_route(&root, leaf), None);
+    }
+
+    #[test]
+    fn every_fitting_pair_of_matches_is_kept_and_names_are_joined() {
+        let root = HttpRoute {
+            matches: vec![uri(prefix("/a")), HttpMatchRequest { port: 80, ..HttpMatchRequest::default() }],
+            name: "root".into(),
+            ..HttpRoute::default()
+        };
+        let leaf = HttpRoute { matches: vec![uri(prefix("/a/b"))], name: "leaf".into(), ..HttpRoute::default() };
+        let merged = merge_route(&root, leaf).unwrap();
+        assert_eq!(merged.name, "root-leaf");
+        let second = HttpMatchRequest { port: 80, ..uri(prefix("/a/b")) };
+        assert_eq!(merged.matches, [uri(prefix("/a/b")), second]);
+    }
+}

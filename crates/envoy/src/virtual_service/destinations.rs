@@ -1,0 +1,99 @@
+//! The services that a VirtualService sends traffic to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::merged;
+use navarch_api::istio::{Destination, HttpRoute};
+use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::NamespacedName;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// The destinations of one VirtualService.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct DestinationsOf {
+    pub(super) name: NamespacedName,
+}
+
+/// The hosts that a VirtualService sends traffic to, with the ports that it names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// What each route names.
+    routes: Vec<RouteDestinations>,
+}
+
+/// The destinations of one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RouteDestinations {
+    /// The client namespaces that it is for; empty is all.
+    sources: BTreeSet<Namespace>,
+    /// Hosts and ports, 0 where no port is named.
+    targets: Vec<(Hostname, u16)>,
+}
+
+impl Destinations {
+    /// The client namespaces that some route asks for.
+    pub fn source_namespaces(&self) -> impl Iterator<Item = Namespace> {
+        self.routes.iter().flat_map(|route| route.sources.iter().cloned())
+    }
+
+    /// What clients of a namespace may be sent to: ports by host, 0 standing for all ports. `None` is a namespace that no
+    /// route asks for.
+    #[must_use]
+    pub fn from_namespace(&self, namespace: Option<&Namespace>) -> BTreeMap<Hostname, BTreeSet<u16>> {
+        let serves = |route: &&RouteDestinations| {
+            route.sources.is_empty() || namespace.is_some_and(|namespace| route.sources.contains(namespace))
+        };
+        collect(self.routes.iter().filter(serves))
+    }
+
+    /// What any client may be sent to: ports by host, 0 standing for all ports.
+    #[must_use]
+    pub fn all(&self) -> BTreeMap<Hostname, BTreeSet<u16>> {
+        collect(self.routes.iter())
+    }
+}
+
+/// Gathers ports by host.
+fn collect<'a>(routes: impl Iterator<Item = &'a RouteDestinations>) -> BTreeMap<Hostname, BTreeSet<u16>> {
+    let mut found: BTreeMap<Hostname, BTreeSet<u16>> = BTreeMap::new();
+    for (host, port) in routes.flat_map(|route| &route.targets) {
+        found.entry(host.clone()).or_default().insert(*port);
+    }
+    found
+}
+
+impl Query for DestinationsOf {
+    type Value = Destinations;
+
+    fn compute(&self, view: &View<'_>) -> Destinations {
+        let Some(spec) = merged(view, &self.name) else { return Destinations::default() };
+        let http = spec.http.iter().map(http_destinations);
+        let tcp = spec.tcp.iter().map(|route| &route.route);
+        let l4 = tcp.chain(spec.tls.iter().map(|route| &route.route)).map(|targets| RouteDestinations {
+            sources: BTreeSet::new(),
+            targets: targets.iter().filter_map(|target| target.destination.as_ref()).map(target).collect(),
+        });
+        Destinations { routes: http.chain(l4).filter(|route| !route.targets.is_empty()).collect() }
+    }
+}
+
+/// The destinations of an HTTP route, mirrors included.
+///
+/// A match without a source namespace does not open the route to everyone when a later match asks for one: the namespaces
+/// that are named decide, as they do in Istio.
+fn http_destinations(route: &HttpRoute) -> RouteDestinations {
+    let named = route.matches.iter().filter(|matches| !matches.source_namespace.is_empty());
+    let targets = route.route.iter().filter_map(|target| target.destination.as_ref());
+    let mirrors = route.mirrors.iter().filter_map(|mirror| mirror.destination.as_ref());
+    RouteDestinations {
+        sources: named.map(|matches| Namespace::new(&matches.source_namespace)).collect(),
+        targets: targets.chain(&route.mirror).chain(mirrors).map(target).collect(),
+    }
+}
+
+/// Host and port of a destination.
+fn target(destination: &Destination) -> (Hostname, u16) {
+    let port = destination.port.as_ref().map_or(0, |port| u16::try_from(port.number).unwrap_or_default());
+    (Hostname::new(&destination.host), port)
+}

@@ -1,0 +1,53 @@
+//! HTTP answers, charged to the client that asked until it has read them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::budget::{Budget, Charge, Full};
+
+/// The most that one answer is charged with, so that a client which holds nothing gets an answer of any size.
+const MAX_CHARGE: usize = 4;
+
+/// Bytes that pay until the last of them is sent.
+struct Charged {
+    bytes: Bytes,
+    /// What is paid.
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Charged {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Charges an answer to the client that asked. It stays charged while any part of it waits to be sent, in whatever buffer.
+///
+/// # Errors
+/// When the client has not read enough of what it asked for before.
+pub fn charge(answers: &Arc<Budget>, peer: IpAddr, bytes: Bytes) -> Result<Bytes, Full> {
+    let charge = answers.charge(peer, bytes.len().min(answers.total() / MAX_CHARGE))?;
+    Ok(Bytes::from_owner(Charged { bytes, _charge: charge }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_charged_while_any_part_of_it_is_held() {
+        let (answers, peer) = (Budget::new(1000), IpAddr::from([10, 0, 0, 1]));
+        let mut first = charge(&answers, peer, vec![1; 200].into()).unwrap();
+        let rest = first.split_off(150);
+        drop(first);
+        assert_eq!((rest.len(), answers.held()), (50, 200));
+        let huge = charge(&answers, peer, vec![1; 5000].into()).unwrap();
+        assert_eq!(answers.held(), 450);
+        assert_eq!(charge(&answers, peer, vec![1; 100].into()).unwrap_err(), Full);
+        assert!(charge(&answers, IpAddr::from([10, 0, 0, 2]), vec![1; 100].into()).is_ok());
+        drop((rest, huge));
+        assert_eq!(answers.held(), 0);
+    }
+}

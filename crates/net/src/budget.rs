@@ -1,0 +1,193 @@
+//! Bytes that clients make the process hold, limited for all together and shared fairly.
+//!
+//! A peer may hold as much as is left for all others: one peer alone gets half of the total, two get a third each, and
+//! there is always something left for a peer that holds nothing yet (dynamic thresholds, as switches share buffers).
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use thiserror::Error;
+use tokio::sync::Notify;
+
+use super::peer::counted_as;
+
+/// A limit in bytes for all clients together.
+#[derive(Debug)]
+pub struct Budget {
+    total: usize,
+    /// What is held.
+    held: Mutex<Held>,
+    /// Told when bytes are given back.
+    freed: Notify,
+}
+
+/// Bytes by holder.
+#[derive(Debug, Default)]
+struct Held {
+    /// By all.
+    all: usize,
+    /// By each peer that holds any; the key is chosen by the network, the hasher is keyed.
+    by_peer: HashMap<IpAddr, usize>,
+}
+
+/// Bytes charged to a peer, given back when dropped.
+#[derive(Debug)]
+pub struct Charge {
+    /// Where they are charged.
+    budget: Arc<Budget>,
+    /// Who pays.
+    peer: IpAddr,
+    /// How many.
+    bytes: usize,
+}
+
+/// The peer holds its share, or the process holds all that it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the server holds as much for this client as it may; try again later")]
+pub struct Full;
+
+impl Budget {
+    /// A budget of `total` bytes.
+    #[must_use]
+    pub fn new(total: usize) -> Arc<Self> {
+        Arc::new(Self { total, held: Mutex::default(), freed: Notify::new() })
+    }
+
+    /// Charges bytes to a peer.
+    ///
+    /// # Errors
+    /// When the peer would hold more than is left.
+    pub fn charge(self: &Arc<Self>, peer: IpAddr, bytes: usize) -> Result<Charge, Full> {
+        let mut charge = Charge { budget: self.clone(), peer: counted_as(peer), bytes: 0 };
+        charge.grow(bytes)?;
+        Ok(charge)
+    }
+
+    /// The limit.
+    #[must_use]
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// Bytes held for all peers.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.lock().all
+    }
+}
+
+impl Charge {
+    /// Charges more bytes to the same peer.
+    ///
+    /// # Errors
+    /// When the peer would hold more than is left; the charge stays as it was.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Full> {
+        let mut held = self.budget.held.lock();
+        let by_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
+        let (all, by_peer) = (held.all.saturating_add(bytes), by_peer.saturating_add(bytes));
+        if bytes > 0 && by_peer > self.budget.total.saturating_sub(all) {
+            return Err(Full);
+        }
+        held.all = all;
+        if by_peer > 0 {
+            held.by_peer.insert(self.peer, by_peer);
+        }
+        drop(held);
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// As [`Charge::grow`], but waits for others to give bytes back where there is no room. Callers limit the time.
+    pub async fn grow_when_free(&mut self, bytes: usize) {
+        let budget = self.budget.clone();
+        loop {
+            let mut freed = std::pin::pin!(budget.freed.notified());
+            // From here on nothing that is given back goes unnoticed.
+            freed.as_mut().enable();
+            if self.grow(bytes).is_ok() {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Gives bytes back, at most those that are charged.
+    pub fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        if bytes == 0 {
+            return;
+        }
+        self.bytes -= bytes;
+        let mut held = self.budget.held.lock();
+        held.all -= bytes;
+        if let Some(by_peer) = held.by_peer.get_mut(&self.peer) {
+            *by_peer -= bytes;
+            if *by_peer == 0 {
+                held.by_peer.remove(&self.peer);
+            }
+        }
+        drop(held);
+        self.budget.freed.notify_waiters();
+    }
+
+    /// The bytes that are charged.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    #[test]
+    fn one_peer_gets_half_and_leaves_room_for_others() {
+        let budget = Budget::new(900);
+        let first = budget.charge(peer(1), 450).unwrap();
+        assert_eq!(budget.charge(peer(1), 1).unwrap_err(), Full);
+        let second = budget.charge(peer(2), 225).unwrap();
+        assert_eq!(budget.charge(peer(2), 1).unwrap_err(), Full);
+        drop((first, second));
+        assert_eq!(budget.held(), 0);
+        assert!(budget.held.lock().by_peer.is_empty());
+    }
+
+    #[test]
+    fn a_charge_that_cannot_grow_stays_and_is_given_back_once() {
+        let budget = Budget::new(100);
+        let mut charge = budget.charge(peer(1), 40).unwrap();
+        assert_eq!(charge.grow(11), Err(Full));
+        assert_eq!((charge.bytes(), budget.held()), (40, 40));
+        charge.shrink(15);
+        charge.grow(25).unwrap();
+        drop(charge);
+        assert_eq!(budget.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_on_when_bytes_are_given_back() {
+        let budget = Budget::new(100);
+        let (first, mut second) = (budget.charge(peer(1), 50).unwrap(), budget.charge(peer(1), 0).unwrap());
+        let limit = std::time::Duration::from_millis(50);
+        {
+            let mut waiting = std::pin::pin!(second.grow_when_free(30));
+            assert!(tokio::time::timeout(limit, waiting.as_mut()).await.is_err());
+            drop(first);
+            waiting.await;
+        }
+        assert_eq!((second.bytes(), budget.held()), (30, 30));
+    }
+}

@@ -1,0 +1,22 @@
+//! What all ports share: who may have how many connections, how much clients may make the process hold and do, the count of who
+//! was turned away, and which addresses are never connected to at the word of others.
+//!
+//! ```text
+//! listener ─▶ Port::accept ─▶ PortStream ─▶ handshake ─▶ HTTP, gRPC, DNS
+//!              │ full: the idlest connection of the peer that holds the most is closed
+//!              └▶ Rejections
+//! ```
+
+pub mod activity;
+pub mod answers;
+pub mod budget;
+pub mod destination;
+pub mod handshake;
+pub mod log_limit;
+pub mod peer;
+pub mod port;
+pub mod rate;
+pub mod rejections;
+mod shares;
+pub mod stream;
+pub mod turns;

@@ -1,0 +1,57 @@
+//! Log lines that clients cause, without letting them fill the log.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// One line in this time; the next one says how many were not logged.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Says which of the lines of one sort are logged.
+#[derive(Debug, Default)]
+pub struct LogLimit(Mutex<Option<Logged>>);
+
+/// What the log has been told.
+#[derive(Debug)]
+struct Logged {
+    /// When.
+    at: Instant,
+    /// How many were not logged since.
+    suppressed: u64,
+}
+
+impl LogLimit {
+    /// Counts a line. Gives how many were not logged since the last one, if this one is to be logged.
+    pub fn admit(&self) -> Option<u64> {
+        self.admit_at(Instant::now())
+    }
+
+    /// As [`LogLimit::admit`] at a time.
+    fn admit_at(&self, now: Instant) -> Option<u64> {
+        let mut last = self.0.lock();
+        let suppressed = match last.as_mut() {
+            Some(last) if now.duration_since(last.at) < INTERVAL => {
+                last.suppressed += 1;
+                return None;
+            }
+            Some(last) => last.suppressed,
+            None => 0,
+        };
+        *last = Some(Logged { at: now, suppressed: 0 });
+        Some(suppressed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_in_ten_seconds_and_the_next_says_how_many_were_left_out() {
+        let (limit, now) = (LogLimit::default(), Instant::now());
+        assert_eq!([limit.admit_at(now), limit.admit_at(now), limit.admit_at(now)], [Some(0), None, None]);
+        let later = now + INTERVAL;
+        assert_eq!([limit.admit_at(later), limit.admit_at(later)], [Some(2), None]);
+    }
+}

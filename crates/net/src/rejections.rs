@@ -1,0 +1,72 @@
+//! Counts what ports turn away, by port and reason, and logs it without letting a client fill the log.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tracing::warn;
+
+use super::log_limit::LogLimit;
+
+/// The counter `navarch_rejected_total{port,reason}`. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Rejections {
+    counted: Family<Labels, Counter>,
+    /// What is logged of each port and reason.
+    logged: Arc<Mutex<HashMap<Labels, LogLimit>>>,
+}
+
+/// What was turned away where.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    /// The port's name: `grpc`, `secure-grpc`, `https`, `http`, `monitoring`, `status`, `dns`.
+    port: &'static str,
+    /// Why, in a few words joined by `_`.
+    reason: &'static str,
+}
+
+impl Rejections {
+    /// Counters that are shown with the others of `registry`.
+    pub fn register(registry: &mut Registry) -> Self {
+        let rejections = Self::default();
+        registry.register(
+            "navarch_rejected",
+            "Connections, streams and requests turned away to keep within limits, by port and reason",
+            rejections.counted.clone(),
+        );
+        rejections
+    }
+
+    /// Counts one, and logs it unless the same was logged a moment ago. Both labels are literals, so that the number of
+    /// series is bounded.
+    pub fn count(&self, port: &'static str, reason: &'static str, peer: impl Display) {
+        if let Some(suppressed) = self.note(Labels { port, reason }) {
+            warn!(port, reason, %peer, suppressed, "client turned away");
+        }
+    }
+
+    /// Counts a connection that could not be accepted, as when the process has no file descriptor left, and logs it as
+    /// [`Rejections::count`] does.
+    pub fn accept_failed(&self, port: &'static str, error: &std::io::Error) {
+        if let Some(suppressed) = self.note(Labels { port, reason: "accept_failed" }) {
+            warn!(port, %error, suppressed, "failed to accept a connection");
+        }
+    }
+
+    /// Counts one. Gives how many were not logged since the last one, if this one is to be logged.
+    fn note(&self, labels: Labels) -> Option<u64> {
+        self.counted.get_or_create(&labels).inc();
+        self.logged.lock().entry(labels).or_default().admit()
+    }
+
+    /// How many were counted.
+    #[must_use]
+    pub fn counted(&self, port: &'static str, reason: &'static str) -> u64 {
+        self.counted.get(&Labels { port, reason }).map_or(0, |counter| counter.get())
+    }
+}

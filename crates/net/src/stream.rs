@@ -1,0 +1,157 @@
+//! A connection of a [`Port`](super::port::Port): reports activity, ends when the port says so, waits only so long for readers.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+use super::port::Place;
+
+/// How long to wait for the rest of a client's first bytes before looking again.
+const PEEK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// A connection and its place in a port. Reads and writes fail once the port has closed it for others.
+#[derive(Debug)]
+pub struct PortStream<S = TcpStream> {
+    inner: S,
+    place: Place,
+    /// Whether bytes are a sign of activity.
+    counts_bytes: bool,
+    /// How long the client may read nothing of what is sent; for ever if unset.
+    patience: Option<Duration>,
+    /// Until when it must have read something.
+    deadline: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> PortStream<S> {
+    /// A connection at its place.
+    pub fn new(inner: S, place: Place) -> Self {
+        Self { inner, place, counts_bytes: true, patience: None, deadline: None }
+    }
+
+    /// The same, which fails when the client reads nothing for so long.
+    #[must_use]
+    pub fn with_read_limit(mut self, patience: Duration) -> Self {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// The same for whoever limits by himself how long the client may read nothing.
+    #[must_use]
+    pub fn without_read_limit(mut self) -> Self {
+        self.patience = None;
+        self
+    }
+
+    /// Its place.
+    #[must_use]
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// From now on bytes are no sign of activity: those of HTTP/2 PINGs say nothing of the use of a connection. Whoever
+    /// serves it reports its requests.
+    pub fn count_requests_only(&mut self) {
+        self.counts_bytes = false;
+    }
+
+    /// Fails if the port has closed the connection.
+    fn check(&self, context: &mut Context<'_>) -> io::Result<()> {
+        match self.place.activity().poll_evicted(context) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => {
+                Err(io::Error::new(io::ErrorKind::ConnectionAborted, "closed to make room for other clients"))
+            }
+        }
+    }
+
+    /// Looks at the outcome of a write: fails if the client has read nothing for too long.
+    fn written(&mut self, written: Poll<io::Result<usize>>, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.deadline = None;
+            if self.counts_bytes {
+                self.place.activity().touch();
+            }
+            return written;
+        }
+        let Some(patience) = self.patience else { return Poll::Pending };
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        if deadline.as_mut().poll(context).is_pending() {
+            return Poll::Pending;
+        }
+        self.place.reject("slow_reader");
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read what it asked for")))
+    }
+}
+
+impl PortStream<TcpStream> {
+    /// Whether the client's first bytes are these. Takes none of them.
+    ///
+    /// # Errors
+    /// When the connection fails before that is known.
+    pub async fn begins_with(&self, bytes: &[u8]) -> io::Result<bool> {
+        let mut first = vec![0; bytes.len()];
+        loop {
+            let read = self.inner.peek(&mut first).await?;
+            let (seen, wanted) = (first.get(..read).unwrap_or_default(), bytes.get(..read).unwrap_or_default());
+            if seen != wanted || read == 0 {
+                return Ok(false);
+            }
+            if read == bytes.len() {
+                return Ok(true);
+            }
+            // Some bytes are there, so that another look would not wait.
+            tokio::time::sleep(PEEK_INTERVAL).await;
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for PortStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        this.check(context)?;
+        let read = Pin::new(&mut this.inner).poll_read(context, buffer);
+        if this.counts_bytes && read.is_ready() {
+            this.place.activity().touch();
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for PortStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.check(context)?;
+        let written = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.written(written, context)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.check(context)?;
+        let written = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+        self.written(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+}

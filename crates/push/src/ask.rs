@@ -1,0 +1,304 @@
+//! What translators ask of the proxy: each question is recorded, so ask no more than is needed.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::attr::{Attr, AttrValue};
+use super::pod_of_proxy::{PodOfProxy, is_test_machine};
+use super::proxy::{IpFamilies, Locality, ProxyKind};
+use super::query::{ProxyQuery, Query};
+use super::targets::TargetsOfProxy;
+use super::view::View;
+use navarch_api::go_text::parse_bool;
+use navarch_api::identity::Identity;
+use navarch_api::names::{ClusterId, Namespace, NetworkId};
+use navarch_api::object::NamespacedName;
+use navarch_registry::model::{Labels, ServiceTarget};
+use navarch_registry::{NODE_LABEL, Place, locality_of_proxy};
+
+/// The view's proxy, as far as it is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct ProxyView<'a>(&'a View<'a>);
+
+/// The labels of the proxy without those of its place: of its workload in the registry over those that it has for ever
+/// (`STATIC_LABELS`), else those that it sent (`LABELS`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OwnLabels;
+
+/// The labels that count for the proxy, those of its place included.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EffectiveLabels;
+
+/// Whether a label selector selects the proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct SelectedBy(Arc<Labels>);
+
+/// The locality that counts for the proxy: what its labels say, else what it sent.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct EffectiveLocality;
+
+impl View<'_> {
+    /// The proxy that this view is for.
+    #[must_use]
+    pub fn proxy(&self) -> ProxyView<'_> {
+        ProxyView(self)
+    }
+}
+
+impl ProxyView<'_> {
+    /// Sidecar, router, waypoint…
+    #[must_use]
+    pub fn kind(self) -> ProxyKind {
+        if let AttrValue::Kind(kind) = self.0.ask(&Attr::Kind) { kind } else { ProxyKind::Sidecar }
+    }
+
+    /// The configuration namespace. Splits by namespace: prefer [`ProxyView::namespace_among`] where few matter.
+    #[must_use]
+    pub fn namespace(self) -> Namespace {
+        Namespace::new(self.text(&Attr::Namespace).unwrap_or_default())
+    }
+
+    /// The configuration namespace if it is one of `namespaces`.
+    #[must_use]
+    pub fn namespace_among(self, namespaces: impl IntoIterator<Item = Namespace>) -> Option<Namespace> {
+        let mut namespaces: Vec<Namespace> = namespaces.into_iter().collect();
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        self.text(&Attr::NamespaceAmong(namespaces.into())).map(Namespace::new)
+    }
+
+    /// All addresses. Splits by proxy.
+    #[must_use]
+    pub fn ips(self) -> Arc<[IpAddr]> {
+        if let AttrValue::Ips(ips) = self.0.ask(&Attr::Ips) { ips } else { Arc::from([]) }
+    }
+
+    /// Which IP families it has.
+    #[must_use]
+    pub fn families(self) -> IpFamilies {
+        if let AttrValue::Families(families) = self.0.ask(&Attr::Families) { families } else { IpFamilies::V4 }
+    }
+
+    /// `<pod>.<namespace>`. Splits by proxy.
+    #[must_use]
+    pub fn name(self) -> Arc<str> {
+        self.text(&Attr::Name).unwrap_or_else(|| Arc::from(""))
+    }
+
+    /// The DNS domain of the node id, such as `shop.svc.cluster.local`.
+    #[must_use]
+    pub fn dns_domain(self) -> Arc<str> {
+        self.text(&Attr::DnsDomain).unwrap_or_else(|| Arc::from(""))
+    }
+
+    /// `node.cluster`: the name of the proxy's service, as its bootstrap has it.
+    #[must_use]
+    pub fn service_cluster(self) -> Arc<str> {
+        self.text(&Attr::ServiceCluster).unwrap_or_else(|| Arc::from(""))
+    }
+
+    /// A metadata key: scalars as text, others as JSON text.
+    #[must_use]
+    pub fn meta(self, key: &str) -> Option<Arc<str>> {
+        self.text(&Attr::Meta(Arc::from(key)))
+    }
+
+    /// Whether a metadata key is this text, and not something else that is written so.
+    #[must_use]
+    pub fn has_text(self, key: &str, value: &str) -> bool {
+        self.0.ask(&Attr::HasText(Arc::from(key), Arc::from(value))) == AttrValue::Bool(true)
+    }
+
+    /// Whether a metadata key is `true` (Istio's `StringBool`; `1` and `True` count, too).
+    #[must_use]
+    pub fn meta_bool(self, key: &str) -> bool {
+        self.meta(key).and_then(|text| parse_bool(&text)).unwrap_or(false)
+    }
+
+    /// The whole metadata as JSON text. Splits finely.
+    #[must_use]
+    pub fn all_meta(self) -> Arc<str> {
+        self.text(&Attr::AllMeta).unwrap_or_else(|| Arc::from("{}"))
+    }
+
+    /// The cluster that the proxy says it runs in.
+    #[must_use]
+    pub fn cluster_id(self) -> ClusterId {
+        ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default())
+    }
+
+    /// The network that the proxy says it is in.
+    #[must_use]
+    pub fn network(self) -> NetworkId {
+        NetworkId::new(self.meta("NETWORK").unwrap_or_default())
+    }
+
+    /// The labels that count. Splits by label set: prefer [`ProxyView::selected_by`].
+    #[must_use]
+    pub fn labels(self) -> Arc<Labels> {
+        self.0.derived(&EffectiveLabels)
+    }
+
+    /// The labels as the proxy sent them.
+    #[must_use]
+    pub fn sent_labels(self) -> Arc<Labels> {
+        if let AttrValue::Labels(labels) = self.0.ask(&Attr::MetaLabels) { labels } else { Arc::default() }
+    }
+
+    /// Whether a selector selects the proxy; an empty one does.
+    #[must_use]
+    pub fn selected_by(self, selector: &Labels) -> bool {
+        selector.is_empty() || *self.0.derived(&SelectedBy(Arc::new(selector.clone())))
+    }
+
+    /// The service ports that the proxy's workload serves, in Istio's order.
+    #[must_use]
+    pub fn targets(self) -> Arc<Vec<ServiceTarget>> {
+        self.0.derived(&TargetsOfProxy)
+    }
+
+    /// The locality that counts.
+    #[must_use]
+    pub fn locality(self) -> Locality {
+        (*self.0.derived(&EffectiveLocality)).clone()
+    }
+
+    /// Whether the proxy can run this extension. Proxies that list none are taken to be Istio's, which has all.
+    #[must_use]
+    pub fn supports(self, extension: &str) -> bool {
+        self.0.ask(&Attr::Supports(Arc::from(extension))) == AttrValue::Bool(true)
+    }
+
+    /// Whether its stream carries deltas.
+    #[must_use]
+    pub fn takes_deltas(self) -> bool {
+        self.0.ask(&Attr::TakesDeltas) == AttrValue::Bool(true)
+    }
+
+    /// Who the stream's client was proved to be; `None` if it was not. Splits by identity: prefer
+    /// [`ProxyView::verified_namespace`] where the namespace will do.
+    #[must_use]
+    pub fn identity(self) -> Option<Identity> {
+        if let AttrValue::Identity(identity) = self.0.ask(&Attr::Identity) { Some(identity) } else { None }
+    }
+
+    /// The namespace of the identity that the stream's client was proved to have; `None` if it was not.
+    #[must_use]
+    pub fn verified_namespace(self) -> Option<Namespace> {
+        self.text(&Attr::VerifiedNamespace).map(Namespace::new)
+    }
+
+    /// A textual answer.
+    fn text(self, attr: &Attr) -> Option<Arc<str>> {
+        if let AttrValue::Text(text) = self.0.ask(attr) { Some(text) } else { None }
+    }
+
+    /// Its pod, where it is known.
+    pub(super) fn pod(self) -> Option<NamespacedName> {
+        (*self.0.derived(&PodOfProxy)).clone()
+    }
+
+    /// Whether it runs in the cluster of this control plane, as far as it says where.
+    pub(super) fn is_of_own_cluster(self) -> bool {
+        let said = self.cluster_id();
+        said.as_str().is_empty() || said == self.0.mesh().settings.cluster_id
+    }
+
+    /// Namespace and name of its pod or WorkloadEntry, by its own account.
+    pub(super) fn workload_name(self) -> NamespacedName {
+        let name = self.name();
+        let (pod, namespace) = name.rsplit_once('.').unwrap_or((&name, ""));
+        NamespacedName::new(namespace, pod)
+    }
+}
+
+impl Query for OwnLabels {
+    type Value = Labels;
+
+    fn compute(&self, view: &View<'_>) -> Labels {
+        let proxy = view.proxy();
+        let sent = proxy.sent_labels();
+        let registered = if is_test_machine(&sent) { None } else { registered_labels(view) };
+        let Some(registered) = registered else { return (*sent).clone() };
+        let forever = proxy.meta("STATIC_LABELS");
+        let forever = forever.and_then(|text| serde_json::from_str::<BTreeMap<String, String>>(&text).ok());
+        let Some(forever) = forever.filter(|forever| !forever.is_empty()) else { return registered };
+        let forever = forever.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value)));
+        let mut labels: Labels = forever.collect();
+        labels.extend(registered.iter().map(|(key, value)| (key.clone(), value.clone())));
+        labels
+    }
+}
+
+impl ProxyQuery for OwnLabels {}
+
+impl Query for EffectiveLabels {
+    type Value = Labels;
+
+    fn compute(&self, view: &View<'_>) -> Labels {
+        let proxy = view.proxy();
+        let own = view.derived(&OwnLabels);
+        let Locality { region, zone, sub_zone } = proxy.locality();
+        // A part counts with the one before it.
+        let locality = match (&*zone, &*sub_zone) {
+            ("", _) => region.to_string(),
+            (_, "") => format!("{region}/{zone}"),
+            _ => format!("{region}/{zone}/{sub_zone}"),
+        };
+        let (cluster, network) = (proxy.cluster_id(), proxy.network());
+        let node = proxy.meta("NODE_NAME").unwrap_or_else(|| Arc::from(""));
+        let labels = Place { cluster: &cluster, locality: &locality, node: &node, network: &network }.label(&own);
+        if labels == *own { (*own).clone() } else { labels }
+    }
+}
+
+/// The labels of the proxy's workload in the registry: of its pod, else of what a ServiceEntry of its namespace has at one of
+/// its addresses.
+fn registered_labels(view: &View<'_>) -> Option<Labels> {
+    let proxy = view.proxy();
+    if !proxy.is_of_own_cluster() {
+        return None;
+    }
+    if let Some(workload) = proxy.pod().and_then(|pod| view.workload(&pod).cloned()) {
+        // Its node is what the proxy says. Labels that stay as they are, are shared.
+        let labels = &workload.labels;
+        if labels.get(NODE_LABEL) == proxy.meta("NODE_NAME").as_ref() {
+            return Some(labels.clone());
+        }
+        let others = labels.iter().filter(|(label, _)| &***label != NODE_LABEL);
+        return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
+    }
+    let ips = proxy.ips();
+    let mut here = ips.iter().filter_map(|ip| view.targets_at(*ip));
+    here.find_map(|at| {
+        let own = proxy.namespace_among(at.workloads.keys().cloned())?;
+        at.workloads.get(&own).map(|workload| workload.labels.clone()).filter(|labels| !labels.is_empty())
+    })
+}
+
+impl ProxyQuery for EffectiveLabels {}
+
+impl Query for SelectedBy {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let labels = view.proxy().labels();
+        self.0.iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
+impl ProxyQuery for SelectedBy {}
+
+impl Query for EffectiveLocality {
+    type Value = Locality;
+
+    fn compute(&self, view: &View<'_>) -> Locality {
+        if let Some([region, zone, sub_zone]) = locality_of_proxy(&view.derived(&OwnLabels)) {
+            return Locality { region: Arc::from(region), zone: Arc::from(zone), sub_zone: Arc::from(sub_zone) };
+        }
+        if let AttrValue::Locality(locality) = view.ask(&Attr::Locality) { locality } else { Locality::default() }
+    }
+}
+
+impl ProxyQuery for EffectiveLocality {}

@@ -1,0 +1,116 @@
+//! Attributes: what a translator may ask of a proxy, each a recorded question with a comparable answer.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::proxy::{IpFamilies, Locality, Proxy, ProxyKind};
+use super::query::DerivedValue;
+use navarch_api::identity::Identity;
+use navarch_api::names::Namespace;
+use navarch_registry::model::Labels;
+
+/// A question about a proxy. The finer the question, the more proxies share the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Attr {
+    /// Sidecar, router, waypoint…
+    Kind,
+    /// The configuration namespace.
+    Namespace,
+    /// The configuration namespace if it is one of these (sorted), else nothing.
+    NamespaceAmong(Arc<[Namespace]>),
+    /// All addresses, first is primary.
+    Ips,
+    /// Which IP families it has.
+    Families,
+    /// `<pod>.<namespace>` of the node id.
+    Name,
+    /// The DNS domain of the node id.
+    DnsDomain,
+    /// `node.cluster`.
+    ServiceCluster,
+    /// One key of the node metadata, scalars as text, others as JSON text.
+    Meta(Arc<str>),
+    /// Whether a metadata key is this text.
+    HasText(Arc<str>, Arc<str>),
+    /// All labels in the node metadata (`LABELS`).
+    MetaLabels,
+    /// The whole node metadata as JSON text. Splits proxies finely: for EnvoyFilter's metadata match and debugging only.
+    AllMeta,
+    /// `node.locality` as sent.
+    Locality,
+    /// Whether it can run this extension.
+    Supports(Arc<str>),
+    /// Whether its stream carries deltas.
+    TakesDeltas,
+    /// The namespace of the stream's verified identity, if any.
+    VerifiedNamespace,
+    /// The verified identity of the stream, if any.
+    Identity,
+}
+
+/// The answer to an [`Attr`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AttrValue {
+    /// Not there.
+    Absent,
+    /// Yes or no.
+    Bool(bool),
+    /// A text.
+    Text(Arc<str>),
+    /// Who it was proved to be.
+    Identity(Identity),
+    /// The proxy's kind.
+    Kind(ProxyKind),
+    /// Addresses.
+    Ips(Arc<[IpAddr]>),
+    /// IP families.
+    Families(IpFamilies),
+    /// Labels.
+    Labels(Arc<Labels>),
+    /// A locality.
+    Locality(Locality),
+    /// The value of a proxy query.
+    #[doc(hidden)]
+    Derived(AttrDerived),
+    /// A proxy query that panicked before it ever had a value.
+    Failed,
+}
+
+/// The value of a proxy query as an attribute's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AttrDerived(pub(super) DerivedValue);
+
+impl Attr {
+    /// Answers the question for one proxy.
+    #[must_use]
+    pub fn of(&self, proxy: &Proxy) -> AttrValue {
+        match self {
+            Self::Kind => AttrValue::Kind(proxy.kind),
+            Self::Namespace => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
+            Self::NamespaceAmong(namespaces) => match namespaces.binary_search(&proxy.namespace) {
+                Ok(_) => AttrValue::Text(Arc::from(proxy.namespace.as_str())),
+                Err(_) => AttrValue::Absent,
+            },
+            Self::Ips => AttrValue::Ips(proxy.ips.clone()),
+            Self::Families => AttrValue::Families(proxy.families()),
+            Self::Name => AttrValue::Text(proxy.name.clone()),
+            Self::DnsDomain => AttrValue::Text(proxy.dns_domain.clone()),
+            Self::ServiceCluster => AttrValue::Text(proxy.service_cluster.clone()),
+            Self::Meta(key) => proxy.meta(key).map_or(AttrValue::Absent, |text| AttrValue::Text(Arc::from(text))),
+            Self::HasText(key, value) => {
+                let found = proxy.metadata.get(&**key).and_then(serde_json::Value::as_str);
+                AttrValue::Bool(found == Some(&**value))
+            }
+            Self::MetaLabels => AttrValue::Labels(proxy.labels.clone()),
+            Self::AllMeta => AttrValue::Text(Arc::from(proxy.metadata.to_string())),
+            Self::Locality => AttrValue::Locality(proxy.locality.clone()),
+            Self::Supports(extension) => AttrValue::Bool(proxy.supports(extension)),
+            Self::TakesDeltas => AttrValue::Bool(proxy.takes_deltas),
+            Self::VerifiedNamespace => match &proxy.identity {
+                Some(identity) => AttrValue::Text(Arc::from(identity.namespace.as_str())),
+                None => AttrValue::Absent,
+            },
+            Self::Identity => proxy.identity.clone().map_or(AttrValue::Absent, AttrValue::Identity),
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The snapshot that one push works on.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::fact::FactKey;
+use super::name_list::NameList;
+use navarch_api::any_object::AnyObject;
+use navarch_api::key_source::KeySource;
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use navarch_api::names::Hostname;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::settings::Settings;
+use navarch_registry::address_index::AddressIndex;
+use navarch_registry::directory::{Directory, DirectoryChange};
+use navarch_registry::model::ServiceKey;
+use navarch_store::Objects;
+
+/// Everything that translators may read, frozen. The next one shares all parts that did not change.
+#[derive(Clone, Debug, Default)]
+pub struct PushContext {
+    /// Mesh config and settings.
+    pub mesh: Arc<Mesh>,
+    /// Mesh networks.
+    pub networks: Arc<MeshNetworks>,
+    /// Services, endpoints, workloads.
+    pub directory: Directory,
+    /// All objects.
+    pub objects: Objects,
+    /// Service accounts that were asked about, and whether each may read the secrets of its namespace.
+    pub secret_readers: OrdMap<NamespacedName, bool>,
+    /// The keys of token issuers that were fetched, by their place.
+    pub keys: OrdMap<KeySource, Arc<str>>,
+    /// The roots of trust of the mesh, sorted, one certificate in PEM each.
+    pub trust_bundle: Arc<[Arc<str>]>,
+    /// The addresses of gateways between networks that are known by host names, by these.
+    pub gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
+    /// What finds the objects behind addresses; empty without ambient mode.
+    pub addresses: AddressIndex,
+    /// The names of workloads and services; none without ambient mode.
+    pub address_names: NameList,
+}
+
+/// The mesh-wide configuration as one fact.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Mesh {
+    /// Mesh config with defaults filled in.
+    pub config: MeshConfig,
+    /// What was given at start.
+    pub settings: Settings,
+}
+
+/// The facts that a directory change stands for.
+#[must_use]
+pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
+    let mut facts: Vec<FactKey> = Vec::new();
+    for key in &change.services {
+        facts.push(FactKey::Service(key.clone()));
+        facts.push(FactKey::ServicesOfHost(key.hostname.clone()));
+    }
+    if !change.services.is_empty() {
+        facts.push(FactKey::AllServices);
+    }
+    facts.extend(change.endpoints.iter().cloned().map(FactKey::Endpoints));
+    facts.extend(change.pod_targets.iter().cloned().map(FactKey::TargetsOf));
+    facts.extend(change.targets.iter().copied().map(FactKey::TargetsAt));
+    facts.extend(change.workloads.iter().cloned().map(FactKey::Workload));
+    if change.network_gateways {
+        facts.push(FactKey::Networks);
+    }
+    facts
+}
+
+/// The facts that a changed object stands for, what the registry makes of it aside.
+#[must_use]
+pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
+    let mut facts = vec![
+        FactKey::Object(object.clone()),
+        FactKey::List(object.kind, object.name.namespace.clone()),
+        FactKey::ListAll(object.kind),
+    ];
+    if object.kind == Kind::Namespace {
+        facts.push(FactKey::Namespace(navarch_api::names::Namespace::new(&object.name.name)));
+    }
+    facts
+}
+
+/// The facts by which a configuration object comes into what proxies are shown, as finely as translators read them: policies
+/// by the list of their namespace, ServiceEntries as the services that they declare, all others by themselves.
+#[must_use]
+#[expect(clippy::wildcard_enum_match_arm, reason = "most kinds are read one by one")]
+pub fn facts_of(object: &AnyObject) -> Vec<FactKey> {
+    let name = object.object_ref();
+    let mut facts = vec![FactKey::Object(name.clone())];
+    match object {
+        AnyObject::ServiceEntry(entry) => {
+            for host in &entry.spec.hosts {
+                let key = ServiceKey { namespace: entry.meta.key.namespace.clone(), hostname: Hostname::new(host) };
+                facts.extend([FactKey::Service(key.clone()), FactKey::Endpoints(key)]);
+            }
+        }
+        AnyObject::WorkloadEntry(_) => facts.push(FactKey::Workload(name.name)),
+        AnyObject::PeerAuthentication(_)
+        | AnyObject::AuthorizationPolicy(_)
+        | AnyObject::RequestAuthentication(_)
+        | AnyObject::Telemetry(_)
+        | AnyObject::ProxyConfig(_) => facts.push(FactKey::List(name.kind, name.name.namespace.clone())),
+        _ => {}
+    }
+    facts
+}

@@ -1,0 +1,444 @@
+//! The engine's tables and the moves on them: interning, recording, marking, forgetting.
+
+mod gates;
+mod mark;
+mod sweep;
+
+use std::any::{Any, TypeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use self::sweep::Swept;
+
+use super::attr::AttrValue;
+use super::engine::runs::Runs;
+use super::engine::{EngineSizes, Interest};
+use super::fact::FactKey;
+use super::memo::{AnyQuery, AttrDef, AttrId, Dep, Fact, FactId, Frame, Node, NodeId, QueryId, Value, ValueId};
+use super::notice::Notices;
+use super::proxy::Proxy;
+use super::query::Query;
+use super::resource::{Collection, ResourceType};
+use super::tree::Tree;
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+
+/// What the engine knows of a connected proxy.
+pub(super) struct ProxyState {
+    pub(super) proxy: Arc<Proxy>,
+    /// Its answers so far.
+    pub(super) answers: KeyedMap<AttrId, ValueId>,
+    /// Where the derived ones among them come from.
+    pub(super) derived: BTreeMap<AttrId, Derived>,
+    /// What it shows, by type.
+    pub(super) shown: KeyedMap<ResourceType, Shown>,
+    /// What is worked out so far of what it will show.
+    pub(super) prepared: Option<Prepared>,
+}
+
+/// What is worked out so far of a subscription that is worked off in slices.
+pub(super) struct Prepared {
+    pub(super) kind: ResourceType,
+    /// What is wanted of it.
+    pub(super) interest: Interest,
+    /// Its names, and the revision that they are of.
+    pub(super) names: Option<(u64, Arc<Runs>)>,
+    /// The last name that was looked at.
+    pub(super) last: Option<ResourceName>,
+    /// Whole pieces of it. No sweep takes them, though nothing rests on them yet.
+    pub(super) pieces: Vec<NodeId>,
+    /// Resources of the piece that is not whole.
+    pub(super) resources: Vec<NodeId>,
+}
+
+impl Prepared {
+    /// Nothing of it yet.
+    pub(super) fn new(kind: ResourceType, interest: Interest) -> Self {
+        Self { kind, interest, names: None, last: None, pieces: Vec::new(), resources: Vec::new() }
+    }
+}
+
+/// Where a derived answer comes from.
+#[derive(Clone)]
+pub(super) enum Derived {
+    /// From this node.
+    From(NodeId),
+    /// From nowhere: its computation panicked, with this message, and never had a value.
+    Failed(Arc<str>),
+}
+
+/// What a subscription shows.
+pub(super) struct Shown {
+    /// The query behind it.
+    pub(super) query: QueryId,
+    /// The node that answers it.
+    pub(super) node: NodeId,
+    /// Its value when last published.
+    pub(super) collection: Arc<Collection>,
+}
+
+/// All tables of the engine.
+#[derive(Default)]
+pub(super) struct Core {
+    /// Revision of the snapshot in force.
+    pub(super) revision: u64,
+    /// The next node's name.
+    next_node: u64,
+    /// Kept results. Boxed, since a table that grows by doubling has room for twice as many.
+    pub(super) nodes: KeyedMap<NodeId, Box<Node>>,
+    /// Facts read so far.
+    pub(super) facts: Vec<Fact>,
+    /// Names of the facts.
+    fact_ids: KeyedMap<FactKey, FactId>,
+    /// Names of facts that nothing reads any more, to be given again.
+    free_facts: Vec<FactId>,
+    /// Interned queries; `None` where one was forgotten.
+    queries: Vec<Option<Arc<dyn AnyQuery>>>,
+    /// Names of forgotten queries, to be given again.
+    free_queries: Vec<QueryId>,
+    /// By query type: names of its keys.
+    tables: KeyedMap<TypeId, Box<dyn Any + Send>>,
+    /// The tree of each query.
+    pub(super) trees: Vec<Option<Tree>>,
+    /// Questions asked so far; `None` where one was forgotten.
+    attrs: Vec<Option<AttrDef>>,
+    /// Names of forgotten questions, to be given again.
+    free_attrs: Vec<AttrId>,
+    /// Names of the plain ones.
+    plain_ids: KeyedMap<super::attr::Attr, AttrId>,
+    /// Names of the derived ones.
+    derived_ids: KeyedMap<QueryId, AttrId>,
+    /// Names of the answers.
+    value_ids: KeyedMap<AttrValue, ValueId>,
+    /// Names of forgotten answers, to be given again.
+    free_values: Vec<ValueId>,
+    /// Traces being recorded, innermost last.
+    pub(super) frames: Vec<Frame>,
+    /// Connected proxies.
+    pub(super) proxies: KeyedMap<u64, ProxyState>,
+    /// Results that are marked while what rests on them waits for what becomes of them, the lowest first.
+    pub(super) gates: BTreeSet<(u16, NodeId)>,
+    /// Gates that are being settled, the outermost first.
+    settling: Vec<NodeId>,
+    /// Whether marking waits at gates.
+    pub(super) waits_at_gates: bool,
+    /// How many results were marked and dependencies looked at since the start.
+    pub(super) looked: u64,
+    /// Marked nodes with subscribers, waiting to be settled.
+    pub(super) marked_shown: Vec<NodeId>,
+    /// Marked nodes that are attributes of proxies, waiting to be settled.
+    pub(super) marked_watched: Vec<NodeId>,
+    /// Subscriptions whose node was dropped from under them, waiting to be settled.
+    pub(super) strays: BTreeSet<(u64, ResourceType)>,
+    /// Proxies with a derived answer whose node was dropped from under it, waiting to be settled.
+    pub(super) unanswered: BTreeSet<u64>,
+    /// Proxies with a derived answer that could not be brought up to date: tried again at every change.
+    pub(super) failing: BTreeSet<u64>,
+    /// How many results were computed since the start.
+    pub(super) computed: u64,
+    /// Remarks made since they were last told, each once.
+    pub(super) fresh_remarks: BTreeSet<Arc<str>>,
+    /// What is counted about results in force.
+    pub(super) notices: Notices,
+    /// Whether nobody subscribes any more to what somebody did since the last sweep, as streams have ended.
+    pub(super) has_orphans: bool,
+    /// What the last sweep left.
+    swept: Swept,
+    /// Edges of results dropped since then, which the lists of parents still name.
+    loose_edges: usize,
+}
+
+/// Where a tree leads for a proxy.
+pub(super) enum Found {
+    /// To this node.
+    Node(NodeId),
+    /// To a question whose answer must be derived first.
+    Derive(AttrId),
+    /// Nowhere yet.
+    Nothing,
+}
+
+impl Core {
+    /// Empty tables, at the first revision.
+    pub(super) fn new() -> Self {
+        Self { revision: 1, ..Self::default() }
+    }
+
+    /// Interns a query key.
+    pub(super) fn query_id<Q: Query>(&mut self, query: &Q) -> QueryId {
+        let table = self
+            .tables
+            .entry(TypeId::of::<Q>())
+            .or_insert_with(|| Box::new(KeyedMap::<Q, QueryId>::default()))
+            .downcast_mut::<KeyedMap<Q, QueryId>>()
+            .expect("the table under a type's id is made for that type two lines above");
+        if let Some(id) = table.get(query) {
+            return *id;
+        }
+        let kept: Arc<dyn AnyQuery> = Arc::new(query.clone());
+        let id = match self.free_queries.pop() {
+            Some(id) => {
+                if let Some(slot) = self.queries.get_mut(id.0) {
+                    *slot = Some(kept);
+                }
+                id
+            }
+            None => {
+                self.queries.push(Some(kept));
+                self.trees.push(None);
+                QueryId(self.queries.len() - 1)
+            }
+        };
+        table.insert(query.clone(), id);
+        id
+    }
+
+    /// The query of this id.
+    pub(super) fn query(&self, id: QueryId) -> Arc<dyn AnyQuery> {
+        self.queries.get(id.0).and_then(Clone::clone).expect("ids are given out for kept queries and dropped with them")
+    }
+
+    /// Interns a fact key.
+    pub(super) fn fact_id(&mut self, key: FactKey) -> FactId {
+        if let Some(id) = self.fact_ids.get(&key) {
+            return *id;
+        }
+        // What changed before anything read it does not count.
+        let fact = Fact { key: key.clone(), changed_at: 0, parents: Vec::new() };
+        let id = self.free_facts.pop().unwrap_or(FactId(self.facts.len()));
+        match self.facts.get_mut(id.0) {
+            Some(slot) => *slot = fact,
+            None => self.facts.push(fact),
+        }
+        self.fact_ids.insert(key, id);
+        id
+    }
+
+    /// How many there are of everything.
+    pub(super) fn sizes(&self) -> EngineSizes {
+        EngineSizes {
+            results: self.nodes.len(),
+            facts: self.fact_ids.len(),
+            questions: self.attrs.len() - self.free_attrs.len(),
+            answers: self.value_ids.len(),
+            proxies: self.proxies.len(),
+        }
+    }
+
+    /// Interns a plain question.
+    pub(super) fn plain_attr(&mut self, attr: &super::attr::Attr) -> AttrId {
+        if let Some(id) = self.plain_ids.get(attr) {
+            return *id;
+        }
+        let id = self.new_attr(AttrDef::Plain(attr.clone()));
+        self.plain_ids.insert(attr.clone(), id);
+        id
+    }
+
+    /// Interns a derived question.
+    pub(super) fn derived_attr(&mut self, query: QueryId, answer: fn(&Value) -> AttrValue) -> AttrId {
+        if let Some(id) = self.derived_ids.get(&query) {
+            return *id;
+        }
+        let id = self.new_attr(AttrDef::Derived { query, answer });
+        self.derived_ids.insert(query, id);
+        id
+    }
+
+    /// Names a question.
+    fn new_attr(&mut self, definition: AttrDef) -> AttrId {
+        let id = self.free_attrs.pop().unwrap_or(AttrId(self.attrs.len()));
+        match self.attrs.get_mut(id.0) {
+            Some(slot) => *slot = Some(definition),
+            None => self.attrs.push(Some(definition)),
+        }
+        id
+    }
+
+    /// The question of this id.
+    pub(super) fn attr(&self, id: AttrId) -> Option<AttrDef> {
+        self.attrs.get(id.0).cloned().flatten()
+    }
+
+    /// Interns an answer.
+    pub(super) fn value_id(&mut self, value: AttrValue) -> ValueId {
+        if let Some(id) = self.value_ids.get(&value) {
+            return *id;
+        }
+        // Every name below the count is either given or free.
+        let next = ValueId(self.value_ids.len() + self.free_values.len());
+        let id = self.free_values.pop().unwrap_or(next);
+        self.value_ids.insert(value, id);
+        id
+    }
+
+    /// Notes a derived answer of a proxy and has the proxy watch the node that it comes from.
+    pub(super) fn watch(&mut self, proxy: u64, attr: AttrId, node: NodeId, value: ValueId) {
+        let Some(state) = self.proxies.get_mut(&proxy) else { return };
+        state.answers.insert(attr, value);
+        let left = match state.derived.insert(attr, Derived::From(node)) {
+            Some(Derived::From(left)) if left != node => Some(left),
+            Some(Derived::From(_) | Derived::Failed(_)) | None => None,
+        };
+        if let Some(left) = left.and_then(|left| self.nodes.get_mut(&left)) {
+            left.watchers.remove(&(proxy, attr));
+        }
+        if let Some(node) = self.nodes.get_mut(&node) {
+            node.watchers.insert((proxy, attr));
+        }
+    }
+
+    /// Keeps the last good derived answer of a proxy where a new one cannot be had, or notes that there never was one.
+    pub(super) fn keep_answer(&mut self, proxy: u64, attr: AttrId, failure: Arc<str>) -> ValueId {
+        self.failing.insert(proxy);
+        let last = match self.proxies.get(&proxy).and_then(|state| state.derived.get(&attr)) {
+            Some(Derived::From(node)) => self.nodes.get(node).map(|node| node.value.clone()),
+            Some(Derived::Failed(_)) | None => None,
+        };
+        let answer = match (last, self.attr(attr)) {
+            (Some(last), Some(AttrDef::Derived { answer, .. })) => Some(answer(&last)),
+            _ => None,
+        };
+        let failed = answer.is_none();
+        let value = self.value_id(answer.unwrap_or(AttrValue::Failed));
+        if let Some(state) = self.proxies.get_mut(&proxy) {
+            state.answers.insert(attr, value);
+            if failed {
+                state.derived.insert(attr, Derived::Failed(failure));
+            }
+        }
+        value
+    }
+
+    /// The proxy's answer to a plain question, or to a derived one if it was derived before.
+    pub(super) fn answer(&mut self, proxy: u64, attr: AttrId) -> Option<ValueId> {
+        let state = self.proxies.get(&proxy)?;
+        if let Some(value) = state.answers.get(&attr) {
+            return Some(*value);
+        }
+        let Some(AttrDef::Plain(question)) = self.attrs.get(attr.0)? else { return None };
+        let value = question.of(&state.proxy);
+        let value = self.value_id(value);
+        self.proxies.get_mut(&proxy)?.answers.insert(attr, value);
+        Some(value)
+    }
+
+    /// Walks the tree of a query for a proxy.
+    pub(super) fn find(&mut self, query: QueryId, proxy: u64) -> Found {
+        // The path is walked without holding a borrow on the tree, since answering may intern.
+        let mut path: Vec<ValueId> = Vec::new();
+        loop {
+            let mut tree = self.trees.get(query.0).and_then(Option::as_ref);
+            for value in &path {
+                tree = match tree {
+                    Some(Tree::Branch { children, .. }) => children.get(value),
+                    Some(Tree::Leaf(_)) | None => None,
+                };
+            }
+            // Fast path: go on as long as the answers are known.
+            let asked = loop {
+                match tree {
+                    None => return Found::Nothing,
+                    Some(Tree::Leaf(id)) => return Found::Node(*id),
+                    Some(Tree::Branch { attr, children }) => {
+                        let known = self.proxies.get(&proxy).and_then(|state| state.answers.get(attr));
+                        let Some(value) = known else { break *attr };
+                        path.push(*value);
+                        tree = children.get(value);
+                    }
+                }
+            };
+            if self.answer(proxy, asked).is_none() {
+                return Found::Derive(asked);
+            }
+        }
+    }
+
+    /// Keeps a new result, with edges from all that it read.
+    pub(super) fn keep(&mut self, query: QueryId, value: Value, frame: Frame, fault: Option<Arc<str>>) -> NodeId {
+        let id = NodeId(self.next_node);
+        self.next_node += 1;
+        let deps: Arc<[Dep]> = frame.deps.into();
+        let attrs: Arc<[(AttrId, ValueId)]> = frame.attrs.into();
+        let remarks = frame.remarks.into_texts();
+        self.fresh_remarks.extend(remarks.iter().cloned());
+        self.notices.set(id, frame.notices);
+        self.looked += deps.len() as u64;
+        self.add_parent(&deps, id);
+        let height = self.height_over(&deps);
+        let mut dropped = Vec::new();
+        if let Some(slot) = self.trees.get_mut(query.0) {
+            Tree::insert(slot, &attrs, id, &mut dropped);
+        }
+        for gone in dropped {
+            self.discard(gone);
+        }
+        let revision = self.revision;
+        let node = Node {
+            query,
+            value,
+            deps,
+            attrs,
+            parents: Vec::new(),
+            subscribers: BTreeSet::new(),
+            watchers: BTreeSet::new(),
+            changed_at: revision,
+            verified_at: revision,
+            height,
+            dirty: false,
+            gated: false,
+            fault,
+            remarks,
+        };
+        self.nodes.insert(id, Box::new(node));
+        id
+    }
+
+    /// Makes `node` a parent of everything in `deps`.
+    pub(super) fn add_parent(&mut self, deps: &[Dep], node: NodeId) {
+        for dep in deps {
+            match dep {
+                Dep::Fact(fact) => {
+                    if let Some(fact) = self.facts.get_mut(fact.0) {
+                        fact.parents.push(node);
+                    }
+                }
+                Dep::Node(child) => {
+                    if let Some(child) = self.nodes.get_mut(child) {
+                        child.parents.push(node);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets a result.
+    pub(super) fn drop_node(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get(&id)
+            && let Some(slot) = self.trees.get_mut(node.query.0)
+        {
+            Tree::remove(slot, &node.attrs, id);
+        }
+        self.discard(id);
+    }
+
+    /// Forgets a result that no tree leads to any more. Whoever shows or watches it is noted.
+    fn discard(&mut self, id: NodeId) {
+        let Some(node) = self.nodes.remove(&id) else { return };
+        self.notices.set(id, Vec::new());
+        self.loose_edges += node.deps.len();
+        self.strays.extend(node.subscribers);
+        self.unanswered.extend(node.watchers.into_iter().map(|(proxy, _)| proxy));
+        if !node.dirty || node.gated {
+            // What rests on it has not been marked. Of one that is not dirty only an impure translator gets here: by the
+            // facts in force the result was right, yet it is found no more.
+            self.mark_all(node.parents);
+        }
+    }
+
+    /// Whether a result was dropped from under somebody who has not been settled since.
+    pub(super) fn has_strays(&self) -> bool {
+        let marked = self.marked_shown.is_empty() && self.marked_watched.is_empty();
+        !(marked && self.strays.is_empty() && self.unanswered.is_empty())
+    }
+}

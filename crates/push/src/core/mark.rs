@@ -1,0 +1,56 @@
+//! Marking: from changed facts up through all that read them.
+
+use super::Core;
+use crate::fact::FactKey;
+use crate::memo::{Dep, NodeId};
+
+impl Core {
+    /// Marks all that (transitively) read a changed fact, up to gates. Costs what depends on the fact.
+    pub(crate) fn mark(&mut self, key: &FactKey) {
+        let Some(id) = self.fact_ids.get(key) else { return };
+        let Some(fact) = self.facts.get_mut(id.0) else { return };
+        fact.changed_at = self.revision;
+        let nodes = &self.nodes;
+        let dep = Dep::Fact(*id);
+        fact.parents.sort_unstable();
+        fact.parents.dedup();
+        fact.parents.retain(|parent| nodes.get(parent).is_some_and(|node| node.deps.contains(&dep)));
+        let todo = fact.parents.clone();
+        self.mark_all(todo);
+    }
+
+    /// The results that read a fact.
+    pub(crate) fn readers(&self, key: &FactKey) -> Vec<NodeId> {
+        let Some(id) = self.fact_ids.get(key) else { return Vec::new() };
+        let parents = self.facts.get(id.0).map(|fact| fact.parents.iter()).into_iter().flatten();
+        let reads = |parent: &&NodeId| self.nodes.get(*parent).is_some_and(|node| node.deps.contains(&Dep::Fact(*id)));
+        parents.filter(reads).copied().collect()
+    }
+
+    /// Marks these and all that (transitively) read them, up to gates.
+    pub(crate) fn mark_all(&mut self, mut todo: Vec<NodeId>) {
+        while let Some(id) = todo.pop() {
+            let is_gate = self.waits_at_gates && self.is_gate(id);
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            if node.dirty {
+                continue;
+            }
+            node.dirty = true;
+            self.looked += 1;
+            if !node.subscribers.is_empty() {
+                self.marked_shown.push(id);
+            }
+            if !node.watchers.is_empty() {
+                self.marked_watched.push(id);
+            }
+            if is_gate {
+                node.gated = true;
+                self.gates.insert((node.height, id));
+                continue;
+            }
+            node.parents.sort_unstable();
+            node.parents.dedup();
+            todo.extend_from_slice(&node.parents);
+        }
+    }
+}

@@ -1,0 +1,496 @@
+//! The engine: proxies, what each is shown, and what a change makes of it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use self::collect::CollectionOf;
+use super::context::PushContext;
+use super::core::{Core, Derived, ProxyState, Shown};
+use super::fact::FactKey;
+use super::memo::{AttrId, NodeId, QueryId, ValueId};
+use super::proxy::Proxy;
+use super::query::Query;
+use super::resource::{Collection, ResourceType};
+use super::view::{Translator, View};
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+
+mod collect;
+mod prepare;
+mod provenance;
+mod reach;
+mod remarks;
+pub(super) mod runs;
+
+pub use provenance::Faulty;
+pub use remarks::Remark;
+
+/// How often those are settled whose results other computations dropped, before the rest waits for the next change.
+const STRAY_TURNS: usize = 4;
+
+/// Names a connected proxy within one engine; never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProxyId(u64);
+
+/// What a stream asks for of one type.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Interest {
+    /// Everything that there is for the proxy.
+    pub wildcard: bool,
+    /// These names, whether or not they exist; for [`ResourceType::VirtualHost`] the route configurations whose virtual
+    /// hosts are wanted.
+    pub names: Arc<BTreeSet<ResourceName>>,
+}
+
+/// Why a push happened: shared by all that it sends.
+#[derive(Debug, Default)]
+pub struct PushCause {
+    /// Revision of the snapshot, counted from 1 at start.
+    pub revision: u64,
+    /// The facts that changed, empty for an answer to a subscription.
+    pub changed: Vec<FactKey>,
+    /// How many subscriptions this answers; none for a change.
+    pub answers: u32,
+}
+
+/// Where a proxy's collections go. Must not block: it is called from the engine's thread, once per change and proxy.
+pub trait Sink: Send + Sync {
+    /// Takes what the proxy shall have of one type from now on.
+    fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>);
+
+    /// Tells that all of a change was published; not called after an answer to a subscription, nor where nothing was
+    /// published. What is sent in an order across types can wait for it.
+    fn settled(&self) {}
+}
+
+/// What one change did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Groups of subscriptions that the change may have reached.
+    pub groups: usize,
+    /// Collections handed to sinks.
+    pub published: usize,
+    /// Results computed anew.
+    pub computed: u64,
+    /// Results that might have changed and dependencies that were looked at: what it cost to find out what had.
+    pub looked: u64,
+}
+
+/// Sizes of the engine's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineSizes {
+    /// Kept results.
+    pub results: usize,
+    /// Facts that something has read.
+    pub facts: usize,
+    /// Different questions asked of proxies.
+    pub questions: usize,
+    /// Different answers that they gave.
+    pub answers: usize,
+    /// Connected proxies.
+    pub proxies: usize,
+}
+
+/// The engine. One thread owns it.
+pub struct Engine {
+    /// Kept results, proxies, subscriptions.
+    core: RefCell<Core>,
+    /// The snapshot in force.
+    context: Arc<PushContext>,
+    /// Who makes resources.
+    translator: Arc<dyn Translator>,
+    /// Where each proxy's collections go.
+    sinks: KeyedMap<u64, Arc<dyn Sink>>,
+    /// The next proxy's name.
+    next_proxy: u64,
+    /// Proxies that the change under way was published to.
+    told: BTreeSet<u64>,
+    /// The last two collections that were compared, and whether they are equal.
+    compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
+}
+
+impl ProxyId {
+    /// The id of this number. The engine gives numbers out itself; others name a proxy that they know of.
+    #[must_use]
+    pub fn of(number: u64) -> Self {
+        Self(number)
+    }
+}
+
+impl Engine {
+    /// An engine on a first snapshot.
+    #[must_use]
+    pub fn new(context: Arc<PushContext>, translator: Arc<dyn Translator>) -> Self {
+        let core = RefCell::new(Core::new());
+        Self {
+            core,
+            context,
+            translator,
+            sinks: KeyedMap::default(),
+            next_proxy: 0,
+            told: BTreeSet::new(),
+            compared: None,
+        }
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn context(&self) -> &Arc<PushContext> {
+        &self.context
+    }
+
+    /// The revision of the snapshot in force.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.core.borrow().revision
+    }
+
+    /// Adds a proxy. It costs nothing until it subscribes.
+    pub fn connect(&mut self, proxy: Arc<Proxy>, sink: Arc<dyn Sink>) -> ProxyId {
+        let id = self.next_proxy;
+        self.next_proxy += 1;
+        let state = ProxyState {
+            proxy,
+            answers: KeyedMap::default(),
+            derived: BTreeMap::new(),
+            shown: KeyedMap::default(),
+            prepared: None,
+        };
+        self.core.get_mut().proxies.insert(id, state);
+        self.sinks.insert(id, sink);
+        ProxyId(id)
+    }
+
+    /// Forgets a proxy.
+    pub fn disconnect(&mut self, id: ProxyId) {
+        self.sinks.remove(&id.0);
+        let core = self.core.get_mut();
+        let Some(state) = core.proxies.remove(&id.0) else { return };
+        core.has_orphans |= state.prepared.is_some();
+        for (kind, shown) in state.shown {
+            Self::leave(core, id.0, kind, shown.node);
+        }
+        for (attr, derived) in state.derived {
+            if let Derived::From(node) = derived
+                && let Some(node) = core.nodes.get_mut(&node)
+            {
+                node.watchers.remove(&(id.0, attr));
+            }
+        }
+        core.failing.remove(&id.0);
+        self.sweep_if_due();
+    }
+
+    /// Sets what a proxy wants of one type, and publishes it at once.
+    pub fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
+        let query = self.core.get_mut().query_id(&CollectionOf { kind, interest });
+        self.answer(id, kind, query, 1);
+    }
+
+    /// Shows a proxy the answer to a query, which answers so many subscriptions.
+    fn answer(&mut self, id: ProxyId, kind: ResourceType, query: QueryId, answers: u32) {
+        let cause = Arc::new(PushCause { revision: self.core.get_mut().revision, changed: Vec::new(), answers });
+        if let Some(old) = self.core.get_mut().proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
+            Self::leave(self.core.get_mut(), id.0, kind, old.node);
+        }
+        if let Some((node, collection)) = self.evaluate(id.0, query) {
+            self.show(id.0, kind, Shown { query, node, collection: collection.clone() });
+            if let Some(sink) = self.sinks.get(&id.0) {
+                sink.publish(kind, collection, &cause);
+            }
+        }
+        if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
+            state.prepared = None;
+        }
+        self.settle_strays(&cause, &mut Settled::default());
+        self.tell_settled();
+        self.sweep_if_due();
+    }
+
+    /// Answers subscriptions of a type that the proxy has given up since, and takes the type away from it.
+    pub(super) fn answer_and_unsubscribe(&mut self, id: ProxyId, kind: ResourceType, answers: u32) {
+        let query = self.core.get_mut().query_id(&CollectionOf { kind, interest: Interest::default() });
+        self.answer(id, kind, query, answers);
+        self.unsubscribe(id, kind);
+    }
+
+    /// Takes a type away from a proxy.
+    pub fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) {
+        let core = self.core.get_mut();
+        if let Some(old) = core.proxies.get_mut(&id.0).and_then(|state| state.shown.remove(&kind)) {
+            Self::leave(core, id.0, kind, old.node);
+        }
+    }
+
+    /// Puts a new snapshot in force. `changed` names every fact whose value differs from the last snapshot's; the cost is
+    /// that of what read them.
+    pub fn apply(&mut self, context: Arc<PushContext>, changed: Vec<FactKey>) -> Settled {
+        let core = self.core.get_mut();
+        core.revision += 1;
+        self.context = context;
+        let (computed, looked) = (core.computed, core.looked);
+        self.mark(&changed);
+        let core = self.core.get_mut();
+        let cause = Arc::new(PushCause { revision: core.revision, changed, answers: 0 });
+        let mut settled = Settled::default();
+        let failing = std::mem::take(&mut self.core.get_mut().failing);
+        self.settle(failing, &cause, &mut settled);
+        self.settle_strays(&cause, &mut settled);
+        self.tell_settled();
+        let core = self.core.get_mut();
+        (settled.computed, settled.looked) = (core.computed - computed, core.looked - looked);
+        self.sweep_if_due();
+        settled
+    }
+
+    /// What a proxy is shown of a type right now.
+    #[must_use]
+    pub fn shown(&self, id: ProxyId, kind: ResourceType) -> Option<Arc<Collection>> {
+        self.core.borrow().proxies.get(&id.0)?.shown.get(&kind).map(|shown| shown.collection.clone())
+    }
+
+    /// Sizes for metrics and debugging.
+    #[must_use]
+    pub fn sizes(&self) -> EngineSizes {
+        self.core.borrow().sizes()
+    }
+
+    /// Runs a query for a connected proxy, outside any push (debug endpoints, tests).
+    pub fn ask<Q: Query>(&self, id: ProxyId, query: &Q) -> Arc<Q::Value> {
+        self.view(id.0).get(query)
+    }
+
+    /// The snapshot as seen for a proxy.
+    fn view(&self, proxy: u64) -> View<'_> {
+        View { core: &self.core, context: &self.context, translator: &*self.translator, proxy }
+    }
+
+    /// Marks all that these facts may have changed: whatever rests on a result that much rests on, only if that has changed.
+    fn mark(&mut self, changed: &[FactKey]) {
+        let core = self.core.get_mut();
+        core.waits_at_gates = true;
+        changed.iter().for_each(|fact| core.mark(fact));
+        // Each gate is computed for a proxy of its own.
+        self.view(u64::MAX).settle_gates(u16::MAX);
+        self.core.get_mut().open_all();
+    }
+
+    /// Brings a subscription's query up to date for a proxy.
+    fn evaluate(&self, proxy: u64, query: QueryId) -> Option<(NodeId, Arc<Collection>)> {
+        let node = self.view(proxy).node_of(query).ok()?;
+        let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone())?;
+        Some((node, value.downcast::<Collection>().ok()?))
+    }
+
+    /// Links a subscription to the node that it shows.
+    fn show(&mut self, proxy: u64, kind: ResourceType, shown: Shown) {
+        let core = self.core.get_mut();
+        core.strays.remove(&(proxy, kind));
+        if let Some(node) = core.nodes.get_mut(&shown.node) {
+            node.subscribers.insert((proxy, kind));
+        }
+        if let Some(state) = core.proxies.get_mut(&proxy) {
+            state.shown.insert(kind, shown);
+        }
+    }
+
+    /// Unlinks a subscription from a node.
+    fn unlink(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        if let Some(node) = core.nodes.get_mut(&node) {
+            node.subscribers.remove(&(proxy, kind));
+        }
+    }
+
+    /// Unlinks a subscription that ends from a node, which may be left to nobody.
+    fn leave(core: &mut Core, proxy: u64, kind: ResourceType, node: NodeId) {
+        Self::unlink(core, proxy, kind, node);
+        core.has_orphans |= core.nodes.get(&node).is_some_and(|node| node.subscribers.is_empty());
+    }
+
+    /// Re-verifies everything marked and publishes what came out different. `retried` are proxies with answers to be derived
+    /// anew even though nothing below them is marked.
+    fn settle(&mut self, retried: BTreeSet<u64>, cause: &Arc<PushCause>, settled: &mut Settled) {
+        let core = self.core.get_mut();
+        let watched = std::mem::take(&mut core.marked_watched);
+        let shown = std::mem::take(&mut core.marked_shown);
+        let mut watchers = retried;
+        for node in watched.iter().filter_map(|id| core.nodes.get(id)) {
+            watchers.extend(node.watchers.iter().map(|(proxy, _)| *proxy));
+        }
+        // Subscribers are noted before anything is computed, since computing may replace nodes.
+        let groups: Vec<(NodeId, Vec<(u64, ResourceType)>)> = shown
+            .into_iter()
+            .filter_map(|id| Some((id, core.nodes.get(&id)?.subscribers.iter().copied().collect())))
+            .collect();
+        settled.groups += groups.len();
+        let moved = self.rederive(watchers);
+        for (node, subscribers) in groups {
+            self.settle_group(node, &subscribers, &moved, cause, settled);
+        }
+        for proxy in moved {
+            let kinds: Vec<ResourceType> = match self.core.get_mut().proxies.get(&proxy) {
+                Some(state) => state.shown.keys().copied().collect(),
+                None => Vec::new(),
+            };
+            for kind in ResourceType::ALL.into_iter().filter(|kind| kinds.contains(kind)) {
+                self.settle_one(proxy, kind, cause, settled);
+            }
+        }
+    }
+
+    /// Settles those whose node was dropped from under them while something else was computed. That takes a translator that
+    /// is not pure, or one that panics: each turn may drop others, so there are only so many.
+    fn settle_strays(&mut self, cause: &Arc<PushCause>, settled: &mut Settled) {
+        for _ in 0..STRAY_TURNS {
+            let core = self.core.get_mut();
+            if !core.has_strays() {
+                return;
+            }
+            let strays = std::mem::take(&mut core.strays);
+            let unanswered = std::mem::take(&mut core.unanswered);
+            self.settle(unanswered, cause, settled);
+            for (proxy, kind) in strays {
+                self.settle_one(proxy, kind, cause, settled);
+            }
+        }
+    }
+
+    /// Tells the sinks that were published to that this was all.
+    fn tell_settled(&mut self) {
+        self.compared = None;
+        for sink in std::mem::take(&mut self.told).iter().filter_map(|proxy| self.sinks.get(proxy)) {
+            sink.settled();
+        }
+    }
+
+    /// Derives anew the answers of these proxies; gives those with a different one.
+    fn rederive(&mut self, proxies: BTreeSet<u64>) -> BTreeSet<u64> {
+        let mut moved = BTreeSet::new();
+        for proxy in proxies {
+            // All answers go first: one that rests on another then waits for it, whichever was first asked.
+            let core = self.core.get_mut();
+            let Some(state) = core.proxies.get_mut(&proxy) else { continue };
+            let before: Vec<(AttrId, Option<ValueId>)> =
+                state.derived.keys().map(|attr| (*attr, state.answers.remove(attr))).collect();
+            for (attr, old) in before {
+                let known = self.core.get_mut().answer(proxy, attr);
+                let now = known.unwrap_or_else(|| self.view(proxy).derive(attr));
+                if old != Some(now) {
+                    moved.insert(proxy);
+                }
+            }
+            self.core.get_mut().unanswered.remove(&proxy);
+        }
+        moved
+    }
+
+    /// Settles the subscribers of one marked node. All of them gave the same answers to what the node asked, so while the
+    /// questions stay the same, one evaluation serves all.
+    fn settle_group(
+        &mut self,
+        node: NodeId,
+        subscribers: &[(u64, ResourceType)],
+        moved: &BTreeSet<u64>,
+        cause: &Arc<PushCause>,
+        settled: &mut Settled,
+    ) {
+        let mut shared: Option<Arc<Collection>> = None;
+        for (proxy, kind) in subscribers.iter().filter(|(proxy, _)| !moved.contains(proxy)) {
+            match &shared {
+                Some(collection) => self.publish_if_new(*proxy, *kind, collection, cause, settled),
+                None => {
+                    let Some((now, collection)) = self.settle_one(*proxy, *kind, cause, settled) else { continue };
+                    if now == node {
+                        shared = Some(collection);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Evaluates one subscription by its own proxy and publishes what is new.
+    fn settle_one(
+        &mut self,
+        proxy: u64,
+        kind: ResourceType,
+        cause: &Arc<PushCause>,
+        settled: &mut Settled,
+    ) -> Option<(NodeId, Arc<Collection>)> {
+        let (query, old) = {
+            let shown = self.core.get_mut().proxies.get(&proxy)?.shown.get(&kind)?;
+            (shown.query, shown.node)
+        };
+        let (node, collection) = self.evaluate(proxy, query)?;
+        if node != old {
+            let core = self.core.get_mut();
+            Self::unlink(core, proxy, kind, old);
+            if let Some(shown) = core.proxies.get_mut(&proxy).and_then(|state| state.shown.get_mut(&kind)) {
+                shown.node = node;
+            }
+            if let Some(found) = core.nodes.get_mut(&node) {
+                found.subscribers.insert((proxy, kind));
+            }
+        }
+        self.core.get_mut().strays.remove(&(proxy, kind));
+        self.publish_if_new(proxy, kind, &collection, cause, settled);
+        Some((node, collection))
+    }
+
+    /// Hands a collection to the proxy's sink unless it has an equal one.
+    fn publish_if_new(
+        &mut self,
+        proxy: u64,
+        kind: ResourceType,
+        collection: &Arc<Collection>,
+        cause: &Arc<PushCause>,
+        settled: &mut Settled,
+    ) {
+        let state = self.core.get_mut().proxies.get_mut(&proxy);
+        let Some(shown) = state.and_then(|state| state.shown.get_mut(&kind)) else { return };
+        if Arc::ptr_eq(&shown.collection, collection) {
+            return;
+        }
+        // A group moves from one collection to another: they are compared once, not once per proxy.
+        let equal = match &self.compared {
+            Some((old, new, equal)) if Arc::ptr_eq(old, &shown.collection) && Arc::ptr_eq(new, collection) => *equal,
+            Some(_) | None => *shown.collection == **collection,
+        };
+        let old = std::mem::replace(&mut shown.collection, collection.clone());
+        self.compared = Some((old, collection.clone(), equal));
+        if !equal && let Some(sink) = self.sinks.get(&proxy) {
+            sink.publish(kind, collection.clone(), cause);
+            self.told.insert(proxy);
+            settled.published += 1;
+        }
+    }
+
+    /// Whether somebody was the last to subscribe to something, and has gone or subscribes to something else.
+    #[must_use]
+    pub fn has_orphans(&self) -> bool {
+        self.core.borrow().has_orphans
+    }
+
+    /// Frees what nothing rests on. Costs what is kept.
+    pub fn release(&mut self) {
+        self.core.get_mut().sweep();
+    }
+
+    /// Frees what nothing rests on, now and then.
+    fn sweep_if_due(&mut self) {
+        let core = self.core.get_mut();
+        if core.wants_sweep() {
+            core.sweep();
+        }
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("sizes", &self.sizes()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

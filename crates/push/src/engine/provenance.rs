@@ -1,0 +1,75 @@
+//! What results were made from: to blame, and to show to people.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::collect::ResourceOf;
+use super::{Engine, ProxyId};
+use crate::fact::FactKey;
+use crate::memo::{Dep, NodeId, QueryId};
+use crate::resource::ResourceType;
+use navarch_api::hash::KeyedSet;
+use navarch_api::names::ResourceName;
+
+/// One resource whose translation panicked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faulty {
+    /// What was computed.
+    pub query: String,
+    /// What the panic said.
+    pub message: Arc<str>,
+    /// The facts behind it: the objects to blame are among them.
+    pub facts: Vec<FactKey>,
+}
+
+impl Engine {
+    /// The facts that a resource of a proxy was made from, sorted: the objects behind it are among them.
+    #[must_use]
+    pub fn provenance(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
+        let query = self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone() });
+        let view = self.view(id.0);
+        match view.node_of(query) {
+            Ok(node) => self.facts_below(node),
+            Err(_) => Vec::new(),
+        }
+    }
+
+    /// Resources whose translation panicked and that stand at their last good value.
+    #[must_use]
+    pub fn faults(&self) -> Vec<Faulty> {
+        let nodes: Vec<(NodeId, QueryId, Arc<str>)> = {
+            let core = self.core.borrow();
+            let faulty = core.nodes.iter().filter_map(|(id, node)| Some((*id, node.query, node.fault.clone()?)));
+            faulty.collect()
+        };
+        let mut faults: Vec<Faulty> = nodes
+            .into_iter()
+            .map(|(id, query, message)| {
+                let query = format!("{:?}", self.core.borrow().query(query));
+                Faulty { query, message, facts: self.facts_below(id) }
+            })
+            .collect();
+        faults.sort_by(|a, b| (&a.query, &a.facts, &a.message).cmp(&(&b.query, &b.facts, &b.message)));
+        faults
+    }
+
+    /// All facts under a node, sorted.
+    fn facts_below(&self, node: NodeId) -> Vec<FactKey> {
+        let core = self.core.borrow();
+        let mut seen = KeyedSet::default();
+        let mut facts = BTreeSet::new();
+        let mut todo = vec![node];
+        while let Some(id) = todo.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            for dep in core.nodes.get(&id).iter().flat_map(|node| node.deps.iter()) {
+                match dep {
+                    Dep::Node(child) => todo.push(*child),
+                    Dep::Fact(fact) => facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone())),
+                }
+            }
+        }
+        facts.into_iter().collect()
+    }
+}

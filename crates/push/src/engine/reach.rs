@@ -1,0 +1,34 @@
+//! Whom facts reach: the same edges by which a change is marked, followed without changing anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Engine, ProxyId};
+use crate::fact::FactKey;
+use crate::memo::{Dep, NodeId};
+use crate::resource::ResourceType;
+use navarch_api::hash::KeyedSet;
+
+impl Engine {
+    /// The proxies that are shown something made of any of these facts, and of which types. Costs what depends on the facts.
+    #[must_use]
+    pub fn reached(&self, facts: &[FactKey]) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
+        let core = self.core.borrow();
+        let mut todo: Vec<NodeId> = facts.iter().flat_map(|fact| core.readers(fact)).collect();
+        let mut seen = KeyedSet::default();
+        let mut reached: BTreeMap<ProxyId, BTreeSet<ResourceType>> = BTreeMap::new();
+        while let Some(id) = todo.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            let Some(node) = core.nodes.get(&id) else { continue };
+            for (proxy, kind) in &node.subscribers {
+                reached.entry(ProxyId(*proxy)).or_default().insert(*kind);
+            }
+            // A parent may have been computed anew since, without reading this.
+            let reads =
+                |parent: &&NodeId| core.nodes.get(*parent).is_some_and(|node| node.deps.contains(&Dep::Node(id)));
+            todo.extend(node.parents.iter().filter(reads));
+        }
+        reached
+    }
+}

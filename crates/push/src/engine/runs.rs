@@ -1,0 +1,189 @@
+//! Sorted names cut into runs, so that a change of one resource looks at its run and not at all the others.
+
+use std::collections::BTreeSet;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use navarch_api::hash::keyed_hash;
+use navarch_api::names::ResourceName;
+
+/// How many names a run has on average: a change looks at as many names as there are in a run, and at as many runs as there
+/// are in the list.
+const SIZE: u64 = 32;
+/// The longest run.
+const MAX_RUN: usize = 128;
+
+/// Names that follow each other in a list. As a key it costs the same however many they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Run {
+    /// Hash of the names.
+    hash: u64,
+    names: Arc<[ResourceName]>,
+}
+
+/// A sorted list.
+pub(crate) type Runs = Vec<Run>;
+
+impl Run {
+    /// Of these names.
+    fn new(names: Vec<ResourceName>) -> Self {
+        let names: Arc<[ResourceName]> = names.into();
+        Self { hash: keyed_hash(&names), names }
+    }
+
+    pub(super) fn names(&self) -> &[ResourceName] {
+        &self.names
+    }
+}
+
+impl PartialEq for Run {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && (Arc::ptr_eq(&self.names, &other.names) || self.names == other.names)
+    }
+}
+
+impl Eq for Run {}
+
+impl Hash for Run {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Cuts sorted names. A run ends where a name says so, wherever it stands: names that come and go change the runs that they
+/// are in, and leave the others alone.
+pub(super) fn cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> Runs {
+    let mut runs = Vec::new();
+    let mut run = Vec::new();
+    for name in names {
+        take(name, &mut run, &mut runs);
+    }
+    if !run.is_empty() {
+        runs.push(Run::new(run));
+    }
+    runs
+}
+
+/// The cut of a list after names came and went: the same as [`cut`] makes of all names. Costs the number of runs, and the names
+/// of those in which something changed.
+pub(crate) fn update(runs: &Runs, added: &BTreeSet<ResourceName>, removed: &BTreeSet<ResourceName>) -> Runs {
+    let mut added = added.iter().peekable();
+    let mut removed = removed.iter().peekable();
+    let mut new = Runs::with_capacity(runs.len());
+    // What of the runs before is in no new run yet. While there is nothing, an untouched run stays as it is.
+    let mut rest: Vec<ResourceName> = Vec::new();
+    for run in runs {
+        let Some(last) = run.names.last() else { continue };
+        // The end of the list may have cut the last run short: names that come behind it belong to it.
+        let is_open = !is_last(last) && run.names.len() < MAX_RUN;
+        let is_touched = added.peek().is_some_and(|name| is_open || *name <= last)
+            || removed.peek().is_some_and(|name| *name <= last);
+        if rest.is_empty() && !is_touched {
+            new.push(run.clone());
+            continue;
+        }
+        for name in &*run.names {
+            while let Some(before) = added.next_if(|other| *other < name) {
+                take(before, &mut rest, &mut new);
+            }
+            // It is there already.
+            added.next_if(|other| *other == name);
+            while removed.next_if(|other| *other < name).is_some() {}
+            if removed.next_if(|other| *other == name).is_none() {
+                take(name, &mut rest, &mut new);
+            }
+        }
+    }
+    for name in added {
+        take(name, &mut rest, &mut new);
+    }
+    if !rest.is_empty() {
+        new.push(Run::new(rest));
+    }
+    new
+}
+
+/// Puts the next name of a list into the run that is being made, and ends that where it must end.
+fn take(name: &ResourceName, run: &mut Vec<ResourceName>, runs: &mut Runs) {
+    run.push(name.clone());
+    if is_last(name) || run.len() >= MAX_RUN {
+        runs.push(Run::new(std::mem::take(run)));
+    }
+}
+
+/// Sorts names, takes each once, and cuts them.
+pub(super) fn sort_and_cut<'a>(names: impl IntoIterator<Item = &'a ResourceName>) -> Runs {
+    let mut names: Vec<&ResourceName> = names.into_iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    cut(names)
+}
+
+/// Whether a name ends a run.
+fn is_last(name: &ResourceName) -> bool {
+    keyed_hash(name).is_multiple_of(SIZE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(numbers: impl IntoIterator<Item = usize>) -> Vec<ResourceName> {
+        numbers.into_iter().map(|n| ResourceName::new(format!("outbound|80||svc{n:05}.shop"))).collect()
+    }
+
+    #[test]
+    fn runs_are_the_list() {
+        for count in [0, 1, 31, 5000] {
+            let all = names(0..count);
+            let runs = cut(&all);
+            let joined: Vec<ResourceName> = runs.iter().flat_map(|run| run.names().iter().cloned()).collect();
+            assert_eq!(joined, all);
+            assert!(runs.iter().all(|run| (1..=MAX_RUN).contains(&run.names().len())));
+        }
+        let runs = cut(&names(0..5000)).len();
+        assert!((80..320).contains(&runs), "{runs}");
+    }
+
+    #[test]
+    fn a_list_that_changes_is_cut_as_if_it_had_always_been_so() {
+        let all = names(0..3000);
+        let mut present: BTreeSet<ResourceName> = all.iter().step_by(2).cloned().collect();
+        let mut runs = update(&Runs::new(), &present, &BTreeSet::new());
+        assert_eq!(runs, cut(&present));
+        for step in 0..60_usize {
+            // Names in a row, scattered ones, the first and the last.
+            let chosen = |from: usize, by: usize| all.iter().skip(from).step_by(by).take(1 + step * 7).cloned();
+            let added: BTreeSet<ResourceName> = chosen(step * 41 % 3000, 1 + step % 5).collect();
+            let removed: BTreeSet<ResourceName> =
+                chosen(step * 53 % 3000, 1 + step % 3).filter(|name| !added.contains(name)).collect();
+            present.extend(added.iter().cloned());
+            present.retain(|name| !removed.contains(name));
+            runs = update(&runs, &added, &removed);
+            assert_eq!(runs, cut(&present), "step {step}");
+        }
+        assert_eq!(update(&runs, &BTreeSet::new(), &present), Runs::new());
+    }
+
+    #[test]
+    fn names_that_come_behind_the_last_one_join_its_run() {
+        let all = names(0..500);
+        let mut runs = Runs::new();
+        for count in 1..=all.len() {
+            runs = update(&runs, &BTreeSet::from([all[count - 1].clone()]), &BTreeSet::new());
+            assert_eq!(runs, cut(&all[..count]), "{count} names");
+        }
+    }
+
+    #[test]
+    fn a_name_more_leaves_most_runs_alone() {
+        let all = names(0..5000);
+        let before = cut(&all);
+        for gone in [0, 1234, 4999] {
+            let fewer: Vec<&ResourceName> = all.iter().filter(|name| **name != all[gone]).collect();
+            let new = cut(fewer.iter().copied()).iter().filter(|run| !before.contains(run)).count();
+            assert!(new <= 4, "{new}");
+        }
+        assert_eq!(sort_and_cut(all.iter().rev().chain(&all)), before);
+    }
+}

@@ -1,0 +1,40 @@
+//! The engine: one immutable snapshot, translators that read it through a recording view, a cache reused by trace replay,
+//! and the reverse index that tells whom a change reaches.
+//!
+//! ```text
+//! events ─▶ World (store + registry) ─▶ changed facts ─▶ Engine: mark what read them
+//!                                                           │ re-verify, recompute, cut off
+//!                        Sink::publish(collection) ◀────────┘ one per group of proxies that read alike
+//! ```
+//!
+//! One thread owns all of it ([`worker`]); streams hold immutable collections. Knows no sockets and no Envoy types.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+pub mod ask;
+pub mod attr;
+pub mod context;
+mod core;
+pub mod engine;
+pub mod fact;
+mod memo;
+pub mod metrics;
+pub mod name_list;
+pub mod notice;
+mod pod_of_proxy;
+pub mod proxy;
+pub mod query;
+mod read;
+mod release;
+mod remark_list;
+pub mod resource;
+pub mod resources;
+pub mod targets;
+mod tree;
+mod turns;
+pub mod view;
+pub mod worker;
+pub mod world;
+
+/// A kind of object that views can list.
+pub use navarch_store::Stored;

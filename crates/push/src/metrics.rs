@@ -1,0 +1,197 @@
+//! Metrics of the push thread, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`).
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::fact::FactKey;
+use super::world::Change;
+use navarch_api::counter::Count;
+use navarch_api::object::Kind;
+
+/// Handles of all metrics of this room. Cloning shares them; by default nobody sees them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// `pilot_inbound_updates`.
+    updates: Family<TypeLabel, Count>,
+    /// `pilot_push_triggers`.
+    triggers: Family<TypeLabel, Count>,
+    /// `pilot_debounce_time`.
+    gathering: Histogram,
+    /// `pilot_pushcontext_init_seconds`.
+    snapshot: Histogram,
+}
+
+/// What was changed, or why something is pushed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    /// Istio's word for it.
+    r#type: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            updates: Family::default(),
+            triggers: Family::default(),
+            gathering: Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            snapshot: Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0]),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let m = metrics.clone();
+        registry.register("pilot_inbound_updates", "Changes of the input, by what they change", m.updates);
+        registry.register("pilot_push_triggers", "What proxies were sent for changes, by what had changed", m.triggers);
+        registry.register("pilot_debounce_time", "Seconds from the first gathered change to the push", m.gathering);
+        registry.register("pilot_pushcontext_init_seconds", "Seconds to take changes into a snapshot", m.snapshot);
+        metrics
+    }
+
+    /// Changes came in.
+    pub(super) fn came(&self, changes: &[Change]) {
+        for r#type in changes.iter().filter_map(update) {
+            self.updates.get_or_create(&TypeLabel { r#type }).inc();
+        }
+    }
+
+    /// Changes that were gathered for so long were taken into a snapshot within such a time.
+    pub(super) fn taken_in(&self, gathered: Duration, took: Duration) {
+        self.gathering.observe(gathered.as_secs_f64());
+        self.snapshot.observe(took.as_secs_f64());
+    }
+
+    /// So many collections were sent for these reasons.
+    pub(super) fn pushed(&self, triggers: BTreeSet<&'static str>, published: usize) {
+        let published = u64::try_from(published).unwrap_or(u64::MAX);
+        if published == 0 {
+            return;
+        }
+        for r#type in triggers {
+            self.triggers.get_or_create(&TypeLabel { r#type }).inc_by(published);
+        }
+    }
+}
+
+/// Why something is pushed when these facts change.
+pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
+    facts.iter().map(trigger).collect()
+}
+
+/// What a change is counted as; `None` for what Istio does not count.
+fn update(change: &Change) -> Option<&'static str> {
+    match change {
+        Change::Put(object) => of_kind(object.kind(), "svc"),
+        Change::Removed(name) => of_kind(name.kind, "svcdelete"),
+        Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
+        Change::GatewayHost(..) => Some("config"),
+        Change::SecretReader(..) => None,
+    }
+}
+
+/// What a change of a kind is counted as, `service` for Services.
+fn of_kind(kind: Kind, service: &'static str) -> Option<&'static str> {
+    match kind {
+        Kind::Service => Some(service),
+        Kind::EndpointSlice => Some("eds"),
+        Kind::Pod | Kind::Node | Kind::ServiceAccount => None,
+        Kind::Namespace
+        | Kind::Secret
+        | Kind::ConfigMap
+        | Kind::Ingress
+        | Kind::IngressClass
+        | Kind::VirtualService
+        | Kind::DestinationRule
+        | Kind::Gateway
+        | Kind::ServiceEntry
+        | Kind::WorkloadEntry
+        | Kind::Sidecar
+        | Kind::EnvoyFilter
+        | Kind::ProxyConfig
+        | Kind::WorkloadGroup
+        | Kind::PeerAuthentication
+        | Kind::AuthorizationPolicy
+        | Kind::RequestAuthentication
+        | Kind::Telemetry
+        | Kind::WasmPlugin
+        | Kind::TrafficExtension
+        | Kind::GatewayClass
+        | Kind::KubernetesGateway
+        | Kind::HttpRoute
+        | Kind::GrpcRoute
+        | Kind::TlsRoute
+        | Kind::TcpRoute
+        | Kind::ReferenceGrant
+        | Kind::BackendTlsPolicy
+        | Kind::ListenerSet
+        | Kind::XBackendTrafficPolicy
+        | Kind::XBackend
+        | Kind::InferencePool => Some("config"),
+    }
+}
+
+/// Istio's word for a reason to push.
+fn trigger(fact: &FactKey) -> &'static str {
+    match fact {
+        FactKey::Mesh | FactKey::TrustBundle => "global",
+        FactKey::Networks => "networks",
+        FactKey::Service(_) | FactKey::ServicesOfHost(_) | FactKey::AllServices => "service",
+        FactKey::Endpoints(_) | FactKey::AddressNames | FactKey::Found(_) => "endpoint",
+        FactKey::TargetsOf(_) | FactKey::TargetsAt(_) | FactKey::Workload(_) => "proxy",
+        FactKey::Namespace(_) => "namespace",
+        FactKey::SecretReader(_) => "secret",
+        FactKey::Keys(_) => "config",
+        FactKey::Object(name) => of_object(name.kind),
+        FactKey::List(kind, _) | FactKey::ListAll(kind) | FactKey::Names(kind) => of_object(*kind),
+    }
+}
+
+/// Istio's word for an object as a reason.
+fn of_object(kind: Kind) -> &'static str {
+    if kind == Kind::Secret { "secret" } else { "config" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::object::{NamespacedName, ObjectRef};
+
+    #[test]
+    fn changes_and_reasons_have_istios_words() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let object = |kind| ObjectRef { kind, name: NamespacedName::new("shop", "web") };
+        let removed = |kind| Change::Removed(object(kind));
+        metrics.came(&[
+            removed(Kind::Service),
+            removed(Kind::EndpointSlice),
+            removed(Kind::Gateway),
+            removed(Kind::Pod),
+        ]);
+        metrics.taken_in(Duration::from_millis(50), Duration::from_millis(5));
+        metrics.pushed(triggers(&[FactKey::Mesh, FactKey::TrustBundle, FactKey::Object(object(Kind::Secret))]), 3);
+        metrics.pushed(triggers(&[FactKey::AllServices]), 0);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "pilot_inbound_updates{type=\"svcdelete\"} 1",
+            "pilot_inbound_updates{type=\"eds\"} 1",
+            "pilot_inbound_updates{type=\"config\"} 1",
+            "pilot_push_triggers{type=\"global\"} 3",
+            "pilot_push_triggers{type=\"secret\"} 3",
+            "pilot_debounce_time_bucket{le=\"0.1\"} 1",
+            "pilot_pushcontext_init_seconds_bucket{le=\"0.01\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} in\n{text}");
+        }
+        assert!(!text.contains("service"), "nothing was sent for that:\n{text}");
+    }
+}

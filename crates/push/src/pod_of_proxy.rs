@@ -1,0 +1,47 @@
+//! Which pod a proxy is beside (Istio's `getPodByProxy`).
+
+use super::query::{ProxyQuery, Query};
+use super::view::View;
+use navarch_api::object::NamespacedName;
+use navarch_registry::model::Labels;
+
+/// The label of pods that stand for machines in Istio's own tests: nothing is looked up for them.
+const TEST_MACHINE: &str = "istio.io/test-vm";
+
+/// The proxy's pod: the one of its name, else, where that is allowed, the one at its main address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PodOfProxy;
+
+impl Query for PodOfProxy {
+    type Value = Option<NamespacedName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let proxy = view.proxy();
+        if !proxy.is_of_own_cluster() {
+            return None;
+        }
+        let name = proxy.workload_name();
+        if view.workload(&name).is_some() {
+            return Some(name);
+        }
+        if !view.mesh().settings.find_pods_by_address {
+            return None;
+        }
+        let at = proxy.ips().first().and_then(|ip| view.targets_at(*ip))?;
+        match at.pods.as_slice() {
+            [only] => Some(only.clone()),
+            // Pods in the network of their node share its address, and are no clients; at least the namespace must be right.
+            several => {
+                let own = proxy.namespace_among(several.iter().map(|pod| pod.namespace.clone()))?;
+                several.iter().find(|pod| pod.namespace == own).cloned()
+            }
+        }
+    }
+}
+
+impl ProxyQuery for PodOfProxy {}
+
+/// Whether a proxy with these labels stands for a machine.
+pub(super) fn is_test_machine(sent: &Labels) -> bool {
+    sent.get(TEST_MACHINE).is_some_and(|value| !value.is_empty())
+}

@@ -1,0 +1,215 @@
+//! A connected proxy as it describes itself: node id, metadata, locality, what it can run.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_api::identity::Identity;
+use navarch_api::names::Namespace;
+use navarch_registry::model::Labels;
+
+/// What a proxy is for (first part of the node id).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ProxyKind {
+    /// Beside one workload.
+    Sidecar,
+    /// A gateway.
+    Router,
+    /// An ambient L7 proxy.
+    Waypoint,
+    /// An ambient L4 node proxy.
+    Ztunnel,
+    /// An agentgateway.
+    AgentGateway,
+}
+
+/// Which IP families a proxy has addresses of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum IpFamilies {
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+    /// Both, IPv4 first.
+    DualV4First,
+    /// Both, IPv6 first.
+    DualV6First,
+}
+
+/// `region/zone/subzone`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Locality {
+    /// The region.
+    pub region: Arc<str>,
+    /// The zone.
+    pub zone: Arc<str>,
+    /// The sub-zone.
+    pub sub_zone: Arc<str>,
+}
+
+/// A proxy, immutable for the life of its stream.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// The whole node id, `<kind>~<ip>~<pod>.<namespace>~<domain>`.
+    pub node_id: Arc<str>,
+    /// What it is for.
+    pub kind: ProxyKind,
+    /// Its addresses, never empty, first is primary.
+    pub ips: Arc<[IpAddr]>,
+    /// `<pod>.<namespace>`.
+    pub name: Arc<str>,
+    /// The configuration namespace.
+    pub namespace: Namespace,
+    /// The DNS domain of the node id.
+    pub dns_domain: Arc<str>,
+    /// `node.cluster`: the name of the proxy's service, as its bootstrap has it.
+    pub service_cluster: Arc<str>,
+    /// Node metadata as JSON object.
+    pub metadata: Arc<serde_json::Value>,
+    /// `LABELS` of the metadata.
+    pub labels: Arc<Labels>,
+    /// `node.locality`.
+    pub locality: Locality,
+    /// Names of the extensions that it says it has; `None` if it does not list them (then it is taken to be Istio's build).
+    pub extensions: Option<Arc<BTreeSet<Arc<str>>>>,
+    /// Whether its stream carries deltas.
+    pub takes_deltas: bool,
+    /// Who the caller was proved to be; `None` on plaintext ports.
+    pub identity: Option<Identity>,
+}
+
+/// Why a node is refused.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NodeError {
+    /// The id has not four parts.
+    #[error("node id {0:?} must be <type>~<ip>~<name>.<namespace>~<domain>")]
+    Shape(String),
+    /// The first part is no known type.
+    #[error(
+        "node id {0:?} starts with an unknown proxy type; known are sidecar, router, waypoint, ztunnel, agentgateway"
+    )]
+    Kind(String),
+    /// Neither metadata nor id hold a valid address.
+    #[error("node {0:?} has no valid IP address in INSTANCE_IPS or its id")]
+    NoAddress(String),
+}
+
+impl Proxy {
+    /// Builds a proxy from its node id and metadata, by the rules of Istio's `ParseServiceNodeWithMetadata`.
+    ///
+    /// # Errors
+    /// When the id has not four parts, names an unknown type, or no valid address is given anywhere.
+    pub fn parse(node_id: &str, metadata: serde_json::Value, locality: Locality) -> Result<Self, NodeError> {
+        let parts: Vec<&str> = node_id.split('~').collect();
+        let &[kind, ip, name, domain] = parts.as_slice() else {
+            return Err(NodeError::Shape(node_id.to_owned()));
+        };
+        let kind = match kind {
+            "sidecar" => ProxyKind::Sidecar,
+            "router" => ProxyKind::Router,
+            "waypoint" => ProxyKind::Waypoint,
+            "ztunnel" => ProxyKind::Ztunnel,
+            "agentgateway" => ProxyKind::AgentGateway,
+            _ => return Err(NodeError::Kind(node_id.to_owned())),
+        };
+        let text = |key: &str| metadata.get(key).and_then(serde_json::Value::as_str).unwrap_or_default();
+        let listed: Option<Vec<IpAddr>> = match text("INSTANCE_IPS") {
+            "" => None,
+            list => list.split(',').map(|ip| ip.trim().parse().ok()).collect(),
+        };
+        let ips = match listed {
+            Some(ips) => ips,
+            None => vec![ip.parse().map_err(|_| NodeError::NoAddress(node_id.to_owned()))?],
+        };
+        let namespace = match text("NAMESPACE") {
+            "" => domain.split_once('.').map_or("", |(first, _)| first),
+            namespace => namespace,
+        };
+        let namespace = Namespace::new(namespace);
+        let labels = metadata.get("LABELS").and_then(serde_json::Value::as_object).map_or_else(Labels::new, |labels| {
+            labels
+                .iter()
+                .filter_map(|(key, value)| Some((Arc::from(key.as_str()), Arc::from(value.as_str()?))))
+                .collect()
+        });
+        Ok(Self {
+            node_id: Arc::from(node_id),
+            kind,
+            ips: ips.into(),
+            name: Arc::from(name),
+            namespace,
+            dns_domain: Arc::from(domain),
+            service_cluster: Arc::from(""),
+            labels: Arc::new(labels),
+            metadata: Arc::new(metadata),
+            locality,
+            extensions: None,
+            takes_deltas: false,
+            identity: None,
+        })
+    }
+
+    /// One metadata key: scalars as text, others as JSON text.
+    #[must_use]
+    pub fn meta(&self, key: &str) -> Option<String> {
+        match self.metadata.get(key)? {
+            serde_json::Value::Null => None,
+            serde_json::Value::String(text) => Some(text.clone()),
+            serde_json::Value::Number(number) => Some(whole_number(number)),
+            other @ (serde_json::Value::Bool(_) | serde_json::Value::Array(_) | serde_json::Value::Object(_)) => {
+                Some(other.to_string())
+            }
+        }
+    }
+
+    /// Whether the proxy can run the extension of this name (as in `node.extensions`).
+    #[must_use]
+    pub fn supports(&self, extension: &str) -> bool {
+        self.extensions.as_ref().is_none_or(|extensions| extensions.contains(extension))
+    }
+
+    /// Which IP families it has.
+    #[must_use]
+    pub fn families(&self) -> IpFamilies {
+        let first_is_v4 = self.ips.first().is_none_or(IpAddr::is_ipv4);
+        let mixed = self.ips.iter().any(IpAddr::is_ipv4) && self.ips.iter().any(IpAddr::is_ipv6);
+        match (mixed, first_is_v4) {
+            (false, true) => IpFamilies::V4,
+            (false, false) => IpFamilies::V6,
+            (true, true) => IpFamilies::DualV4First,
+            (true, false) => IpFamilies::DualV6First,
+        }
+    }
+}
+
+/// Numbers arrive as doubles (`google.protobuf.Value`): `15020.0` is written `15020`.
+fn whole_number(number: &serde_json::Number) -> String {
+    match number.as_f64() {
+        Some(value) if value.fract() == 0.0 && value.abs() < 9e15 => format!("{value:.0}"),
+        Some(_) | None => number.to_string(),
+    }
+}
+
+impl IpFamilies {
+    /// Whether it has an IPv4 address.
+    #[must_use]
+    pub fn has_v4(self) -> bool {
+        self != Self::V6
+    }
+
+    /// Whether it has an IPv6 address.
+    #[must_use]
+    pub fn has_v6(self) -> bool {
+        self != Self::V4
+    }
+}
+
+impl Locality {
+    /// From `region/zone/subzone`, missing parts empty.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut parts = text.splitn(3, '/').map(Arc::from);
+        let mut next = || parts.next().unwrap_or_else(|| Arc::from(""));
+        Self { region: next(), zone: next(), sub_zone: next() }
+    }
+}

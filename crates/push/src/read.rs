@@ -1,0 +1,173 @@
+//! Typed reads of the snapshot through a view. Each notes exactly what it read, absent things included.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::context::Mesh;
+use super::fact::FactKey;
+use super::name_list::NameList;
+use super::view::View;
+use navarch_api::key_source::KeySource;
+use navarch_api::mesh::MeshNetworks;
+use navarch_api::names::{Hostname, Namespace, NetworkId};
+use navarch_api::object::{NamespacedName, Object, ObjectRef};
+use navarch_registry::address_index::{AddressKey, LabelKey};
+use navarch_registry::directory::{NetworkGateway, TargetsAt};
+use navarch_registry::model::{Labels, Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
+use navarch_store::Stored;
+
+impl View<'_> {
+    /// Mesh config and settings.
+    #[must_use]
+    pub fn mesh(&self) -> &Mesh {
+        &self.read(FactKey::Mesh).mesh
+    }
+
+    /// The names of all workloads and services that there may be.
+    pub(super) fn address_names(&self) -> &NameList {
+        &self.read(FactKey::AddressNames).address_names
+    }
+
+    /// The objects that may be found at an address.
+    pub fn objects_at(&self, address: IpAddr) -> impl Iterator<Item = &ObjectRef> {
+        self.read(FactKey::Found(AddressKey::Address(address))).addresses.at(address)
+    }
+
+    /// The pods on a node.
+    pub fn pods_on<'a>(&'a self, node: &'a Arc<str>) -> impl Iterator<Item = &'a NamespacedName> {
+        self.read(FactKey::Found(AddressKey::Node(node.clone()))).addresses.on(node)
+    }
+
+    /// The EndpointSlices that list a pod.
+    pub fn slices_of_pod<'a>(&'a self, pod: &'a NamespacedName) -> impl Iterator<Item = &'a NamespacedName> {
+        self.read(FactKey::Found(AddressKey::Pod(pod.clone()))).addresses.slices_of(pod)
+    }
+
+    /// The objects that may have a label.
+    pub fn objects_with(&self, label: LabelKey) -> impl Iterator<Item = &ObjectRef> {
+        self.read(FactKey::Found(AddressKey::Label(label))).addresses.with(label)
+    }
+
+    /// Mesh networks as configured.
+    #[must_use]
+    pub fn networks(&self) -> &MeshNetworks {
+        &self.read(FactKey::Networks).networks
+    }
+
+    /// The gateways that reach a network, from mesh networks and labelled services.
+    #[must_use]
+    pub fn network_gateways(&self, network: &NetworkId) -> &[NetworkGateway] {
+        let gateways = self.read(FactKey::Networks).directory.network_gateways.get(network);
+        gateways.map_or(&[], |gateways| gateways)
+    }
+
+    /// The gateways that reach any network, by network.
+    pub fn all_network_gateways(&self) -> impl Iterator<Item = &NetworkGateway> {
+        let gateways = &self.read(FactKey::Networks).directory.network_gateways;
+        gateways.values().flat_map(|gateways| gateways.iter())
+    }
+
+    /// The addresses of a gateway between networks that is known by this host name, as far as it was resolved here.
+    #[must_use]
+    pub fn gateway_addresses(&self, host: &str) -> &[IpAddr] {
+        self.read(FactKey::Networks).gateway_hosts.get(host).map_or(&[], |addresses| addresses)
+    }
+
+    /// The service of this key; where several objects declare it, the one that wins.
+    #[must_use]
+    pub fn service(&self, key: &ServiceKey) -> Option<&Arc<Service>> {
+        self.read(FactKey::Service(key.clone())).directory.services.get(key)?.first()
+    }
+
+    /// All services of this key, the one that wins first: more than one where several objects declare the host in a namespace.
+    #[must_use]
+    pub fn services_of(&self, key: &ServiceKey) -> &[Arc<Service>] {
+        self.read(FactKey::Service(key.clone())).directory.services.get(key).map_or(&[], |services| services)
+    }
+
+    /// The namespaces that declare this host, sorted.
+    #[must_use]
+    pub fn namespaces_of_host(&self, host: &Hostname) -> Option<&[Namespace]> {
+        self.read(FactKey::ServicesOfHost(host.clone())).directory.namespaces_of_host.get(host).map(|found| &**found)
+    }
+
+    /// All services, by namespace and host, duplicates of one key included. Any service's change re-runs the reader: keep
+    /// what is made of it small and let it cut off.
+    pub fn all_services(&self) -> impl Iterator<Item = &Arc<Service>> {
+        self.read(FactKey::AllServices).directory.services.values().flat_map(|services| services.iter())
+    }
+
+    /// The endpoints of a service, `None` when there is no such service or it has none.
+    #[must_use]
+    pub fn endpoints(&self, key: &ServiceKey) -> Option<&Arc<ServiceEndpoints>> {
+        self.read(FactKey::Endpoints(key.clone())).directory.endpoints.get(key)
+    }
+
+    /// What this pod serves by Kubernetes Services.
+    #[must_use]
+    pub fn targets_of_pod(&self, pod: &NamespacedName) -> &[ServiceTarget] {
+        let targets = self.read(FactKey::TargetsOf(pod.clone())).directory.pod_targets.get(pod);
+        targets.map_or(&[], |targets| targets)
+    }
+
+    /// What workloads at this address serve, but for pods by Kubernetes Services.
+    #[must_use]
+    pub fn targets_at(&self, address: IpAddr) -> Option<&Arc<TargetsAt>> {
+        self.read(FactKey::TargetsAt(address)).directory.targets.get(&address)
+    }
+
+    /// The workload of the pod of this name.
+    #[must_use]
+    pub fn workload(&self, name: &NamespacedName) -> Option<&Arc<Workload>> {
+        self.read(FactKey::Workload(name.clone())).directory.workloads.get(name)
+    }
+
+    /// Whether a service account may read the secrets of its namespace; not, as long as that is not known.
+    #[must_use]
+    pub fn may_read_secrets(&self, account: &NamespacedName) -> bool {
+        self.read(FactKey::SecretReader(account.clone())).secret_readers.get(account).copied().unwrap_or_default()
+    }
+
+    /// The labels of a namespace.
+    #[must_use]
+    pub fn namespace_labels(&self, namespace: &Namespace) -> Option<&Labels> {
+        let key = NamespacedName::new("", namespace.as_str());
+        let context = self.read(FactKey::Namespace(namespace.clone()));
+        context.objects.namespaces.get(&key).map(|object| &object.meta.labels)
+    }
+
+    /// The keys fetched from a place, a JSON Web Key Set; `None` while there are none.
+    #[must_use]
+    pub fn keys(&self, source: &KeySource) -> Option<&Arc<str>> {
+        self.read(FactKey::Keys(source.clone())).keys.get(source)
+    }
+
+    /// The roots of trust of the mesh, one certificate in PEM each.
+    #[must_use]
+    pub fn trust_bundle(&self) -> &[Arc<str>] {
+        &self.read(FactKey::TrustBundle).trust_bundle
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
+        let fact = FactKey::Object(ObjectRef { kind: T::KIND, name: name.clone() });
+        T::table(&self.read(fact).objects).get(name)
+    }
+
+    /// The names of all objects of a kind, in order. What objects say reaches the reader only where it reads them.
+    pub fn names<T: Stored>(&self) -> impl Iterator<Item = &NamespacedName> {
+        T::table(&self.read(FactKey::Names(T::KIND)).objects).iter().map(|object| &object.meta.key)
+    }
+
+    /// The objects of a kind in one namespace, by name.
+    pub fn list<T: Stored>(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<Object<T>>> {
+        let fact = FactKey::List(T::KIND, namespace.clone());
+        T::table(&self.read(fact).objects).in_namespace(namespace)
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub fn list_all<T: Stored>(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
+        T::table(&self.read(FactKey::ListAll(T::KIND)).objects).iter()
+    }
+}

@@ -1,0 +1,107 @@
+//! When the engine frees what only streams that have ended needed.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::engine::Engine;
+
+/// How long after the end of streams it is freed: whoever comes back soon finds it.
+const AFTER: Duration = Duration::from_secs(10);
+/// How many times longer than freeing takes it is waited until the next time.
+const SHARE: u32 = 50;
+
+/// When it is done next.
+#[derive(Debug)]
+pub(super) struct Release {
+    /// The next time, if there is anything to free.
+    at: Option<Instant>,
+    /// How long after the end of a stream that is.
+    after: Duration,
+}
+
+impl Default for Release {
+    fn default() -> Self {
+        Self { at: None, after: AFTER }
+    }
+}
+
+impl Release {
+    /// The next time, if there is anything to free.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Frees what there is, when it is time; not while the engine `is_busy`.
+    pub(super) fn look(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
+        match self.at {
+            _ if !engine.has_orphans() => self.at = None,
+            None => self.at = Some(now + self.after),
+            Some(at) if at <= now && !is_busy => {
+                let begun = Instant::now();
+                engine.release();
+                self.at = None;
+                // However much is kept, it takes a small part of the thread's time.
+                self.after = AFTER.max(begun.elapsed() * SHARE);
+            }
+            Some(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::engine::{Interest, PushCause, Sink};
+    use crate::proxy::{Locality, Proxy};
+    use crate::resource::{Collection, ResourceType};
+    use crate::view::{Translator, View};
+    use crate::world::World;
+    use navarch_api::names::ResourceName;
+    use navarch_api::settings::Settings;
+
+    /// Makes no resources, and takes none.
+    struct Nothing;
+
+    impl Translator for Nothing {
+        fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
+            Vec::new()
+        }
+
+        fn resource(&self, _: ResourceType, _: &ResourceName, _: &View<'_>) -> Option<Bytes> {
+            None
+        }
+    }
+
+    impl Sink for Nothing {
+        fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+    }
+
+    #[test]
+    fn it_is_done_once_some_time_after_a_stream_has_ended() {
+        let mut engine = Engine::new(World::new(Settings::default()).context(), Arc::new(Nothing));
+        let node = "sidecar~10.0.0.1~a.shop~shop.svc.cluster.local";
+        let proxy = Proxy::parse(node, serde_json::json!({}), Locality::default()).unwrap();
+        let id = engine.connect(Arc::new(proxy), Arc::new(Nothing));
+        let names: BTreeSet<ResourceName> = (0..100).map(|n| ResourceName::new(format!("n{n}"))).collect();
+        engine.subscribe(id, ResourceType::Endpoint, Interest { wildcard: false, names: Arc::new(names) });
+        let mut release = Release::default();
+        let start = Instant::now();
+        release.look(&mut engine, false, start);
+        assert_eq!(release.next(), None);
+        engine.disconnect(id);
+        release.look(&mut engine, false, start);
+        assert_eq!(release.next(), Some(start + AFTER));
+        release.look(&mut engine, false, start + AFTER / 2);
+        assert!(engine.sizes().results > 0);
+        release.look(&mut engine, true, start + AFTER);
+        assert!(engine.sizes().results > 0, "not while it is busy");
+        release.look(&mut engine, false, start + AFTER);
+        assert_eq!((engine.sizes().results, release.next()), (0, None));
+    }
+}

@@ -1,0 +1,124 @@
+//! What one computation could not make use of, bounded: an object with many faults is told of a few times and then by number.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// How many remarks there are of one subject, which mostly is one object.
+const OF_ONE: usize = 10;
+/// How many subjects are told apart.
+const SUBJECTS: usize = 100;
+
+/// Remarks, by what they are about.
+#[derive(Debug, Default)]
+pub(super) struct RemarkList {
+    /// Those that are kept.
+    kept: Vec<Arc<str>>,
+    /// How many there were of each subject.
+    counts: BTreeMap<Arc<str>, usize>,
+    /// How many there were of further subjects.
+    further: usize,
+}
+
+/// What a remark is about: its text up to the first colon.
+fn subject(text: &str) -> &str {
+    text.split_once(": ").map_or(text, |(subject, _)| subject)
+}
+
+impl RemarkList {
+    /// Adds a remark.
+    pub(super) fn push(&mut self, text: Arc<str>) {
+        let subject = subject(&text);
+        if !self.counts.contains_key(subject) && self.counts.len() < SUBJECTS {
+            self.counts.insert(Arc::from(subject), 0);
+        }
+        let count = self.counts.get_mut(subject).unwrap_or(&mut self.further);
+        *count += 1;
+        if *count <= OF_ONE {
+            self.kept.push(text);
+        }
+    }
+
+    /// Adds those of another list.
+    pub(super) fn extend(&mut self, mut other: Self) {
+        for text in std::mem::take(&mut other.kept) {
+            if let Some(count) = other.counts.get_mut(subject(&text)) {
+                *count -= 1;
+            } else {
+                other.further = other.further.saturating_sub(1);
+            }
+            self.push(text);
+        }
+        for (subject, count) in other.counts {
+            match self.counts.get_mut(&subject) {
+                Some(own) => *own += count,
+                None => self.further += count,
+            }
+        }
+        self.further += other.further;
+    }
+
+    /// The remarks; of what is more than is kept, the number.
+    pub(super) fn into_texts(self) -> Arc<[Arc<str>]> {
+        let more = |(subject, count): (&Arc<str>, &usize)| {
+            let more = count.checked_sub(OF_ONE).filter(|more| *more > 0)?;
+            Some(Arc::from(format!("{subject}: and {more} more")))
+        };
+        let further = self.further.checked_sub(OF_ONE).filter(|more| *more > 0);
+        let further = further.map(|more| Arc::from(format!("and {more} more")));
+        let more: Vec<Arc<str>> = self.counts.iter().filter_map(more).chain(further).collect();
+        self.kept.into_iter().chain(more).collect()
+    }
+}
+
+/// How many remarks of one round are logged.
+const LOGGED_REMARKS: usize = 100;
+
+/// Logs what was left out of what proxies get; of more than [`LOGGED_REMARKS`], the number.
+pub(super) fn log_remarks(remarks: &BTreeSet<Arc<str>>) {
+    for remark in remarks.iter().take(LOGGED_REMARKS) {
+        tracing::warn!(%remark, "left out");
+    }
+    let more = remarks.len().saturating_sub(LOGGED_REMARKS);
+    if more > 0 {
+        tracing::warn!(more, "configuration left out; see /debug/push_status for all");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A list with so many remarks on an object.
+    fn list(object: &str, remarks: usize) -> RemarkList {
+        let mut list = RemarkList::default();
+        (0..remarks).for_each(|n| list.push(format!("{object}: fault {n}").into()));
+        list
+    }
+
+    #[test]
+    fn one_object_is_told_of_a_few_times_and_then_by_number() {
+        let mut all = list("EnvoyFilter shop/big", 5_000);
+        all.push("EnvoyFilter shop/small: fault".into());
+        let texts = all.into_texts();
+        assert_eq!(texts.len(), OF_ONE + 2);
+        assert_eq!(texts[OF_ONE].as_ref(), "EnvoyFilter shop/small: fault");
+        assert_eq!(texts[OF_ONE + 1].as_ref(), "EnvoyFilter shop/big: and 4990 more");
+        assert_eq!(*list("a", 2).into_texts(), [Arc::from("a: fault 0"), Arc::from("a: fault 1")]);
+    }
+
+    #[test]
+    fn lists_add_up() {
+        let mut all = list("a", 8);
+        all.extend(list("a", 30));
+        assert_eq!(all.into_texts().last().unwrap().as_ref(), "a: and 28 more");
+    }
+
+    #[test]
+    fn so_many_subjects_are_told_apart() {
+        let mut all = RemarkList::default();
+        (0..5_000).for_each(|n| all.push(format!("object {n}: fault").into()));
+        let texts = all.into_texts();
+        assert_eq!(texts.len(), SUBJECTS + OF_ONE + 1);
+        assert_eq!(texts.last().unwrap().as_ref(), "and 4890 more");
+    }
+}

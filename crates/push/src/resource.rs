@@ -1,0 +1,233 @@
+//! Encoded resources: what a translator yields and streams share.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+use super::resources::Resources;
+use navarch_api::names::ResourceName;
+
+/// The xDS types that Navarch serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ResourceType {
+    /// CDS.
+    Cluster,
+    /// EDS.
+    Endpoint,
+    /// LDS.
+    Listener,
+    /// RDS.
+    Route,
+    /// VHDS: virtual hosts on their own, named `<route configuration>/<virtual host>`.
+    VirtualHost,
+    /// SDS.
+    Secret,
+    /// ECDS.
+    ExtensionConfig,
+    /// NDS, Istio's DNS table.
+    NameTable,
+    /// PCDS: what the agent beside a proxy is told of the proxy's own config, the roots of trust.
+    ProxyConfig,
+    /// What objects of the Gateway API are told in their status, as JSON: for the control plane itself, no client gets it.
+    ObjectStatus,
+    /// Workloads and services by address, for ztunnel.
+    Address,
+    /// The workloads of them alone.
+    Workload,
+    /// Authorization policies, for ztunnel.
+    Authorization,
+}
+
+/// One resource, encoded once and shared by every proxy that gets it.
+pub struct Resource {
+    /// The type.
+    pub kind: ResourceType,
+    /// The name by which it is subscribed.
+    pub name: ResourceName,
+    /// The encoded message, without the `Any` around it.
+    pub body: Bytes,
+    /// Hash of the body: equal content has an equal version, also after a restart and on every replica.
+    pub version: Version,
+}
+
+/// The first 128 bits of the SHA-256 of a resource's body.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version([u8; 16]);
+
+/// All that one proxy gets of one type: resources sorted by name, each at most once.
+#[derive(PartialEq, Eq)]
+pub struct Collection {
+    /// The type.
+    pub kind: ResourceType,
+    /// Sorted by name.
+    pub resources: Resources,
+    /// The names that were asked for and mean nothing, for types that are asked for by address; `None` where all is asked for,
+    /// and of other types.
+    pub unknown: Option<Arc<BTreeSet<ResourceName>>>,
+}
+
+impl ResourceType {
+    /// All types in the order in which they are pushed.
+    pub const ALL: [Self; 13] = [
+        Self::Cluster,
+        Self::Endpoint,
+        Self::Listener,
+        Self::Route,
+        Self::VirtualHost,
+        Self::Secret,
+        Self::ExtensionConfig,
+        Self::NameTable,
+        Self::ProxyConfig,
+        Self::ObjectStatus,
+        Self::Address,
+        Self::Workload,
+        Self::Authorization,
+    ];
+
+    /// The type URL on the wire; empty for what no client gets.
+    #[must_use]
+    pub fn type_url(self) -> &'static str {
+        match self {
+            Self::Cluster => "type.googleapis.com/envoy.config.cluster.v3.Cluster",
+            Self::Endpoint => "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment",
+            Self::Listener => "type.googleapis.com/envoy.config.listener.v3.Listener",
+            Self::Route => "type.googleapis.com/envoy.config.route.v3.RouteConfiguration",
+            Self::VirtualHost => "type.googleapis.com/envoy.config.route.v3.VirtualHost",
+            Self::Secret => "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret",
+            Self::ExtensionConfig => "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig",
+            Self::NameTable => "type.googleapis.com/istio.networking.nds.v1.NameTable",
+            Self::ProxyConfig => "type.googleapis.com/istio.mesh.v1alpha1.ProxyConfig",
+            Self::ObjectStatus => "",
+            Self::Address => "type.googleapis.com/istio.workload.Address",
+            Self::Workload => "type.googleapis.com/istio.workload.Workload",
+            Self::Authorization => "type.googleapis.com/istio.security.Authorization",
+        }
+    }
+
+    /// The type of this URL, if served.
+    #[must_use]
+    pub fn from_type_url(url: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| !url.is_empty() && kind.type_url() == url)
+    }
+
+    /// Istio's short name, as in `cds`. Istio calls [`Self::Workload`] as it calls [`Self::Address`].
+    #[must_use]
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Self::Cluster => "cds",
+            Self::Endpoint => "eds",
+            Self::Listener => "lds",
+            Self::Route => "rds",
+            Self::VirtualHost => "vhds",
+            Self::Secret => "sds",
+            Self::ExtensionConfig => "ecds",
+            Self::NameTable => "nds",
+            Self::ProxyConfig => "pcds",
+            Self::ObjectStatus => "status",
+            Self::Address => "wds",
+            Self::Workload => "wlds",
+            Self::Authorization => "wads",
+        }
+    }
+
+    /// Whether a client that names nothing gets everything.
+    #[must_use]
+    pub fn is_wildcard_by_default(self) -> bool {
+        match self {
+            Self::Cluster
+            | Self::Listener
+            | Self::VirtualHost
+            | Self::NameTable
+            | Self::ProxyConfig
+            | Self::Address
+            | Self::Workload
+            | Self::Authorization => true,
+            Self::Endpoint | Self::Route | Self::Secret | Self::ExtensionConfig | Self::ObjectStatus => false,
+        }
+    }
+
+    /// Whether it is about workloads and services by address: such a resource is found by other names than its own, too,
+    /// and what is asked for can be several.
+    #[must_use]
+    pub fn is_by_address(self) -> bool {
+        matches!(self, Self::Address | Self::Workload)
+    }
+
+    /// Whether it is for ztunnel, and there in ambient mode alone.
+    #[must_use]
+    pub fn is_ambient(self) -> bool {
+        matches!(self, Self::Address | Self::Workload | Self::Authorization)
+    }
+}
+
+impl Collection {
+    /// These resources, which were asked for by their names or as all that there are.
+    #[must_use]
+    pub fn new(kind: ResourceType, resources: Resources) -> Self {
+        Self { kind, resources, unknown: None }
+    }
+}
+
+impl Resource {
+    /// Wraps an encoded message. Costs one hash of the body.
+    #[must_use]
+    pub fn new(kind: ResourceType, name: ResourceName, body: Bytes) -> Self {
+        let version = Version::of(&body);
+        Self { kind, name, body, version }
+    }
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.version == other.version && self.name == other.name && self.kind == other.kind
+    }
+}
+
+impl Eq for Resource {}
+
+impl Version {
+    /// The version of a body.
+    #[must_use]
+    pub fn of(body: &[u8]) -> Self {
+        let digest = Sha256::digest(body);
+        let mut first = [0; 16];
+        for (to, from) in first.iter_mut().zip(digest) {
+            *to = from;
+        }
+        Self(first)
+    }
+
+    /// Reads the hexadecimal form back.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        u128::from_str_radix(text, 16).ok().filter(|_| text.len() == 32).map(|number| Self(number.to_be_bytes()))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+// Bodies can hold keys (SDS): only the outside is shown.
+impl fmt::Debug for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} @{} ({} bytes)", self.kind.short_name(), self.name, self.version, self.body.len())
+    }
+}
+
+impl fmt::Debug for Collection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} × {}", self.resources.len(), self.kind.short_name())
+    }
+}

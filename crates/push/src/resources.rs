@@ -1,0 +1,168 @@
+//! The resources of a collection: a sorted list in pieces, which the collections before and after a change share but for
+//! those that it reached.
+
+use std::fmt;
+use std::iter::FlatMap;
+use std::slice;
+use std::sync::Arc;
+
+use super::resource::Resource;
+use navarch_api::hash::KeyedSet;
+use navarch_api::names::ResourceName;
+
+/// Resources that follow each other in a collection, sorted by name.
+pub type Piece = Arc<Vec<Arc<Resource>>>;
+
+/// Resources sorted by name, each at most once. Collecting resources makes one piece of them: they must be in order.
+#[derive(Clone, Default)]
+pub struct Resources {
+    /// In order; none is empty.
+    pieces: Vec<Piece>,
+    /// How many resources are in all of them.
+    count: usize,
+}
+
+/// Walks over all resources by name.
+pub type Iter<'a> = FlatMap<slice::Iter<'a, Piece>, slice::Iter<'a, Arc<Resource>>, PieceIter>;
+
+/// How a piece is walked over.
+type PieceIter = fn(&Piece) -> slice::Iter<'_, Arc<Resource>>;
+
+impl Resources {
+    /// Those of pieces that follow each other.
+    #[must_use]
+    pub fn of_pieces(pieces: impl IntoIterator<Item = Piece>) -> Self {
+        let pieces: Vec<Piece> = pieces.into_iter().filter(|piece| !piece.is_empty()).collect();
+        let count = pieces.iter().map(|piece| piece.len()).sum();
+        Self { pieces, count }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// All of them by name.
+    pub fn iter(&self) -> Iter<'_> {
+        self.into_iter()
+    }
+
+    /// The first by name.
+    #[must_use]
+    pub fn first(&self) -> Option<&Arc<Resource>> {
+        self.pieces.first()?.first()
+    }
+
+    /// The one of this name.
+    #[must_use]
+    pub fn find(&self, name: &ResourceName) -> Option<&Arc<Resource>> {
+        let after = self.pieces.partition_point(|piece| piece.first().is_some_and(|first| first.name <= *name));
+        let piece = self.pieces.get(after.checked_sub(1)?)?;
+        let at = piece.binary_search_by(|resource| resource.name.cmp(name)).ok()?;
+        piece.get(at)
+    }
+
+    /// The resources of either, by name, that are in no piece which is in both: all that differs is among them. Costs the
+    /// number of pieces and of these.
+    pub fn apart<'a>(&'a self, other: &'a Self) -> [impl Iterator<Item = &'a Arc<Resource>> + Clone + use<'a>; 2] {
+        let places = |of: &Self| of.pieces.iter().map(|piece| Arc::as_ptr(piece).addr()).collect::<KeyedSet<usize>>();
+        let (own, others) = (places(self), places(other));
+        let walk = |of: &'a Self, in_other: KeyedSet<usize>| {
+            let pieces: Vec<&'a Piece> =
+                of.pieces.iter().filter(|piece| !in_other.contains(&Arc::as_ptr(piece).addr())).collect();
+            pieces.into_iter().flat_map(|piece| piece.iter())
+        };
+        [walk(self, others), walk(other, own)]
+    }
+}
+
+impl<'a> IntoIterator for &'a Resources {
+    type Item = &'a Arc<Resource>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        let walk: PieceIter = |piece| piece.iter();
+        self.pieces.iter().flat_map(walk)
+    }
+}
+
+impl FromIterator<Arc<Resource>> for Resources {
+    fn from_iter<I: IntoIterator<Item = Arc<Resource>>>(resources: I) -> Self {
+        Self::of_pieces([Arc::new(resources.into_iter().collect())])
+    }
+}
+
+impl PartialEq for Resources {
+    fn eq(&self, other: &Self) -> bool {
+        let [mut own, mut others] = self.apart(other);
+        self.count == other.count && own.by_ref().eq(others.by_ref())
+    }
+}
+
+impl Eq for Resources {}
+
+impl fmt::Debug for Resources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::resource::ResourceType;
+
+    fn piece(resources: &[(&str, &str)]) -> Piece {
+        let one = |(name, body): &(&str, &str)| {
+            let body = Bytes::copy_from_slice(body.as_bytes());
+            Arc::new(Resource::new(ResourceType::Cluster, ResourceName::new(name), body))
+        };
+        Arc::new(resources.iter().map(one).collect())
+    }
+
+    fn names<'a>(resources: impl Iterator<Item = &'a Arc<Resource>>) -> Vec<&'a str> {
+        resources.map(|resource| resource.name.as_str()).collect()
+    }
+
+    #[test]
+    fn pieces_are_one_list() {
+        let pieces = [piece(&[]), piece(&[("b", "1"), ("d", "1")]), piece(&[]), piece(&[("f", "1")])];
+        let all = Resources::of_pieces(pieces);
+        assert_eq!((all.len(), all.is_empty(), names(all.iter())), (3, false, vec!["b", "d", "f"]));
+        assert_eq!(all.first().map(|first| first.name.as_str()), Some("b"));
+        for (name, there) in
+            [("a", false), ("b", true), ("c", false), ("d", true), ("e", false), ("f", true), ("g", false)]
+        {
+            assert_eq!(all.find(&ResourceName::new(name)).map(|found| found.name.as_str()), there.then_some(name));
+        }
+        assert!(Resources::default().find(&ResourceName::new("a")).is_none());
+    }
+
+    #[test]
+    fn lists_are_equal_however_they_are_cut() {
+        let (a, b) = (piece(&[("a", "1")]), piece(&[("b", "1")]));
+        let cut = Resources::of_pieces([a.clone(), b]);
+        let whole: Resources = piece(&[("a", "1"), ("b", "1")]).iter().cloned().collect();
+        assert_eq!(cut, whole);
+        assert_ne!(cut, Resources::of_pieces([a.clone(), piece(&[("b", "2")])]));
+        assert_ne!(cut, Resources::of_pieces([a]));
+    }
+
+    #[test]
+    fn what_differs_is_looked_for_outside_of_shared_pieces() {
+        let (a, c) = (piece(&[("a", "1")]), piece(&[("c", "1"), ("d", "1")]));
+        let old = Resources::of_pieces([a.clone(), piece(&[("b", "1")]), c.clone()]);
+        let new = Resources::of_pieces([a, piece(&[("b", "2")]), piece(&[("bb", "1")]), c]);
+        let [before, after] = old.apart(&new);
+        assert_eq!((names(before), names(after)), (vec!["b"], vec!["b", "bb"]));
+    }
+}

@@ -1,0 +1,190 @@
+//! The decision tree that finds a query's node for a proxy.
+//!
+//! A tree asks a proxy exactly the questions that computations asked, in their order; a leaf is reached exactly when the
+//! recorded answers are the proxy's answers.
+
+use super::memo::{AttrId, NodeId, ValueId};
+use navarch_api::hash::KeyedMap;
+
+/// Finds the node for a proxy.
+pub(super) enum Tree {
+    /// All questions answered.
+    Leaf(NodeId),
+    /// The next question.
+    Branch {
+        /// What is asked.
+        attr: AttrId,
+        /// Where each answer leads.
+        children: Children,
+    },
+}
+
+/// Trees by answer. Most questions are only ever answered in one way, for which a table would take room for four.
+pub(super) enum Children {
+    /// Of one answer.
+    One(ValueId, Box<Option<Tree>>),
+    /// Of several, or one that is left of several; never nothing.
+    Many(KeyedMap<ValueId, Option<Tree>>),
+}
+
+impl Children {
+    /// Where an answer leads.
+    pub(super) fn get(&self, value: &ValueId) -> Option<&Tree> {
+        match self {
+            Self::One(known, tree) if known == value => tree.as_ref().as_ref(),
+            Self::One(..) => None,
+            Self::Many(trees) => trees.get(value)?.as_ref(),
+        }
+    }
+
+    /// The place of an answer, made if need be. Who makes it fills it.
+    fn place(&mut self, value: ValueId) -> &mut Option<Tree> {
+        if let Self::One(known, tree) = self
+            && *known != value
+        {
+            *self = Self::Many(KeyedMap::from_iter([(*known, tree.take())]));
+        }
+        match self {
+            Self::One(_, tree) => tree,
+            Self::Many(trees) => trees.entry(value).or_default(),
+        }
+    }
+
+    /// Takes `node` away from where an answer and `rest` lead. Says whether nothing is left.
+    fn remove(&mut self, value: ValueId, rest: &[(AttrId, ValueId)], node: NodeId) -> bool {
+        match self {
+            Self::One(known, tree) => {
+                if *known == value {
+                    Tree::remove(tree, rest, node);
+                }
+                tree.is_none()
+            }
+            Self::Many(trees) => {
+                if let Some(tree) = trees.get_mut(&value) {
+                    Tree::remove(tree, rest, node);
+                    if tree.is_none() {
+                        trees.remove(&value);
+                    }
+                }
+                trees.is_empty()
+            }
+        }
+    }
+}
+
+impl Tree {
+    /// A path that leads through all `attrs` to `node`.
+    fn path(attrs: &[(AttrId, ValueId)], node: NodeId) -> Self {
+        attrs.iter().rev().fold(Self::Leaf(node), |below, (attr, value)| Self::Branch {
+            attr: *attr,
+            children: Children::One(*value, Box::new(Some(below))),
+        })
+    }
+
+    /// Puts `node` where `attrs` lead. What stood there under other questions is out of date and comes back in `dropped`.
+    pub(super) fn insert(
+        slot: &mut Option<Self>,
+        attrs: &[(AttrId, ValueId)],
+        node: NodeId,
+        dropped: &mut Vec<NodeId>,
+    ) {
+        let Some(tree) = slot else {
+            *slot = Some(Self::path(attrs, node));
+            return;
+        };
+        match (tree, attrs) {
+            (Self::Branch { attr, children }, [(asked, value), rest @ ..]) if attr == asked => {
+                Self::insert(children.place(*value), rest, node, dropped);
+            }
+            (stale, _) => {
+                stale.leaves(dropped);
+                dropped.retain(|id| *id != node);
+                *stale = Self::path(attrs, node);
+            }
+        }
+    }
+
+    /// Takes the leaf `node` away from where `attrs` lead.
+    pub(super) fn remove(slot: &mut Option<Self>, attrs: &[(AttrId, ValueId)], node: NodeId) {
+        let empty = match (slot.as_mut(), attrs) {
+            (Some(Self::Leaf(id)), []) => *id == node,
+            (Some(Self::Branch { attr, children }), [(asked, value), rest @ ..]) if attr == asked => {
+                children.remove(*value, rest, node)
+            }
+            _ => false,
+        };
+        if empty {
+            *slot = None;
+        }
+    }
+
+    /// All leaves below.
+    fn leaves(&self, into: &mut Vec<NodeId>) {
+        match self {
+            Self::Leaf(id) => into.push(*id),
+            Self::Branch { children: Children::One(_, child), .. } => {
+                child.iter().for_each(|child| child.leaves(into));
+            }
+            Self::Branch { children: Children::Many(trees), .. } => {
+                trees.values().flatten().for_each(|child| child.leaves(into));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A question and its answer.
+    fn ask(attr: usize, value: usize) -> (AttrId, ValueId) {
+        (AttrId(attr), ValueId(value))
+    }
+
+    /// Where these answers lead.
+    fn find(tree: Option<&Tree>, answers: &[(AttrId, ValueId)]) -> Option<u64> {
+        match (tree?, answers) {
+            (Tree::Leaf(id), []) => Some(id.0),
+            (Tree::Branch { attr, children }, [(asked, value), rest @ ..]) if attr == asked => {
+                find(children.get(value), rest)
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn each_answer_leads_to_its_own_node() {
+        let mut tree = None;
+        let mut dropped = Vec::new();
+        let paths = [[ask(1, 1), ask(2, 1)], [ask(1, 1), ask(2, 2)], [ask(1, 2), ask(3, 1)]];
+        for (node, path) in paths.iter().enumerate() {
+            Tree::insert(&mut tree, path, NodeId(node as u64), &mut dropped);
+        }
+        assert!(dropped.is_empty());
+        for (node, path) in paths.iter().enumerate() {
+            assert_eq!(find(tree.as_ref(), path), Some(node as u64));
+        }
+        assert_eq!(find(tree.as_ref(), &[ask(1, 3), ask(2, 1)]), None);
+        Tree::remove(&mut tree, &paths[1], NodeId(7));
+        assert_eq!(find(tree.as_ref(), &paths[1]), Some(1), "that was another node");
+        for (node, path) in paths.iter().enumerate() {
+            Tree::remove(&mut tree, path, NodeId(node as u64));
+            assert_eq!(find(tree.as_ref(), path), None);
+        }
+        assert!(tree.is_none());
+    }
+
+    #[test]
+    fn other_questions_drop_what_stood_there() {
+        let mut tree = None;
+        let mut dropped = Vec::new();
+        Tree::insert(&mut tree, &[ask(1, 1), ask(2, 1)], NodeId(1), &mut dropped);
+        Tree::insert(&mut tree, &[ask(1, 1), ask(2, 2)], NodeId(2), &mut dropped);
+        Tree::insert(&mut tree, &[ask(1, 1), ask(3, 1)], NodeId(3), &mut dropped);
+        dropped.sort_unstable();
+        assert_eq!(dropped, [NodeId(1), NodeId(2)]);
+        assert_eq!(find(tree.as_ref(), &[ask(1, 1), ask(3, 1)]), Some(3));
+        Tree::insert(&mut tree, &[], NodeId(4), &mut dropped);
+        assert_eq!(find(tree.as_ref(), &[]), Some(4));
+    }
+}

@@ -1,0 +1,271 @@
+//! Whose subscription is worked on next: clients take turns, and within a client its streams do.
+//!
+//! A client is an address. Each has used up so much time of the push thread, and the one that has used the least is next, as
+//! in start-time fair queueing: a client with a thousand streams, or with one that asks for much, delays the others by one
+//! slice at a time.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::engine::{Interest, ProxyId};
+use super::resource::ResourceType;
+use navarch_api::hash::KeyedMap;
+
+/// The time of streams without a verified identity counts so many times.
+const UNPROVED: u32 = 4;
+/// Clients without work that are remembered beside as many as have some, before they are looked over.
+const IDLE: usize = 1024;
+
+/// The streams that wait for answers.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    streams: KeyedMap<ProxyId, Stream>,
+    /// Clients that have work, or had some lately.
+    clients: KeyedMap<Client, Line>,
+    /// Clients with work by the time that they have used; of equal ones who came first.
+    order: BTreeSet<(Duration, u64, Client)>,
+    /// What the client that is served had used before: nobody starts with less.
+    now: Duration,
+    /// Tells apart who came first.
+    arrivals: u64,
+}
+
+/// Where a stream comes from; streams of tests come from nowhere.
+type Client = Option<IpAddr>;
+
+/// One stream.
+#[derive(Debug)]
+struct Stream {
+    /// Where it comes from.
+    client: Client,
+    /// Whether its client was proved to be somebody.
+    is_proved: bool,
+    /// What is to be answered, of each type at most one.
+    waiting: VecDeque<Waiting>,
+}
+
+/// A subscription that is not answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) kind: ResourceType,
+    /// What is wanted of it; `None` where the type was given up since.
+    pub(super) interest: Option<Interest>,
+    /// How many subscriptions this one answers: those that it took the place of, and itself.
+    pub(super) answers: u32,
+}
+
+/// The streams of a client that have work.
+#[derive(Debug, Default)]
+struct Line {
+    /// The time that the client has used.
+    used: Duration,
+    /// Its place among those who have used as much; `None` while it has no work.
+    place: Option<u64>,
+    /// The streams, the next first. May name streams that are gone.
+    streams: VecDeque<ProxyId>,
+}
+
+impl Turns {
+    /// A stream begins.
+    pub(super) fn connect(&mut self, id: ProxyId, client: Option<IpAddr>, is_proved: bool) {
+        self.streams.insert(id, Stream { client, is_proved, waiting: VecDeque::new() });
+    }
+
+    /// A stream has ended.
+    pub(super) fn disconnect(&mut self, id: ProxyId) {
+        self.streams.remove(&id);
+    }
+
+    /// A stream wants this. It takes the place of what the stream wanted of the type and has no answer to.
+    pub(super) fn subscribe(&mut self, id: ProxyId, kind: ResourceType, interest: Interest) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if let Some(waiting) = stream.waiting.iter_mut().find(|waiting| waiting.kind == kind) {
+            waiting.interest = Some(interest);
+            waiting.answers = waiting.answers.saturating_add(1);
+            return;
+        }
+        stream.waiting.push_back(Waiting { kind, interest: Some(interest), answers: 1 });
+        if stream.waiting.len() == 1 {
+            let client = stream.client;
+            self.line_up(client, id);
+        }
+    }
+
+    /// A stream wants nothing more of a type. True where nothing of the type waits: it can be taken away at once.
+    pub(super) fn unsubscribe(&mut self, id: ProxyId, kind: ResourceType) -> bool {
+        let Some(stream) = self.streams.get_mut(&id) else { return false };
+        let waiting = stream.waiting.iter_mut().find(|waiting| waiting.kind == kind);
+        waiting.map(|waiting| waiting.interest = None).is_none()
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The stream whose turn it is, and what it waits for. To be followed by [`Turns::used`].
+    pub(super) fn next(&mut self) -> Option<(ProxyId, Waiting)> {
+        while let Some((used, _, client)) = self.order.pop_first() {
+            self.now = self.now.max(used);
+            let Some(line) = self.clients.get_mut(&client) else { continue };
+            line.place = None;
+            while let Some(id) = line.streams.pop_front() {
+                if let Some(waiting) = self.streams.get(&id).and_then(|stream| stream.waiting.front()) {
+                    return Some((id, waiting.clone()));
+                }
+            }
+        }
+        None
+    }
+
+    /// A stream has used this much time for what it waits for, which is answered now or goes on.
+    pub(super) fn used(&mut self, id: ProxyId, time: Duration, is_answered: bool) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        if is_answered {
+            stream.waiting.pop_front();
+        }
+        let (client, has_more) = (stream.client, !stream.waiting.is_empty());
+        let time = if stream.is_proved { time } else { time * UNPROVED };
+        if let Some(line) = self.clients.get_mut(&client) {
+            line.used = line.used.saturating_add(time);
+            let next = line.streams.front().copied();
+            match (has_more, next) {
+                (true, _) => self.line_up(client, id),
+                (false, Some(_)) => self.place(client),
+                (false, None) => {}
+            }
+        }
+        if self.order.is_empty() {
+            // Who used much delayed nobody who is still there.
+            self.clients = KeyedMap::default();
+        } else if self.clients.len() > 2 * self.order.len() + IDLE {
+            let now = self.now;
+            self.clients.retain(|_, line| line.place.is_some() || line.used > now);
+        }
+    }
+
+    /// Puts a stream at the end of its client's line.
+    fn line_up(&mut self, client: Client, id: ProxyId) {
+        self.clients.entry(client).or_default().streams.push_back(id);
+        self.place(client);
+    }
+
+    /// Puts a client among those who have work.
+    fn place(&mut self, client: Client) {
+        let Some(line) = self.clients.get_mut(&client).filter(|line| line.place.is_none()) else { return };
+        self.arrivals += 1;
+        line.used = line.used.max(self.now);
+        line.place = Some(self.arrivals);
+        self.order.insert((line.used, self.arrivals, client));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn client(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn wants(turns: &mut Turns, id: u64, kind: ResourceType) {
+        turns.subscribe(ProxyId::of(id), kind, Interest { wildcard: true, ..Interest::default() });
+    }
+
+    /// Whose turns come, when each takes a millisecond and answers nothing.
+    fn order(turns: &mut Turns, count: usize) -> Vec<ProxyId> {
+        let turn = |_| {
+            let (id, _) = turns.next().unwrap();
+            turns.used(id, MS, false);
+            id
+        };
+        (0..count).map(turn).collect()
+    }
+
+    #[test]
+    fn a_client_with_many_streams_gets_no_more_than_one_with_one() {
+        let mut turns = Turns::default();
+        for id in 0..100 {
+            turns.connect(ProxyId::of(id), client(1), true);
+            wants(&mut turns, id, ResourceType::Cluster);
+        }
+        turns.connect(ProxyId::of(200), client(2), true);
+        assert_eq!(order(&mut turns, 10).len(), 10);
+        wants(&mut turns, 200, ResourceType::Cluster);
+        let next = order(&mut turns, 20);
+        assert_eq!(next.iter().filter(|id| **id == ProxyId::of(200)).count(), 10, "{next:?}");
+        let others: BTreeSet<&ProxyId> = next.iter().filter(|id| **id != ProxyId::of(200)).collect();
+        assert_eq!(others.len(), 10, "streams of a client take turns");
+    }
+
+    #[test]
+    fn the_unproved_get_a_smaller_share() {
+        let mut turns = Turns::default();
+        for (id, is_proved) in [(1, false), (2, true)] {
+            turns.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), is_proved);
+            wants(&mut turns, id, ResourceType::Cluster);
+        }
+        let unproved = order(&mut turns, 50).iter().filter(|id| **id == ProxyId::of(1)).count();
+        assert_eq!(unproved, 50 / 5);
+    }
+
+    #[test]
+    fn who_comes_back_is_not_served_before_those_who_wait() {
+        let mut turns = Turns::default();
+        for id in [1, 2, 3] {
+            turns.connect(ProxyId::of(id), client(u8::try_from(id).unwrap()), true);
+            wants(&mut turns, id, ResourceType::Cluster);
+        }
+        let mut served = Vec::new();
+        for _ in 0..9 {
+            let (id, _) = turns.next().unwrap();
+            // The first asks for much, is answered and asks again at once.
+            turns.used(id, if id == ProxyId::of(1) { 50 * MS } else { MS }, id == ProxyId::of(1));
+            wants(&mut turns, 1, ResourceType::Cluster);
+            served.push(id);
+        }
+        assert_eq!(served.iter().filter(|id| **id == ProxyId::of(1)).count(), 1, "{served:?}");
+    }
+
+    #[test]
+    fn what_is_superseded_is_answered_with_what_took_its_place() {
+        let mut turns = Turns::default();
+        turns.connect(ProxyId::of(1), None, true);
+        for kind in [ResourceType::Cluster, ResourceType::Endpoint, ResourceType::Cluster] {
+            wants(&mut turns, 1, kind);
+        }
+        assert!(!turns.unsubscribe(ProxyId::of(1), ResourceType::Endpoint));
+        assert!(turns.unsubscribe(ProxyId::of(1), ResourceType::Listener));
+        let mut waiting = || {
+            let (id, waiting) = turns.next()?;
+            turns.used(id, MS, true);
+            Some((waiting.kind, waiting.interest.is_some(), waiting.answers))
+        };
+        assert_eq!(waiting(), Some((ResourceType::Cluster, true, 2)));
+        assert_eq!(waiting(), Some((ResourceType::Endpoint, false, 1)));
+        assert_eq!(waiting(), None);
+    }
+
+    #[test]
+    fn nothing_is_left_of_streams_and_clients_that_went() {
+        let mut turns = Turns::default();
+        for id in 0..10_000_u32 {
+            let client = Some(IpAddr::from(id.to_be_bytes()));
+            let id = u64::from(id);
+            turns.connect(ProxyId::of(id), client, false);
+            wants(&mut turns, id, ResourceType::Cluster);
+            if id % 2 == 0 {
+                turns.disconnect(ProxyId::of(id));
+            }
+            while let Some((id, _)) = turns.next() {
+                turns.used(id, MS, true);
+                turns.disconnect(id);
+            }
+        }
+        assert!(turns.streams.is_empty() && turns.is_empty());
+        assert!(turns.clients.len() <= IDLE + 1, "{}", turns.clients.len());
+    }
+}

@@ -1,0 +1,381 @@
+//! The recording view: the only way for a translator to read the snapshot and the proxy.
+
+#![expect(
+    clippy::result_large_err,
+    reason = "failures are panics: rare, and what they carry is kept to say whose they are"
+)]
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use super::attr::{Attr, AttrDerived, AttrValue};
+use super::context::PushContext;
+use super::core::{Core, Derived, Found};
+use super::fact::FactKey;
+use super::memo::{AttrDef, AttrId, Dep, Failure, Frame, NodeId, QueryId, Value, ValueId, panic_text};
+use super::notice::Notice;
+use super::query::{DerivedValue, ProxyQuery, Query};
+use super::resource::ResourceType;
+use navarch_api::hash::KeyedSet;
+use navarch_api::names::ResourceName;
+
+/// Makes resources: the one thing that the engine asks of `envoy/`.
+pub trait Translator: Send + Sync {
+    /// The names of all resources of a type that the view's proxy gets unasked.
+    fn names(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName>;
+
+    /// The names of the resources that a client means by the names `asked`, where they are others; `None` where names mean
+    /// what they say.
+    fn meant(&self, kind: ResourceType, asked: &BTreeSet<ResourceName>, view: &View<'_>) -> Option<Vec<ResourceName>> {
+        let _ = (kind, asked, view);
+        None
+    }
+
+    /// The names of the resources of a type that are meant by another name: the virtual hosts of the route configuration `of`,
+    /// what there is at the address `of`, or the service `of` and its workloads.
+    fn members(&self, kind: ResourceType, of: &ResourceName, view: &View<'_>) -> Vec<ResourceName> {
+        let _ = (kind, of, view);
+        Vec::new()
+    }
+
+    /// The names of the resources of a type that the view's proxy gets beside those that it names.
+    fn unnamed(&self, kind: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        let _ = (kind, view);
+        Vec::new()
+    }
+
+    /// The encoded resource of this name for the view's proxy, `None` if there is none.
+    fn resource(&self, kind: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<bytes::Bytes>;
+}
+
+/// One snapshot as seen for one proxy. Every read is recorded in the trace of the computation under way.
+pub struct View<'a> {
+    /// The tables that record.
+    pub(super) core: &'a RefCell<Core>,
+    /// What is read.
+    pub(super) context: &'a PushContext,
+    /// Who makes resources of it.
+    pub(super) translator: &'a dyn Translator,
+    /// Whom it is for.
+    pub(super) proxy: u64,
+}
+
+/// How deep queries may rest on queries. Translators need about ten; more means a cycle.
+const MAX_DEPTH: usize = 100;
+
+impl std::fmt::Debug for View<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("View").field("proxy", &self.proxy).finish_non_exhaustive()
+    }
+}
+
+impl View<'_> {
+    /// The value of a query for this proxy, from the memo where its trace replays.
+    ///
+    /// # Panics
+    /// When the query's computation panics and it offers no stand-in.
+    pub fn get<Q: Query>(&self, query: &Q) -> Arc<Q::Value> {
+        let id = self.core.borrow_mut().query_id(query);
+        match self.node_of(id) {
+            Ok(node) => {
+                self.record_node(node);
+                self.typed::<Q>(node)
+            }
+            Err(failure) => {
+                if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
+                    frame.absorb(failure.frame);
+                }
+                resume_unwind(failure.panic)
+            }
+        }
+    }
+
+    /// The value of a proxy query, recorded as an attribute: only its value, not what it was found from, tells proxies apart.
+    ///
+    /// # Panics
+    /// As [`View::get`].
+    pub fn derived<Q: ProxyQuery>(&self, query: &Q) -> Arc<Q::Value> {
+        let attr = {
+            let mut core = self.core.borrow_mut();
+            let id = core.query_id(query);
+            core.derived_attr(id, answer_of::<Q>)
+        };
+        let known = self.core.borrow().proxies.get(&self.proxy).and_then(|state| state.answers.get(&attr).copied());
+        let value = known.unwrap_or_else(|| self.derive(attr));
+        let mut core = self.core.borrow_mut();
+        if let Some(frame) = core.frames.last_mut() {
+            frame.ask(attr, value);
+        }
+        let answer = core.proxies.get(&self.proxy).and_then(|state| state.derived.get(&attr).cloned());
+        drop(core);
+        match answer {
+            Some(Derived::From(node)) => self.typed::<Q>(node),
+            Some(Derived::Failed(text)) => resume_unwind(Box::new(text.to_string())),
+            None => resume_unwind(Box::new("a proxy that has gone was asked")),
+        }
+    }
+
+    /// A plain attribute of the proxy.
+    pub(super) fn ask(&self, attr: &Attr) -> AttrValue {
+        let mut core = self.core.borrow_mut();
+        let id = core.plain_attr(attr);
+        let answered = core.answer(self.proxy, id);
+        if let (Some(value), Some(frame)) = (answered, core.frames.last_mut()) {
+            frame.ask(id, value);
+        }
+        core.proxies.get(&self.proxy).map_or(AttrValue::Absent, |state| attr.of(&state.proxy))
+    }
+
+    /// Notes the read of a fact and gives the snapshot to read it from.
+    pub(super) fn read(&self, fact: FactKey) -> &PushContext {
+        let mut core = self.core.borrow_mut();
+        let id = core.fact_id(fact);
+        if let Some(frame) = core.frames.last_mut() {
+            frame.read(Dep::Fact(id));
+        }
+        self.context
+    }
+
+    /// Notes what the computation under way cannot make use of, in words for the one who wrote it: what is wrong, with
+    /// which object, and what happens in its place. It is kept with the result, logged once and shown to people.
+    pub fn remark(&self, text: impl Into<Arc<str>>) {
+        if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
+            frame.remarks.push(text.into());
+        }
+    }
+
+    /// Notes something that is counted as long as the computation's result is in force.
+    pub fn notice(&self, notice: Notice) {
+        if let Some(frame) = self.core.borrow_mut().frames.last_mut() {
+            frame.notices.push(notice);
+        }
+    }
+
+    /// Notes a subject of a gauge, as [`Self::notice`].
+    pub fn count(&self, gauge: &'static str, subject: impl Into<Arc<str>>) {
+        self.notice(Notice::Subject { gauge, subject: subject.into() });
+    }
+
+    /// The translator, for the engine's own queries.
+    pub(super) fn translator(&self) -> &dyn Translator {
+        self.translator
+    }
+
+    /// The value of a node, of its query's type.
+    fn typed<Q: Query>(&self, node: NodeId) -> Arc<Q::Value> {
+        let value = self.core.borrow().nodes.get(&node).map(|node| node.value.clone());
+        value.and_then(|value| value.downcast::<Q::Value>().ok()).expect("a query's nodes hold values of its type")
+    }
+
+    /// Notes in the trace under way that a node was read.
+    fn record_node(&self, id: NodeId) {
+        let mut core = self.core.borrow_mut();
+        let Some(attrs) = core.nodes.get(&id).map(|node| node.attrs.clone()) else { return };
+        if let Some(frame) = core.frames.last_mut() {
+            frame.read(Dep::Node(id));
+            for (attr, value) in attrs.iter() {
+                frame.ask(*attr, *value);
+            }
+        }
+    }
+
+    /// The node that answers a query for this proxy, brought up to date.
+    pub(super) fn node_of(&self, query: QueryId) -> Result<NodeId, Failure> {
+        loop {
+            let found = self.core.borrow_mut().find(query, self.proxy);
+            match found {
+                // It may be another after what waits below was settled.
+                Found::Node(id) if self.settle_gates_below(id) => {}
+                Found::Node(id) => return self.refresh(id),
+                Found::Nothing => return self.compute(query, None),
+                Found::Derive(attr) => _ = self.derive(attr),
+            }
+        }
+    }
+
+    /// Answers a derived question for this proxy, in a trace of its own, and has the proxy watch the answer's node.
+    ///
+    /// Where it cannot be answered the last good answer stays, or the proxy is one of those that failed; the engine
+    /// tries again at every change.
+    pub(super) fn derive(&self, attr: AttrId) -> ValueId {
+        let definition = self.core.borrow().attr(attr);
+        let outcome = match definition {
+            Some(AttrDef::Derived { query, answer }) => self.node_of(query).map(|node| (node, answer)),
+            Some(AttrDef::Plain(_)) | None => Err(Failure::new("a plain question is never derived")),
+        };
+        let mut core = self.core.borrow_mut();
+        match outcome {
+            Ok((node, answer)) => {
+                let value = core.nodes.get(&node).map_or(AttrValue::Absent, |node| answer(&node.value));
+                let value = core.value_id(value);
+                core.watch(self.proxy, attr, node, value);
+                value
+            }
+            Err(failure) => {
+                // The facts that were read name whom to blame.
+                if let Some(frame) = core.frames.last_mut() {
+                    let facts = failure.frame.deps.iter().filter(|dep| matches!(dep, Dep::Fact(_)));
+                    facts.for_each(|fact| frame.read(*fact));
+                }
+                core.keep_answer(self.proxy, attr, failure.text())
+            }
+        }
+    }
+
+    /// Settles the gates that stand lower than a node; false if there are none. What they have not marked yet may rest on them.
+    fn settle_gates_below(&self, id: NodeId) -> bool {
+        let height = self.core.borrow().nodes.get(&id).map_or(0, |node| node.height);
+        self.settle_gates(height)
+    }
+
+    /// Settles the gates below a height; false if there are none.
+    pub(super) fn settle_gates(&self, below: u16) -> bool {
+        let mut is_any = false;
+        while !self.core.borrow().gates.is_empty() {
+            let Some(gate) = self.core.borrow_mut().next_gate(below) else { break };
+            is_any = true;
+            if let Some(proxy) = gate.proxy {
+                // Where it fails, those that rest on it are marked, and meet the failure themselves.
+                drop(View { proxy, ..*self }.refresh(gate.node));
+            }
+            self.core.borrow_mut().settled(gate.node);
+        }
+        is_any
+    }
+
+    /// Brings a node up to date for this proxy, which its trace fits. Gives the node that answers now: the same one unless
+    /// what is asked of the proxy has changed.
+    pub(super) fn refresh(&self, id: NodeId) -> Result<NodeId, Failure> {
+        let (query, deps, verified_at) = {
+            let core = self.core.borrow();
+            match core.nodes.get(&id) {
+                Some(node) if node.dirty => (node.query, node.deps.clone(), node.verified_at),
+                Some(_) => return Ok(id),
+                None => return Err(Failure::new("a forgotten result was asked for")),
+            }
+        };
+        for (at, dep) in (1..).zip(deps.iter()) {
+            if self.has_changed(*dep, verified_at) {
+                self.core.borrow_mut().looked += at;
+                return self.compute(query, Some(id));
+            }
+        }
+        let mut core = self.core.borrow_mut();
+        core.looked += deps.len() as u64;
+        core.stay_shut(id);
+        let revision = core.revision;
+        if let Some(node) = core.nodes.get_mut(&id) {
+            node.dirty = false;
+            node.verified_at = revision;
+        }
+        Ok(id)
+    }
+
+    /// Whether a dependency's value is another than at `since`.
+    fn has_changed(&self, dep: Dep, since: u64) -> bool {
+        match dep {
+            Dep::Fact(fact) => self.core.borrow().facts.get(fact.0).is_none_or(|fact| fact.changed_at > since),
+            Dep::Node(child) => {
+                let dirty = match self.core.borrow().nodes.get(&child) {
+                    None => return true,
+                    Some(node) => node.dirty,
+                };
+                if dirty && self.refresh(child).ok() != Some(child) {
+                    return true;
+                }
+                self.core.borrow().nodes.get(&child).is_none_or(|node| node.changed_at > since)
+            }
+        }
+    }
+
+    /// Computes a query, in place of `old` where given.
+    fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Failure> {
+        let (code, depth) = {
+            let mut core = self.core.borrow_mut();
+            if core.frames.len() >= MAX_DEPTH {
+                return Err(Failure::new("queries ask for each other without end"));
+            }
+            core.frames.push(Frame::default());
+            core.computed += 1;
+            (core.query(query), core.frames.len())
+        };
+        let result = catch_unwind(AssertUnwindSafe(|| code.compute(self)));
+        let mut core = self.core.borrow_mut();
+        // A panic below may have left inner traces on the stack: what they read is ours, too.
+        while core.frames.len() > depth {
+            let inner = core.frames.pop().unwrap_or_default();
+            if let Some(frame) = core.frames.last_mut() {
+                frame.absorb(inner);
+            }
+        }
+        let mut frame = core.frames.pop().unwrap_or_default();
+        let before = old.and_then(|old| core.nodes.get(&old)).map(|node| (node.value.clone(), node.attrs.clone()));
+        let previous = before.as_ref().map(|(value, _)| value);
+        let (value, fault) = match result {
+            Ok(value) => (value, None),
+            Err(panic) => match code.rescue(previous) {
+                Some(value) => {
+                    // The stand-in was made for these answers: proxies that would give others must not be led to it.
+                    frame.ask_first(before.as_ref().map_or(&[], |(_, attrs)| attrs));
+                    (value, Some(panic_text(&*panic)))
+                }
+                None => return Err(Failure { panic, frame }),
+            },
+        };
+        let same_trace = before.as_ref().is_some_and(|(_, attrs)| **attrs == *frame.attrs);
+        match old {
+            Some(old) if same_trace => {
+                let same_value = previous.is_some_and(|previous| code.same(previous, &value));
+                Self::replace(&mut core, old, value, same_value, frame, fault);
+                Ok(old)
+            }
+            Some(old) => {
+                core.drop_node(old);
+                Ok(core.keep(query, value, frame, fault))
+            }
+            None => Ok(core.keep(query, value, frame, fault)),
+        }
+    }
+
+    /// Puts a new computation's outcome into its node. An equal value stays as it was, so that what rests on it does, too.
+    fn replace(core: &mut Core, id: NodeId, value: Value, same: bool, frame: Frame, fault: Option<Arc<str>>) {
+        let revision = core.revision;
+        let remarks = frame.remarks.into_texts();
+        if core.nodes.get(&id).is_some_and(|node| node.remarks != remarks) {
+            core.fresh_remarks.extend(remarks.iter().cloned());
+        }
+        core.notices.set(id, frame.notices);
+        core.looked += frame.deps.len() as u64;
+        match same {
+            true => core.stay_shut(id),
+            false => core.open(id),
+        }
+        let Some(node) = core.nodes.get_mut(&id) else { return };
+        node.remarks = remarks;
+        let old = std::mem::replace(&mut node.deps, frame.deps.into());
+        let deps = node.deps.clone();
+        node.dirty = false;
+        node.verified_at = revision;
+        node.fault = fault;
+        if !same {
+            node.value = value;
+            node.changed_at = revision;
+        }
+        if *old != *deps {
+            let known: KeyedSet<Dep> = old.iter().copied().collect();
+            let new: Vec<Dep> = deps.iter().filter(|dep| !known.contains(dep)).copied().collect();
+            core.add_parent(&new, id);
+            core.raise(id);
+        }
+    }
+}
+
+/// The answer that a proxy query's value gives.
+fn answer_of<Q: ProxyQuery>(value: &Value) -> AttrValue {
+    match value.clone().downcast::<Q::Value>() {
+        Ok(value) => AttrValue::Derived(AttrDerived(DerivedValue(value))),
+        Err(_) => AttrValue::Absent,
+    }
+}

@@ -1,0 +1,476 @@
+//! The push thread: owns world and engine, takes requests before changes, gathers changes while it works.
+//!
+//! The first change after quiet is pushed at once; what arrives during a push goes out together as the next. With
+//! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
+
+mod gone;
+mod standing;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+use self::gone::{Gone, Unclaimed};
+use super::context::PushContext;
+use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
+use super::fact::FactKey;
+use super::metrics::{Metrics, triggers};
+use super::notice::Notice;
+use super::proxy::Proxy;
+use super::release::Release;
+use super::remark_list::log_remarks;
+use super::resource::ResourceType;
+use super::turns::{Turns, Waiting};
+use super::view::Translator;
+use super::world::{Change, World};
+use navarch_api::settings::Settings;
+
+pub use standing::Standing;
+
+/// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
+const QUEUE: usize = 16_384;
+/// Commands taken in before subscriptions are worked on and gathered changes are pushed, however many more wait.
+const ROUND: usize = 4_096;
+/// How long subscriptions are worked on before commands are taken in again.
+const WORK: Duration = Duration::from_millis(20);
+/// How long one subscription is worked on before it is another client's turn.
+const SLICE: Duration = Duration::from_millis(5);
+/// Pushes that are remembered.
+const REMEMBERED: usize = 128;
+/// Facts of a push that are remembered: the first reading changes all there are.
+const REMEMBERED_FACTS: usize = 256;
+
+/// How changes are gathered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Debounce {
+    /// `PILOT_DEBOUNCE_AFTER`: quiet to wait for. Default zero: push at once.
+    pub after: Duration,
+    /// `PILOT_DEBOUNCE_MAX`: the longest wait. Default 10 s.
+    pub max: Duration,
+}
+
+/// A look at the push thread's state, from that thread.
+#[derive(Debug)]
+pub struct Inspect<'a> {
+    /// The engine with the snapshot in force.
+    pub engine: &'a Engine,
+    /// The last pushes, oldest first.
+    pub pushes: &'a VecDeque<PushRecord>,
+}
+
+/// One push: what caused it and what it did.
+#[derive(Clone, Debug)]
+pub struct PushRecord {
+    /// Revision of the snapshot.
+    pub revision: u64,
+    /// How many facts changed.
+    pub facts: usize,
+    /// The first of them.
+    pub changed: Vec<FactKey>,
+    /// What it did.
+    pub settled: Settled,
+    /// How long the thread worked on it, from taking the changes in to the last collection handed over.
+    pub took: Duration,
+}
+
+/// A look, boxed.
+type Look = Box<dyn FnOnce(&Inspect<'_>) + Send>;
+
+/// What the thread is told.
+enum Command {
+    /// A stream began, from this address.
+    Connect(Arc<Proxy>, Option<IpAddr>, Arc<dyn Sink>, oneshot::Sender<Unclaimed>),
+    /// Streams have ended: those in the list of the gone.
+    Disconnected,
+    /// What a stream wants of a type.
+    Subscribe(ProxyId, ResourceType, Interest),
+    /// A stream wants nothing more of a type.
+    Unsubscribe(ProxyId, ResourceType),
+    /// Input changed.
+    Changes(Vec<Change>),
+    /// The first reading is in.
+    Synced,
+    /// Somebody wants a look.
+    Look(Look),
+}
+
+/// Speaks to the push thread. The thread ends when the last handle is gone.
+#[derive(Clone)]
+pub struct PushHandle {
+    /// To the thread.
+    commands: mpsc::Sender<Command>,
+    /// Streams that have ended.
+    gone: Gone,
+    /// Whether the first reading is in and pushed.
+    synced: watch::Receiver<bool>,
+    /// What is in force.
+    standing: Standing,
+}
+
+/// The push thread is gone: the process is going down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the push thread has ended")]
+pub struct Ended;
+
+/// State of the thread.
+struct Worker {
+    /// What is known.
+    world: World,
+    /// What is made of it.
+    engine: Engine,
+    /// How changes are gathered.
+    debounce: Debounce,
+    /// Gathered changes.
+    pending: Vec<Change>,
+    /// When the first and the last of them came.
+    since: Option<(Instant, Instant)>,
+    /// Tells that the first reading is in and pushed.
+    synced: watch::Sender<bool>,
+    /// Tells the snapshot in force.
+    context: watch::Sender<Arc<PushContext>>,
+    /// Tells what is counted about results in force.
+    notices: watch::Sender<Arc<BTreeSet<Notice>>>,
+    /// Streams that have ended.
+    gone: Gone,
+    /// Subscriptions that are not answered. Those that come before the first full reading wait for it.
+    turns: Turns,
+    /// The last pushes, oldest first.
+    pushes: VecDeque<PushRecord>,
+    /// When what only streams that have ended needed is freed.
+    release: Release,
+    /// Where its work is counted.
+    metrics: Metrics,
+}
+
+/// Starts the thread.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn start(
+    settings: Settings,
+    debounce: Debounce,
+    translator: Arc<dyn Translator>,
+) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
+    start_counted(settings, debounce, translator, Metrics::default())
+}
+
+/// Starts the thread, its work counted by these metrics.
+///
+/// # Errors
+/// When the operating system gives no thread.
+pub fn start_counted(
+    settings: Settings,
+    debounce: Debounce,
+    translator: Arc<dyn Translator>,
+    metrics: Metrics,
+) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
+    let (commands, inbox) = mpsc::channel(QUEUE);
+    let gone = Gone::default();
+    let of_worker = gone.clone();
+    let (sender, synced) = watch::channel(false);
+    let world = World::new(settings);
+    let (context_sender, context) = watch::channel(world.context());
+    let (notices_sender, notices) = watch::channel(Arc::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
+        let engine = Engine::new(world.context(), translator);
+        let worker = Worker {
+            world,
+            engine,
+            debounce,
+            pending: Vec::new(),
+            since: None,
+            synced: sender,
+            context: context_sender,
+            notices: notices_sender,
+            gone: of_worker,
+            turns: Turns::default(),
+            pushes: VecDeque::new(),
+            release: Release::default(),
+            metrics,
+        };
+        runtime.block_on(worker.run(inbox));
+    })?;
+    Ok((PushHandle { commands, gone, synced, standing: Standing { context, notices } }, thread))
+}
+
+impl PushHandle {
+    /// Adds a proxy whose collections go to `sink`. All proxies at one address together get one client's share of the thread.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn connect(
+        &self,
+        proxy: Arc<Proxy>,
+        address: Option<IpAddr>,
+        sink: Arc<dyn Sink>,
+    ) -> Result<ProxyId, Ended> {
+        let (answer, id) = oneshot::channel();
+        self.send(Command::Connect(proxy, address, sink, answer)).await?;
+        id.await.ok().and_then(Unclaimed::claim).ok_or(Ended)
+    }
+
+    /// Forgets a proxy. Never waits, since it is called from destructors of streams.
+    pub fn disconnect(&self, id: ProxyId) {
+        self.gone.tell(id);
+        // Where there is no room the thread is at work, and looks after each round.
+        let _ = self.commands.try_send(Command::Disconnected);
+    }
+
+    /// Sets what a proxy wants of one type. One publish answers it, and with it those of the type that are not answered yet:
+    /// they are passed over.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn subscribe(&self, id: ProxyId, kind: ResourceType, interest: Interest) -> Result<(), Ended> {
+        self.send(Command::Subscribe(id, kind, interest)).await
+    }
+
+    /// Takes a type away from a proxy.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn unsubscribe(&self, id: ProxyId, kind: ResourceType) -> Result<(), Ended> {
+        self.send(Command::Unsubscribe(id, kind)).await
+    }
+
+    /// Hands changes over, in order.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn change(&self, changes: Vec<Change>) -> Result<(), Ended> {
+        self.send(Command::Changes(changes)).await
+    }
+
+    /// Tells that the first reading of all sources is in: from now on proxies are answered.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn full_sync(&self) -> Result<(), Ended> {
+        self.send(Command::Synced).await
+    }
+
+    /// Whether the first reading is in and pushed.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// The snapshot in force.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        self.standing.context()
+    }
+
+    /// Shows what is in force, to those who must not keep the thread going.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.standing.clone()
+    }
+
+    /// The snapshots in force from now on; one that is quickly followed by others may be passed over.
+    #[must_use]
+    pub fn contexts(&self) -> watch::Receiver<Arc<PushContext>> {
+        self.standing.context.clone()
+    }
+
+    /// Waits until the first reading is in and pushed.
+    ///
+    /// # Errors
+    /// When the thread ends before.
+    pub async fn wait_synced(&self) -> Result<(), Ended> {
+        let mut synced = self.synced.clone();
+        synced.wait_for(|synced| *synced).await.map(|_| ()).map_err(|_| Ended)
+    }
+
+    /// Runs `look` on the push thread between pushes: keep it short.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn inspect<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Inspect<'_>) -> T + Send + 'static,
+    ) -> Result<T, Ended> {
+        let (answer, result) = oneshot::channel();
+        let look: Look = Box::new(move |inspect| {
+            // Nobody waiting any more is no fault.
+            let _ = answer.send(look(inspect));
+        });
+        self.send(Command::Look(look)).await?;
+        result.await.map_err(|_| Ended)
+    }
+
+    /// Queues a command, waiting while the queue is full.
+    async fn send(&self, command: Command) -> Result<(), Ended> {
+        self.commands.send(command).await.map_err(|_| Ended)
+    }
+}
+
+impl std::fmt::Debug for PushHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PushHandle").field("synced", &self.is_synced()).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    /// Works until the last handle is gone.
+    async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
+        loop {
+            let command = match self.next_wake() {
+                _ if self.has_work() => match inbox.try_recv() {
+                    Ok(command) => Some(command),
+                    Err(mpsc::error::TryRecvError::Empty) => None,
+                    Err(mpsc::error::TryRecvError::Disconnected) => return,
+                },
+                None => match inbox.recv().await {
+                    Some(command) => Some(command),
+                    None => return,
+                },
+                Some(deadline) => match tokio::time::timeout_at(deadline, inbox.recv()).await {
+                    Ok(Some(command)) => Some(command),
+                    Ok(None) => return,
+                    Err(_) => None,
+                },
+            };
+            if let Some(command) = command {
+                self.take(command);
+                for _ in 0..ROUND {
+                    match inbox.try_recv() {
+                        Ok(command) => self.take(command),
+                        Err(_) => break,
+                    }
+                }
+            }
+            self.forget_gone();
+            self.work();
+            if self.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
+                self.push();
+            }
+            let is_busy = self.has_work();
+            self.release.look(&mut self.engine, is_busy, Instant::now());
+            log_remarks(&self.engine.take_fresh_remarks());
+            if let Some(notices) = self.engine.take_changed_notices() {
+                self.notices.send_replace(Arc::new(notices));
+            }
+        }
+    }
+
+    /// When there is something to do without a command.
+    fn next_wake(&self) -> Option<Instant> {
+        self.deadline().into_iter().chain(self.release.next()).min()
+    }
+
+    /// When the gathered changes are due, if there are any.
+    fn deadline(&self) -> Option<Instant> {
+        let (first, last) = self.since?;
+        Some((last + self.debounce.after).min(first + self.debounce.max))
+    }
+
+    /// Carries one command out; changes are gathered only.
+    fn take(&mut self, command: Command) {
+        match command {
+            Command::Connect(proxy, address, sink, answer) => {
+                let is_proved = proxy.identity.is_some();
+                let id = self.engine.connect(proxy, sink);
+                self.turns.connect(id, address, is_proved);
+                drop(answer.send(self.gone.unless_claimed(id)));
+            }
+            Command::Disconnected => {}
+            Command::Subscribe(id, kind, interest) => self.turns.subscribe(id, kind, interest),
+            Command::Unsubscribe(id, kind) => {
+                if self.turns.unsubscribe(id, kind) {
+                    self.engine.unsubscribe(id, kind);
+                }
+            }
+            Command::Changes(changes) => {
+                let now = Instant::now();
+                self.metrics.came(&changes);
+                // Proxies wait with their question until this is in force.
+                let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..)));
+                self.pending.extend(changes);
+                self.since = Some((self.since.map_or(now, |(first, _)| first), now));
+                if is_awaited {
+                    self.push();
+                }
+            }
+            Command::Synced => {
+                self.push();
+                self.synced.send_replace(true);
+            }
+            Command::Look(look) => look(&Inspect { engine: &self.engine, pushes: &self.pushes }),
+        }
+    }
+
+    /// Forgets the streams that have ended.
+    fn forget_gone(&mut self) {
+        for id in self.gone.take() {
+            self.turns.disconnect(id);
+            self.engine.disconnect(id);
+        }
+    }
+
+    /// Whether there are subscriptions to work on.
+    fn has_work(&self) -> bool {
+        self.is_synced() && !self.turns.is_empty()
+    }
+
+    /// Works on subscriptions for a while, one slice at a time.
+    fn work(&mut self) {
+        let end = Instant::now() + WORK;
+        while self.has_work() && Instant::now() < end {
+            let Some((id, waiting)) = self.turns.next() else { return };
+            let begun = Instant::now();
+            let is_answered = self.work_on(id, waiting, begun + SLICE);
+            self.turns.used(id, begun.elapsed(), is_answered);
+        }
+    }
+
+    /// Works on one subscription until some time. True when it is answered.
+    fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
+        let Waiting { kind, interest, answers } = waiting;
+        let Some(interest) = interest else {
+            self.engine.answer_and_unsubscribe(id, kind, answers);
+            return true;
+        };
+        self.engine.subscribe_in_slices(id, kind, &interest, answers, || Instant::now() < until)
+    }
+
+    /// Whether proxies are answered yet.
+    fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+
+    /// Takes the gathered changes in and publishes what they reach.
+    #[tracing::instrument(skip_all, level = "debug")]
+    fn push(&mut self) {
+        let started = Instant::now();
+        let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
+        let changed = self.world.apply(std::mem::take(&mut self.pending));
+        if changed.is_empty() {
+            // What counts for no proxy, such as the generation of an object that says the same, is seen all the same.
+            self.context.send_replace(self.world.context());
+            return;
+        }
+        let context = self.world.context();
+        self.metrics.taken_in(gathered.unwrap_or_default(), started.elapsed());
+        self.context.send_replace(context.clone());
+        let (facts, first) = (changed.len(), changed.iter().take(REMEMBERED_FACTS).cloned().collect());
+        let triggers = triggers(&changed);
+        let settled = self.engine.apply(context, changed);
+        let took = started.elapsed();
+        self.metrics.pushed(triggers, settled.published);
+        tracing::debug!(facts, published = settled.published, ?took, "pushed");
+        if self.pushes.len() >= REMEMBERED {
+            self.pushes.pop_front();
+        }
+        self.pushes.push_back(PushRecord { revision: self.engine.revision(), facts, changed: first, settled, took });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! Streams that have ended, told to the push thread by a list: whoever tells of them cannot wait.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::engine::ProxyId;
+
+/// Streams that have ended and that the thread has not forgotten yet; no more than there were streams. Clones are one list.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gone(Arc<Mutex<Vec<ProxyId>>>);
+
+/// A proxy that the stream which asked for it has not taken. Where it never does, as when its client goes meanwhile, the proxy
+/// is gone.
+#[derive(Debug)]
+pub(super) struct Unclaimed {
+    /// The proxy, until it is taken.
+    id: Option<ProxyId>,
+    /// Where it is told of else.
+    gone: Gone,
+}
+
+impl Gone {
+    /// A stream has ended.
+    pub(super) fn tell(&self, id: ProxyId) {
+        self.0.lock().push(id);
+    }
+
+    /// Takes all.
+    pub(super) fn take(&self) -> Vec<ProxyId> {
+        std::mem::take(&mut *self.0.lock())
+    }
+
+    /// A proxy that a stream may take.
+    pub(super) fn unless_claimed(&self, id: ProxyId) -> Unclaimed {
+        Unclaimed { id: Some(id), gone: self.clone() }
+    }
+}
+
+impl Unclaimed {
+    /// Takes the proxy.
+    pub(super) fn claim(mut self) -> Option<ProxyId> {
+        self.id.take()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.gone.tell(id);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! What is in force, for those who must not keep the push thread going.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::context::PushContext;
+use crate::notice::Notice;
+
+/// Shows what is in force. Does not keep the thread going.
+#[derive(Clone)]
+pub struct Standing {
+    pub(super) context: watch::Receiver<Arc<PushContext>>,
+    /// What is counted about results.
+    pub(super) notices: watch::Receiver<Arc<BTreeSet<Notice>>>,
+}
+
+impl Standing {
+    /// The snapshot in force.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        self.context.borrow().clone()
+    }
+
+    /// What is counted about results in force.
+    #[must_use]
+    pub fn notices(&self) -> Arc<BTreeSet<Notice>> {
+        self.notices.borrow().clone()
+    }
+}
+
+impl std::fmt::Debug for Standing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Standing").field("notices", &self.notices().len()).finish_non_exhaustive()
+    }
+}

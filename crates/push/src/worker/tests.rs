@@ -1,0 +1,137 @@
+//! The push thread under clients that ask for much, and that go away while it is busy.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+
+use super::*;
+use crate::engine::PushCause;
+use crate::proxy::Locality;
+use crate::resource::Collection;
+use crate::view::View;
+use navarch_api::names::ResourceName;
+
+/// Takes its time for each resource.
+struct Slow;
+
+impl Translator for Slow {
+    fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
+        Vec::new()
+    }
+
+    fn resource(&self, _: ResourceType, name: &ResourceName, _: &View<'_>) -> Option<Bytes> {
+        std::thread::sleep(Duration::from_millis(1));
+        Some(Bytes::copy_from_slice(name.as_str().as_bytes()))
+    }
+}
+
+/// Notes that it was answered.
+#[derive(Default)]
+struct Answered(AtomicBool);
+
+impl Sink for Answered {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Answered {
+    fn is(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+async fn started() -> PushHandle {
+    let (push, _) = start(Settings::default(), Debounce::default(), Arc::new(Slow)).unwrap();
+    push.full_sync().await.unwrap();
+    push.wait_synced().await.unwrap();
+    push
+}
+
+async fn stream(push: &PushHandle, last: u8) -> (ProxyId, Arc<Answered>) {
+    let id = format!("sidecar~10.0.0.{last}~web.shop~shop.svc.cluster.local");
+    let proxy = Arc::new(Proxy::parse(&id, serde_json::Value::Null, Locality::default()).unwrap());
+    let sink = Arc::new(Answered::default());
+    let address = Some(IpAddr::from([10, 0, 0, last]));
+    (push.connect(proxy, address, sink.clone()).await.unwrap(), sink)
+}
+
+fn names(prefix: &str, count: usize) -> Interest {
+    let names: BTreeSet<ResourceName> = (0..count).map(|n| ResourceName::new(format!("{prefix}-{n}"))).collect();
+    Interest { wildcard: false, names: Arc::new(names) }
+}
+
+/// Waits for something, and looks at the thread in between.
+async fn until(push: &PushHandle, is_so: impl Fn(&Inspect<'_>) -> bool + Clone + Send + 'static) {
+    let waiting = async {
+        loop {
+            let is_so = is_so.clone();
+            if push.inspect(move |inspect| is_so(inspect)).await.unwrap() {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("it never comes");
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_much_keeps_neither_others_nor_changes_waiting() {
+    let push = started().await;
+    // Streams of one client, each of which asks for nearly half a second's work.
+    let mut greedy = Vec::new();
+    for number in 0..5 {
+        let (id, sink) = stream(&push, 1).await;
+        push.subscribe(id, ResourceType::Endpoint, names(&format!("much-{number}"), 400)).await.unwrap();
+        greedy.push(sink);
+    }
+    let (modest, answered) = stream(&push, 2).await;
+    push.subscribe(modest, ResourceType::Endpoint, names("little", 3)).await.unwrap();
+    let seen = answered.clone();
+    until(&push, move |_| seen.is()).await;
+    let done = greedy.iter().filter(|sink| sink.is()).count();
+    assert_eq!(done, 0, "what came first goes on after what is small");
+    until(&push, move |_| greedy.iter().all(|sink| sink.is())).await;
+}
+
+#[tokio::test]
+async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgotten() {
+    let push = started().await;
+    let (last, _) = stream(&push, 1).await;
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (blocked, is_blocked) = oneshot::channel();
+    let mut busy = tokio::task::JoinSet::new();
+    busy.spawn({
+        let push = push.clone();
+        async move {
+            push.inspect(move |_| {
+                blocked.send(()).unwrap();
+                released.recv().unwrap();
+            })
+            .await
+        }
+    });
+    is_blocked.await.unwrap();
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    for number in 0..2 * u64::try_from(QUEUE).unwrap() {
+        push.disconnect(ProxyId::of(1_000_000 + number));
+    }
+    push.disconnect(last);
+    let after = threads();
+    assert!(after < before + 1000, "{before} threads became {after}");
+    release.send(()).unwrap();
+    busy.join_next().await.unwrap().unwrap().unwrap();
+    until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
+    assert!(push.gone.take().is_empty());
+}
+
+#[tokio::test]
+async fn a_stream_that_goes_before_it_takes_its_proxy_leaves_none() {
+    let push = started().await;
+    let mut connecting = Box::pin(stream(&push, 1));
+    assert!(futures_util::poll!(connecting.as_mut()).is_pending());
+    until(&push, |inspect| inspect.engine.sizes().proxies == 1).await;
+    drop(connecting);
+    until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
+}

@@ -1,0 +1,205 @@
+//! The world: all that is known, brought from change to change, and the snapshot of it.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::context::{Mesh, PushContext, directory_facts, object_facts};
+use super::fact::FactKey;
+use super::name_list::NameList;
+use navarch_api::any_object::AnyObject;
+use navarch_api::key_source::KeySource;
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_api::settings::Settings;
+use navarch_registry::Registry;
+use navarch_registry::address_index::AddressIndex;
+use navarch_registry::directory::DirectoryChange;
+use navarch_store::{Discovery, DiscoveryScope, Objects};
+
+/// One change of the input.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// An object was added or replaced.
+    Put(AnyObject),
+    /// An object is gone.
+    Removed(ObjectRef),
+    /// Mesh config was read anew.
+    Mesh(Arc<MeshConfig>),
+    /// Mesh networks were read anew.
+    Networks(Arc<MeshNetworks>),
+    /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
+    SecretReader(NamespacedName, Option<bool>),
+    /// Keys were fetched, or those of a place are believed no more.
+    Keys(KeySource, Option<Arc<str>>),
+    /// The roots of trust of the mesh, sorted, one certificate in PEM each.
+    TrustBundle(Arc<[Arc<str>]>),
+    /// The host name of a gateway between networks was resolved, or matters no more (`None`).
+    GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
+}
+
+/// Store, registry and mesh-wide configuration. The push thread owns it.
+#[derive(Debug)]
+pub struct World {
+    /// All objects, and which namespaces are discovered.
+    objects: Discovery,
+    /// What they say of services.
+    registry: Registry,
+    /// Mesh config and settings.
+    mesh: Arc<Mesh>,
+    /// Mesh networks.
+    networks: Arc<MeshNetworks>,
+    /// Which service accounts may read secrets.
+    secret_readers: OrdMap<NamespacedName, bool>,
+    /// The keys of token issuers, by their place.
+    keys: OrdMap<KeySource, Arc<str>>,
+    /// The roots of trust of the mesh.
+    trust_bundle: Arc<[Arc<str>]>,
+    /// The addresses of gateways between networks that are known by host names.
+    gateway_hosts: OrdMap<Arc<str>, Arc<[IpAddr]>>,
+    /// What finds the objects behind addresses; empty without ambient mode.
+    addresses: AddressIndex,
+    /// The names of workloads and services; none without ambient mode.
+    address_names: NameList,
+}
+
+impl World {
+    /// An empty world with default mesh config.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let mesh = Arc::new(Mesh { config: MeshConfig::istio_defaults(), settings: settings.clone() });
+        let networks = Arc::new(MeshNetworks::default());
+        let scope = match settings.discover_configuration {
+            true => DiscoveryScope::Everything,
+            false => DiscoveryScope::Workloads,
+        };
+        let mut registry = Registry::new(settings);
+        registry.set_mesh(&mesh.config, &networks, &Objects::default());
+        Self {
+            objects: Discovery::new(scope),
+            registry,
+            mesh,
+            networks,
+            secret_readers: OrdMap::new(),
+            keys: OrdMap::new(),
+            trust_bundle: Arc::default(),
+            gateway_hosts: OrdMap::new(),
+            addresses: AddressIndex::default(),
+            address_names: NameList::default(),
+        }
+    }
+
+    /// The world as it is now, frozen. Costs a few reference counts.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        Arc::new(PushContext {
+            mesh: self.mesh.clone(),
+            networks: self.networks.clone(),
+            directory: self.registry.directory().clone(),
+            objects: self.objects.seen().clone(),
+            secret_readers: self.secret_readers.clone(),
+            keys: self.keys.clone(),
+            trust_bundle: self.trust_bundle.clone(),
+            gateway_hosts: self.gateway_hosts.clone(),
+            addresses: self.addresses.clone(),
+            address_names: self.address_names.clone(),
+        })
+    }
+
+    /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for
+    /// changes of the same object.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<FactKey> {
+        let before = self.objects.seen().clone();
+        let mut objects: BTreeSet<ObjectRef> = BTreeSet::new();
+        let mut facts: BTreeSet<FactKey> = BTreeSet::new();
+        let (mut mesh, mut networks) = (None, None);
+        for change in changes {
+            match change {
+                Change::Put(object) => self.objects.put(object, &mut objects),
+                Change::Removed(name) => self.objects.remove(&name, &mut objects),
+                Change::Mesh(config) => mesh = Some(config),
+                Change::Networks(config) => networks = Some(config),
+                Change::SecretReader(account, allowed) => {
+                    let differs = set(&mut self.secret_readers, &account, allowed);
+                    facts.extend(differs.then_some(FactKey::SecretReader(account)));
+                }
+                Change::Keys(source, keys) => {
+                    let differs = set(&mut self.keys, &source, keys);
+                    facts.extend(differs.then_some(FactKey::Keys(source)));
+                }
+                Change::GatewayHost(host, addresses) => {
+                    let differs = set(&mut self.gateway_hosts, &host, addresses);
+                    facts.extend(differs.then_some(FactKey::Networks));
+                }
+                Change::TrustBundle(roots) => {
+                    let before = std::mem::replace(&mut self.trust_bundle, roots);
+                    facts.extend((before != self.trust_bundle).then_some(FactKey::TrustBundle));
+                }
+            }
+        }
+        if let Some(config) = &mesh {
+            self.objects.select(&config.discovery_selectors, &mut objects);
+        }
+        // What goes and comes back, as when a source reads all anew, is no change.
+        objects.retain(|object| self.objects.seen().differs(&before, object));
+        if mesh.is_some() || networks.is_some() {
+            let changed = self.set_mesh(mesh, networks, &mut facts);
+            facts.extend(directory_facts(&changed));
+        }
+        if !objects.is_empty() {
+            let changed = self.registry.apply(self.objects.seen(), &objects);
+            facts.extend(directory_facts(&changed));
+            facts.extend(objects.iter().flat_map(object_facts));
+            let comes_or_goes = |object: &&ObjectRef| before.contains(object) != self.objects.seen().contains(object);
+            facts.extend(objects.iter().filter(comes_or_goes).map(|object| FactKey::Names(object.kind)));
+            if self.mesh.settings.ambient {
+                facts.extend(self.find_addresses(&before, &objects));
+            }
+        }
+        facts.into_iter().collect()
+    }
+
+    /// Brings what finds the objects behind addresses up to date; gives the facts that differ.
+    fn find_addresses(&mut self, before: &Objects, changed: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
+        let change = self.addresses.apply(before, self.objects.seen(), changed, &self.mesh.settings);
+        self.address_names.update(&change.added, &change.removed);
+        let names = !(change.added.is_empty() && change.removed.is_empty());
+        change.keys.into_iter().map(FactKey::Found).chain(names.then_some(FactKey::AddressNames)).collect()
+    }
+
+    /// Takes mesh-wide configuration in and notes what differs.
+    fn set_mesh(
+        &mut self,
+        mesh: Option<Arc<MeshConfig>>,
+        networks: Option<Arc<MeshNetworks>>,
+        facts: &mut BTreeSet<FactKey>,
+    ) -> DirectoryChange {
+        if let Some(config) = mesh.filter(|config| **config != self.mesh.config) {
+            self.mesh = Arc::new(Mesh { config: (*config).clone(), settings: self.mesh.settings.clone() });
+            facts.insert(FactKey::Mesh);
+        }
+        if let Some(networks) = networks.filter(|networks| *networks != self.networks) {
+            self.networks = networks;
+            facts.insert(FactKey::Networks);
+        }
+        if !(facts.contains(&FactKey::Mesh) || facts.contains(&FactKey::Networks)) {
+            return DirectoryChange::default();
+        }
+        self.registry.set_mesh(&self.mesh.config, &self.networks, self.objects.seen())
+    }
+}
+
+/// Puts a value in the place of what a key has, or takes that away. Says whether it differs; where it does not, copies of the map
+/// stay shared.
+fn set<K: Ord + Clone, V: PartialEq + Clone>(map: &mut OrdMap<K, V>, key: &K, value: Option<V>) -> bool {
+    if map.get(key) == value.as_ref() {
+        return false;
+    }
+    match value {
+        Some(value) => map.insert(key.clone(), value),
+        None => map.remove(key),
+    };
+    true
+}

@@ -1,0 +1,332 @@
+//! What ztunnel can ask for, kept while objects come and go: the names of workloads and services, and the objects that are
+//! found by an address, by a node, by a label or by a pod.
+//!
+//! ```text
+//! object before ─┐
+//! object now ────┴─▶ keys and names of either ─▶ what differs ─▶ AddressIndex + AddressChange
+//! ```
+//!
+//! What is kept says where to look: whoever finds an object reads it and looks whether it fits. A change costs what it changed.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use super::address_name::AddressName;
+use super::model::{Labels, ServiceKey};
+use super::remote_gateway::{RemoteGateway, remote_gateways};
+use navarch_api::any_object::AnyObject;
+use navarch_api::cidr::Cidr;
+use navarch_api::hash::keyed_hash;
+use navarch_api::istio::ServiceEntry;
+use navarch_api::kubernetes::{AddressType, EndpointSlice, Pod, Service, ServiceType};
+use navarch_api::names::{Hostname, Namespace, ResourceName};
+use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
+use navarch_api::settings::Settings;
+use navarch_store::Objects;
+
+/// The label of EndpointSlices that names their Service.
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// Labels that tell the pods of one version or of one place apart: many, and selected by nobody.
+const UNSELECTED: [&str; 3] = ["pod-template-hash", "controller-revision-hash", "pod-template-generation"];
+
+/// By what objects are found.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressKey {
+    /// An address of pods, Services, ServiceEntries, WorkloadEntries, EndpointSlices and Gateways.
+    Address(IpAddr),
+    /// The node that pods run on.
+    Node(Arc<str>),
+    /// The pod that EndpointSlices list.
+    Pod(NamespacedName),
+    /// A label of pods of a namespace; the Service of EndpointSlices.
+    Label(LabelKey),
+}
+
+/// A label within a namespace. Two labels may have the same key, which is a hash within this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelKey(u64);
+
+/// The names and the objects by key. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct AddressIndex {
+    /// By address.
+    by_address: OrdSet<(IpAddr, ObjectRef)>,
+    /// Pods by node.
+    by_node: OrdSet<(Arc<str>, NamespacedName)>,
+    /// EndpointSlices by pod.
+    by_pod: OrdSet<(NamespacedName, NamespacedName)>,
+    /// By label.
+    by_label: OrdSet<(u64, ObjectRef)>,
+    /// How many objects bring each name, but for pods, of which each brings its own.
+    brought: OrdMap<ResourceName, usize>,
+}
+
+/// What changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressChange {
+    /// Keys by which other objects are found than before.
+    pub keys: BTreeSet<AddressKey>,
+    /// Names that came.
+    pub added: BTreeSet<ResourceName>,
+    /// Names that went.
+    pub removed: BTreeSet<ResourceName>,
+}
+
+/// What one version of an object is found by, and which names it brings.
+#[derive(Default)]
+struct Traits {
+    keys: BTreeSet<AddressKey>,
+    names: BTreeSet<ResourceName>,
+}
+
+impl LabelKey {
+    /// Of a label of pods.
+    #[must_use]
+    pub fn of_pods(namespace: &Namespace, key: &str, value: &str) -> Self {
+        Self(keyed_hash(&(namespace.as_str(), key, value)))
+    }
+
+    /// Of the Service of EndpointSlices.
+    #[must_use]
+    pub fn of_slices(namespace: &Namespace, service: &str) -> Self {
+        Self::of_pods(namespace, SERVICE_NAME_LABEL, service)
+    }
+
+    /// The labels by which pods are found that a selector selects; none where it asks only for such as are not kept.
+    pub fn of_selector<'a>(namespace: &'a Namespace, selector: &'a Labels) -> impl Iterator<Item = Self> + 'a {
+        let kept = selector.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
+        kept.map(|(key, value)| Self::of_pods(namespace, key, value))
+    }
+}
+
+impl AddressIndex {
+    /// Takes changes of objects in. `before` and `now` hold them; `changed` names them, and may name more.
+    pub fn apply(
+        &mut self,
+        before: &Objects,
+        now: &Objects,
+        changed: &BTreeSet<ObjectRef>,
+        settings: &Settings,
+    ) -> AddressChange {
+        let mut change = AddressChange::default();
+        for object in changed.iter().filter(|object| has_traits(object.kind)) {
+            let traits =
+                |objects: &Objects| objects.any(object).map(|object| Traits::of(&object, settings)).unwrap_or_default();
+            let (old, new) = (traits(before), traits(now));
+            for key in old.keys.difference(&new.keys) {
+                self.remove(key, object);
+                change.keys.insert(key.clone());
+            }
+            for key in new.keys.difference(&old.keys) {
+                self.insert(key, object);
+                change.keys.insert(key.clone());
+            }
+            for name in old.names.difference(&new.names) {
+                self.take_name(name, object.kind, &mut change);
+            }
+            for name in new.names.difference(&old.names) {
+                self.bring_name(name, object.kind, &mut change);
+            }
+        }
+        change
+    }
+
+    /// The objects at an address.
+    pub fn at(&self, address: IpAddr) -> impl Iterator<Item = &ObjectRef> {
+        let from = (address, first_object());
+        let here = self.by_address.range((Bound::Included(from), Bound::Unbounded));
+        here.take_while(move |(other, _)| *other == address).map(|(_, object)| object)
+    }
+
+    /// The pods on a node.
+    pub fn on<'a>(&'a self, node: &'a Arc<str>) -> impl Iterator<Item = &'a NamespacedName> {
+        let here = self.by_node.range((Bound::Included((node.clone(), NamespacedName::default())), Bound::Unbounded));
+        here.take_while(move |(other, _)| other == node).map(|(_, pod)| pod)
+    }
+
+    /// The EndpointSlices that list a pod.
+    pub fn slices_of<'a>(&'a self, pod: &'a NamespacedName) -> impl Iterator<Item = &'a NamespacedName> {
+        let here = self.by_pod.range((Bound::Included((pod.clone(), NamespacedName::default())), Bound::Unbounded));
+        here.take_while(move |(other, _)| other == pod).map(|(_, slice)| slice)
+    }
+
+    /// The objects with a label.
+    pub fn with(&self, label: LabelKey) -> impl Iterator<Item = &ObjectRef> {
+        let from = (label.0, first_object());
+        let here = self.by_label.range((Bound::Included(from), Bound::Unbounded));
+        here.take_while(move |(other, _)| *other == label.0).map(|(_, object)| object)
+    }
+
+    /// From now on an object is found by a key.
+    fn insert(&mut self, key: &AddressKey, object: &ObjectRef) {
+        match key {
+            AddressKey::Address(address) => _ = self.by_address.insert((*address, object.clone())),
+            AddressKey::Node(node) => _ = self.by_node.insert((node.clone(), object.name.clone())),
+            AddressKey::Pod(pod) => _ = self.by_pod.insert((pod.clone(), object.name.clone())),
+            AddressKey::Label(label) => _ = self.by_label.insert((label.0, object.clone())),
+        }
+    }
+
+    /// An object is not found by a key any more.
+    fn remove(&mut self, key: &AddressKey, object: &ObjectRef) {
+        match key {
+            AddressKey::Address(address) => _ = self.by_address.remove(&(*address, object.clone())),
+            AddressKey::Node(node) => _ = self.by_node.remove(&(node.clone(), object.name.clone())),
+            AddressKey::Pod(pod) => _ = self.by_pod.remove(&(pod.clone(), object.name.clone())),
+            AddressKey::Label(label) => _ = self.by_label.remove(&(label.0, object.clone())),
+        }
+    }
+
+    /// One more object brings a name.
+    fn bring_name(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
+        let count = if kind == Kind::Pod { 0 } else { self.brought.get(name).copied().unwrap_or_default() };
+        if kind != Kind::Pod {
+            self.brought.insert(name.clone(), count + 1);
+        }
+        // What went and came back within one change is where it was.
+        if count == 0 && !change.removed.remove(name) {
+            change.added.insert(name.clone());
+        }
+    }
+
+    /// One object less brings a name.
+    fn take_name(&mut self, name: &ResourceName, kind: Kind, change: &mut AddressChange) {
+        let count = if kind == Kind::Pod { 1 } else { self.brought.get(name).copied().unwrap_or_default() };
+        if count > 1 {
+            self.brought.insert(name.clone(), count - 1);
+            return;
+        }
+        self.brought.remove(name);
+        if !change.added.remove(name) {
+            change.removed.insert(name.clone());
+        }
+    }
+}
+
+/// What comes before all objects.
+fn first_object() -> ObjectRef {
+    ObjectRef { kind: Kind::Namespace, name: NamespacedName::default() }
+}
+
+/// Whether objects of a kind are found by anything or bring names.
+fn has_traits(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::Pod
+            | Kind::Service
+            | Kind::ServiceEntry
+            | Kind::WorkloadEntry
+            | Kind::EndpointSlice
+            | Kind::KubernetesGateway
+    )
+}
+
+impl Traits {
+    /// Those of one version of an object.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds say where workloads and services are")]
+    fn of(object: &AnyObject, settings: &Settings) -> Self {
+        let mut traits = Self::default();
+        match object {
+            AnyObject::Pod(pod) => traits.add_pod(pod, settings),
+            AnyObject::Service(service) => traits.add_service(service, settings),
+            AnyObject::ServiceEntry(entry) => traits.add_entry(entry, settings),
+            AnyObject::WorkloadEntry(entry) => {
+                traits.add_address(entry.spec.address.parse().ok());
+                traits.add_name(&AddressName::WorkloadEntry(entry.meta.key()), settings);
+            }
+            AnyObject::EndpointSlice(slice) => traits.add_slice(slice, settings),
+            AnyObject::KubernetesGateway(gateway) => {
+                for RemoteGateway { network, address, port, service_account: _ } in remote_gateways(gateway) {
+                    traits.add_address(address.parse().ok());
+                    traits.add_name(&AddressName::NetworkGateway { network, address, port }, settings);
+                }
+            }
+            _ => {}
+        }
+        traits
+    }
+
+    /// Those of a pod. One that has ended is no workload, but may have told whose identity a waypoint has.
+    fn add_pod(&mut self, pod: &Object<Pod>, settings: &Settings) {
+        let (meta, spec) = (&pod.meta, &pod.spec);
+        let labels = meta.labels.iter().filter(|(key, _)| !UNSELECTED.contains(&&***key));
+        let labels = labels.map(|(key, value)| LabelKey::of_pods(&meta.key.namespace, key, value));
+        self.keys.extend(labels.map(AddressKey::Label));
+        if spec.is_terminal() || spec.pod_ips.is_empty() {
+            return;
+        }
+        self.keys.extend(spec.pod_ips.iter().copied().map(AddressKey::Address));
+        self.keys.extend(spec.node.clone().map(AddressKey::Node));
+        self.add_name(&AddressName::Pod(meta.key()), settings);
+    }
+
+    /// Those of a Service.
+    fn add_service(&mut self, service: &Object<Service>, settings: &Settings) {
+        if matches!(service.spec.service_type, ServiceType::ExternalName(_)) {
+            return;
+        }
+        self.keys.extend(service.spec.cluster_ips.addresses().iter().copied().map(AddressKey::Address));
+        let key = &service.meta.key;
+        let host = format!("{}.{}.svc.{}", key.name, key.namespace, settings.domain_suffix);
+        self.add_host(&key.namespace, &host, settings);
+    }
+
+    /// Those of a ServiceEntry, its endpoints included.
+    fn add_entry(&mut self, entry: &Object<ServiceEntry>, settings: &Settings) {
+        let (meta, spec) = (&entry.meta, &entry.spec);
+        for host in &spec.hosts {
+            self.add_host(&meta.key.namespace, host, settings);
+        }
+        let ranges = spec.addresses.iter().filter_map(|text| Cidr::parse_range_or_address(text));
+        self.keys.extend(ranges.map(|range| AddressKey::Address(range.masked().address)));
+        self.keys.extend(spec.allocated.iter().filter_map(|one| one.value.parse().ok()).map(AddressKey::Address));
+        let mut add = |address: &str| {
+            self.add_address(address.parse().ok());
+            self.add_name(&AddressName::Endpoint { entry: meta.key(), address: Arc::from(address) }, settings);
+        };
+        if entry.spec.has_implicit_endpoints() {
+            spec.hosts.iter().for_each(|host| add(host));
+        } else {
+            spec.endpoints.iter().for_each(|endpoint| add(&endpoint.address));
+        }
+    }
+
+    /// Those of an EndpointSlice: the pods that it lists, and what it lists that is no pod.
+    fn add_slice(&mut self, slice: &Object<EndpointSlice>, settings: &Settings) {
+        let (meta, spec) = (&slice.meta, &slice.spec);
+        let Some(service) = spec.service.as_ref().filter(|_| spec.address_type != AddressType::Fqdn) else { return };
+        self.keys.insert(AddressKey::Label(LabelKey::of_slices(&meta.key.namespace, service)));
+        for endpoint in &spec.endpoints {
+            match (&endpoint.pod, endpoint.addresses.first()) {
+                (Some(pod), _) => _ = self.keys.insert(AddressKey::Pod(pod.clone())),
+                (None, Some(address)) => {
+                    self.keys.extend(endpoint.addresses.iter().copied().map(AddressKey::Address));
+                    self.add_name(&AddressName::SliceEndpoint { slice: meta.key(), address: *address }, settings);
+                }
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// A service by its host.
+    fn add_host(&mut self, namespace: &Namespace, host: &str, settings: &Settings) {
+        let key = ServiceKey { namespace: namespace.clone(), hostname: Hostname::new(host) };
+        self.add_name(&AddressName::Service(key), settings);
+    }
+
+    /// An address, where there is one.
+    fn add_address(&mut self, address: Option<IpAddr>) {
+        self.keys.extend(address.map(AddressKey::Address));
+    }
+
+    fn add_name(&mut self, name: &AddressName, settings: &Settings) {
+        self.names.insert(name.to_resource_name(&settings.cluster_id));
+    }
+}
+
+#[cfg(test)]
+mod tests;

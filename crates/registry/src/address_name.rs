@@ -1,0 +1,181 @@
+//! Names of what stands at addresses: workloads and services as ztunnel asks for them.
+//!
+//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient/helpers.go` (`generatePodUID` and its kin).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::model::ServiceKey;
+use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId, ResourceName};
+use navarch_api::object::NamespacedName;
+
+/// What the names of gateways between networks start with.
+const NETWORK_GATEWAY: &str = "NetworkGateway/";
+/// What stands between the cluster and the name of a pod.
+const POD: &str = "/Pod/";
+/// What stands between the cluster and the name of a WorkloadEntry.
+const WORKLOAD_ENTRY: &str = "networking.istio.io/WorkloadEntry/";
+/// What stands between the cluster and the name of a ServiceEntry.
+const SERVICE_ENTRY: &str = "networking.istio.io/ServiceEntry/";
+/// What stands between the cluster and the name of an EndpointSlice.
+const ENDPOINT_SLICE: &str = "discovery.k8s.io/EndpointSlice/";
+
+/// What a name of the type `istio.workload.Address` stands for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressName {
+    /// A pod.
+    Pod(NamespacedName),
+    /// A WorkloadEntry.
+    WorkloadEntry(NamespacedName),
+    /// The endpoint of a ServiceEntry that has this address or host.
+    Endpoint {
+        /// The ServiceEntry.
+        entry: NamespacedName,
+        /// The address as written, or the host that is resolved.
+        address: Arc<str>,
+    },
+    /// The endpoint of an EndpointSlice that has this address and is no pod.
+    SliceEndpoint {
+        /// The EndpointSlice.
+        slice: NamespacedName,
+        /// Its first address.
+        address: IpAddr,
+    },
+    /// A gateway between networks.
+    NetworkGateway {
+        /// The network behind it.
+        network: NetworkId,
+        /// Its address or host.
+        address: Arc<str>,
+        /// Its HBONE port.
+        port: u16,
+    },
+    /// A service.
+    Service(ServiceKey),
+}
+
+/// An address in a network, as clients ask for it: `network/address`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NetworkAddress {
+    /// The network; empty where there is one only.
+    pub network: NetworkId,
+    /// The address.
+    pub address: IpAddr,
+}
+
+impl AddressName {
+    /// Reads a name; `cluster` is the cluster of this control plane. `None` for what can be no such name. A `network/address`
+    /// reads like a service, which there is none of.
+    #[must_use]
+    pub fn parse(text: &str, cluster: &ClusterId) -> Option<Self> {
+        if let Some(rest) = text.strip_prefix(NETWORK_GATEWAY) {
+            let (rest, port) = rest.rsplit_once('/')?;
+            let (network, address) = rest.split_once('/')?;
+            let (network, address, port) = (NetworkId::new(network), Arc::from(address), port.parse().ok()?);
+            return Some(Self::NetworkGateway { network, address, port });
+        }
+        let of_cluster = text.strip_prefix(cluster.as_str()).and_then(|rest| rest.strip_prefix('/'));
+        if let Some(workload) = of_cluster.and_then(Self::parse_workload) {
+            return Some(workload);
+        }
+        let (namespace, host) = text.split_once('/').filter(|(_, host)| !host.contains('/'))?;
+        Some(Self::Service(ServiceKey { namespace: Namespace::new(namespace), hostname: Hostname::new(host) }))
+    }
+
+    /// Reads what stands behind the cluster.
+    fn parse_workload(text: &str) -> Option<Self> {
+        if let Some(name) = text.strip_prefix(POD) {
+            return Some(Self::Pod(object(name)?));
+        }
+        if let Some(name) = text.strip_prefix(WORKLOAD_ENTRY) {
+            return Some(Self::WorkloadEntry(object(name)?));
+        }
+        // Addresses of endpoints may be paths of Unix sockets.
+        let part = |rest: &str| {
+            let mut parts = rest.splitn(3, '/').map(str::to_owned);
+            Some((parts.next()?, parts.next()?, parts.next()?))
+        };
+        if let Some(rest) = text.strip_prefix(SERVICE_ENTRY) {
+            let (namespace, name, address) = part(rest)?;
+            return Some(Self::Endpoint { entry: NamespacedName::new(&namespace, &name), address: Arc::from(address) });
+        }
+        let (namespace, name, address) = part(text.strip_prefix(ENDPOINT_SLICE)?)?;
+        let address = address.parse().ok()?;
+        Some(Self::SliceEndpoint { slice: NamespacedName::new(&namespace, &name), address })
+    }
+
+    /// The name as clients know it; `cluster` is the cluster of this control plane.
+    #[must_use]
+    pub fn to_resource_name(&self, cluster: &ClusterId) -> ResourceName {
+        ResourceName::from(Arc::<str>::from(match self {
+            Self::Pod(pod) => format!("{cluster}/{POD}{}/{}", pod.namespace, pod.name),
+            Self::WorkloadEntry(entry) => format!("{cluster}/{WORKLOAD_ENTRY}{}/{}", entry.namespace, entry.name),
+            Self::Endpoint { entry, address } => {
+                format!("{cluster}/{SERVICE_ENTRY}{}/{}/{address}", entry.namespace, entry.name)
+            }
+            Self::SliceEndpoint { slice, address } => {
+                format!("{cluster}/{ENDPOINT_SLICE}{}/{}/{address}", slice.namespace, slice.name)
+            }
+            Self::NetworkGateway { network, address, port } => format!("{NETWORK_GATEWAY}{network}/{address}/{port}"),
+            Self::Service(key) => format!("{}/{}", key.namespace, key.hostname),
+        }))
+    }
+}
+
+impl NetworkAddress {
+    /// Reads `network/address`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (network, address) = text.split_once('/')?;
+        Some(Self { network: NetworkId::new(network), address: address.parse().ok()? })
+    }
+}
+
+/// Reads `namespace/name`.
+fn object(text: &str) -> Option<NamespacedName> {
+    let (namespace, name) = text.split_once('/').filter(|(_, name)| !name.contains('/'))?;
+    Some(NamespacedName::new(namespace, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let cluster = ClusterId::new("Kubernetes");
+        let name = NamespacedName::new("shop", "web");
+        let address = || Arc::from("10.0.0.1");
+        for (named, text) in [
+            (AddressName::Pod(name.clone()), "Kubernetes//Pod/shop/web"),
+            (AddressName::WorkloadEntry(name.clone()), "Kubernetes/networking.istio.io/WorkloadEntry/shop/web"),
+            (
+                AddressName::Endpoint { entry: name.clone(), address: Arc::from("unix:///run/web") },
+                "Kubernetes/networking.istio.io/ServiceEntry/shop/web/unix:///run/web",
+            ),
+            (
+                AddressName::SliceEndpoint { slice: name, address: [10, 0, 0, 1].into() },
+                "Kubernetes/discovery.k8s.io/EndpointSlice/shop/web/10.0.0.1",
+            ),
+            (
+                AddressName::NetworkGateway { network: NetworkId::new("n"), address: address(), port: 15008 },
+                "NetworkGateway/n/10.0.0.1/15008",
+            ),
+            (AddressName::Service(ServiceKey::new("shop", "web.example.com")), "shop/web.example.com"),
+        ] {
+            assert_eq!(AddressName::parse(text, &cluster), Some(named.clone()), "{text}");
+            assert_eq!(named.to_resource_name(&cluster).as_str(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_no_name_is_none() {
+        let cluster = ClusterId::new("Kubernetes");
+        for text in ["", "web", "a/b/c", "Kubernetes//Pod/shop", "NetworkGateway/n/10.0.0.1", "Kubernetes//Pod/a/b/c"] {
+            assert_eq!(AddressName::parse(text, &cluster), None, "{text}");
+        }
+        let one = NetworkAddress { network: NetworkId::default(), address: [10, 9, 9, 9].into() };
+        assert_eq!(NetworkAddress::parse("/10.9.9.9"), Some(one));
+        assert_eq!(NetworkAddress::parse("shop/web.shop.svc.cluster.local"), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! The directory: an immutable picture of all services, endpoints and workloads, cheap to clone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
+
+use super::model::{Endpoint, Service, ServiceEndpoints, ServiceKey, ServicePort, ServiceTarget, Workload};
+use navarch_api::names::{Hostname, Namespace, NetworkId};
+use navarch_api::object::NamespacedName;
+
+/// All services, endpoints and workloads of one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Directory {
+    /// Services by key. More than one only where several objects declare the same host in one namespace; the first is the
+    /// one that a look-up means (Kubernetes before ServiceEntry, then the oldest).
+    pub services: OrdMap<ServiceKey, Arc<[Arc<Service>]>>,
+    /// Endpoints by service.
+    pub endpoints: OrdMap<ServiceKey, Arc<ServiceEndpoints>>,
+    /// Namespaces that declare a host, sorted.
+    pub namespaces_of_host: OrdMap<Hostname, Arc<[Namespace]>>,
+    /// What pods serve by Kubernetes Services, by pod.
+    pub pod_targets: OrdMap<NamespacedName, Arc<[ServiceTarget]>>,
+    /// What workloads at an address serve otherwise.
+    pub targets: OrdMap<IpAddr, Arc<TargetsAt>>,
+    /// Workloads of pods, by namespace and name.
+    pub workloads: OrdMap<NamespacedName, Arc<Workload>>,
+    /// Gateways that reach each network, sorted.
+    pub network_gateways: OrdMap<NetworkId, Arc<[NetworkGateway]>>,
+}
+
+/// What workloads at one address serve, but for pods by Kubernetes Services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TargetsAt {
+    /// WorkloadEntries at the address, by name, and what each serves by Kubernetes Services. Where there are any, one of
+    /// them is the proxy at this address, and no pod is.
+    pub entries: Vec<EntryTargets>,
+    /// What workloads at the address serve by ServiceEntries, in all namespaces, in the order of the ServiceEntries' names.
+    pub by_service_entry: Vec<ListedTargets>,
+    /// The workload at the address by ServiceEntries, by their namespace: the first of each.
+    pub workloads: BTreeMap<Namespace, Arc<Workload>>,
+    /// Ready pods at the address, where proxies are looked for by theirs (`ENABLE_PROXY_FIND_POD_BY_IP`).
+    pub pods: Vec<NamespacedName>,
+}
+
+/// What endpoints of one ServiceEntry at one address serve: each of them serves all of the services. Kept as both lists, for
+/// many hosts with many endpoints would be their product.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTargets {
+    /// The services of the ServiceEntry, which differ in host and address alone.
+    pub(super) services: Arc<[Arc<Service>]>,
+    /// The endpoints at the address.
+    pub(super) endpoints: Arc<[Arc<Endpoint>]>,
+}
+
+impl ListedTargets {
+    /// The namespace of the ServiceEntry.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&Namespace> {
+        self.services.first().map(|service| &service.key.namespace)
+    }
+
+    /// The first endpoint that serves anything.
+    pub(super) fn first(&self) -> Option<&Arc<Endpoint>> {
+        let service = self.services.first()?;
+        self.endpoints.iter().find(|endpoint| service.port(endpoint.legacy_port_key).is_some())
+    }
+
+    /// All of it, endpoint by endpoint.
+    #[must_use]
+    pub fn targets(&self) -> Vec<ServiceTarget> {
+        let mut ports: BTreeMap<u16, &ServicePort> = BTreeMap::new();
+        for port in self.services.first().map(|service| &service.ports).into_iter().flatten() {
+            ports.entry(port.port).or_insert(port);
+        }
+        let mut targets = Vec::new();
+        for endpoint in &*self.endpoints {
+            let Some(port) = ports.get(&endpoint.legacy_port_key) else { continue };
+            let target = |service: &Arc<Service>| ServiceTarget {
+                service: service.clone(),
+                port: (*port).clone(),
+                target_port: endpoint.port,
+            };
+            targets.extend(self.services.iter().map(target));
+        }
+        targets
+    }
+}
+
+/// What a WorkloadEntry serves by Kubernetes Services.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryTargets {
+    /// The WorkloadEntry.
+    pub entry: NamespacedName,
+    /// What it serves.
+    pub targets: Vec<ServiceTarget>,
+}
+
+/// An address through which workloads of another network are reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NetworkGateway {
+    /// The network behind it.
+    pub network: NetworkId,
+    /// The cluster behind it; empty if the whole network is.
+    pub cluster: navarch_api::names::ClusterId,
+    /// Its address (IP; hostnames are resolved elsewhere).
+    pub address: Arc<str>,
+    /// Its mTLS (AUTO_PASSTHROUGH) port.
+    pub port: u16,
+    /// Its HBONE port, 0 for none.
+    pub hbone_port: u16,
+}
+
+/// What of the directory changed by value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DirectoryChange {
+    /// Services added, changed or removed.
+    pub services: BTreeSet<ServiceKey>,
+    /// Services whose endpoints changed.
+    pub endpoints: BTreeSet<ServiceKey>,
+    /// Pods whose service targets changed.
+    pub pod_targets: BTreeSet<NamespacedName>,
+    /// Addresses whose service targets changed.
+    pub targets: BTreeSet<IpAddr>,
+    /// Workloads added, changed or removed.
+    pub workloads: BTreeSet<NamespacedName>,
+    /// Whether the gateways of any network changed.
+    pub network_gateways: bool,
+}
+
+impl Directory {
+    /// What must change for this directory to become `other`. Costs what differs where both share their parts, all where
+    /// they do not.
+    #[must_use]
+    pub fn change_to(&self, other: &Self) -> DirectoryChange {
+        DirectoryChange {
+            services: changed_keys(&self.services, &other.services),
+            endpoints: changed_keys(&self.endpoints, &other.endpoints),
+            pod_targets: changed_keys(&self.pod_targets, &other.pod_targets),
+            targets: changed_keys(&self.targets, &other.targets),
+            workloads: changed_keys(&self.workloads, &other.workloads),
+            network_gateways: self.network_gateways != other.network_gateways,
+        }
+    }
+}
+
+/// The keys that have another value, or one in one of the maps only.
+fn changed_keys<K: Ord + Clone, V: PartialEq>(old: &OrdMap<K, V>, new: &OrdMap<K, V>) -> BTreeSet<K> {
+    let key = |item: DiffItem<'_, '_, K, V>| match item {
+        DiffItem::Add(key, _) | DiffItem::Remove(key, _) | DiffItem::Update { new: (key, _), .. } => key.clone(),
+    };
+    old.diff(new).map(key).collect()
+}

@@ -1,0 +1,112 @@
+//! The endpoints of services are gathered.
+
+use std::sync::Arc;
+
+use super::work::Work;
+use super::{Registry, ServiceEntryState, ServiceState};
+use crate::directory::DirectoryChange;
+use crate::model::{Endpoint, Resolution, Service, ServiceEndpoints, ServiceKey};
+use crate::service_entry_endpoints::{EntryEndpoints, merge_endpoints};
+use crate::targets::port_on_entry;
+use navarch_api::named_table::HasName;
+
+/// Endpoints of a service, if it has any.
+type Shared = Option<Arc<ServiceEndpoints>>;
+
+/// Whether both are the same value in memory, or neither is one.
+fn is_one(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+impl Registry {
+    /// Gathers endpoints.
+    pub(super) fn update_endpoints(&mut self, work: &Work, change: &mut DirectoryChange) {
+        // The hosts of a ServiceEntry share their endpoints, before and after: they are compared once.
+        let mut equal: Option<(Shared, Shared, bool)> = None;
+        for key in &work.endpoints {
+            let new = self.gather(key);
+            let old = self.directory.endpoints.get(key);
+            let same = match &equal {
+                Some((of_old, of_new, same))
+                    if is_one(of_old.as_ref(), old) && is_one(of_new.as_ref(), new.as_ref()) =>
+                {
+                    *same
+                }
+                Some(_) | None => old == new.as_ref(),
+            };
+            equal = Some((old.cloned(), new.clone(), same));
+            if same {
+                continue;
+            }
+            match new {
+                Some(new) => self.directory.endpoints.insert(key.clone(), new),
+                None => self.directory.endpoints.remove(key),
+            };
+            change.endpoints.insert(key.clone());
+        }
+    }
+
+    /// The endpoints of a service; `None` for none.
+    fn gather(&self, key: &ServiceKey) -> Shared {
+        let (services, entries) = (self.services_of(key), self.entries_of(key));
+        if let ([], [state]) = (&*services, &*entries)
+            && matches!(state.endpoints, EntryEndpoints::Listed(_))
+        {
+            let count = state.services.of(&key.hostname).count();
+            let (of_count, shared) = state.gathered.get_or_init(|| (count, self.merge(key, &services, &entries)));
+            if *of_count == count {
+                return shared.clone();
+            }
+        }
+        self.merge(key, &services, &entries)
+    }
+
+    /// Merges the endpoints of all that declare a service.
+    fn merge(&self, key: &ServiceKey, services: &[&ServiceState], declared: &[&ServiceEntryState]) -> Shared {
+        let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
+        let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
+        for state in services {
+            endpoints.extend(self.slices.endpoints(state.name()));
+            endpoints.extend(self.selected_entries(state));
+        }
+        for state in declared {
+            entries.extend(state.services.of(&key.hostname).map(|service| (&**service, &state.endpoints)));
+        }
+        entries.sort_by_key(|(service, _)| service.created);
+        endpoints.extend(merge_endpoints(entries));
+        if endpoints.is_empty() {
+            return None;
+        }
+        endpoints.sort_by(|a, b| (&a.addresses, &a.port_name, a.port).cmp(&(&b.addresses, &b.port_name, b.port)));
+        let accounts = endpoints.iter().map(|endpoint| &endpoint.workload.identity);
+        let mut service_accounts: Vec<Arc<str>> = accounts.filter(|account| !account.is_empty()).cloned().collect();
+        service_accounts.sort_unstable();
+        service_accounts.dedup();
+        // They stay for long, and grew by doubling.
+        endpoints.shrink_to_fit();
+        service_accounts.shrink_to_fit();
+        Some(Arc::new(ServiceEndpoints { endpoints, service_accounts }))
+    }
+
+    /// The WorkloadEntries that a Kubernetes Service selects, as its endpoints.
+    fn selected_entries(&self, state: &ServiceState) -> Vec<Arc<Endpoint>> {
+        let service = &state.service;
+        let allowed = self.world.settings.services_select_workload_entries;
+        if !allowed || service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
+            return Vec::new();
+        }
+        let selected = self.entries.selected(&service.key.namespace, &service.selector).into_iter();
+        let mut endpoints = Vec::new();
+        for entry in selected.filter(|entry| !entry.only_by_dns) {
+            for port in &service.ports {
+                if let Some(number) = port_on_entry(port, &state.object.spec, entry) {
+                    endpoints.push(Arc::new(entry.endpoint(&port.name, 0, number)));
+                }
+            }
+        }
+        endpoints
+    }
+}

@@ -1,0 +1,34 @@
+//! Gateways between networks are found.
+
+use super::Registry;
+use super::work::Work;
+use crate::directory::DirectoryChange;
+use crate::network_gateways::{gateways_by_network, gateways_of_service, node_selector};
+use navarch_store::Objects;
+
+impl Registry {
+    /// Finds the gateways that services are. Node-port gateways are kept even while no node is theirs, so that nodes
+    /// find them.
+    pub(super) fn update_gateways(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
+        if work.gateways.is_empty() && !self.directory.network_gateways.is_empty() {
+            return;
+        }
+        for name in &work.gateways {
+            let found = self.services.get(name).map(|state| {
+                let found = gateways_of_service(&state.service, &state.object, objects.nodes.iter(), &self.world);
+                (found, node_selector(&state.object).is_some())
+            });
+            match found {
+                Some((gateways, behind_nodes)) if behind_nodes || !gateways.is_empty() => {
+                    self.gateways.insert(name.clone(), gateways)
+                }
+                Some(_) | None => self.gateways.remove(name),
+            };
+        }
+        let new = gateways_by_network(&self.world.networks, self.gateways.values());
+        if new != self.directory.network_gateways {
+            self.directory.network_gateways = new;
+            change.network_gateways = true;
+        }
+    }
+}

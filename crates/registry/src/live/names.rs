@@ -1,0 +1,139 @@
+//! Who declares which host, and which services are other names for a host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::work::Work;
+use super::{Registry, ServiceEntryState, ServiceState};
+use crate::aliases::resolve_aliases;
+use crate::auto_allocation::{AllocatedIps, allocate};
+use crate::directory::DirectoryChange;
+use crate::model::{Resolution, Service, ServiceKey};
+use navarch_api::hash_index::HashIndex;
+use navarch_api::names::{Hostname, Namespace};
+
+/// Who declares which host, and what is known of hosts beyond their own declarations.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    /// The Kubernetes Services that declare a service of each key.
+    pub(super) services: HashIndex,
+    /// The ServiceEntries that do.
+    pub(super) entries: HashIndex,
+    /// Services that are other names for a host, by that host.
+    aliases: BTreeMap<Hostname, Vec<ServiceKey>>,
+    /// Addresses allocated here, where no controller does it.
+    allocated: BTreeMap<ServiceKey, AllocatedIps>,
+}
+
+impl Registry {
+    /// The Kubernetes Services that declare a service of this key, by name.
+    pub(super) fn services_of(&self, key: &ServiceKey) -> Vec<&ServiceState> {
+        self.services.by_name(self.names.services.get(key), |state| state.service.key == *key)
+    }
+
+    /// The ServiceEntries that declare a service of this key, by name.
+    pub(super) fn entries_of(&self, key: &ServiceKey) -> Vec<&ServiceEntryState> {
+        let declares = |state: &ServiceEntryState| {
+            state.object.meta.key.namespace == key.namespace && state.services.of(&key.hostname).next().is_some()
+        };
+        self.service_entries.by_name(self.names.entries.get(key), declares)
+    }
+
+    /// Fills the slots of the directory.
+    pub(super) fn update_slots(&mut self, work: &mut Work, change: &mut DirectoryChange) {
+        if work.aliases {
+            self.update_aliases(work);
+        }
+        if work.allocation && !self.world.settings.ip_autoallocate {
+            self.update_allocation(work);
+        }
+        for key in std::mem::take(&mut work.keys) {
+            let slot = self.slot(&key);
+            let old = self.directory.services.get(&key);
+            if old.map_or(&[][..], |old| &**old) == slot.as_slice() {
+                continue;
+            }
+            if old.is_none() || slot.is_empty() {
+                self.show_host(&key, !slot.is_empty());
+            }
+            if slot.is_empty() {
+                self.directory.services.remove(&key);
+            } else {
+                self.directory.services.insert(key.clone(), Arc::from(slot));
+            }
+            change.services.insert(key);
+        }
+    }
+
+    /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
+    fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
+        let mut services: Vec<&Arc<Service>> = self.services_of(key).into_iter().map(|state| &state.service).collect();
+        services.extend(self.entries_of(key).into_iter().flat_map(|state| state.services.of(&key.hostname)));
+        services.sort_by_key(|service| (service.registry, service.created));
+        services.into_iter().map(|service| self.dress(service)).collect()
+    }
+
+    /// A service with its other names and the address that was allocated here.
+    fn dress(&self, service: &Arc<Service>) -> Arc<Service> {
+        let aliases = self.names.aliases.get(&service.key.hostname);
+        let allocated = self.names.allocated.get(&service.key).filter(|_| service.wants_address());
+        if aliases.is_none() && allocated.is_none() {
+            return service.clone();
+        }
+        let mut dressed = Service::clone(service);
+        if let Some(aliases) = aliases {
+            dressed.aliases.clone_from(aliases);
+        }
+        if let Some(allocated) = allocated {
+            dressed.auto_ipv4 = Some(allocated.ipv4);
+            dressed.auto_ipv6 = Some(allocated.ipv6);
+        }
+        Arc::new(dressed)
+    }
+
+    /// Notes that a namespace declares a host, or no longer does.
+    fn show_host(&mut self, key: &ServiceKey, declared: bool) {
+        let hosts = &mut self.directory.namespaces_of_host;
+        let others = hosts.get(&key.hostname).into_iter().flat_map(|namespaces| namespaces.iter());
+        let others = others.filter(|namespace| **namespace != key.namespace);
+        let mut namespaces: Vec<Namespace> = others.chain(declared.then_some(&key.namespace)).cloned().collect();
+        namespaces.sort_unstable();
+        if namespaces.is_empty() {
+            hosts.remove(&key.hostname);
+        } else {
+            hosts.insert(key.hostname.clone(), namespaces.into());
+        }
+    }
+
+    /// Finds again which services are other names for which hosts; hosts with other names than before are work.
+    fn update_aliases(&mut self, work: &mut Work) {
+        let services = self.services.iter().map(|state| &state.service);
+        let aliases = services.filter(|service| service.resolution == Resolution::Alias);
+        let new = resolve_aliases(
+            aliases.map(|service| (service.key.clone(), Hostname::new(&service.kubernetes.external_name))),
+        );
+        let old = std::mem::replace(&mut self.names.aliases, new);
+        let hosts: BTreeSet<&Hostname> = old.keys().chain(self.names.aliases.keys()).collect();
+        for host in hosts {
+            if old.get(host) != self.names.aliases.get(host) {
+                let namespaces = self.directory.namespaces_of_host.get(host).into_iter().flat_map(|set| set.iter());
+                let key = |namespace: &Namespace| ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
+                work.keys.extend(namespaces.map(key));
+            }
+        }
+    }
+
+    /// Allocates addresses again; services with other ones than before are work.
+    fn update_allocation(&mut self, work: &mut Work) {
+        let services = self.service_entries.iter().flat_map(|state| state.services.all().iter());
+        let keys: BTreeSet<&ServiceKey> =
+            services.filter(|service| service.wants_address()).map(|service| &service.key).collect();
+        let new = allocate(keys);
+        let old = std::mem::replace(&mut self.names.allocated, new);
+        for key in old.keys().chain(self.names.allocated.keys()) {
+            if old.get(key) != self.names.allocated.get(key) {
+                work.keys.insert(key.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! EndpointSlices and the endpoints of ServiceEntries are made.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use super::work::Work;
+use super::{Registry, ServiceEntryState};
+use crate::instance::Instance;
+use crate::service_entry_endpoints::{EntryEndpoints, declared_endpoints, selected_endpoints};
+use crate::slice_endpoints::endpoints_of_slice;
+use crate::slice_index::{SliceState, service_of_slice};
+use navarch_api::named_table::HasName;
+use navarch_store::Objects;
+
+impl EntryEndpoints {
+    /// The addresses at which there are endpoints.
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        let first = self.listed().iter().filter_map(|endpoint| endpoint.addresses.first());
+        first.filter_map(|address| address.parse().ok()).collect()
+    }
+}
+
+impl Registry {
+    /// Makes the endpoints of slices.
+    pub(super) fn update_slices(&mut self, objects: &Objects, work: &mut Work) {
+        for name in std::mem::take(&mut work.slices) {
+            let slice = objects.endpoint_slices.get(&name);
+            let new = slice.and_then(|slice| {
+                let rules = self.services.get(&service_of_slice(slice)?).map(|state| state.rules);
+                let endpoints = endpoints_of_slice(slice, rules, &self.pods, &self.world);
+                Some(SliceState::new(slice.clone(), endpoints))
+            });
+            let old = self.slices.put(&name, new);
+            let new = self.slices.get(&name);
+            let same_service = old.as_ref().map(SliceState::service) == new.map(SliceState::service);
+            if same_service && old.as_ref().map(|state| &state.endpoints) == new.map(|state| &state.endpoints) {
+                continue;
+            }
+            for state in old.iter().chain(new) {
+                work.endpoints.insert(self.key_of(&state.service()));
+                for address in state.addresses() {
+                    work.pod_targets.extend(self.pods.at(address).into_iter().map(|pod| pod.name().clone()));
+                }
+            }
+        }
+    }
+
+    /// Makes the endpoints of ServiceEntries.
+    pub(super) fn update_entry_endpoints(&mut self, work: &mut Work) {
+        for name in std::mem::take(&mut work.entry_endpoints) {
+            let Some(number) = self.service_entries.number(&name) else { continue };
+            let Some(state) = self.service_entries.at(number) else { continue };
+            let (new, left_out) = self.endpoints_of_entry(state);
+            if left_out > 0 && state.left_out == 0 {
+                tracing::warn!(
+                    %name, left_out,
+                    "ServiceEntry: spec.workloadSelector selects more workloads than are served with so many ports and hosts"
+                );
+            }
+            let is_same = state.endpoints == new;
+            if is_same && state.left_out == left_out {
+                continue;
+            }
+            if is_same {
+                if let Some(state) = self.service_entries.get_mut(&name) {
+                    state.left_out = left_out;
+                }
+                continue;
+            }
+            let (before, after) = (state.endpoints.addresses(), new.addresses());
+            for address in before.difference(&after) {
+                self.entry_addresses.remove(address, number);
+            }
+            for address in after.difference(&before) {
+                self.entry_addresses.insert(address, number);
+            }
+            work.addresses.extend(before.into_iter().chain(after));
+            work.endpoints.extend(state.services.all().iter().map(|service| service.key.clone()));
+            if let Some(state) = self.service_entries.get_mut(&name) {
+                state.endpoints = new;
+                state.left_out = left_out;
+                state.gathered = OnceLock::new();
+            }
+        }
+    }
+
+    /// The endpoints that a ServiceEntry lists or selects, and how many selected workloads are left out.
+    fn endpoints_of_entry(&self, state: &ServiceEntryState) -> (EntryEndpoints, usize) {
+        let object = &state.object;
+        let Some(selector) = &state.selector else {
+            return (declared_endpoints(object, &self.world), 0);
+        };
+        let namespace = &object.meta.key.namespace;
+        let pods = match self.world.settings.service_entries_select_pods {
+            true => self.pods.selected_by_workload(namespace, selector),
+            false => Vec::new(),
+        };
+        let pods = pods.into_iter().filter_map(|pod| pod.instance(&self.world)).map(Arc::new);
+        let entries = self.entries.selected(namespace, selector).into_iter().cloned();
+        let instances: Vec<Arc<Instance>> = pods.chain(entries).collect();
+        selected_endpoints(&object.spec, instances)
+    }
+}

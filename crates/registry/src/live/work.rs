@@ -1,0 +1,113 @@
+//! What a change leaves to be done, by step.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::model::ServiceKey;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_store::{Objects, Stored};
+
+/// Names of what is to be made anew. Steps read what earlier steps put here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Work {
+    /// Namespaces of which labels or annotations may have changed.
+    pub namespaces: BTreeSet<NamespacedName>,
+    /// Nodes.
+    pub nodes: BTreeSet<NamespacedName>,
+    /// Pods.
+    pub pods: BTreeSet<NamespacedName>,
+    /// WorkloadEntries.
+    pub entries: BTreeSet<NamespacedName>,
+    /// Kubernetes Services.
+    pub services: BTreeSet<NamespacedName>,
+    /// ServiceEntries.
+    pub service_entries: BTreeSet<NamespacedName>,
+    /// EndpointSlices.
+    pub slices: BTreeSet<NamespacedName>,
+    /// ServiceEntries whose endpoints are to be made anew.
+    pub entry_endpoints: BTreeSet<NamespacedName>,
+    /// Keys that are declared otherwise than before.
+    pub keys: BTreeSet<ServiceKey>,
+    /// Whether a service that is another name for a host came, changed or went.
+    pub aliases: bool,
+    /// Whether hosts of ServiceEntries may want other addresses.
+    pub allocation: bool,
+    /// Services whose endpoints are to be gathered.
+    pub endpoints: BTreeSet<ServiceKey>,
+    /// Pods whose targets are to be found.
+    pub pod_targets: BTreeSet<NamespacedName>,
+    /// Addresses whose targets are to be found.
+    pub addresses: BTreeSet<IpAddr>,
+    /// Workloads to be shown.
+    pub workloads: BTreeSet<NamespacedName>,
+    /// Kubernetes Services that are or were gateways, or may be now.
+    pub gateways: BTreeSet<NamespacedName>,
+}
+
+impl Work {
+    /// Sorts changed objects by kind; others than those that the registry reads leave nothing to do.
+    #[must_use]
+    pub(super) fn sort(changed: &BTreeSet<ObjectRef>) -> Self {
+        let mut work = Self::default();
+        for ObjectRef { kind, name } in changed {
+            let names = match kind {
+                Kind::Namespace => &mut work.namespaces,
+                Kind::Node => &mut work.nodes,
+                Kind::Pod => &mut work.pods,
+                Kind::WorkloadEntry => &mut work.entries,
+                Kind::Service => &mut work.services,
+                Kind::ServiceEntry => &mut work.service_entries,
+                Kind::EndpointSlice => &mut work.slices,
+                Kind::Secret
+                | Kind::ConfigMap
+                | Kind::ServiceAccount
+                | Kind::Ingress
+                | Kind::IngressClass
+                | Kind::VirtualService
+                | Kind::DestinationRule
+                | Kind::Gateway
+                | Kind::Sidecar
+                | Kind::EnvoyFilter
+                | Kind::ProxyConfig
+                | Kind::WorkloadGroup
+                | Kind::PeerAuthentication
+                | Kind::AuthorizationPolicy
+                | Kind::RequestAuthentication
+                | Kind::Telemetry
+                | Kind::WasmPlugin
+                | Kind::TrafficExtension
+                | Kind::GatewayClass
+                | Kind::KubernetesGateway
+                | Kind::HttpRoute
+                | Kind::GrpcRoute
+                | Kind::TlsRoute
+                | Kind::TcpRoute
+                | Kind::ReferenceGrant
+                | Kind::BackendTlsPolicy
+                | Kind::ListenerSet
+                | Kind::XBackendTrafficPolicy
+                | Kind::XBackend
+                | Kind::InferencePool => continue,
+            };
+            names.insert(name.clone());
+        }
+        work
+    }
+
+    /// All objects, for a registry that is empty.
+    #[must_use]
+    pub(super) fn everything(objects: &Objects) -> Self {
+        fn names<T: Stored>(objects: &Objects) -> BTreeSet<NamespacedName> {
+            T::table(objects).iter().map(|object| object.meta.key()).collect()
+        }
+        use navarch_api::{istio, kubernetes};
+        Self {
+            pods: names::<kubernetes::Pod>(objects),
+            entries: names::<istio::WorkloadEntry>(objects),
+            services: names::<kubernetes::Service>(objects),
+            service_entries: names::<istio::ServiceEntry>(objects),
+            slices: names::<kubernetes::EndpointSlice>(objects),
+            ..Self::default()
+        }
+    }
+}

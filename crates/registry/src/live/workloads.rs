@@ -1,0 +1,103 @@
+//! The first steps: namespaces and nodes reach what depends on them; pods and WorkloadEntries are taken in.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::Registry;
+use super::work::Work;
+use crate::directory::DirectoryChange;
+use crate::pod_workload::PodState;
+use crate::workload_entry::{counts, instance_of_entry};
+use navarch_api::named_table::HasName;
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+use navarch_store::Objects;
+
+impl Registry {
+    /// Namespaces reach their services, nodes their pods and the gateways that stand behind nodes.
+    pub(super) fn spread(&self, objects: &Objects, work: &mut Work) {
+        for name in &work.namespaces {
+            let namespace = Namespace::new(&name.name);
+            work.services.extend(objects.services.in_namespace(&namespace).map(|object| object.meta.key()));
+            work.service_entries
+                .extend(objects.service_entries.in_namespace(&namespace).map(|object| object.meta.key()));
+        }
+        for node in &work.nodes {
+            work.pods.extend(self.pods.on_node(&node.name).into_iter().map(|pod| pod.name().clone()));
+        }
+        if !work.nodes.is_empty() {
+            work.gateways.extend(self.gateways.keys().cloned());
+        }
+    }
+
+    /// Takes pods in.
+    pub(super) fn update_pods(&mut self, objects: &Objects, work: &mut Work) {
+        for name in std::mem::take(&mut work.pods) {
+            let new = objects.pods.get(&name).and_then(|object| {
+                let node = object.spec.node.as_ref();
+                let node = node.and_then(|node| objects.nodes.get(&NamespacedName::new("", node)));
+                PodState::new(object, node.map(|node| &**node), &self.world, &mut self.texts)
+            });
+            let same = match (self.pods.named(&name), &new) {
+                (Some(old), Some(new)) => old.same(new),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            if same {
+                new.into_iter().for_each(|new| self.pods.refresh(new.object));
+                continue;
+            }
+            let old = self.pods.put(&name, new);
+            let states: Vec<&PodState> = old.iter().chain(self.pods.named(&name)).collect();
+            let addresses: Vec<IpAddr> = states.iter().filter_map(|state| state.ip()).collect();
+            if self.world.settings.find_pods_by_address {
+                work.addresses.extend(&addresses);
+            }
+            work.slices.extend(self.slices.touching(&name, addresses));
+            for state in states.into_iter().filter(|state| state.is_ready()) {
+                let labels = &state.workload.labels;
+                let entries = self.entries_selecting(&name.namespace, labels);
+                work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
+            }
+            work.pod_targets.insert(name.clone());
+            work.workloads.insert(name);
+        }
+    }
+
+    /// Takes WorkloadEntries in.
+    pub(super) fn update_entries(&mut self, objects: &Objects, work: &mut Work) {
+        for name in std::mem::take(&mut work.entries) {
+            let object = objects.workload_entries.get(&name).filter(|object| counts(object, &self.world.settings));
+            let new = object.map(|object| Arc::new(instance_of_entry(object, &self.world)));
+            if self.entries.named(&name) == new.as_ref() {
+                continue;
+            }
+            let old = self.entries.put(&name, new.clone());
+            for entry in old.iter().chain(&new) {
+                let labels = &entry.workload.labels;
+                let entries = self.entries_selecting(&name.namespace, labels);
+                work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
+                let services = self.services_selecting(&name.namespace, labels);
+                work.endpoints.extend(services.into_iter().map(|state| state.service.key.clone()));
+                work.addresses.extend(entry.ip());
+            }
+        }
+    }
+
+    /// Shows the workloads of pods. A proxy beside none is known by its address and its own word, be there a WorkloadEntry of its
+    /// name or not.
+    pub(super) fn update_workloads(&mut self, work: &Work, change: &mut DirectoryChange) {
+        for name in &work.workloads {
+            let new = self.pods.named(name).map(|pod| &pod.workload);
+            let old = self.directory.workloads.get(name);
+            if old == new {
+                continue;
+            }
+            match new.cloned() {
+                Some(workload) => self.directory.workloads.insert(name.clone(), workload),
+                None => self.directory.workloads.remove(name),
+            };
+            change.workloads.insert(name.clone());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The one model of services and endpoints that translators read.
+//!
+//! Agrees with Istio's `pilot/pkg/model/service.go` in meaning. All values are immutable once published and are compared by
+//! value: an object rewritten with equal content gives an equal value, hence no change.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::protocol::Protocol;
+use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId, PortName, ServiceAccount};
+use navarch_api::object::ObjectRef;
+use navarch_api::small_map::SmallMap;
+use navarch_api::text_map::TextMap;
+
+/// Labels of a workload or a service.
+pub type Labels = TextMap;
+
+/// What names a service: hosts are claimed per namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceKey {
+    /// The namespace of the object that declares the service.
+    pub namespace: Namespace,
+    /// The host.
+    pub hostname: Hostname,
+}
+
+/// A service: a host with ports, however it is declared.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Service {
+    /// Host and namespace.
+    pub key: ServiceKey,
+    /// The object that declares it (Kubernetes Service or ServiceEntry).
+    pub origin: ObjectRef,
+    /// `destination.service.name` (Istio's `Attributes.Name`): object name for Kubernetes, the host for a ServiceEntry.
+    pub name: Arc<str>,
+    /// Which registry it stems from.
+    pub registry: Registry,
+    /// Creation moment of the declaring object: the older wins conflicts.
+    pub created: Option<Timestamp>,
+    /// Labels of the declaring object.
+    pub labels: Labels,
+    /// Ports in declared order.
+    pub ports: Vec<ServicePort>,
+    /// How proxies find the endpoints.
+    pub resolution: Resolution,
+    /// Declared outside the mesh (`location: MESH_EXTERNAL`).
+    pub mesh_external: bool,
+    /// Who may see it.
+    pub export_to: ExportTo,
+    /// The address that proxies match when nothing better is known: first VIP, CIDR, `0.0.0.0` for none.
+    pub default_address: Arc<str>,
+    /// VIPs by cluster, in declared order (dual stack: both families).
+    pub cluster_vips: SmallMap<ClusterId, Vec<Arc<str>>>,
+    /// Address given by auto-allocation, IPv4.
+    pub auto_ipv4: Option<IpAddr>,
+    /// Address given by auto-allocation, IPv6.
+    pub auto_ipv6: Option<IpAddr>,
+    /// Labels that select its workloads; empty selects none.
+    pub selector: Labels,
+    /// SPIFFE ids that may run the service, sorted (`subjectAltNames`, `alpha.istio.io/…serviceaccounts` annotations).
+    pub service_accounts: Vec<Arc<str>>,
+    /// Other hosts that are names for this one (ExternalName), sorted.
+    pub aliases: Vec<ServiceKey>,
+    /// Load-balancer and node-port addresses by cluster, for gateways of other networks.
+    pub external_addresses: SmallMap<ClusterId, Vec<Arc<str>>>,
+    /// Service port to node port by cluster, when node ports are what reaches the service from outside.
+    pub external_ports: SmallMap<ClusterId, SmallMap<u16, u16>>,
+    /// Service port to target port where a service without endpoints of its own (resolution NONE) renames ports.
+    pub passthrough_target_ports: SmallMap<u16, u16>,
+    /// Connections are tried to all addresses of a DNS answer, the first that stands is used (ServiceEntry annotation).
+    pub races_connections: bool,
+    /// What only Kubernetes services have.
+    pub kubernetes: KubernetesAttributes,
+}
+
+/// What only a Kubernetes Service says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KubernetesAttributes {
+    /// `spec.externalName`.
+    pub external_name: Arc<str>,
+    /// `spec.internalTrafficPolicy: Local`.
+    pub node_local: bool,
+    /// `spec.trafficDistribution` or its annotations.
+    pub traffic_distribution: TrafficDistribution,
+    /// `spec.publishNotReadyAddresses`.
+    pub publish_not_ready: bool,
+}
+
+/// `spec.trafficDistribution` of a service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TrafficDistribution {
+    /// Anywhere.
+    #[default]
+    Any,
+    /// Same zone first.
+    PreferSameZone,
+    /// Same node first.
+    PreferSameNode,
+}
+
+/// A port of a service.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServicePort {
+    /// Its name, unique in the service.
+    pub name: PortName,
+    /// The number that clients use.
+    pub port: u16,
+    /// The declared or derived protocol.
+    pub protocol: Protocol,
+}
+
+/// How proxies find the endpoints of a service (Istio's `Resolution`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Resolution {
+    /// From the endpoints that the control plane sends.
+    ClientSideLb,
+    /// By DNS, to all addresses of the answer.
+    DnsLb,
+    /// By DNS, to one address of the answer.
+    DnsRoundRobinLb,
+    /// To the address that the client asked for.
+    Passthrough,
+    /// Another name of another service.
+    Alias,
+    /// By DNS of the host in the request (wildcard hosts).
+    DynamicDns,
+}
+
+/// Where a service or endpoint stems from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Registry {
+    /// The Kubernetes API of a cluster.
+    Kubernetes,
+    /// ServiceEntry and WorkloadEntry (Istio calls it `External`).
+    External,
+}
+
+/// Who may see a service or a configuration object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ExportTo {
+    /// Nothing was said: the mesh-wide default applies.
+    Unset,
+    /// `*`: everyone.
+    Public,
+    /// `~`: nobody.
+    Nobody,
+    /// These namespaces (`.` is already resolved), sorted.
+    Namespaces(Vec<Namespace>),
+}
+
+/// The endpoints of one service, over all of its ports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceEndpoints {
+    /// Sorted by address, port name and port.
+    pub endpoints: Vec<Arc<Endpoint>>,
+    /// SPIFFE ids of the workloads behind the service, sorted and unique.
+    pub service_accounts: Vec<Arc<str>>,
+}
+
+/// One workload port behind a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Addresses, the first is the main one; more for dual stack. A path for Unix sockets, a DNS name for DNS resolution.
+    pub addresses: Vec<Arc<str>>,
+    /// The service port that it serves.
+    pub port_name: PortName,
+    /// Service port number by which clusters matched it historically (ServiceEntry); 0 where the name decides.
+    pub legacy_port_key: u16,
+    /// The port on the workload; 0 for Unix sockets.
+    pub port: u16,
+    /// The workload behind it.
+    pub workload: Arc<Workload>,
+    /// Whether it may get traffic.
+    pub health: Health,
+    /// Sent although unhealthy.
+    pub send_unhealthy: bool,
+    /// Load-balancing weight; 0 means unset and counts as 1.
+    pub weight: u32,
+    /// Who may see it: `Mesh` mostly, the own cluster only for `cluster-local` services.
+    pub discoverability: Discoverability,
+}
+
+/// What is known of the workload behind endpoints. Shared by all endpoints of one workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Its labels.
+    pub labels: Labels,
+    /// Its namespace.
+    pub namespace: Namespace,
+    /// The name of its owner (Deployment…), as Istio derives it from the pod.
+    pub name: Arc<str>,
+    /// Its SPIFFE id, empty if unknown.
+    pub identity: Arc<str>,
+    /// The ServiceAccount, empty if unknown.
+    pub service_account: ServiceAccount,
+    /// Its network, empty if unknown.
+    pub network: NetworkId,
+    /// `region/zone/subzone`, as written; empty if unknown.
+    pub locality: Arc<str>,
+    /// The cluster it runs in.
+    pub cluster: ClusterId,
+    /// `istio` or `disabled` (label `security.istio.io/tlsMode`).
+    pub tls_mode: TlsMode,
+    /// `spec.hostname` of the pod.
+    pub hostname: Arc<str>,
+    /// `spec.subdomain` of the pod.
+    pub subdomain: Arc<str>,
+    /// The node it runs on.
+    pub node: Arc<str>,
+}
+
+/// Whether a workload takes Istio's mTLS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TlsMode {
+    /// Plain text.
+    #[default]
+    Disabled,
+    /// Istio's mTLS.
+    Istio,
+}
+
+/// Health of an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Health {
+    /// Nobody said (ServiceEntries and WorkloadEntries): it gets traffic, and no health is written.
+    #[default]
+    Unknown,
+    /// Ready.
+    Healthy,
+    /// Not ready.
+    Unhealthy,
+    /// Shutting down but still serving (persistent sessions).
+    Draining,
+    /// Shutting down.
+    Terminating,
+}
+
+/// Which clusters may see an endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Discoverability {
+    /// Everyone.
+    #[default]
+    Mesh,
+    /// Proxies of the endpoint's own cluster.
+    OwnCluster,
+    /// Proxies on the endpoint's own node.
+    OwnNode,
+}
+
+/// A service port that a workload serves: what inbound listeners and clusters are made from (Istio's `ServiceTarget`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ServiceTarget {
+    /// The service.
+    pub service: Arc<Service>,
+    /// The service port.
+    pub port: ServicePort,
+    /// The port on the workload.
+    pub target_port: u16,
+}
+
+impl ServiceKey {
+    /// From namespace and host.
+    #[must_use]
+    pub fn new(namespace: &str, hostname: &str) -> Self {
+        Self { namespace: Namespace::new(namespace), hostname: Hostname::new(hostname) }
+    }
+}
+
+impl Service {
+    /// The port of this number.
+    #[must_use]
+    pub fn port(&self, number: u16) -> Option<&ServicePort> {
+        self.ports.iter().find(|port| port.port == number)
+    }
+
+    /// The port of this name.
+    #[must_use]
+    pub fn port_named(&self, name: &str) -> Option<&ServicePort> {
+        self.ports.iter().find(|port| port.name.as_str() == name)
+    }
+
+    /// The ports by name, the first of each: for whoever looks up many.
+    #[must_use]
+    pub fn ports_by_name(&self) -> BTreeMap<&str, &ServicePort> {
+        self.ports.iter().rev().map(|port| (port.name.as_str(), port)).collect()
+    }
+
+    /// A Kubernetes service without a VIP that has a selector or endpoints of its own.
+    #[must_use]
+    pub fn is_headless(&self) -> bool {
+        self.registry == Registry::Kubernetes && self.resolution == Resolution::Passthrough
+    }
+}
+
+impl ExportTo {
+    /// Whether something in `from` exported so is seen in `namespace`; `default` stands in for [`ExportTo::Unset`].
+    #[must_use]
+    pub fn shows_to(&self, namespace: &Namespace, default: &Self) -> bool {
+        match self {
+            Self::Unset => match default {
+                Self::Unset => true,
+                Self::Public | Self::Nobody | Self::Namespaces(_) => default.shows_to(namespace, &Self::Public),
+            },
+            Self::Public => true,
+            Self::Nobody => false,
+            Self::Namespaces(namespaces) => namespaces.binary_search(namespace).is_ok(),
+        }
+    }
+}

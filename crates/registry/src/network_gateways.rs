@@ -1,0 +1,145 @@
+//! Gateways that reach networks from other networks: of mesh networks, and of services that are labelled so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::directory::NetworkGateway;
+use super::kubernetes_service::NODE_SELECTOR_ANNOTATION;
+use super::model::{Labels, Service};
+use super::networks::NETWORK_LABEL;
+use super::world::World;
+use navarch_api::kubernetes::{Node, NodeAddressType, Service as Declared, ServiceType};
+use navarch_api::mesh::MeshNetworks;
+use navarch_api::names::{ClusterId, NetworkId};
+use navarch_api::object::Object;
+
+/// The label of a gateway service that names its mTLS port.
+const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
+/// The mTLS port of gateways between networks, unless labelled otherwise.
+const DEFAULT_PORT: u16 = 15443;
+/// The HBONE port of gateways between networks.
+const HBONE_PORT: u16 = 15008;
+
+/// A gateway of which the address is still to be found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct GatewayAddress {
+    /// The network behind it.
+    network: NetworkId,
+    /// The port of the service for mTLS, 0 for none.
+    port: u16,
+    /// The port of the service for HBONE, 0 for none.
+    hbone_port: u16,
+}
+
+/// The gateways that a Kubernetes Service is.
+#[must_use]
+pub(super) fn gateways_of_service<'a>(
+    service: &Service,
+    declared: &Object<Declared>,
+    nodes: impl IntoIterator<Item = &'a Arc<Object<Node>>>,
+    world: &World,
+) -> BTreeSet<NetworkGateway> {
+    let gateway_addresses = gateway_addresses(service, world);
+    if gateway_addresses.is_empty() {
+        return BTreeSet::new();
+    }
+    let cluster = &world.settings.cluster_id;
+    let addresses = match service.external_addresses.get(cluster) {
+        Some(addresses) => addresses.clone(),
+        None => node_addresses(declared, nodes),
+    };
+    let node_ports = service.external_ports.get(cluster);
+    let outer_port = |port: u16| node_ports.and_then(|ports| ports.get(&port)).copied().unwrap_or(port);
+    let gateway = |address: &Arc<str>, entry: &GatewayAddress| NetworkGateway {
+        network: entry.network.clone(),
+        cluster: cluster.clone(),
+        address: address.clone(),
+        port: outer_port(entry.port),
+        hbone_port: entry.hbone_port,
+    };
+    addresses.iter().flat_map(|address| gateway_addresses.iter().map(move |entry| gateway(address, entry))).collect()
+}
+
+/// The networks that a service leads into: by its label, else by mesh networks that name it.
+fn gateway_addresses(service: &Service, world: &World) -> Vec<GatewayAddress> {
+    if let Some(network) = service.labels.get(NETWORK_LABEL).filter(|label| !label.is_empty()) {
+        let labelled = service.labels.get(PORT_LABEL).and_then(|port| port.parse().ok());
+        let open = |port: u16| if service.port(port).is_some() { port } else { 0 };
+        let (port, hbone_port) = (open(labelled.unwrap_or(DEFAULT_PORT)), open(HBONE_PORT));
+        if port == 0 && hbone_port == 0 {
+            return Vec::new();
+        }
+        return vec![GatewayAddress { network: NetworkId::new(network), port, hbone_port }];
+    }
+    let own = world.networks.networks.iter().filter(|(_, network)| {
+        let registries = network.endpoints.iter().filter_map(|endpoints| endpoints.from_registry.as_deref());
+        registries.into_iter().any(|registry| registry == world.settings.cluster_id.as_str())
+    });
+    let gateway_addresses = own.flat_map(|(id, network)| {
+        let named = network.gateways.iter().filter(|gateway| {
+            gateway.registry_service_name.as_deref().is_some_and(|name| name == service.key.hostname.as_str())
+        });
+        named.filter_map(move |gateway| {
+            Some(GatewayAddress { network: NetworkId::new(id), port: u16::try_from(gateway.port).ok()?, hbone_port: 0 })
+        })
+    });
+    gateway_addresses.collect()
+}
+
+/// The outer addresses of the nodes that a node-port gateway names.
+fn node_addresses<'a>(
+    declared: &Object<Declared>,
+    nodes: impl IntoIterator<Item = &'a Arc<Object<Node>>>,
+) -> Vec<Arc<str>> {
+    let Some(selector) = node_selector(declared) else { return Vec::new() };
+    let chosen =
+        |node: &&Arc<Object<Node>>| selector.iter().all(|(key, value)| node.meta.labels.get(key) == Some(value));
+    let nodes = nodes.into_iter().filter(chosen);
+    nodes.filter_map(|node| node.spec.address(NodeAddressType::ExternalIp).map(Arc::from)).collect()
+}
+
+/// Which nodes a node-port gateway is reached through; `None` for other services. Text that is not an object of labels
+/// selects all nodes, as in Istio.
+#[must_use]
+pub(super) fn node_selector(declared: &Object<Declared>) -> Option<Labels> {
+    let text = declared.meta.annotations.get(NODE_SELECTOR_ANNOTATION)?;
+    if declared.spec.service_type != ServiceType::NodePort {
+        return None;
+    }
+    let selector: BTreeMap<String, String> = serde_json::from_str(text).unwrap_or_default();
+    Some(selector.into_iter().map(|(key, value)| (Arc::from(key), Arc::from(value))).collect())
+}
+
+/// All gateways by network, each sorted by address and port: those of mesh networks and those of services.
+#[must_use]
+pub(super) fn gateways_by_network<'a>(
+    networks: &MeshNetworks,
+    services: impl IntoIterator<Item = &'a BTreeSet<NetworkGateway>>,
+) -> OrdMap<NetworkId, Arc<[NetworkGateway]>> {
+    let mut all: BTreeSet<NetworkGateway> = services.into_iter().flatten().cloned().collect();
+    for (id, network) in &networks.networks {
+        for gateway in &network.gateways {
+            let address = gateway.address.as_deref().filter(|address| !address.is_empty());
+            if let (Some(address), Ok(port)) = (address, u16::try_from(gateway.port)) {
+                all.insert(NetworkGateway {
+                    network: NetworkId::new(id),
+                    cluster: ClusterId::default(),
+                    address: Arc::from(address),
+                    port,
+                    hbone_port: 0,
+                });
+            }
+        }
+    }
+    let mut by_network: BTreeMap<NetworkId, Vec<NetworkGateway>> = BTreeMap::new();
+    for gateway in all {
+        by_network.entry(gateway.network.clone()).or_default().push(gateway);
+    }
+    let sorted = by_network.into_iter().map(|(network, mut gateways)| {
+        gateways.sort_by(|a, b| (&a.address, a.port).cmp(&(&b.address, b.port)));
+        (network, Arc::from(gateways))
+    });
+    sorted.collect()
+}

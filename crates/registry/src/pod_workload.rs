@@ -1,0 +1,156 @@
+//! What the registry keeps of a pod, and the workload that it is.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::identity::spiffe_id;
+use super::instance::{Instance, InstanceKind};
+use super::locality::{locality_of_labels, locality_of_node};
+use super::model::{Health, Labels, TlsMode, Workload};
+use super::workload_labels::Place;
+use super::workload_name::workload_name_of_pod;
+use super::world::World;
+use navarch_api::kubernetes::{Node, Pod, PodPhase, Protocol};
+use navarch_api::named_table::HasName;
+use navarch_api::object::{NamespacedName, Object};
+use navarch_api::shared_texts::{HasTexts, SharedTexts};
+
+/// The label that says whether a workload takes Istio's mTLS.
+pub(super) const TLS_MODE_LABEL: &str = "security.istio.io/tlsMode";
+
+/// A pod as the registry keeps it.
+#[derive(Clone, Debug)]
+pub(super) struct PodState {
+    /// The pod.
+    pub object: Arc<Object<Pod>>,
+    /// Its workload.
+    pub workload: Arc<Workload>,
+}
+
+impl PodState {
+    /// From the pod and the node that it runs on. `None` for pods that failed: they are as good as gone.
+    #[must_use]
+    pub(super) fn new(
+        object: &Arc<Object<Pod>>,
+        node: Option<&Object<Node>>,
+        world: &World,
+        texts: &mut SharedTexts,
+    ) -> Option<Self> {
+        if object.spec.phase == PodPhase::Failed {
+            return None;
+        }
+        let mut workload = workload_of_pod(object, node, world, texts);
+        workload.share(texts);
+        Some(Self { object: object.clone(), workload: Arc::new(workload) })
+    }
+
+    /// Whether two states say the same of the pod.
+    #[must_use]
+    pub(super) fn same(&self, other: &Self) -> bool {
+        let (a, b) = (&self.object, &other.object);
+        self.workload == other.workload
+            && (Arc::ptr_eq(a, b)
+                || a.spec == b.spec && a.meta.labels == b.meta.labels && a.meta.deleting == b.meta.deleting)
+    }
+
+    /// The main address.
+    #[must_use]
+    pub(super) fn ip(&self) -> Option<IpAddr> {
+        self.object.spec.pod_ips.first().copied()
+    }
+
+    /// The node that it runs on.
+    #[must_use]
+    pub(super) fn node(&self) -> Option<&Arc<str>> {
+        self.object.spec.node.as_ref()
+    }
+
+    /// The pod's own labels.
+    #[must_use]
+    pub(super) fn labels(&self) -> &Labels {
+        &self.object.meta.labels
+    }
+
+    /// Whether the pod is up and may be chosen by selectors of ServiceEntries and by address.
+    #[must_use]
+    pub(super) fn is_ready(&self) -> bool {
+        let pod = &self.object;
+        pod.spec.ready && !pod.spec.is_terminal() && !pod.meta.deleting && self.ip().is_some()
+    }
+
+    /// The pod as ServiceEntries choose it; `None` unless it is ready.
+    #[must_use]
+    pub(super) fn instance(&self, world: &World) -> Option<Instance> {
+        let ip = self.ip().filter(|_| self.is_ready())?;
+        let ips = &self.object.spec.pod_ips;
+        let ips: &[IpAddr] = if world.settings.dual_stack { ips } else { &[ip] };
+        let mut ports = BTreeMap::new();
+        for port in self.object.spec.ports.iter().filter(|port| port.protocol == Protocol::Tcp && !port.name.is_empty())
+        {
+            ports.entry(Arc::from(port.name.as_str())).or_insert(port.port);
+        }
+        Some(Instance {
+            name: self.object.meta.key(),
+            kind: InstanceKind::Pod,
+            addresses: ips.iter().map(|ip| Arc::from(ip.to_string())).collect(),
+            workload: self.workload.clone(),
+            ports,
+            weight: 0,
+            health: Health::Healthy,
+            send_unhealthy: world.settings.send_unhealthy_endpoints || world.settings.auto_send_unhealthy_endpoints,
+            only_by_dns: false,
+        })
+    }
+}
+
+impl HasName for PodState {
+    fn name(&self) -> &NamespacedName {
+        &self.object.meta.key
+    }
+}
+
+impl HasTexts for Workload {
+    fn share(&mut self, texts: &mut SharedTexts) {
+        texts.share(&mut self.name);
+        texts.share(&mut self.identity);
+        texts.share(&mut self.locality);
+    }
+}
+
+impl TlsMode {
+    /// What the labels of a workload say; `None` where they say nothing.
+    #[must_use]
+    pub(super) fn of_labels(labels: &Labels) -> Option<Self> {
+        labels.get(TLS_MODE_LABEL).map(|mode| if &**mode == "istio" { Self::Istio } else { Self::Disabled })
+    }
+}
+
+/// The workload of a pod.
+fn workload_of_pod(pod: &Object<Pod>, node: Option<&Object<Node>>, world: &World, texts: &mut SharedTexts) -> Workload {
+    let (meta, spec) = (&pod.meta, &pod.spec);
+    let locality = match locality_of_labels(&meta.labels) {
+        Some(locality) => locality.into_owned(),
+        None => node.map(|node| locality_of_node(&node.meta.labels)).unwrap_or_default(),
+    };
+    let network = world.finder.find(&meta.labels, spec.pod_ips.first().copied());
+    let cluster = world.settings.cluster_id.clone();
+    let node = spec.node.clone().unwrap_or_default();
+    let place = Place { cluster: &cluster, locality: &locality, node: &node, network: &network };
+    // The host name counts only within a subdomain, and is then the pod's name unless another is given.
+    let hostname = spec.subdomain.as_ref().map(|_| spec.hostname.as_ref().unwrap_or(&meta.key.name).clone());
+    Workload {
+        labels: place.label_among(&meta.labels, texts),
+        namespace: meta.key.namespace.clone(),
+        name: workload_name_of_pod(pod),
+        identity: spiffe_id(&world.trust_domain, meta.key.namespace.as_str(), spec.service_account.as_str()),
+        service_account: spec.service_account.clone(),
+        locality: Arc::from(locality.as_str()),
+        tls_mode: TlsMode::of_labels(&meta.labels).unwrap_or_default(),
+        hostname: hostname.unwrap_or_default(),
+        subdomain: spec.subdomain.clone().unwrap_or_default(),
+        network,
+        cluster,
+        node,
+    }
+}

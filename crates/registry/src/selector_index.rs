@@ -1,0 +1,114 @@
+//! Who selects a workload, and which workloads are selected, without looking at everyone.
+
+use std::sync::Arc;
+
+use super::model::Labels;
+use navarch_api::hash_index::HashIndex;
+use navarch_api::names::Namespace;
+
+/// Whether labels have all that a selector asks for; an empty selector asks for nothing.
+#[must_use]
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
+    selector.len() <= labels.len() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// One label within a namespace, as a key; `None` stands for every workload.
+fn key<'a>(namespace: &'a Namespace, label: Option<(&'a Arc<str>, &'a Arc<str>)>) -> impl std::hash::Hash + 'a {
+    (namespace.as_str(), label.map(|(key, value)| (&**key, &**value)))
+}
+
+/// The numbers of those who select, each by the first label that its selector asks for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SelectorIndex {
+    /// By that label.
+    by_label: HashIndex,
+}
+
+impl SelectorIndex {
+    /// Adds somebody of a namespace who has this selector.
+    pub(super) fn insert(&mut self, namespace: &Namespace, selector: &Labels, number: u32) {
+        self.by_label.insert(&key(namespace, selector.iter().next()), number);
+    }
+
+    /// Takes somebody who had this selector away.
+    pub(super) fn remove(&mut self, namespace: &Namespace, selector: &Labels, number: u32) {
+        self.by_label.remove(&key(namespace, selector.iter().next()), number);
+    }
+
+    /// Who may select these labels in a namespace. To be looked at closely.
+    #[must_use]
+    pub(super) fn candidates(&self, namespace: &Namespace, labels: &Labels) -> Vec<u32> {
+        let labels = labels.iter().map(Some).chain([None]);
+        let mut found: Vec<u32> = labels.flat_map(|label| self.by_label.get(&key(namespace, label))).copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+/// The numbers of things with labels, by label.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LabelIndex {
+    /// By each of the labels, and by none.
+    by_label: HashIndex,
+}
+
+impl LabelIndex {
+    /// Adds something of a namespace with these labels.
+    pub(super) fn insert(&mut self, namespace: &Namespace, labels: &Labels, number: u32) {
+        for label in labels.iter().map(Some).chain([None]) {
+            self.by_label.insert(&key(namespace, label), number);
+        }
+    }
+
+    /// Takes something that had these labels away.
+    pub(super) fn remove(&mut self, namespace: &Namespace, labels: &Labels, number: u32) {
+        for label in labels.iter().map(Some).chain([None]) {
+            self.by_label.remove(&key(namespace, label), number);
+        }
+    }
+
+    /// What may be selected: all that have the rarest of the labels that the selector asks for. To be looked at closely.
+    #[must_use]
+    pub(super) fn candidates(&self, namespace: &Namespace, selector: &Labels) -> &[u32] {
+        let of = |label| self.by_label.get(&key(namespace, label));
+        selector.iter().map(|label| of(Some(label))).min_by_key(|found| found.len()).unwrap_or_else(|| of(None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(pairs: &[(&str, &str)]) -> Labels {
+        pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect()
+    }
+
+    #[test]
+    fn selectors_are_found_by_their_first_label_in_their_namespace() {
+        let mut index = SelectorIndex::default();
+        let shop = Namespace::new("shop");
+        index.insert(&shop, &labels(&[("app", "web"), ("tier", "1")]), 1);
+        index.insert(&shop, &Labels::new(), 2);
+        index.insert(&Namespace::new("bank"), &labels(&[("app", "web")]), 3);
+        let found = |index: &SelectorIndex, pairs: &[(&str, &str)]| index.candidates(&shop, &labels(pairs));
+        assert_eq!(found(&index, &[("app", "web"), ("x", "y")]), [1, 2]);
+        assert_eq!(found(&index, &[("tier", "1")]), [2]);
+        index.remove(&shop, &Labels::new(), 2);
+        assert_eq!(found(&index, &[]), [] as [u32; 0]);
+    }
+
+    #[test]
+    fn candidates_have_the_rarest_label() {
+        let mut index = LabelIndex::default();
+        let shop = Namespace::new("shop");
+        for number in 0..5 {
+            index.insert(&shop, &labels(&[("app", "web"), ("id", &number.to_string())]), number);
+        }
+        let found = |index: &LabelIndex, pairs: &[(&str, &str)]| index.candidates(&shop, &labels(pairs)).to_vec();
+        assert_eq!(found(&index, &[("app", "web"), ("id", "3")]), [3]);
+        assert_eq!(found(&index, &[("app", "bank"), ("id", "3")]), [] as [u32; 0]);
+        index.remove(&shop, &labels(&[("app", "web"), ("id", "3")]), 3);
+        assert_eq!(found(&index, &[]), [0, 1, 2, 4]);
+    }
+}

@@ -1,0 +1,138 @@
+//! The endpoints of one EndpointSlice (Istio's `serviceregistry/kube/controller/endpointslice.go`).
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::model::{Discoverability, Endpoint, Health, Labels, Service, Workload};
+use super::pod_index::PodIndex;
+use super::pod_workload::PodState;
+use super::workload_labels::Place;
+use super::world::World;
+use navarch_api::kubernetes::{
+    AddressType, Endpoint as SliceEndpoint, EndpointConditions, EndpointSlice, Service as Declared,
+};
+use navarch_api::object::Object;
+
+/// What of a Service decides how its slices are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SliceRules {
+    /// Endpoints that shut down keep their sessions.
+    pub drains: bool,
+    /// Unhealthy endpoints are sent.
+    pub sends_unhealthy: bool,
+    /// It has a virtual address of each family.
+    pub dual_stack: bool,
+}
+
+impl SliceRules {
+    /// The rules of a Service.
+    #[must_use]
+    pub(super) fn new(service: &Service, declared: &Declared, world: &World) -> Self {
+        Self {
+            drains: service.drains(&world.settings),
+            sends_unhealthy: service.sends_unhealthy(&world.settings),
+            dual_stack: world.settings.dual_stack && declared.cluster_ips.addresses().len() > 1,
+        }
+    }
+}
+
+/// The health of an endpoint. What a condition does not say counts as said; without a Service nothing shuts down.
+fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Health {
+    let holds = |condition: Option<bool>| condition.unwrap_or(true);
+    let terminating = holds(conditions.terminating);
+    match rules {
+        _ if holds(conditions.ready) => Health::Healthy,
+        Some(rules) if rules.drains && terminating && holds(conditions.serving) => Health::Draining,
+        Some(_) if terminating => Health::Terminating,
+        Some(_) | None => Health::Unhealthy,
+    }
+}
+
+/// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is not known yet is left out:
+/// nothing true could be said of it.
+#[must_use]
+pub(super) fn endpoints_of_slice(
+    slice: &Object<EndpointSlice>,
+    rules: Option<SliceRules>,
+    pods: &PodIndex,
+    world: &World,
+) -> Vec<Arc<Endpoint>> {
+    // Nobody asks for the endpoints of a Service that is not there.
+    let sends_unhealthy = rules.is_some_and(|rules| rules.sends_unhealthy);
+    let dual_stack = rules.is_some_and(|rules| rules.dual_stack);
+    let mut endpoints = Vec::new();
+    for endpoint in &slice.spec.endpoints {
+        let health = health_of(endpoint.conditions, rules);
+        for address in &endpoint.addresses {
+            let Some((addresses, workload)) = resolve(slice, endpoint, *address, dual_stack, pods, world) else {
+                continue;
+            };
+            for port in &slice.spec.ports {
+                endpoints.push(Arc::new(Endpoint {
+                    addresses: addresses.clone(),
+                    port_name: port.name.clone(),
+                    legacy_port_key: 0,
+                    port: port.port.unwrap_or(0),
+                    workload: workload.clone(),
+                    health,
+                    send_unhealthy: sends_unhealthy,
+                    weight: 0,
+                    discoverability: Discoverability::Mesh,
+                }));
+            }
+        }
+    }
+    endpoints
+}
+
+/// The addresses and the workload of an endpoint at one of its addresses; `None` to leave it out.
+fn resolve(
+    slice: &Object<EndpointSlice>,
+    endpoint: &SliceEndpoint,
+    address: IpAddr,
+    dual_stack: bool,
+    pods: &PodIndex,
+    world: &World,
+) -> Option<(Vec<Arc<str>>, Arc<Workload>)> {
+    let one = vec![Arc::from(address.to_string())];
+    let Some(name) = &endpoint.pod else {
+        // Somebody else writes this slice. A pod at that address is the best guess.
+        let workload = match pods.ready_at(&slice.meta.key.namespace, address) {
+            Some(pod) => located(pod, address, world),
+            None => Arc::new(workload_at(address, world)),
+        };
+        return Some((one, workload));
+    };
+    let pod = pods.named(name)?;
+    let ips = &pod.object.spec.pod_ips;
+    if !dual_stack || ips.len() < 2 {
+        return Some((one, located(pod, address, world)));
+    }
+    // The pod's slice of the other family would say the same endpoint again.
+    if slice.spec.address_type == AddressType::Ipv6 {
+        return None;
+    }
+    Some((ips.iter().map(|ip| Arc::from(ip.to_string())).collect(), located(pod, address, world)))
+}
+
+/// The workload of a pod, its network found by the endpoint's address where the pod's own tells none.
+fn located(pod: &PodState, address: IpAddr, world: &World) -> Arc<Workload> {
+    if !pod.workload.network.is_empty() {
+        return pod.workload.clone();
+    }
+    let network = world.finder.find(&pod.workload.labels, Some(address));
+    if network.is_empty() {
+        return pod.workload.clone();
+    }
+    let place = Place { cluster: &pod.workload.cluster, locality: "", node: "", network: &network };
+    let labels = place.label(&pod.workload.labels);
+    Arc::new(Workload { labels, network, ..(*pod.workload).clone() })
+}
+
+/// What is known of a workload of which only the address is known.
+fn workload_at(address: IpAddr, world: &World) -> Workload {
+    let network = world.finder.find(&Labels::new(), Some(address));
+    let cluster = world.settings.cluster_id.clone();
+    let place = Place { cluster: &cluster, locality: "", node: "", network: &network };
+    Workload { labels: place.label(&Labels::new()), network, cluster, ..Workload::default() }
+}

@@ -1,0 +1,150 @@
+//! All EndpointSlices with the endpoints made of them, found by service, pod and address.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::model::Endpoint;
+use navarch_api::hash_index::HashIndex;
+use navarch_api::kubernetes::EndpointSlice;
+use navarch_api::named_table::{HasName, NamedTable};
+use navarch_api::object::{NamespacedName, Object};
+
+/// The label of slices that mirror another cluster's; they belong to no Service of ours.
+const MIRROR_LABEL: &str = "multicluster.kubernetes.io/service-name";
+
+/// A slice of a Service and what was made of it.
+#[derive(Clone, Debug)]
+pub(super) struct SliceState {
+    object: Arc<Object<EndpointSlice>>,
+    /// The endpoints made of it.
+    pub endpoints: Box<[Arc<Endpoint>]>,
+}
+
+/// All slices that belong to a Service.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SliceIndex {
+    /// By name.
+    slices: NamedTable<SliceState>,
+    /// By service.
+    by_service: HashIndex,
+    /// By the pods in them.
+    by_pod: HashIndex,
+    /// By the addresses in them.
+    by_address: HashIndex,
+}
+
+/// The Service that a slice belongs to.
+#[must_use]
+pub(super) fn service_of_slice(slice: &Object<EndpointSlice>) -> Option<NamespacedName> {
+    if slice.meta.labels.contains_key(MIRROR_LABEL) {
+        return None;
+    }
+    let name = slice.spec.service.clone()?;
+    Some(NamespacedName::of(slice.meta.key.namespace.clone(), name))
+}
+
+impl SliceState {
+    /// Of a slice that belongs to a Service.
+    #[must_use]
+    pub(super) fn new(object: Arc<Object<EndpointSlice>>, endpoints: Vec<Arc<Endpoint>>) -> Self {
+        Self { object, endpoints: endpoints.into() }
+    }
+
+    /// The Service that it belongs to.
+    #[must_use]
+    pub(super) fn service(&self) -> NamespacedName {
+        let name = self.object.spec.service.clone().unwrap_or_default();
+        NamespacedName::of(self.object.meta.key.namespace.clone(), name)
+    }
+
+    /// Namespace and name of that Service.
+    fn service_parts(&self) -> (&str, &str) {
+        (self.object.meta.key.namespace.as_str(), self.object.spec.service.as_deref().unwrap_or_default())
+    }
+
+    /// All addresses in it; in order, each once.
+    #[must_use]
+    pub(super) fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.object.spec.endpoints.iter().flat_map(|endpoint| endpoint.addresses.iter().copied()).collect()
+    }
+
+    /// The pods that it names, known or not.
+    fn pods(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.object.spec.endpoints.iter().filter_map(|endpoint| endpoint.pod.as_ref())
+    }
+}
+
+impl HasName for SliceState {
+    fn name(&self) -> &NamespacedName {
+        &self.object.meta.key
+    }
+}
+
+impl SliceIndex {
+    /// Puts a slice, or takes it away. Gives the former state.
+    pub(super) fn put(&mut self, name: &NamespacedName, state: Option<SliceState>) -> Option<SliceState> {
+        let old = self.slices.remove(name);
+        if let Some((number, old)) = &old {
+            self.by_service.remove(&old.service_parts(), *number);
+            old.pods().for_each(|pod| self.by_pod.remove(pod, *number));
+            old.addresses().iter().for_each(|address| self.by_address.remove(address, *number));
+        }
+        if let Some(state) = state {
+            let (number, _) = self.slices.put(state);
+            if let Some(state) = self.slices.at(number) {
+                self.by_service.insert(&state.service_parts(), number);
+                state.pods().for_each(|pod| self.by_pod.insert(pod, number));
+                state.addresses().iter().for_each(|address| self.by_address.insert(address, number));
+            }
+        }
+        old.map(|(_, old)| old)
+    }
+
+    /// The slice of this name.
+    #[must_use]
+    pub(super) fn get(&self, name: &NamespacedName) -> Option<&SliceState> {
+        self.slices.get(name)
+    }
+
+    /// The slices of a Service, by name.
+    pub(super) fn of_service(&self, service: &NamespacedName) -> Vec<&SliceState> {
+        let parts = (service.namespace.as_str(), &*service.name);
+        self.slices.by_name(self.by_service.get(&parts), |slice| slice.service_parts() == parts)
+    }
+
+    /// The slices that name a pod or hold an address; there may be more of them.
+    pub(super) fn touching(
+        &self,
+        pod: &NamespacedName,
+        addresses: impl IntoIterator<Item = IpAddr>,
+    ) -> BTreeSet<NamespacedName> {
+        let by_address = addresses.into_iter().flat_map(|address| self.by_address.get(&address));
+        let numbers = self.by_pod.get(pod).iter().chain(by_address);
+        numbers.filter_map(|number| self.slices.at(*number)).map(|slice| slice.name().clone()).collect()
+    }
+
+    /// The slices that hold an address, by name.
+    pub(super) fn at(&self, address: IpAddr) -> Vec<&SliceState> {
+        let holds = |slice: &SliceState| {
+            slice.object.spec.endpoints.iter().any(|endpoint| endpoint.addresses.contains(&address))
+        };
+        self.slices.by_name(self.by_address.get(&address), holds)
+    }
+
+    /// The endpoints of a Service over all of its slices. A pod that moves from one slice to another may be in both for
+    /// a while: the first counts.
+    #[must_use]
+    pub(super) fn endpoints(&self, service: &NamespacedName) -> Vec<Arc<Endpoint>> {
+        let mut seen = BTreeSet::new();
+        let mut endpoints = Vec::new();
+        for slice in self.of_service(service) {
+            for endpoint in &slice.endpoints {
+                if seen.insert((endpoint.addresses.first(), &endpoint.port_name)) {
+                    endpoints.push(endpoint.clone());
+                }
+            }
+        }
+        endpoints
+    }
+}

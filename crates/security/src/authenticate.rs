@@ -1,0 +1,214 @@
+//! Who a caller is: by its certificate, its token, or the word of a trusted gateway. The first that succeeds counts.
+//!
+//! Agrees in meaning with istiod's authenticators (`security/pkg/server/ca/authenticate`), and in their order.
+
+mod certificate;
+pub mod jwks;
+mod jwt;
+pub mod token_review;
+mod xfcc;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use http::{HeaderMap, header};
+use rustls::pki_types::CertificateDer;
+
+pub use certificate::certificate_expiry;
+pub use jwt::{JwtAuthenticator, JwtRule};
+pub use token_review::TokenReviews;
+pub use xfcc::TrustedNetworks;
+
+use navarch_api::identity::Caller;
+use navarch_api::names::{ClusterId, TrustDomain};
+use navarch_store::Objects;
+
+/// The longest token that is looked at. Those of Kubernetes have about 1 KiB.
+const MAX_TOKEN: usize = 16 << 10;
+/// Characters of a header that are shown in an error.
+const SHOWN: usize = 64;
+/// What the header of a token starts with.
+const BEARER: &str = "bearer ";
+/// The header that says in which cluster a token was made.
+const CLUSTER: &str = "clusterid";
+
+/// What authentication needs to know of the mesh, at one moment.
+#[derive(Clone, Debug)]
+pub struct MeshSnapshot {
+    /// All objects.
+    pub objects: Objects,
+    /// The trust domain of this mesh.
+    pub trust_domain: TrustDomain,
+    /// Other names of it.
+    pub aliases: Vec<TrustDomain>,
+    /// The cluster that Navarch runs in.
+    pub cluster: ClusterId,
+}
+
+/// Provides the current [`MeshSnapshot`].
+pub trait SnapshotProvider: Send + Sync + 'static {
+    /// The current snapshot. Costs a few reference counts.
+    fn snapshot(&self) -> MeshSnapshot;
+}
+
+/// What a caller shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials<'a> {
+    /// Where it calls from.
+    pub peer: Option<SocketAddr>,
+    /// The certificates that it has shown, checked against the roots; empty if it has shown none.
+    pub certificates: &'a [CertificateDer<'static>],
+    /// The headers of its request.
+    pub headers: &'a HeaderMap,
+}
+
+/// Why one way of showing who one is did not do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The certificate names nobody of this mesh.
+    #[error("certificate: {0}")]
+    Certificate(String),
+    /// The token is not good.
+    #[error("token: {0}")]
+    Token(String),
+    /// What a gateway says is not good.
+    #[error("forwarded certificate: {0}")]
+    Forwarded(String),
+}
+
+/// Nobody could be made out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unknown(pub Vec<Fault>);
+
+/// Makes callers out.
+#[derive(Clone)]
+pub struct Gatekeeper {
+    /// What is known of the mesh.
+    surroundings: Arc<dyn SnapshotProvider>,
+    /// Tokens that are checked by keys (`JWT_RULE`).
+    jwt: Option<Arc<JwtAuthenticator>>,
+    /// Tokens that the API server checks.
+    reviews: Option<Arc<TokenReviews>>,
+    /// Whose word on others counts (`TRUSTED_GATEWAY_CIDR`).
+    trusted: TrustedNetworks,
+}
+
+impl MeshSnapshot {
+    /// Whether a trust domain is this mesh's, by one of its names.
+    #[must_use]
+    pub fn trusts(&self, domain: &TrustDomain) -> bool {
+        *domain == self.trust_domain || self.aliases.contains(domain)
+    }
+}
+
+impl Gatekeeper {
+    /// With these ways; certificates always count.
+    #[must_use]
+    pub fn new(
+        surroundings: Arc<dyn SnapshotProvider>,
+        jwt: Option<JwtAuthenticator>,
+        reviews: Option<TokenReviews>,
+        trusted: TrustedNetworks,
+    ) -> Self {
+        Self { surroundings, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), trusted }
+    }
+
+    /// Makes a caller out.
+    ///
+    /// # Errors
+    /// When no way does. What is said of each is fit for the caller's eyes.
+    pub async fn admit(&self, shown: Credentials<'_>) -> Result<Caller, Unknown> {
+        let snapshot = self.surroundings.snapshot();
+        let mut faults = Vec::new();
+        if !shown.certificates.is_empty() {
+            match certificate::caller(shown.certificates, &snapshot, jiff::Timestamp::now()) {
+                Ok(caller) => return Ok(caller),
+                Err(reason) => faults.push(Fault::Certificate(reason)),
+            }
+        }
+        if let Some(token) = bearer(shown.headers) {
+            match token {
+                Ok(token) => match self.by_token(token, shown, &snapshot).await {
+                    Ok(caller) => return Ok(caller),
+                    Err(reasons) => faults.extend(reasons.into_iter().map(Fault::Token)),
+                },
+                Err(reason) => faults.push(Fault::Token(reason.to_owned())),
+            }
+        }
+        if !self.trusted.is_empty() && shown.headers.contains_key(xfcc::HEADER) {
+            match xfcc::caller(shown, &self.trusted, &snapshot) {
+                Ok(caller) => return Ok(caller),
+                Err(reason) => faults.push(Fault::Forwarded(reason)),
+            }
+        }
+        Err(Unknown(faults))
+    }
+
+    /// Makes a caller out by its token.
+    async fn by_token(
+        &self,
+        token: &str,
+        shown: Credentials<'_>,
+        snapshot: &MeshSnapshot,
+    ) -> Result<Caller, Vec<String>> {
+        let mut reasons = Vec::new();
+        if let Some(jwt) = &self.jwt {
+            match jwt.caller(token, snapshot).await {
+                Ok(caller) => return Ok(caller),
+                Err(reason) => reasons.push(reason),
+            }
+        }
+        if let Some(reviews) = &self.reviews {
+            let cluster = shown.headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+            if cluster.is_empty() || snapshot.cluster == *cluster {
+                match reviews.caller(token, shown.peer, snapshot).await {
+                    Ok(caller) => return Ok(caller),
+                    Err(reason) => reasons.push(reason),
+                }
+            } else {
+                let cluster: String = cluster.chars().take(SHOWN).collect();
+                reasons.push(format!("cluster {cluster:?} is not known here"));
+            }
+        }
+        if reasons.is_empty() {
+            reasons.push("tokens are not taken here: there is no API server to ask and no JWT_RULE".to_owned());
+        }
+        Err(reasons)
+    }
+}
+
+/// The token of a request, if it has one.
+fn bearer(headers: &HeaderMap) -> Option<Result<&str, &'static str>> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_at_checked(BEARER.len())?;
+    if !scheme.eq_ignore_ascii_case(BEARER) {
+        return None;
+    }
+    Some(if token.len() > MAX_TOKEN { Err("it is too long") } else { Ok(token.trim()) })
+}
+
+impl fmt::Debug for Gatekeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gatekeeper")
+            .field("jwt", &self.jwt.is_some())
+            .field("reviews", &self.reviews.is_some())
+            .field("trusted", &self.trusted)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for Unknown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("neither a certificate nor a token was shown");
+        }
+        let faults: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&faults.join("; "))
+    }
+}
+
+impl std::error::Error for Unknown {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! Callers with a certificate: the SPIFFE ids among its names. TLS has checked the certificate itself when the connection
+//! began, which may be long ago: its dates are looked at again.
+
+use rustls::pki_types::CertificateDer;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::MeshSnapshot;
+use navarch_api::identity::{Caller, Identity};
+
+/// The caller that a chain of certificates, leaf first, is for.
+///
+/// # Errors
+/// When the leaf names nobody of this mesh.
+pub(super) fn caller(
+    chain: &[CertificateDer<'static>],
+    snapshot: &MeshSnapshot,
+    now: jiff::Timestamp,
+) -> Result<Caller, String> {
+    let leaf = chain.first().ok_or("there is none")?;
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| "it cannot be read")?;
+    let validity = leaf.validity();
+    if now.as_second() > validity.not_after.timestamp() {
+        return Err("it has expired".to_owned());
+    }
+    if now.as_second() < validity.not_before.timestamp() {
+        return Err("it is not valid yet".to_owned());
+    }
+    let names = leaf.subject_alternative_name().map_err(|_| "its names cannot be read")?;
+    let names = names.map_or(&[][..], |names| &names.value.general_names);
+    let uris = names.iter().filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None });
+    let identities: Vec<Identity> = uris.filter_map(|uri| Identity::parse(uri).ok()).collect();
+    let identities: Vec<Identity> = identities.into_iter().filter(|one| snapshot.trusts(&one.trust_domain)).collect();
+    if identities.is_empty() {
+        return Err(format!("it names nobody of trust domain {}", snapshot.trust_domain));
+    }
+    Ok(Caller { identities, pod: None, expires: not_after(&leaf) })
+}
+
+/// When a certificate expires; `None` where it cannot be read.
+#[must_use]
+pub fn certificate_expiry(certificate: &CertificateDer<'_>) -> Option<jiff::Timestamp> {
+    X509Certificate::from_der(certificate).ok().and_then(|(_, certificate)| not_after(&certificate))
+}
+
+/// When a certificate expires.
+fn not_after(certificate: &X509Certificate<'_>) -> Option<jiff::Timestamp> {
+    jiff::Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()
+}

@@ -1,0 +1,97 @@
+//! Gets one document over HTTP or HTTPS: no redirects, no more than it should be, not for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long it may take in all.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a document.
+const MAX_BYTES: usize = 1 << 20;
+/// Where systems keep the roots that they trust; the first that is there counts.
+const ROOT_FILES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+/// Further roots that users mount.
+const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
+
+/// Gets a document.
+///
+/// # Errors
+/// When it cannot be had, in words.
+pub(super) async fn get(uri: &str) -> Result<Bytes, String> {
+    let getting = tokio::time::timeout(FETCH_TIMEOUT, get_in_time(uri)).await;
+    getting.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|error| format!("{uri}: {error}"))
+}
+
+/// Gets a document, however long it takes.
+async fn get_in_time(uri: &str) -> Result<Bytes, String> {
+    let uri: Uri = uri.parse().map_err(|_| "not a URI".to_owned())?;
+    let host = uri.host().ok_or("no host")?.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let is_tls = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        _ => return Err("neither http nor https".to_owned()),
+    };
+    let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+    let stream = TcpStream::connect((host.as_str(), port)).await.map_err(|error| error.to_string())?;
+    if is_tls {
+        let name = ServerName::try_from(host).map_err(|_| "not a host name".to_owned())?;
+        let connector = TlsConnector::from(Arc::new(trust()?));
+        let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+        request(stream, &uri).await
+    } else {
+        request(stream, &uri).await
+    }
+}
+
+/// Asks over a connection.
+async fn request<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(stream: S, uri: &Uri) -> Result<Bytes, String> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let path = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+    let request = Request::get(path)
+        .header(header::HOST, authority)
+        .header(header::ACCEPT, "application/json")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let talk = async {
+        let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+        if response.status() != StatusCode::OK {
+            return Err(format!("status {}", response.status()));
+        }
+        let body = Limited::new(response.into_body(), MAX_BYTES).collect().await.map_err(|error| error.to_string())?;
+        Ok(body.to_bytes())
+    };
+    tokio::select! {
+        biased;
+        answer = talk => answer,
+        // It ends first only if it fails.
+        ended = connection => Err(ended.err().map_or_else(|| "the connection ended".to_owned(), |error| error.to_string())),
+    }
+}
+
+/// Trusts what the system trusts.
+fn trust() -> Result<ClientConfig, String> {
+    let mut roots = RootCertStore::empty();
+    let system = ROOT_FILES.into_iter().find(|file| std::path::Path::new(file).exists());
+    for file in system.into_iter().chain([EXTRA_ROOTS]) {
+        if let Ok(certificates) = CertificateDer::pem_file_iter(file) {
+            roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+        }
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.map_err(|error| error.to_string())?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}

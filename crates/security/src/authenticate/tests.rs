@@ -1,0 +1,356 @@
+//! Who is let in, and who is not.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::HeaderValue;
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use rcgen::KeyPair;
+use serde_json::{Value, json};
+
+use super::token_review::{Account, Answer, Reviewer, Verdict};
+use super::*;
+
+/// A mesh of trust domain `td`, once called `old`.
+#[derive(Debug)]
+struct Mesh;
+
+impl SnapshotProvider for Mesh {
+    fn snapshot(&self) -> MeshSnapshot {
+        MeshSnapshot {
+            objects: Objects::default(),
+            trust_domain: TrustDomain::new("td"),
+            aliases: vec![TrustDomain::new("old")],
+            cluster: ClusterId::new("Kubernetes"),
+        }
+    }
+}
+
+/// Knows tokens whose subject is `good`, and counts how often it is asked.
+#[derive(Debug, Default)]
+struct Fake {
+    asked: AtomicUsize,
+    /// Reviews under way, and the most there were.
+    under_way: AtomicUsize,
+    most: AtomicUsize,
+    /// Whether it keeps its answers about others for now.
+    silent: AtomicBool,
+}
+
+impl Reviewer for Fake {
+    fn review<'a>(&'a self, token: &'a str, audiences: &'a [String]) -> Answer<'a> {
+        Box::pin(async move {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.most.fetch_max(self.under_way.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            assert_eq!(audiences, ["istio-ca"]);
+            let claims = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+            let claims: Value = serde_json::from_slice(&claims).unwrap();
+            let good = claims["sub"] == "good";
+            tokio::task::yield_now().await;
+            while !good && self.silent.load(Ordering::Relaxed) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            self.under_way.fetch_sub(1, Ordering::Relaxed);
+            Ok(match good {
+                true => Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None }),
+                false => Verdict::Bad("the API server does not know it".into()),
+            })
+        })
+    }
+}
+
+/// A token that has the shape of one.
+fn unproved(subject: &str, number: usize) -> String {
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let header = part(json!({"alg": "RS256"}));
+    format!("{header}.{}.c2ln", part(json!({"sub": subject, "aud": ["istio-ca"], "jti": number})))
+}
+
+/// A gatekeeper that has tokens reviewed.
+fn reviewed(fake: &Arc<Fake>) -> Gatekeeper {
+    let reviews = TokenReviews::new(fake.clone(), vec!["istio-ca".into()]);
+    Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default())
+}
+
+/// Headers with a token.
+fn with_token(token: &str) -> HeaderMap {
+    headers(&[("authorization", &format!("Bearer {token}"))])
+}
+
+/// Headers with these values.
+fn headers(values: &[(&'static str, &str)]) -> HeaderMap {
+    values
+        .iter()
+        .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
+        .collect()
+}
+
+/// What a caller from an address shows.
+fn shown<'a>(peer: &str, headers: &'a HeaderMap) -> Credentials<'a> {
+    Credentials { peer: Some(peer.parse().unwrap()), certificates: &[], headers }
+}
+
+/// The identities of a caller, or why there is none.
+async fn admit(gatekeeper: &Gatekeeper, credentials: Credentials<'_>) -> Result<Vec<String>, String> {
+    let admitted = gatekeeper.admit(credentials).await;
+    admitted
+        .map(|caller| caller.identities.iter().map(ToString::to_string).collect())
+        .map_err(|unknown| unknown.to_string())
+}
+
+/// An issuer of tokens.
+struct Issuer {
+    key: KeyPair,
+}
+
+impl Issuer {
+    /// The rule that trusts it.
+    fn rule(&self) -> JwtRule {
+        let point = self.key.public_key_raw();
+        let part = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+        let jwk =
+            json!({"kty": "EC", "crv": "P-256", "kid": "one", "x": part(&point[1..33]), "y": part(&point[33..65])});
+        JwtRule {
+            issuer: "https://issuer.example".into(),
+            audiences: vec!["istio-ca".into()],
+            jwks: json!({ "keys": [jwk] }).to_string(),
+            ..JwtRule::default()
+        }
+    }
+
+    /// A token with these claims.
+    fn token(&self, claims: &Value) -> String {
+        let header = Header { kid: Some("one".into()), ..Header::new(Algorithm::ES256) };
+        jsonwebtoken::encode(&header, claims, &EncodingKey::from_ec_der(&self.key.serialize_der())).unwrap()
+    }
+}
+
+/// Claims that are good, but for what is laid over them.
+fn claims(over: Value) -> Value {
+    let now = jiff::Timestamp::now().as_second();
+    let mut claims = json!({
+        "iss": "https://issuer.example", "aud": ["istio-ca"], "sub": "system:serviceaccount:shop:web",
+        "iat": now, "nbf": now, "exp": now + 600,
+    });
+    let Value::Object(over) = over else { return over };
+    claims.as_object_mut().unwrap().extend(over);
+    claims
+}
+
+#[tokio::test]
+async fn tokens_of_a_known_issuer_say_who_calls() {
+    let issuer = Issuer { key: KeyPair::generate().unwrap() };
+    let jwt = JwtAuthenticator::new(issuer.rule()).unwrap();
+    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), Some(jwt), None, TrustedNetworks::default());
+    let other = Issuer { key: KeyPair::generate().unwrap() };
+    let good = issuer.token(&claims(json!({})));
+    // The payload `null` once brought istiod down (CVE-2022-23635).
+    for (token, expected) in [
+        (good.clone(), Ok("spiffe://td/ns/shop/sa/web")),
+        (issuer.token(&claims(json!({"exp": 1_600_000_000}))), Err("expired")),
+        (issuer.token(&claims(json!({"nbf": 4_000_000_000_u64}))), Err("not valid yet")),
+        (issuer.token(&claims(json!({"aud": "other"}))), Err("another audience")),
+        (issuer.token(&claims(json!({"iss": "https://evil.example"}))), Err("another issuer")),
+        (issuer.token(&claims(json!({"sub": "alice"}))), Err("no service account")),
+        (issuer.token(&claims(json!({"sub": "system:serviceaccount:shop:web:x"}))), Err("no service account")),
+        (issuer.token(&claims(json!({"sub": "system:serviceaccount:"}))), Err("no service account")),
+        (issuer.token(&claims(json!({"sub": null}))), Err("token")),
+        (issuer.token(&Value::Null), Err("token")),
+        (issuer.token(&json!([1, 2])), Err("token")),
+        (other.token(&claims(json!({}))), Err("signature is wrong")),
+        (format!("{}x", good), Err("token")),
+        ("x.y.z".to_owned(), Err("no JWT")),
+        ("e30.bnVsbA.".to_owned(), Err("no JWT")),
+        (
+            jsonwebtoken::encode(
+                &Header { kid: Some("one".into()), ..Header::new(Algorithm::HS256) },
+                &claims(json!({})),
+                &EncodingKey::from_secret(issuer.key.public_key_raw()),
+            )
+            .unwrap(),
+            Err("does not fit"),
+        ),
+    ] {
+        let headers = headers(&[("authorization", &format!("Bearer {token}"))]);
+        let found = admit(&gatekeeper, shown("192.0.2.1:5", &headers)).await;
+        match (&found, expected) {
+            (Ok(identities), Ok(identity)) => assert_eq!(identities, &[identity]),
+            (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason:?} should hold {part:?}"),
+            _ => panic!("{found:?}, not {expected:?}"),
+        }
+        if let Err(reason) = found {
+            assert!(!reason.contains(&token), "the token is not shown");
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_who_show_one_token_ask_once() {
+    let fake = Arc::new(Fake::default());
+    let gatekeeper = reviewed(&fake);
+    let good = unproved("good", 0);
+    let good = headers(&[("authorization", &format!("Bearer {good}")), ("clusterid", "Kubernetes")]);
+    let (a, b, c) = tokio::join!(
+        admit(&gatekeeper, shown("192.0.2.1:5", &good)),
+        admit(&gatekeeper, shown("192.0.2.2:5", &good)),
+        admit(&gatekeeper, shown("192.0.2.3:5", &good)),
+    );
+    for found in [a, b, c] {
+        assert_eq!(found.unwrap(), ["spiffe://td/ns/shop/sa/web"]);
+    }
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 1);
+    let bad = headers(&[("authorization", &format!("bearer {}", unproved("bad", 0)))]);
+    for _ in 0..3 {
+        let refused = admit(&gatekeeper, shown("192.0.2.1:5", &bad)).await.unwrap_err();
+        assert_eq!(refused, "token: the API server does not know it");
+    }
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 2);
+    let elsewhere = headers(&[("authorization", &format!("Bearer {}", unproved("good", 0))), ("clusterid", "moon")]);
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &elsewhere)).await.unwrap_err().contains("cluster \"moon\""));
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &HeaderMap::new())).await.unwrap_err().contains("neither"));
+}
+
+#[tokio::test]
+async fn what_is_no_token_of_ours_is_refused_without_asking() {
+    let fake = Arc::new(Fake::default());
+    let gatekeeper = reviewed(&fake);
+    let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
+    let claimed = |claims: Value| format!("{}.{}.c2ln", part(json!({"alg": "RS256"})), part(claims));
+    for (token, reason) in [
+        ("x".repeat(10_000), "no JWT"),
+        (claimed(json!({"exp": 1_600_000_000})), "expired"),
+        (claimed(json!({"aud": "somebody-else"})), "another audience"),
+        ("y".repeat(MAX_TOKEN + 1), "too long"),
+    ] {
+        let refused = admit(&gatekeeper, shown("192.0.2.1:5", &with_token(&token))).await.unwrap_err();
+        assert!(refused.contains(reason), "{refused}");
+    }
+    assert_eq!(fake.asked.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test]
+async fn who_floods_with_tokens_has_few_reviewed_and_keeps_nobody_waiting() {
+    let fake = Arc::new(Fake { silent: true.into(), ..Fake::default() });
+    let gatekeeper = reviewed(&fake);
+    let mut flood = tokio::task::JoinSet::new();
+    for number in 0..20_000 {
+        let gatekeeper = gatekeeper.clone();
+        flood.spawn(async move {
+            let headers = with_token(&unproved("bad", number));
+            admit(&gatekeeper, shown("192.0.2.1:5", &headers)).await.unwrap_err()
+        });
+    }
+    tokio::task::yield_now().await;
+    let good = with_token(&unproved("good", 0));
+    admit(&gatekeeper, shown("192.0.2.2:5", &good)).await.unwrap();
+    fake.silent.store(false, Ordering::Relaxed);
+    let mut reasons: Vec<String> = flood.join_all().await;
+    reasons.sort();
+    reasons.dedup();
+    assert_eq!(
+        reasons,
+        [
+            "token: the API server does not know it",
+            "token: too many tokens from this address were refused; try again later",
+            "token: too many tokens wait to be reviewed; try again later",
+        ]
+    );
+    assert!(fake.most.load(Ordering::Relaxed) <= 33, "half of 64, and the other: {:?}", fake.most);
+    let asked = fake.asked.load(Ordering::Relaxed);
+    assert!(asked < 500, "{asked} of 20000 were asked about");
+    let other = with_token(&unproved("good", 1));
+    // Who is known stays known, and who stops is heard again.
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &good)).await.is_ok());
+    while let Err(reason) = admit(&gatekeeper, shown("192.0.2.1:5", &other)).await {
+        assert!(reason.contains("were refused"), "{reason}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn only_trusted_gateways_vouch_for_others_and_only_for_whom_they_have_seen() {
+    let trusted = TrustedNetworks::parse("10.0.0.0/8, fd00::/16").unwrap();
+    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, None, trusted);
+    let value = "By=x;URI=spiffe://td/ns/bank/sa/admin,By=y;Subject=\"CN=a,URI=b\";URI=spiffe://td/ns/shop/sa/web";
+    let vouched = headers(&[("x-forwarded-client-cert", value)]);
+    let web = Ok(vec!["spiffe://td/ns/shop/sa/web".to_owned()]);
+    assert_eq!(admit(&gatekeeper, shown("10.1.2.3:5", &vouched)).await, web);
+    assert_eq!(admit(&gatekeeper, shown("127.0.0.1:5", &vouched)).await, web);
+    assert_eq!(admit(&gatekeeper, shown("[fd00::1]:5", &vouched)).await, web);
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &vouched)).await.unwrap_err().contains("no trusted gateway"));
+    let foreign = headers(&[("x-forwarded-client-cert", "URI=spiffe://other/ns/shop/sa/web")]);
+    assert!(admit(&gatekeeper, shown("10.1.2.3:5", &foreign)).await.unwrap_err().contains("nobody of trust domain td"));
+    let nobody = Gatekeeper::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
+    assert!(admit(&nobody, shown("127.0.0.1:5", &vouched)).await.is_err());
+    assert_eq!(TrustedNetworks::parse("10.0.0.0/33"), Err("10.0.0.0/33".to_owned()));
+}
+
+#[tokio::test]
+async fn a_certificate_of_this_mesh_or_an_older_name_of_it_counts() {
+    use crate::ca::{Authority, Bundle, KeyType, Subject};
+    use navarch_api::identity::Identity;
+    let (now, hour) = (std::time::SystemTime::from(jiff::Timestamp::now()), std::time::Duration::from_secs(3600));
+    let root = Bundle::self_signed("td", KeyType::P256, hour, now).unwrap();
+    let authority = Authority::new(&root, now).unwrap();
+    let gatekeeper = Gatekeeper::new(Arc::new(Mesh), None, None, TrustedNetworks::default());
+    let empty = HeaderMap::new();
+    for (identity, allowed) in [
+        ("spiffe://td/ns/shop/sa/web", true),
+        ("spiffe://old/ns/shop/sa/web", true),
+        ("spiffe://other/ns/shop/sa/web", false),
+    ] {
+        let subject = Subject::Workload(Identity::parse(identity).unwrap());
+        let (chain, _) = authority.issue(&subject, hour, now).unwrap();
+        let credentials = Credentials { peer: None, certificates: &chain, headers: &empty };
+        assert_eq!(admit(&gatekeeper, credentials).await.is_ok(), allowed, "{identity}");
+    }
+    let subject = Subject::Workload(Identity::parse("spiffe://td/ns/shop/sa/web").unwrap());
+    let (chain, _) = authority.issue(&subject, hour, now).unwrap();
+    for (at, expected) in [
+        (now + hour - std::time::Duration::from_secs(2), Ok(())),
+        (now + hour + std::time::Duration::from_secs(2), Err("it has expired")),
+        (now - hour, Err("it is not valid yet")),
+    ] {
+        let found = certificate::caller(&chain, &Mesh.snapshot(), at.try_into().unwrap());
+        assert_eq!(found.map(drop), expected.map_err(str::to_owned));
+    }
+}
+
+#[tokio::test]
+async fn callers_are_known_until_what_they_showed_expires() {
+    let issuer = Issuer { key: KeyPair::generate().unwrap() };
+    let exp = 4_102_444_800_i64;
+    let token = issuer.token(&claims(json!({ "exp": exp })));
+    let bearer = headers(&[("authorization", &format!("Bearer {token}"))]);
+    let expires = |admitted: Result<Caller, Unknown>| admitted.unwrap().expires.map(jiff::Timestamp::as_second);
+    let by_keys = Gatekeeper::new(
+        Arc::new(Mesh),
+        Some(JwtAuthenticator::new(issuer.rule()).unwrap()),
+        None,
+        TrustedNetworks::default(),
+    );
+    // Clocks may be ten seconds apart.
+    assert_eq!(expires(by_keys.admit(shown("192.0.2.1:5", &bearer)).await), Some(exp + 10));
+    let reviews = TokenReviews::new(Arc::new(Anybody), vec!["istio-ca".to_owned()]);
+    let by_review = Gatekeeper::new(Arc::new(Mesh), None, Some(reviews), TrustedNetworks::default());
+    assert_eq!(expires(by_review.admit(shown("192.0.2.1:5", &bearer)).await), Some(exp));
+    let mut params = rcgen::CertificateParams::default();
+    params.subject_alt_names = vec![rcgen::SanType::URI("spiffe://td/ns/shop/sa/web".try_into().unwrap())];
+    params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+    let certificate = params.self_signed(&issuer.key).unwrap().der().clone();
+    let (none, chain) = (HeaderMap::new(), [certificate]);
+    let credentials = Credentials { certificates: &chain, ..shown("192.0.2.1:5", &none) };
+    assert_eq!(expires(by_keys.admit(credentials).await), Some(exp));
+}
+
+/// Knows every token.
+#[derive(Debug)]
+struct Anybody;
+
+impl Reviewer for Anybody {
+    fn review<'a>(&'a self, _: &'a str, _: &'a [String]) -> Answer<'a> {
+        Box::pin(async { Ok(Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None })) })
+    }
+}

@@ -1,0 +1,221 @@
+//! What was said of tokens lately, by their hashes. Good answers and bad ones have room of their own: who makes up tokens
+//! pushes out nothing but other made-up ones.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
+use super::{Account, Verdict};
+
+/// How long a good token is not asked about again.
+const KEPT_GOOD: Duration = Duration::from_secs(60);
+/// How long a bad one is not.
+const KEPT_BAD: Duration = Duration::from_secs(10);
+/// Good tokens that are remembered.
+const MAX_GOOD: usize = 100_000;
+/// Bad ones.
+const MAX_BAD: usize = 10_000;
+
+/// A hash of a token.
+pub(super) type Hash = [u8; 32];
+
+/// What is known of tokens.
+#[derive(Debug)]
+pub(super) struct Kept(Mutex<Answers>);
+
+/// The answers.
+#[derive(Debug)]
+struct Answers {
+    /// Good ones.
+    good: Recent<Account>,
+    /// Bad ones.
+    bad: Recent<Arc<str>>,
+    /// Those that are being asked for, with how many wait for each.
+    asked: BTreeMap<Hash, (usize, Arc<OnceCell<Verdict>>)>,
+}
+
+/// What is known of one token.
+#[derive(Debug)]
+pub(super) enum Known<'a> {
+    /// This.
+    Said(Verdict),
+    /// Nothing yet: who has this may ask, or wait for who does.
+    Asked(Asking<'a>),
+}
+
+/// One who asks about a token, or waits for one who does.
+#[derive(Debug)]
+pub(super) struct Asking<'a> {
+    /// Where answers are kept.
+    kept: &'a Kept,
+    hash: Hash,
+    /// Where the answer will be.
+    cell: Arc<OnceCell<Verdict>>,
+}
+
+/// Answers of one kind. The oldest go when they have run out, or room is needed.
+#[derive(Debug)]
+struct Recent<V> {
+    /// By token.
+    answers: BTreeMap<Hash, (Instant, V)>,
+    /// The same, the oldest first. One that was answered again stands here twice.
+    order: VecDeque<(Instant, Hash)>,
+    /// How long they count.
+    lifetime: Duration,
+    /// How many there may be.
+    limit: usize,
+}
+
+impl<V: Clone> Recent<V> {
+    /// Of none.
+    fn new(lifetime: Duration, limit: usize) -> Self {
+        Self { answers: BTreeMap::new(), order: VecDeque::new(), lifetime, limit }
+    }
+
+    /// What counts of a token.
+    fn get(&self, hash: &Hash, now: Instant) -> Option<V> {
+        let (since, answer) = self.answers.get(hash)?;
+        (now < *since + self.lifetime).then(|| answer.clone())
+    }
+
+    /// Takes an answer in.
+    fn put(&mut self, hash: Hash, answer: V, now: Instant) {
+        while let Some((since, oldest)) = self.order.front().copied() {
+            if now < since + self.lifetime && self.order.len() < self.limit {
+                break;
+            }
+            self.order.pop_front();
+            if self.answers.get(&oldest).is_some_and(|(current, _)| *current == since) {
+                self.answers.remove(&oldest);
+            }
+        }
+        self.answers.insert(hash, (now, answer));
+        self.order.push_back((now, hash));
+    }
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        let (good, bad) = (Recent::new(KEPT_GOOD, MAX_GOOD), Recent::new(KEPT_BAD, MAX_BAD));
+        Self(Mutex::new(Answers { good, bad, asked: BTreeMap::new() }))
+    }
+}
+
+impl Kept {
+    /// What is known of a token.
+    pub(super) fn look(&self, hash: Hash, now: Instant) -> Known<'_> {
+        let mut answers = self.0.lock();
+        if let Some(account) = answers.good.get(&hash, now) {
+            return Known::Said(Verdict::Good(account));
+        }
+        if let Some(reason) = answers.bad.get(&hash, now) {
+            return Known::Said(Verdict::Bad(reason));
+        }
+        let (waiting, cell) = answers.asked.entry(hash).or_default();
+        *waiting += 1;
+        Known::Asked(Asking { kept: self, hash, cell: cell.clone() })
+    }
+}
+
+impl Asking<'_> {
+    /// The answer: the first one asks, all others wait for it. Failures are not kept.
+    pub(super) async fn answer<F: Future<Output = Result<Verdict, &'static str>>>(
+        &self,
+        ask: impl FnOnce() -> F,
+    ) -> Result<Verdict, &'static str> {
+        let ask = async || {
+            let verdict = ask().await?;
+            let mut answers = self.kept.0.lock();
+            let now = Instant::now();
+            match &verdict {
+                Verdict::Good(account) => answers.good.put(self.hash, account.clone(), now),
+                Verdict::Bad(reason) => answers.bad.put(self.hash, reason.clone(), now),
+            }
+            drop(answers);
+            Ok(verdict)
+        };
+        self.cell.get_or_try_init(ask).await.cloned()
+    }
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let mut answers = self.kept.0.lock();
+        if let Some((waiting, _)) = answers.asked.get_mut(&self.hash) {
+            *waiting -= 1;
+            if *waiting == 0 {
+                answers.asked.remove(&self.hash);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_known(kept: &Kept, number: usize) -> bool {
+        matches!(kept.look(hash(number), Instant::now()), Known::Said(_))
+    }
+
+    fn hash(number: usize) -> Hash {
+        let mut hash = [0; 32];
+        hash[..8].copy_from_slice(&number.to_be_bytes());
+        hash
+    }
+
+    #[test]
+    fn the_oldest_go_when_they_have_run_out_or_room_is_needed() {
+        let now = Instant::now();
+        let mut recent = Recent::new(KEPT_BAD, 3);
+        for number in 0..10 {
+            recent.put(hash(number), number, now);
+        }
+        let known = |recent: &Recent<usize>, now| -> Vec<usize> {
+            (0..12).filter(|n| recent.get(&hash(*n), now).is_some()).collect()
+        };
+        assert_eq!(known(&recent, now), [7, 8, 9]);
+        let later = now + KEPT_BAD / 2;
+        recent.put(hash(9), 99, later);
+        assert_eq!(recent.get(&hash(9), later), Some(99));
+        let end = now + KEPT_BAD;
+        assert_eq!(known(&recent, end), [9], "answered again");
+        recent.put(hash(11), 11, end);
+        assert_eq!((recent.answers.len(), recent.order.len()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn made_up_tokens_push_out_no_good_ones() {
+        let kept = Kept::default();
+        let now = Instant::now();
+        let say = async |number, verdict: &Verdict| {
+            let Known::Asked(asking) = kept.look(hash(number), now) else { panic!("nothing is known") };
+            asking.answer(async || Ok(verdict.clone())).await.unwrap();
+        };
+        say(0, &Verdict::Good(Account { namespace: "shop".into(), name: "web".into(), pod: None })).await;
+        for number in 1..=2 * MAX_BAD {
+            say(number, &Verdict::Bad("made up".into())).await;
+        }
+        assert!(is_known(&kept, 0) && !is_known(&kept, 1) && is_known(&kept, 2 * MAX_BAD));
+        let answers = kept.0.lock();
+        assert!(answers.bad.answers.len() <= MAX_BAD && answers.bad.order.len() <= MAX_BAD);
+        assert!(answers.asked.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_leaves_nothing_behind_and_failures_are_not_kept() {
+        let kept = Kept::default();
+        let Known::Asked(first) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
+        let Known::Asked(second) = kept.look(hash(1), Instant::now()) else { panic!("nothing is known") };
+        assert!(Arc::ptr_eq(&first.cell, &second.cell));
+        drop(first);
+        assert_eq!(second.answer(async || Err("nobody answers")).await, Err("nobody answers"));
+        drop(second);
+        assert!(kept.0.lock().asked.is_empty());
+        assert!(!is_known(&kept, 1));
+    }
+}

@@ -1,0 +1,115 @@
+//! What an authority is made of, as text: certificate, key, chain and roots.
+
+use std::time::{Duration, SystemTime};
+
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, KeyUsagePurpose};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::key::KeyType;
+use navarch_api::kubernetes::SecretBytes;
+
+/// How long before now new certificates begin to hold, for clocks that are late.
+pub(super) const BACKDATE: Duration = Duration::from_secs(120);
+
+/// What an authority is made of, in PEM. Nothing is checked yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// The certificate that signs.
+    pub certificate: String,
+    /// Its key.
+    pub key: SecretBytes,
+    /// From the signing certificate up, roots excepted; empty where it is a root itself.
+    pub chain: String,
+    /// The roots.
+    pub roots: String,
+    /// Lists of revoked certificates; empty is none.
+    pub revocations: String,
+}
+
+/// Why a bundle makes no authority.
+#[derive(Debug, thiserror::Error)]
+pub enum BundleError {
+    /// A certificate cannot be read.
+    #[error("{0} holds no certificate in PEM that can be read")]
+    Certificate(&'static str),
+    /// The key cannot be read.
+    #[error("the CA's key is not one in PEM that can be used")]
+    Key,
+    /// The key is another certificate's.
+    #[error("the CA's key is not that of its certificate")]
+    Mismatch,
+    /// The certificate must not sign others.
+    #[error("the CA's certificate is not allowed to sign others: it is no CA certificate")]
+    NoCa,
+    /// The certificate holds no longer, or not yet.
+    #[error("the CA's certificate has expired or holds not yet")]
+    Expired,
+    /// The roots do not vouch for the certificate.
+    #[error("no certificate in the roots vouches for the CA's certificate by way of its chain")]
+    Unrooted,
+    /// Making a certificate failed.
+    #[error("a certificate cannot be made")]
+    Make(#[from] rcgen::Error),
+}
+
+/// Reads a list of certificates; `what` names it in errors.
+///
+/// # Errors
+/// When one cannot be read.
+pub(super) fn certificates(pem: &str, what: &'static str) -> Result<Vec<CertificateDer<'static>>, BundleError> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    all.map_err(|_| BundleError::Certificate(what))
+}
+
+/// When a certificate begins and ends to hold; the first, where the text holds several.
+///
+/// # Errors
+/// When there is none that can be read.
+pub(super) fn validity(pem: &str) -> Result<(SystemTime, SystemTime), BundleError> {
+    let wrong = || BundleError::Certificate("the CA's certificate");
+    let first = certificates(pem, "the CA's certificate")?.into_iter().next().ok_or_else(wrong)?;
+    let (_, parsed) = X509Certificate::from_der(&first).map_err(|_| wrong())?;
+    let validity = parsed.validity();
+    Ok((at(validity.not_before.timestamp()), at(validity.not_after.timestamp())))
+}
+
+/// A moment of X.509.
+pub(super) fn at(seconds: i64) -> SystemTime {
+    match u64::try_from(seconds) {
+        Ok(seconds) => SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+        Err(_) => SystemTime::UNIX_EPOCH,
+    }
+}
+
+impl Bundle {
+    /// A new root that signs itself.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn self_signed(
+        organization: &str,
+        key_type: KeyType,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Self, BundleError> {
+        let key = key_type.generate()?;
+        let mut name = DistinguishedName::new();
+        name.push(DnType::OrganizationName, organization);
+        let mut params = CertificateParams::default();
+        params.distinguished_name = name;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.not_before = (now - BACKDATE).into();
+        params.not_after = (now + lifetime).into();
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Self {
+            key: SecretBytes::new(key.serialize_pem()),
+            chain: String::new(),
+            roots: certificate.clone(),
+            certificate,
+            revocations: String::new(),
+        })
+    }
+}

@@ -1,0 +1,128 @@
+//! Which node proxies may ask for certificates of others: those that workloads on their own node have.
+//!
+//! Agrees with `security/pkg/server/ca/node_auth.go`.
+
+use std::collections::BTreeSet;
+
+use navarch_api::identity::{Identity, PodOfCaller};
+use navarch_api::kubernetes::PodPhase;
+use navarch_api::object::NamespacedName;
+use navarch_api::uid::Uid;
+use navarch_store::Objects;
+
+/// Why a caller may not ask for another's certificate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Denied {
+    /// Nobody may.
+    #[error("no service account is trusted with that (CA_TRUSTED_NODE_ACCOUNTS)")]
+    Off,
+    /// This caller may not.
+    #[error("service account {0} is not trusted with that (CA_TRUSTED_NODE_ACCOUNTS)")]
+    Untrusted(NamespacedName),
+    /// It is not known in which pod the caller runs.
+    #[error("the caller's token names no pod")]
+    NoPod,
+    /// The caller's pod is not the one that it says.
+    #[error("pod {0} is not known, or is another than the caller's")]
+    OtherPod(NamespacedName),
+    /// Nobody of that identity runs beside the caller.
+    #[error("no pod of service account {account} runs on node {node}")]
+    NotHere {
+        /// Whose certificate is asked for.
+        account: NamespacedName,
+        /// The caller's node.
+        node: String,
+    },
+}
+
+/// Checks that a caller may ask for a certificate of `wanted`.
+pub(super) fn check(
+    trusted: &BTreeSet<NamespacedName>,
+    caller: &Identity,
+    pod: Option<&PodOfCaller>,
+    wanted: &Identity,
+    objects: &Objects,
+) -> Result<(), Denied> {
+    if trusted.is_empty() {
+        return Err(Denied::Off);
+    }
+    let account = caller.account();
+    if !trusted.contains(&account) {
+        return Err(Denied::Untrusted(account));
+    }
+    let pod = pod.ok_or(Denied::NoPod)?;
+    let key = NamespacedName::of(caller.namespace.clone(), pod.name.clone());
+    let uid = Uid::new(&pod.uid);
+    let known = objects.pods.get(&key).filter(|known| {
+        known.meta.uid == uid && known.spec.service_account.as_str() == caller.service_account.as_str()
+    });
+    let node = known.and_then(|known| known.spec.node.clone());
+    let node = node.ok_or(Denied::OtherPod(key))?;
+    let mut pods = objects.pods.in_namespace(&wanted.namespace);
+    let is_here = pods.any(|pod| {
+        pod.spec.node.as_ref() == Some(&node)
+            && pod.spec.service_account.as_str() == wanted.service_account.as_str()
+            && pod.spec.phase != PodPhase::Failed
+    });
+    if is_here { Ok(()) } else { Err(Denied::NotHere { account: wanted.account(), node: node.to_string() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+
+    /// A node proxy on each of two nodes, an application on one, and one that has failed.
+    const PODS: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: ztunnel-1, namespace: istio-system, uid: z1}
+spec: {nodeName: one, serviceAccountName: ztunnel, containers: [{name: app, image: app}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: ztunnel-2, namespace: istio-system, uid: z2}
+spec: {nodeName: two, serviceAccountName: ztunnel, containers: [{name: app, image: app}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: shop, uid: w}
+spec: {nodeName: one, serviceAccountName: web, containers: [{name: app, image: app}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: old, namespace: shop, uid: o}
+spec: {nodeName: two, serviceAccountName: web, containers: [{name: app, image: app}]}
+status: {phase: Failed}
+";
+
+    #[test]
+    fn a_node_proxy_speaks_for_what_runs_on_its_node_alone() {
+        let mut objects = Objects::default();
+        for decoded in decode_documents(PODS, Format::Yaml) {
+            let Outcome::Read { object, .. } = decoded.outcome else { panic!("a pod") };
+            objects.put_any(object);
+        }
+        let trusted = BTreeSet::from([NamespacedName::new("istio-system", "ztunnel")]);
+        let id = |account: &str| Identity::parse(&format!("spiffe://cluster.local/{account}")).unwrap();
+        let pod = |name: &str, uid: &str| Some(PodOfCaller { name: Arc::from(name), uid: Arc::from(uid) });
+        let (ztunnel, web) = (id("ns/istio-system/sa/ztunnel"), id("ns/shop/sa/web"));
+        let ask = |caller: &Identity, pod: Option<PodOfCaller>, wanted: &Identity| {
+            check(&trusted, caller, pod.as_ref(), wanted, &objects)
+        };
+        assert_eq!(ask(&ztunnel, pod("ztunnel-1", "z1"), &web), Ok(()));
+        let elsewhere = ask(&ztunnel, pod("ztunnel-2", "z2"), &web);
+        assert!(matches!(elsewhere, Err(Denied::NotHere { .. })), "what has failed does not count: {elsewhere:?}");
+        let nobody = ask(&ztunnel, pod("ztunnel-1", "z1"), &id("ns/shop/sa/admin"));
+        assert!(matches!(nobody, Err(Denied::NotHere { .. })), "{nobody:?}");
+        assert!(matches!(ask(&ztunnel, pod("ztunnel-1", "z0"), &web), Err(Denied::OtherPod(_))), "a former pod");
+        assert!(matches!(ask(&ztunnel, pod("web", "w"), &web), Err(Denied::OtherPod(_))), "another's pod");
+        assert_eq!(ask(&ztunnel, None, &web), Err(Denied::NoPod));
+        let waypoint = id("ns/shop/sa/waypoint");
+        let refused = ask(&waypoint, pod("web", "w"), &web);
+        assert!(matches!(refused, Err(Denied::Untrusted(_))), "waypoints have certificates of their own alone");
+        assert_eq!(check(&BTreeSet::new(), &ztunnel, None, &web, &objects), Err(Denied::Off));
+    }
+}

@@ -1,0 +1,194 @@
+//! What replicas tell each other of their proxies.
+//!
+//! Each says that it is there when it starts, and seldom while nothing happens; while a root is being distributed it tells
+//! which of its proxies lack it, also that none does. So whoever takes the next step knows whose word it still has to wait for.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::super::root_store::{RootStoreError, short};
+use super::super::rotation::{Missing, Phase};
+use super::{KeeperError, RootKeeper, Witness};
+use navarch_api::digest::sha256_hex;
+use navarch_api::error_chain::chain;
+
+/// A replica that has told nothing for so long while others wait for its word is gone, and its proxies are somewhere else.
+const FRESH: Duration = Duration::from_secs(60);
+/// How often a replica tells of its proxies while a root is being distributed, when nothing changes.
+const REPORT: Duration = Duration::from_secs(15);
+/// How often it says that it is there while none is.
+const PRESENCE: Duration = Duration::from_hours(1);
+/// A replica that has not even said that it is there for so long is forgotten.
+const FORGOTTEN: Duration = Duration::from_hours(3);
+/// How many are named; the record must stay small.
+const NAMED: usize = 20;
+
+/// What a replica tells.
+#[derive(Debug, Serialize, Deserialize)]
+struct Report {
+    /// The roots that it trusts, as a digest.
+    roots: String,
+    /// How many of its proxies lack some.
+    missing: usize,
+    /// Some of them.
+    named: Vec<Missing>,
+    /// When it told so.
+    at: Timestamp,
+}
+
+/// What a replica tells of its proxies.
+pub(super) fn text(missing: &[Missing], roots: &str, now: SystemTime) -> String {
+    let named = missing.iter().take(NAMED).cloned().collect();
+    let at = Timestamp::try_from(now).unwrap_or(Timestamp::MAX);
+    let report = Report { roots: sha256_hex(roots), missing: missing.len(), named, at };
+    serde_json::to_string(&report).unwrap_or_default()
+}
+
+/// Whether somebody who told this is forgotten.
+pub(super) fn is_forgotten(text: &str, now: SystemTime) -> bool {
+    serde_json::from_str::<Report>(text).is_ok_and(|report| SystemTime::from(report.at) + FORGOTTEN < now)
+}
+
+/// Who is missing by the word of other replicas, for roots that are trusted since a moment. Who was there then and has said
+/// nothing yet is waited for.
+pub(super) fn of_others(
+    reports: &BTreeMap<String, String>,
+    own: &str,
+    (roots, since): (&str, SystemTime),
+    now: SystemTime,
+) -> Vec<Missing> {
+    let wanted = sha256_hex(roots);
+    let own = short(own);
+    let mut missing = Vec::new();
+    for (replica, text) in reports.iter().filter(|(replica, _)| **replica != own) {
+        let Ok(report) = serde_json::from_str::<Report>(text) else { continue };
+        let at = SystemTime::from(report.at);
+        let replica = || format!("replica {replica}");
+        match (report.roots == wanted, at + FRESH >= now) {
+            (true, false) => {}
+            (true, true) => {
+                let unnamed = report.missing.saturating_sub(report.named.len());
+                missing.extend(report.named);
+                if unnamed > 0 {
+                    missing.push(Missing { who: replica(), why: format!("{unnamed} more of its proxies lack them") });
+                }
+            }
+            (false, true) => {
+                missing.push(Missing { who: replica(), why: "it does not trust the roots itself yet".to_owned() });
+            }
+            (false, false) if since + FRESH >= now && at + FORGOTTEN >= now => {
+                missing.push(Missing { who: replica(), why: "it has not told of its proxies yet".to_owned() });
+            }
+            (false, false) => {}
+        }
+    }
+    missing
+}
+
+impl RootKeeper {
+    /// Says that it is there, before any proxy can be.
+    pub(super) async fn announce(&mut self) -> Result<(), KeeperError> {
+        let roots = self.set.roots()?;
+        match self.report(&[], &roots).await {
+            // The first look tries again.
+            Err(RootStoreError::Conflict) => Ok(()),
+            outcome => Ok(outcome?),
+        }
+    }
+
+    /// Finds out who lacks roots, and tells the others of one's own when that is due. False when somebody else has written in the
+    /// meantime: then all must be looked at anew.
+    pub(super) async fn ask_around(
+        &mut self,
+        witness: &Witness,
+        reports: &BTreeMap<String, String>,
+    ) -> Result<bool, KeeperError> {
+        let (now, roots) = ((self.config.clock)(), self.set.roots()?);
+        let Some(since) = self.set.next.as_ref().map(|next| next.since) else {
+            self.missing.clear();
+            if Instant::now() >= self.due_report {
+                self.say_present(&roots).await;
+            }
+            return Ok(true);
+        };
+        let own = witness(&roots);
+        self.missing.clone_from(&own);
+        self.missing.extend(of_others(reports, &self.config.replica, (&roots, since), now));
+        if Instant::now() < self.due_report && own == self.told {
+            return Ok(true);
+        }
+        match self.report(&own, &roots).await {
+            Ok(()) => Ok(true),
+            Err(RootStoreError::Conflict) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Says that it is there. Nothing depends on it now, so a failure is no problem of the roots.
+    async fn say_present(&mut self, roots: &str) {
+        match self.report(&[], roots).await {
+            Ok(()) | Err(RootStoreError::Conflict) => {}
+            Err(error) => {
+                tracing::warn!(problem = chain(&error), "failed to publish this replica's CA state");
+                self.due_report = Instant::now() + REPORT;
+            }
+        }
+    }
+
+    /// Tells of one's own proxies.
+    async fn report(&mut self, own: &[Missing], roots: &str) -> Result<(), RootStoreError> {
+        let now = (self.config.clock)();
+        let text = text(own, roots, now);
+        let version = self.version.as_deref();
+        let told = self.store.report(&self.config.replica, &text, version, |text| is_forgotten(text, now)).await?;
+        self.version = told;
+        own.clone_into(&mut self.told);
+        self.due_report = Instant::now() + if self.set.phase() == Phase::Distributing { REPORT } else { PRESENCE };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    /// Who is missing in the eyes of `a`, when `b` has told this.
+    fn missing(text: String, roots: &str, since: SystemTime, now: SystemTime) -> Vec<Missing> {
+        of_others(&BTreeMap::from([("b".to_owned(), text)]), "a", (roots, since), now)
+    }
+
+    #[test]
+    fn others_are_believed_while_they_are_there() {
+        let web = Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() };
+        let lacking = text(std::slice::from_ref(&web), "roots", now());
+        assert_eq!(missing(lacking.clone(), "roots", now(), now()), std::slice::from_ref(&web));
+        assert_eq!(missing(lacking.clone(), "roots", now(), now() + FRESH * 2), [], "it is gone");
+        assert_eq!(missing(lacking.clone(), "other roots", now(), now())[0].who, "replica b");
+        let own = BTreeMap::from([("b".to_owned(), lacking)]);
+        assert_eq!(of_others(&own, "b", ("roots", now()), now()), [], "one's own is not asked");
+        assert_eq!(of_others(&own, "b1", ("roots", now()), now()).len(), 1, "a name that begins alike is another's");
+        assert_eq!(missing(text(&vec![web; 25], "roots", now()), "roots", now(), now()).len(), 21);
+    }
+
+    #[test]
+    fn who_was_there_is_waited_for_and_who_is_gone_is_not() {
+        let present = || text(&[], "old", now());
+        let since = now() + FRESH * 10;
+        let waited = missing(present(), "old and new", since, since + FRESH / 2);
+        assert_eq!(waited[0].why, "it has not told of its proxies yet");
+        assert_eq!(missing(present(), "old and new", since, since + FRESH * 2), [], "it has had its time");
+        let later = now() + FORGOTTEN * 2;
+        assert_eq!(missing(present(), "old and new", later, later), [], "it is forgotten");
+        assert!(is_forgotten(&present(), later) && !is_forgotten(&present(), now() + PRESENCE));
+        let none_missing = text(&[], "old and new", since);
+        assert_eq!(missing(none_missing, "old and new", since, since), [], "it has said that none is missing");
+    }
+}

@@ -1,0 +1,380 @@
+//! A root is followed by the next, whoever asks, restarts or plugs one in.
+
+use std::path::Path;
+
+use parking_lot::Mutex;
+
+use super::super::KeyType;
+use super::super::rotation::Refusal;
+use super::*;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+fn clock() -> SystemTime {
+    jiff::Timestamp::now().into()
+}
+
+fn root() -> Bundle {
+    Bundle::self_signed("cluster.local", KeyType::P256, DAY * 10, clock()).unwrap()
+}
+
+/// Works in a folder, with no overlap.
+fn config(folder: &Path) -> KeeperConfig {
+    KeeperConfig {
+        rules: RotationRules { overlap: Duration::ZERO, longest: DAY, renewed_at: None },
+        plugged_in: PluggedIn { folder: folder.join("cacerts") },
+        self_signed: RootStore::Folder(folder.join("state")),
+        rotation: RootStore::Folder(folder.join("state/plugged-in")),
+        distributed: None,
+        make: Arc::new(|_| Ok(root())),
+        check: DAY,
+        look: Duration::from_millis(20),
+        replica: "one".to_owned(),
+        clock,
+    }
+}
+
+/// Proxies that are said to be missing.
+type Absent = Arc<Mutex<Vec<Missing>>>;
+
+/// A keeper at work, and who is missing.
+async fn at_work(config: KeeperConfig, tasks: &mut tokio::task::JoinSet<()>) -> (CurrentAuthority, Orders, Absent) {
+    let (keeper, authority, orders) = start(config).await.unwrap();
+    let absent = Absent::default();
+    let missing = absent.clone();
+    tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
+    (authority, orders, absent)
+}
+
+/// Waits for a phase.
+async fn reach(orders: &Orders, phase: Phase) {
+    for _ in 0..1000 {
+        if orders.status().phase == phase {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{phase:?} is not reached: {:?}", orders.status());
+}
+
+fn late() -> Missing {
+    Missing { who: "web-1.shop".to_owned(), why: "late".to_owned() }
+}
+
+#[tokio::test]
+async fn an_ordered_root_waits_for_every_proxy_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    let old = authority.get().roots().pem().to_owned();
+    assert_eq!(orders.give(Order::Switch).await, Err(Refusal::NothingToDo.into()));
+    *absent.lock() = vec![late()];
+    orders.give(Order::Begin).await.unwrap();
+    assert_eq!(orders.give(Order::Begin).await, Err(Refusal::UnderWay.into()));
+    assert_eq!(orders.give(Order::Switch).await, Err(Refusal::Missing(vec![late()]).into()));
+    assert_eq!(authority.get().root_certificates().len(), 2);
+    let signs = authority.get().not_after();
+    tasks.shutdown().await;
+
+    let (authority, orders, absent) = {
+        let (keeper, authority, orders) = start(config(folder.path())).await.unwrap();
+        let absent: Absent = Arc::new(Mutex::new(vec![late()]));
+        let missing = absent.clone();
+        tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
+        (authority, orders, absent)
+    };
+    assert_eq!(orders.status().phase, Phase::Distributing);
+    assert_eq!((authority.get().not_after(), authority.get().root_certificates().len()), (signs, 2));
+    absent.lock().clear();
+    reach(&orders, Phase::Retiring).await;
+    assert!(authority.get().roots().pem().contains("BEGIN") && authority.get().roots().pem() != old);
+    let roles: Vec<_> = orders.status().roots.iter().map(|root| root.role).collect();
+    assert_eq!(roles, [RootRole::Signing, RootRole::Former]);
+    let first = std::fs::read_to_string(folder.path().join("state/ca-cert.pem")).unwrap();
+    assert_ne!(first, old, "the new one signs");
+}
+
+#[tokio::test]
+async fn a_root_in_a_folder_is_made_once_and_its_key_is_private() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (_, first, _) = start(config(folder.path())).await.unwrap();
+    let (_, second, _) = start(config(folder.path())).await.unwrap();
+    assert_eq!(first.get().roots(), second.get().roots());
+    let state = folder.path().join("state");
+    for name in ["ca-key.pem", "state.json"] {
+        let mode = std::fs::metadata(state.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}");
+    }
+    // As an earlier version has left it: the two files alone, and half of them is none.
+    std::fs::remove_file(state.join("state.json")).unwrap();
+    let (_, third, _) = start(config(folder.path())).await.unwrap();
+    assert_eq!(first.get().roots(), third.get().roots());
+    std::fs::remove_file(state.join("ca-key.pem")).unwrap();
+    let error = start(config(folder.path())).await.unwrap_err();
+    assert!(chain(&error).contains("ca-key.pem is missing"), "{error}");
+}
+
+#[tokio::test]
+async fn whoever_insists_is_obeyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut tasks = tokio::task::JoinSet::new();
+    let (_authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    *absent.lock() = vec![late()];
+    orders.give(Order::Begin).await.unwrap();
+    orders.give(Order::SwitchRegardless).await.unwrap();
+    assert_eq!(orders.status().phase, Phase::Retiring);
+}
+
+/// Puts a CA into the folder of the plugged-in one.
+fn plug(folder: &Path, ca: &Bundle) {
+    let folder = folder.join("cacerts");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("ca-cert.pem"), &ca.certificate).unwrap();
+    std::fs::write(folder.join("ca-key.pem"), ca.key.expose()).unwrap();
+    std::fs::write(folder.join("root-cert.pem"), &ca.roots).unwrap();
+}
+
+#[tokio::test]
+async fn a_ca_that_is_plugged_in_later_is_distributed_before_it_signs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (root(), root());
+    plug(folder.path(), &one);
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    assert_eq!(authority.get().roots().pem(), one.roots);
+    assert!(!folder.path().join("state/state.json").exists(), "no root is made beside a CA that is plugged in");
+    assert_eq!(orders.give(Order::Begin).await, Err(Refusal::PluggedIn.into()));
+    *absent.lock() = vec![late()];
+    plug(folder.path(), &two);
+    reach(&orders, Phase::Distributing).await;
+    assert_eq!(authority.get().root_certificates().len(), 2);
+    tasks.shutdown().await;
+
+    // The old one's key is in no file of the folder any more, and yet it goes on signing.
+    let (authority, orders, absent) = {
+        let (keeper, authority, orders) = start(config(folder.path())).await.unwrap();
+        let absent: Absent = Arc::new(Mutex::new(Vec::new()));
+        let missing = absent.clone();
+        assert_eq!(orders.status().phase, Phase::Distributing);
+        tasks.spawn(keeper.run(Arc::new(move |_| missing.lock().clone())));
+        (authority, orders, absent)
+    };
+    absent.lock().clear();
+    reach(&orders, Phase::Retiring).await;
+    assert_eq!(authority.get().root_certificates().len(), 2);
+    tasks.shutdown().await;
+    let (_, authority, _) = start(config(folder.path())).await.unwrap();
+    assert_eq!(authority.get().root_certificates().len(), 2, "what was signed before is believed after a restart, too");
+}
+
+/// What signs and what is trusted after a start.
+async fn after_start(config: KeeperConfig) -> (String, usize, Phase, Option<String>) {
+    let (_, authority, orders) = start(config).await.unwrap();
+    let status = orders.status();
+    let signing = status.roots.iter().find(|root| root.role == RootRole::Signing).unwrap();
+    let trusted = authority.get().root_certificates().len();
+    (signing.fingerprint.clone(), trusted, status.phase, status.problem.clone())
+}
+
+/// The digest by which a root is known.
+fn fingerprint(ca: &Bundle) -> String {
+    let der = super::super::bundle::certificates(&ca.certificate, "").unwrap();
+    navarch_api::digest::sha256_hex(&der[0])
+}
+
+#[tokio::test]
+async fn a_ca_that_is_replaced_while_nobody_runs_is_distributed_before_it_signs() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (root(), root());
+    plug(folder.path(), &one);
+    drop(start(config(folder.path())).await.unwrap());
+    plug(folder.path(), &two);
+    let (signing, trusted, phase, _) = after_start(config(folder.path())).await;
+    assert_eq!((signing, trusted, phase), (fingerprint(&one), 2, Phase::Distributing));
+    // It is put back: what was to sign is given up at the next change that is seen, and not at a start.
+    let mut tasks = tokio::task::JoinSet::new();
+    let (_authority, orders, absent) = at_work(config(folder.path()), &mut tasks).await;
+    *absent.lock() = vec![late()];
+    plug(folder.path(), &one);
+    reach(&orders, Phase::Settled).await;
+    tasks.shutdown().await;
+
+    // The files are gone: the last one stays, and it is told.
+    std::fs::remove_dir_all(folder.path().join("cacerts")).unwrap();
+    let (signing, trusted, _, problem) = after_start(config(folder.path())).await;
+    assert_eq!((signing, trusted), (fingerprint(&one), 1));
+    assert!(problem.unwrap().contains("are gone"));
+}
+
+#[tokio::test]
+async fn a_ca_that_is_plugged_in_while_nobody_runs_follows_the_self_signed_root() {
+    let folder = tempfile::tempdir().unwrap();
+    let (first, trusted, ..) = after_start(config(folder.path())).await;
+    assert_eq!(trusted, 1);
+    plug(folder.path(), &root());
+    let (signing, trusted, phase, _) = after_start(config(folder.path())).await;
+    assert_eq!((signing, trusted, phase), (first, 2, Phase::Distributing));
+}
+
+#[tokio::test]
+async fn what_pods_were_given_goes_before_what_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = (root(), root());
+    plug(folder.path(), &one);
+    drop(start(config(folder.path())).await.unwrap());
+    // Somebody else was in charge in the meantime, with the other CA: nobody knows the first any more.
+    plug(folder.path(), &two);
+    let pods_have = |roots: &str| KeeperConfig { distributed: Some(roots.to_owned()), ..config(folder.path()) };
+    let (signing, trusted, phase, _) = after_start(pods_have(&two.roots)).await;
+    assert_eq!((signing, trusted, phase), (fingerprint(&two), 1, Phase::Settled));
+    // A self-signed root of earlier times is no different.
+    let self_signed = RootStore::Folder(folder.path().join("state"));
+    let stale = RootSet::settled(root(), Origin::SelfSigned);
+    self_signed.save(&stale, None).await.unwrap();
+    std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
+    let (signing, trusted, ..) = after_start(pods_have(&two.roots)).await;
+    assert_eq!((signing, trusted), (fingerprint(&two), 1));
+    // Unless it is what pods have.
+    std::fs::remove_dir_all(folder.path().join("state/plugged-in")).unwrap();
+    let given = stale.roots().unwrap();
+    let (signing, trusted, phase, _) = after_start(pods_have(&given)).await;
+    assert_eq!((signing, trusted, phase), (fingerprint(&stale.signer), 2, Phase::Distributing));
+}
+
+#[tokio::test]
+async fn broken_files_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    plug(folder.path(), &root());
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, _absent) = at_work(config(folder.path()), &mut tasks).await;
+    let before = authority.get().roots().pem().to_owned();
+    std::fs::write(folder.path().join("cacerts/ca-cert.pem"), root().certificate).unwrap();
+    for _ in 0..500 {
+        if orders.status().problem.is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let problem = orders.status().problem.clone().unwrap();
+    assert!(problem.contains("not that of its certificate"), "{problem}");
+    assert_eq!(authority.get().roots().pem(), before);
+}
+
+/// Why a keeper does not start.
+async fn refusal(folder: &Path) -> String {
+    chain(&start(config(folder)).await.unwrap_err())
+}
+
+#[tokio::test]
+async fn a_damaged_folder_is_named_with_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    let path = folder.path().join("state/state.json");
+    let whole = std::fs::read(&path).unwrap();
+    let empty_key = |name: &str| {
+        let mut entries: std::collections::BTreeMap<String, String> = serde_json::from_slice(&whole).unwrap();
+        entries.insert(name.to_owned(), String::new());
+        serde_json::to_vec(&entries).unwrap()
+    };
+    let torn = &whole[..whole.len() / 2];
+    for (content, reason) in [
+        (torn, "ends too early, at line 1"),
+        (b"", "is empty"),
+        (b"[]", "is no JSON object of texts"),
+        (b"{}", "has no entry \"ca-key.pem\""),
+        (b"{\"ca-key.pem\":\"%%\"}", "entry \"ca-key.pem\" is no base64"),
+        (&empty_key("ca-key.pem"), "entry \"ca-key.pem\" is empty"),
+    ] {
+        std::fs::write(&path, content).unwrap();
+        let error = refusal(folder.path()).await;
+        assert!(error.contains("state/state.json: ") && error.contains(reason), "{error}");
+        assert!(!error.contains("BEGIN") && !error.contains("LS0t"), "secrets are told: {error}");
+    }
+    // It says what can be done: without it, the two files beside it count.
+    std::fs::remove_file(&path).unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    std::fs::write(folder.path().join("state/ca-key.pem"), "").unwrap();
+    let error = refusal(folder.path()).await;
+    assert!(error.contains("state/ca-key.pem: is empty"), "{error}");
+}
+
+#[tokio::test]
+async fn what_was_half_written_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    let path = |name: &str| folder.path().join("state").join(name);
+    let certificate = std::fs::read(path("ca-cert.pem")).unwrap();
+    // As a full disk, or a crash, leaves it.
+    std::fs::remove_file(path("ca-cert.pem")).unwrap();
+    std::fs::write(path("ca-key.pem"), "-----BEGIN PRI").unwrap();
+    std::fs::write(path(".state.json.partial"), "{").unwrap();
+    drop(start(config(folder.path())).await.unwrap());
+    assert_eq!(std::fs::read(path("ca-cert.pem")).unwrap(), certificate);
+    assert!(std::fs::read_to_string(path("ca-key.pem")).unwrap().contains("END PRIVATE KEY"));
+    // While it runs, too.
+    let mut tasks = tokio::task::JoinSet::new();
+    let _at_work = at_work(config(folder.path()), &mut tasks).await;
+    std::fs::remove_file(path("ca-cert.pem")).unwrap();
+    until(|| path("ca-cert.pem").exists()).await;
+    // The first look has seen the record: it is not lost with its file.
+    std::fs::remove_file(path("state.json")).unwrap();
+    std::fs::remove_file(path("ca-key.pem")).unwrap();
+    std::fs::remove_file(path("ca-cert.pem")).unwrap();
+    until(|| path("state.json").exists()).await;
+}
+
+/// Waits for a condition.
+async fn until(holds: impl Fn() -> bool) {
+    for _ in 0..1000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it never holds");
+}
+
+/// A file system of 64 KiB, as long as the process lives that has it mounted; `None` where the system allows no such thing.
+fn small_disk() -> Option<(std::process::Child, std::path::PathBuf)> {
+    use std::io::BufRead as _;
+    use std::process::{Command, Stdio};
+    let script = "mount -t tmpfs -o size=64k tmpfs /mnt && echo mounted && exec cat";
+    let mut unshare = Command::new("unshare");
+    let unshare = unshare.args(["--map-root-user", "--mount", "sh", "-c", script]);
+    let mut child = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut line = String::new();
+    std::io::BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
+    let folder = std::path::PathBuf::from(format!("/proc/{}/root/mnt", child.id()));
+    (line == "mounted\n" && folder.is_dir()).then_some((child, folder))
+}
+
+#[tokio::test]
+async fn a_full_disk_is_survived_and_tried_again() {
+    let Some((mut child, folder)) = small_disk() else {
+        eprintln!("skipped: no file system can be mounted here (unshare --map-root-user --mount)");
+        return;
+    };
+    let mut tasks = tokio::task::JoinSet::new();
+    let (authority, orders, _absent) = at_work(config(&folder), &mut tasks).await;
+    let (state, before) = (folder.join("state"), authority.get().roots().pem().to_owned());
+    let kept = std::fs::read(state.join("state.json")).unwrap();
+    let fill = || {
+        let mut filler = std::fs::File::create(folder.join("filler")).unwrap();
+        while std::io::Write::write_all(&mut filler, &[0; 512]).is_ok() {}
+    };
+    fill();
+    let error = orders.give(Order::Begin).await.unwrap_err();
+    assert!(chain(&error).contains("No space left"), "{}", chain(&error));
+    assert_eq!(std::fs::read(state.join("state.json")).unwrap(), kept, "the last version stays");
+    assert_eq!(authority.get().roots().pem(), before, "what is not kept is not in force");
+    std::fs::remove_file(state.join("ca-cert.pem")).unwrap();
+    fill();
+    until(|| orders.status().problem.as_ref().is_some_and(|problem| problem.contains("ca-cert.pem"))).await;
+    std::fs::remove_file(folder.join("filler")).unwrap();
+    until(|| state.join("ca-cert.pem").exists() && orders.status().problem.is_none()).await;
+    orders.give(Order::Begin).await.unwrap();
+    tasks.shutdown().await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

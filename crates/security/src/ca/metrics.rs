@@ -1,0 +1,151 @@
+//! Metrics of the CA, under istiod's names (`security/pkg/server/ca/monitoring.go`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+
+use super::Authority;
+use crate::Clock;
+use navarch_api::counter::Count;
+
+/// How long something is still good, counted when it is asked for.
+#[derive(Clone, Debug)]
+struct Left {
+    /// When it ends, in seconds since 1970.
+    ends: Arc<AtomicI64>,
+    /// The time of day.
+    clock: Clock,
+}
+
+/// Why nothing was signed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabel {
+    /// One of istiod's words.
+    error: &'static str,
+}
+
+/// Handles of all metrics of the CA. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// `citadel_server_csr_count`.
+    requests: Count,
+    /// `citadel_server_authentication_failure_count`.
+    strangers: Count,
+    /// `citadel_server_csr_parsing_err_count`.
+    unreadable: Count,
+    /// `citadel_server_id_extraction_err_count`.
+    nameless: Count,
+    /// `citadel_server_csr_sign_err_count`.
+    unsigned: Family<ErrorLabel, Count>,
+    /// `citadel_server_success_cert_issuance_count`.
+    issued: Count,
+    /// `citadel_server_root_cert_expiry_timestamp`.
+    root_ends: Gauge,
+    /// `citadel_server_cert_chain_expiry_timestamp`.
+    chain_ends: Gauge,
+    /// The same two, to be told as time that is left.
+    ends: [Arc<AtomicI64>; 2],
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// A certificate was issued.
+    Issued,
+    /// The caller may not have what it asks for.
+    Stranger,
+    /// The request cannot be read, or is refused for what it says.
+    Unreadable,
+    /// Nothing was signed, for one of istiod's reasons.
+    Unsigned(&'static str),
+}
+
+impl TypedMetric for Left {
+    const TYPE: MetricType = MetricType::Gauge;
+}
+
+impl EncodeMetric for Left {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let now = jiff::Timestamp::try_from((self.clock)()).map_or(0, jiff::Timestamp::as_second);
+        encoder.encode_gauge(&(self.ends.load(Ordering::Relaxed) - now))
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(registry: &mut Registry, clock: Clock) -> Self {
+        let m = Self {
+            requests: Count::default(),
+            strangers: Count::default(),
+            unreadable: Count::default(),
+            nameless: Count::default(),
+            unsigned: Family::default(),
+            issued: Count::default(),
+            root_ends: Gauge::default(),
+            chain_ends: Gauge::default(),
+            ends: [Arc::default(), Arc::default()],
+        };
+        registry.register("citadel_server_csr_count", "Requests for certificates", m.requests.clone());
+        let name = "citadel_server_authentication_failure_count";
+        registry.register(name, "Requests by callers who could not be made out, or may not", m.strangers.clone());
+        registry.register("citadel_server_csr_parsing_err_count", "Requests that are not good", m.unreadable.clone());
+        let help = "Requests of callers without an identity";
+        registry.register("citadel_server_id_extraction_err_count", help, m.nameless.clone());
+        let help = "Requests that could not be signed, by reason";
+        registry.register("citadel_server_csr_sign_err_count", help, m.unsigned.clone());
+        let name = "citadel_server_success_cert_issuance_count";
+        registry.register(name, "Certificates issued", m.issued.clone());
+        let name = "citadel_server_root_cert_expiry_timestamp";
+        registry.register(name, "When the first root ends, in seconds since 1970", m.root_ends.clone());
+        let name = "citadel_server_cert_chain_expiry_timestamp";
+        registry.register(name, "When what signs ends, in seconds since 1970", m.chain_ends.clone());
+        let [root, chain] = m.ends.clone();
+        let help = "Seconds until the first root ends";
+        registry.register("citadel_server_root_cert_expiry_seconds", help, Left { ends: root, clock });
+        let help = "Seconds until what signs ends";
+        registry.register("citadel_server_cert_chain_expiry_seconds", help, Left { ends: chain, clock });
+        m
+    }
+
+    /// A request came.
+    pub fn asked(&self) {
+        self.requests.inc();
+    }
+
+    /// A caller could not be made out.
+    pub fn stranger(&self) {
+        self.strangers.inc();
+    }
+
+    /// A request met its fate.
+    pub(super) fn done(&self, fate: Fate) {
+        match fate {
+            Fate::Issued => self.issued.inc(),
+            Fate::Stranger => self.strangers.inc(),
+            Fate::Unreadable => self.unreadable.inc(),
+            Fate::Unsigned(error) => self.unsigned.get_or_create(&ErrorLabel { error }).inc(),
+        };
+    }
+
+    /// An authority is in force.
+    pub fn signs(&self, authority: &Authority) {
+        let seconds = |time| jiff::Timestamp::try_from(time).map_or(0, jiff::Timestamp::as_second);
+        let chain = seconds(authority.not_after());
+        let root = authority.first_root_ends().map_or(chain, seconds);
+        let [root_left, chain_left] = &self.ends;
+        for (gauge, ends, value) in [(&self.root_ends, root_left, root), (&self.chain_ends, chain_left, chain)] {
+            gauge.set(value);
+            ends.store(value, Ordering::Relaxed);
+        }
+    }
+}

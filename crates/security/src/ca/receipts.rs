@@ -1,0 +1,130 @@
+//! Who was handed which roots together with a certificate.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use navarch_api::identity::Identity;
+
+/// Callers that are remembered. Beyond it each new one displaces the one of the identity with the most that asked longest ago; who
+/// is not known is held to lack roots.
+const MAX_CALLERS: usize = 200_000;
+
+/// What callers were handed last. Clones are one.
+#[derive(Clone, Debug, Default)]
+pub struct Receipts(Arc<Mutex<Handed>>);
+
+/// Roots in PEM, by who was handed them.
+#[derive(Debug, Default)]
+struct Handed {
+    /// The callers of each identity.
+    callers: BTreeMap<Identity, Callers>,
+    /// The identities: those with the most callers last, of equal ones the one whose caller asked longest ago.
+    ranks: BTreeSet<(usize, Reverse<u64>, Identity)>,
+    /// How many callers there are.
+    len: usize,
+    /// The number of the next certificate.
+    next: u64,
+}
+
+/// The callers of one identity.
+#[derive(Debug, Default)]
+struct Callers {
+    /// What each address was handed, and when, by the number of the certificate.
+    by_address: BTreeMap<IpAddr, (Arc<str>, u64)>,
+    /// The addresses, the one that asked longest ago first.
+    by_age: BTreeMap<u64, IpAddr>,
+}
+
+impl Receipts {
+    /// A caller was handed these roots.
+    pub(super) fn note(&self, caller: &Identity, address: IpAddr, roots: &Arc<str>) {
+        self.0.lock().note(caller, address.to_canonical(), roots, MAX_CALLERS);
+    }
+
+    /// Whether the last roots that a caller was handed are these.
+    #[must_use]
+    pub fn has(&self, caller: &Identity, address: IpAddr, roots: &str) -> bool {
+        let known = self.0.lock();
+        let handed = known.callers.get(caller).and_then(|callers| callers.by_address.get(&address.to_canonical()));
+        handed.is_some_and(|(handed, _)| **handed == *roots)
+    }
+}
+
+impl Handed {
+    /// Notes what a caller was handed, and forgets another where there are more than `most`.
+    fn note(&mut self, caller: &Identity, address: IpAddr, roots: &Arc<str>, most: usize) {
+        let number = self.next;
+        self.next += 1;
+        let before = self.change(caller, |callers| {
+            let before = callers.by_address.insert(address, (roots.clone(), number));
+            if let Some((_, at)) = &before {
+                callers.by_age.remove(at);
+            }
+            callers.by_age.insert(number, address);
+            before
+        });
+        self.len += usize::from(before.is_none());
+        if self.len > most
+            && let Some((.., holder)) = self.ranks.last().cloned()
+        {
+            self.change(&holder, |callers| {
+                let (_, oldest) = callers.by_age.pop_first()?;
+                callers.by_address.remove(&oldest)
+            });
+            self.len -= 1;
+        }
+    }
+
+    /// Changes the callers of an identity, and its rank.
+    fn change<T>(&mut self, caller: &Identity, change: impl FnOnce(&mut Callers) -> T) -> T {
+        let callers = self.callers.entry(caller.clone()).or_default();
+        if let Some(rank) = callers.rank() {
+            self.ranks.remove(&(rank.0, rank.1, caller.clone()));
+        }
+        let changed = change(callers);
+        match callers.rank() {
+            Some((count, oldest)) => _ = self.ranks.insert((count, oldest, caller.clone())),
+            None => _ = self.callers.remove(caller),
+        }
+        changed
+    }
+}
+
+impl Callers {
+    /// How many there are, and the number of the oldest; `None` without any.
+    fn rank(&self) -> Option<(usize, Reverse<u64>)> {
+        Some((self.by_age.len(), Reverse(*self.by_age.first_key_value()?.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_caller_too_many_displaces_the_oldest_of_who_has_the_most() {
+        let identity = |account: &str| Identity::parse(&format!("spiffe://td/ns/shop/sa/{account}")).unwrap();
+        let (web, api, roots) = (identity("web"), identity("api"), Arc::from("roots"));
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let receipts = Receipts::default();
+        let note = |caller: &Identity, last: u8| receipts.0.lock().note(caller, address(last), &roots, 3);
+        note(&api, 9);
+        note(&web, 1);
+        note(&web, 2);
+        note(&web, 1);
+        assert_eq!(receipts.0.lock().len, 3, "one caller twice is one");
+        note(&identity("new"), 3);
+        let has = |caller: &Identity, last: u8| receipts.has(caller, address(last), "roots");
+        assert!(has(&api, 9) && has(&web, 1) && has(&identity("new"), 3));
+        assert!(!has(&web, 2) && !receipts.has(&web, address(1), "others"));
+        // Of equal ones the oldest goes.
+        note(&identity("newer"), 4);
+        assert!(!has(&api, 9) && has(&web, 1));
+        let handed = receipts.0.lock();
+        assert_eq!((handed.len, handed.callers.len(), handed.ranks.len()), (3, 3, 3));
+    }
+}

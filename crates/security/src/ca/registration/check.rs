@@ -1,0 +1,286 @@
+//! What requests may ask for, and whether what was signed is that.
+//!
+//! A signer copies what a request says, and may read it otherwise than Navarch does: a second attribute, a value after the
+//! first, an encoding that one library takes and another does not. So a request must be, byte for byte, the only one that
+//! there is for its key and an identity; nothing in it is left to be read.
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateSigningRequestDer};
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::extensions::{GeneralName, ParsedExtension};
+use x509_parser::oid_registry::{OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME};
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::x509::X509Name;
+
+use super::RegistrationError;
+use navarch_api::identity::Identity;
+
+/// The tags of DER.
+mod tag {
+    /// `INTEGER`
+    pub(super) const INTEGER: u8 = 0x02;
+    /// `OCTET STRING`
+    pub(super) const OCTETS: u8 = 0x04;
+    /// `OBJECT IDENTIFIER`
+    pub(super) const OID: u8 = 0x06;
+    /// `UTF8String`
+    pub(super) const UTF8: u8 = 0x0c;
+    /// `PrintableString`
+    pub(super) const PRINTABLE: u8 = 0x13;
+    /// `SEQUENCE`
+    pub(super) const SEQUENCE: u8 = 0x30;
+    /// `SET`
+    pub(super) const SET: u8 = 0x31;
+    /// `uniformResourceIdentifier [6]` of a name.
+    pub(super) const URI: u8 = 0x86;
+    /// `attributes [0]` of a request.
+    pub(super) const ATTRIBUTES: u8 = 0xa0;
+}
+
+/// `id-at-organizationName`
+const ORGANIZATION: [u8; 3] = [0x55, 0x04, 0x0a];
+/// `id-ce-subjectAltName`
+const NAMES: [u8; 3] = [0x55, 0x1d, 0x11];
+/// `pkcs-9-at-extensionRequest`
+const EXTENSIONS: [u8; 9] = [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x09, 0x0e];
+/// `critical TRUE`
+const CRITICAL: [u8; 3] = [0x01, 0x01, 0xff];
+/// What names of Kubernetes' own users and groups start with.
+const KUBERNETES: &str = "system:";
+
+/// An element of DER.
+fn der(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let content = parts.concat();
+    let mut out = vec![tag];
+    match u8::try_from(content.len()) {
+        Ok(length) if length < 0x80 => out.push(length),
+        Ok(_) | Err(_) => {
+            let length: Vec<u8> = content.len().to_be_bytes().into_iter().skip_while(|byte| *byte == 0).collect();
+            out.push(0x80 | u8::try_from(length.len()).unwrap_or(0x7f));
+            out.extend(length);
+        }
+    }
+    out.extend(content);
+    out
+}
+
+/// The subjects that a request may have: none, or an organization without a name, as agents write it.
+fn subjects() -> [Vec<u8>; 3] {
+    let organization = |kind| {
+        let attribute = der(tag::SEQUENCE, &[&der(tag::OID, &[&ORGANIZATION]), &der(kind, &[])]);
+        der(tag::SEQUENCE, &[&der(tag::SET, &[&attribute])])
+    };
+    [der(tag::SEQUENCE, &[]), organization(tag::PRINTABLE), organization(tag::UTF8)]
+}
+
+/// The attributes that a request may have: none, or the identity as its only name, critical or not.
+fn attributes(identity: &Identity) -> [Vec<u8>; 4] {
+    let uri = identity.to_string();
+    let names = der(tag::OCTETS, &[&der(tag::SEQUENCE, &[&der(tag::URI, &[uri.as_bytes()])])]);
+    let named = |critical: &[u8]| {
+        let extension = der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), critical, &names]);
+        let values = der(tag::SET, &[&der(tag::SEQUENCE, &[&extension])]);
+        der(tag::ATTRIBUTES, &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&EXTENSIONS]), &values])])
+    };
+    [Vec::new(), der(tag::ATTRIBUTES, &[]), named(&[]), named(&CRITICAL)]
+}
+
+/// Checks that a request names an identity and nothing else. Gives its public key, as certificates hold it.
+pub(super) fn request(pem: &str, identity: &Identity) -> Result<Vec<u8>, RegistrationError> {
+    let beyond = |what: String| RegistrationError::Beyond(what);
+    let unreadable = || beyond("nothing readable".to_owned());
+    let bytes = CertificateSigningRequestDer::from_pem_slice(pem.as_bytes()).map_err(|_| unreadable())?;
+    let (rest, request) = X509CertificationRequest::from_der(&bytes).map_err(|_| unreadable())?;
+    let info = &request.certification_request_info;
+    // What is usual is said by name.
+    if has_subject(&info.subject) {
+        return Err(beyond(format!("the subject {}", info.subject)));
+    }
+    for extension in request.requested_extensions().into_iter().flatten() {
+        let ParsedExtension::SubjectAlternativeName(names) = extension else {
+            return Err(beyond("extensions besides names".to_owned()));
+        };
+        for name in &names.general_names {
+            if !matches!(name, GeneralName::URI(uri) if *uri == identity.to_string()) {
+                return Err(beyond(format!("the name {name}")));
+            }
+        }
+    }
+    let (subject, key) = (info.subject.as_raw(), info.subject_pki.raw);
+    let version = der(tag::INTEGER, &[&[0]]);
+    let is_exact = subjects().iter().any(|one| one == subject)
+        && attributes(identity)
+            .iter()
+            .any(|attributes| der(tag::SEQUENCE, &[&version, subject, key, attributes]) == info.raw);
+    if !is_exact || !rest.is_empty() {
+        return Err(beyond("more than one name, or in an unusual encoding".to_owned()));
+    }
+    Ok(key.to_vec())
+}
+
+/// Whether a subject names anybody.
+fn has_subject(subject: &X509Name<'_>) -> bool {
+    subject.iter_attributes().any(|attribute| {
+        *attribute.attr_type() != OID_X509_ORGANIZATION_NAME || !attribute.attr_value().data.is_empty()
+    })
+}
+
+/// Checks that a certificate is for an identity and a key, and for nobody else.
+pub(super) fn leaf(leaf: &CertificateDer<'_>, identity: &Identity, key: &[u8]) -> Result<(), RegistrationError> {
+    let wrong = RegistrationError::Wrong;
+    let unreadable = || wrong("not readable");
+    let (_, leaf) = X509Certificate::from_der(leaf).map_err(|_| unreadable())?;
+    if leaf.public_key().raw != key {
+        return Err(wrong("for another key"));
+    }
+    if leaf.is_ca() {
+        return Err(wrong("a CA's"));
+    }
+    let names = leaf.subject_alternative_name().map_err(|_| unreadable())?;
+    let names = names.map_or(&[][..], |names| &names.value.general_names);
+    if !matches!(names, [GeneralName::URI(uri)] if *uri == identity.to_string()) {
+        return Err(wrong("for somebody else"));
+    }
+    // Signers may add what their owners want in each certificate, but nobody whom an API server would let in.
+    let names_user = leaf.subject().iter_attributes().any(|attribute| {
+        let is_name = [OID_X509_COMMON_NAME, OID_X509_ORGANIZATION_NAME].contains(attribute.attr_type());
+        is_name && attribute.as_str().map_or(true, |text| text.starts_with(KUBERNETES))
+    });
+    if names_user {
+        return Err(wrong("for a user or group of Kubernetes, too"));
+    }
+    let usage = leaf.key_usage().map_err(|_| unreadable())?;
+    if usage.is_some_and(|usage| !usage.value.digital_signature() || usage.value.key_cert_sign()) {
+        return Err(wrong("not for digital signatures, or for signing others"));
+    }
+    let extended = leaf.extended_key_usage().map_err(|_| unreadable())?;
+    let is_for_both =
+        |usage: &x509_parser::extensions::ExtendedKeyUsage<'_>| usage.any || usage.client_auth && usage.server_auth;
+    if extended.is_some_and(|usage| !is_for_both(usage.value)) {
+        return Err(wrong("not for both clients and servers"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        Attribute, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+        KeyUsagePurpose, SanType,
+    };
+
+    use super::*;
+    use crate::pem;
+
+    const OWN: &str = "spiffe://cluster.local/ns/shop/sa/web";
+
+    fn identity() -> Identity {
+        Identity::parse(OWN).unwrap()
+    }
+
+    /// What asks for these names and a subject.
+    fn params(names: &[&str], subject: &[(DnType, &str)]) -> CertificateParams {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in subject {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        let uri = |name: &&str| match name.contains("://") {
+            true => SanType::URI((*name).try_into().unwrap()),
+            false => SanType::DnsName((*name).try_into().unwrap()),
+        };
+        params.subject_alt_names = names.iter().map(uri).collect();
+        params
+    }
+
+    fn asked(params: &CertificateParams, more: Vec<Attribute>) -> Result<Vec<u8>, String> {
+        let key = KeyPair::generate().unwrap();
+        let made = params.serialize_request_with_attributes(&key, more).unwrap().pem().unwrap();
+        request(&made, &identity()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_request_names_its_sender_and_nothing_else() {
+        for (names, subject) in [(&[OWN][..], &[][..]), (&[OWN], &[(DnType::OrganizationName, "")]), (&[], &[])] {
+            asked(&params(names, subject), Vec::new()).unwrap();
+        }
+        for (names, subject, part) in [
+            (&["spiffe://cluster.local/ns/shop/sa/admin"][..], &[][..], "sa/admin"),
+            (&[OWN, "admin.example"], &[], "admin.example"),
+            (&[OWN, OWN], &[], "more than one name"),
+            (&[OWN], &[(DnType::CommonName, "system:masters")], "the subject"),
+            (&[OWN], &[(DnType::CommonName, "")], "the subject"),
+            (&[OWN], &[(DnType::OrganizationName, "system:masters")], "the subject O=system:masters"),
+        ] {
+            let refused = asked(&params(names, subject), Vec::new()).unwrap_err();
+            assert!(refused.contains(part), "{names:?} {subject:?}: {refused}");
+        }
+        let mut ca = params(&[OWN], &[]);
+        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        assert!(asked(&ca, Vec::new()).unwrap_err().contains("extensions besides names"));
+    }
+
+    #[test]
+    fn what_only_some_would_read_is_refused() {
+        let names = |name: &str| {
+            let names = der(tag::OCTETS, &[&der(tag::SEQUENCE, &[&der(tag::URI, &[name.as_bytes()])])]);
+            der(tag::SEQUENCE, &[&der(tag::SEQUENCE, &[&der(tag::OID, &[&NAMES]), &names])])
+        };
+        let admin = names("spiffe://cluster.local/ns/bank/sa/admin");
+        // A second request for extensions, a second value of the first, and an attribute of another kind.
+        let extensions: &'static [u64] = &[1, 2, 840, 113_549, 1, 9, 14];
+        let second = Attribute { oid: extensions, values: der(tag::SET, &[&admin]) };
+        let twice = Attribute { oid: extensions, values: der(tag::SET, &[&names(OWN), &admin]) };
+        let password =
+            Attribute { oid: &[1, 2, 840, 113_549, 1, 9, 7], values: der(tag::SET, &[&der(tag::UTF8, &[b"secret"])]) };
+        for (names, more) in [(&[OWN][..], second), (&[], twice), (&[OWN], password)] {
+            let refused = asked(&params(names, &[]), vec![more]);
+            assert!(refused.is_err(), "{names:?}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_for_the_sender_and_its_key() {
+        let key = KeyPair::generate().unwrap();
+        let check = |params: CertificateParams| {
+            let made = params.self_signed(&key).unwrap();
+            leaf(made.der(), &identity(), rcgen::PublicKeyData::subject_public_key_info(&key).as_slice())
+                .map_err(|error| error.to_string())
+        };
+        check(params(&[OWN], &[])).unwrap();
+        check(params(&[OWN], &[(DnType::OrganizationName, "Example Inc.")])).unwrap();
+        let both = vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        let usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        let own = || params(&[OWN], &[]);
+        let mut whole = own();
+        (whole.extended_key_usages, whole.key_usages) = (both, usages);
+        check(whole).unwrap();
+        let (mut ca, mut server, mut encipherment) = (own(), own(), own());
+        ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        encipherment.key_usages = vec![KeyUsagePurpose::KeyEncipherment];
+        for (made, part) in [
+            (params(&["spiffe://cluster.local/ns/shop/sa/admin"], &[]), "somebody else"),
+            (params(&[OWN, "web.example"], &[]), "somebody else"),
+            (params(&[OWN], &[(DnType::OrganizationName, "system:masters")]), "of Kubernetes"),
+            (params(&[OWN], &[(DnType::CommonName, "system:admin")]), "of Kubernetes"),
+            (ca, "a CA's"),
+            (server, "clients and servers"),
+            (encipherment, "digital signatures"),
+        ] {
+            let refused = check(made).unwrap_err();
+            assert!(refused.contains(part), "{refused}");
+        }
+        let other = KeyPair::generate().unwrap();
+        let stolen = params(&[OWN], &[]).self_signed(&other).unwrap();
+        let own = rcgen::PublicKeyData::subject_public_key_info(&key);
+        assert!(leaf(stolen.der(), &identity(), &own).unwrap_err().to_string().contains("another key"));
+        // A long name has a length of more than one byte.
+        let long = Identity::parse(&format!("spiffe://td/ns/shop/sa/{}", "a".repeat(300))).unwrap();
+        let asked = params(&[&long.to_string()], &[]).serialize_request(&key).unwrap();
+        assert_eq!(
+            request(&pem::encode(asked.der()).replace("CERTIFICATE", "CERTIFICATE REQUEST"), &long).unwrap(),
+            own
+        );
+    }
+}

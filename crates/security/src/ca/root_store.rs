@@ -1,0 +1,218 @@
+//! Where roots are kept, so that they outlive the process and all replicas share them.
+
+mod folder;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ObjectMeta, PostParams};
+
+use super::rotation::{KeptError, KeptFiles, RootSet};
+use navarch_api::kubernetes::SecretBytes;
+
+/// The name of the Secret with self-signed roots.
+pub const SELF_SIGNED: &str = "istio-ca-secret";
+/// The name of the Secret that holds the roots of a plugged-in CA: what signs, what has and what will.
+pub const PLUGGED_IN: &str = "navarch-ca-rotation";
+/// The Secret's type.
+const SECRET_TYPE: &str = "istio.io/ca-root";
+/// Annotations by which replicas tell of their proxies start so.
+const REPORT: &str = "replica.navarch.io/";
+
+/// A place for roots.
+#[derive(Clone)]
+pub enum RootStore {
+    /// Nowhere: they go with the process, and with them the trust of all who have their certificates.
+    Memory,
+    /// A folder, for one process at a time.
+    Folder(PathBuf),
+    /// A Secret, by its name.
+    Secret(Box<Api<Secret>>, &'static str),
+}
+
+/// What is kept.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// The roots.
+    pub set: RootSet,
+    /// Which version it is, to be given when it is replaced; two replicas then never overwrite each other.
+    pub version: Option<String>,
+    /// What replicas tell of their proxies, by replica.
+    pub reports: BTreeMap<String, String>,
+}
+
+/// Why roots are not to be had or kept.
+#[derive(Debug, thiserror::Error)]
+pub enum RootStoreError {
+    /// A file cannot be read or written.
+    #[error("{path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A file does not hold what it must.
+    #[error("{path}: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what can be done.
+        reason: String,
+    },
+    /// What is kept makes no roots.
+    #[error("{place} holds no roots that can be used")]
+    Unusable {
+        /// The Secret or folder.
+        place: String,
+        /// Why.
+        #[source]
+        source: KeptError,
+    },
+    /// Somebody else was faster.
+    #[error("another replica has replaced the roots in the meantime")]
+    Conflict,
+    /// The API server does not answer or says no.
+    #[error("the Secret with the roots cannot be read or written")]
+    Kubernetes(#[from] kube::Error),
+}
+
+impl std::fmt::Debug for RootStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Folder(folder) => write!(f, "{}", folder.display()),
+            Self::Secret(_, name) => f.write_str(name),
+        }
+    }
+}
+
+impl RootStore {
+    /// What is kept, if there is any.
+    ///
+    /// # Errors
+    /// When the place cannot be read, or holds something else.
+    pub async fn load(&self) -> Result<Option<Kept>, RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable { place: format!("{self:?}"), source };
+        let (files, version, reports) = match self {
+            Self::Memory => return Ok(None),
+            Self::Folder(folder) => (folder::load(folder)?, None, BTreeMap::new()),
+            Self::Secret(api, name) => {
+                let Some(secret) = api.get_opt(name).await? else { return Ok(None) };
+                let reports = secret.metadata.annotations.unwrap_or_default().into_iter();
+                let reports = reports.filter_map(|(name, text)| Some((name.strip_prefix(REPORT)?.to_owned(), text)));
+                let files = secret.data.unwrap_or_default().into_iter();
+                let files = files.map(|(name, bytes)| (name, SecretBytes::new(bytes.0))).collect();
+                (files, secret.metadata.resource_version, reports.collect())
+            }
+        };
+        let set = RootSet::from_files(&files).map_err(unusable)?;
+        Ok(set.map(|set| Kept { set, version, reports }))
+    }
+
+    /// Keeps a set in place of the one of this version; `None` stands for nothing. Gives the new version, where there are any.
+    ///
+    /// # Errors
+    /// When the place cannot be written, or somebody else was faster.
+    pub async fn save(&self, set: &RootSet, version: Option<&str>) -> Result<Option<String>, RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
+        let files = set.to_files().map_err(unusable)?;
+        match self {
+            Self::Memory => Ok(None),
+            Self::Folder(folder) => folder::save(folder, &files).map(|()| None),
+            Self::Secret(api, name) => {
+                let parameters = PostParams::default();
+                let secret = match version {
+                    None => secret_of(name, files),
+                    Some(version) => {
+                        let mut secret = api.get(name).await?;
+                        if secret.metadata.resource_version.as_deref() != Some(version) {
+                            return Err(RootStoreError::Conflict);
+                        }
+                        // Entries of others stay.
+                        let data = secret.data.get_or_insert_default();
+                        data.retain(|name, _| !OWN.contains(&name.as_str()));
+                        data.extend(entries(files));
+                        secret
+                    }
+                };
+                let outcome = match version {
+                    None => api.create(&parameters, &secret).await,
+                    Some(_) => api.replace(name, &parameters, &secret).await,
+                };
+                outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
+            }
+        }
+    }
+
+    /// Writes again what is missing of this set, or was only half written, such as a file for which there was no room.
+    ///
+    /// # Errors
+    /// When it cannot be written now.
+    pub fn mend(&self, set: &RootSet) -> Result<(), RootStoreError> {
+        let unusable = |source| RootStoreError::Unusable { place: "memory".to_owned(), source };
+        match self {
+            Self::Memory | Self::Secret(..) => Ok(()),
+            Self::Folder(folder) => folder::mend(folder, &set.to_files().map_err(unusable)?),
+        }
+    }
+
+    /// Tells what a replica knows of its proxies, beside what is kept in this version. Whoever told what is forgotten is taken
+    /// out. Gives the new version, where there are any.
+    ///
+    /// # Errors
+    /// When it cannot be written now, or somebody else was faster.
+    pub async fn report(
+        &self,
+        replica: &str,
+        text: &str,
+        version: Option<&str>,
+        is_forgotten: impl Fn(&str) -> bool + Send,
+    ) -> Result<Option<String>, RootStoreError> {
+        // Where nothing is kept there is nothing to write beside.
+        let (Self::Secret(api, name), Some(version)) = (self, version) else { return Ok(version.map(str::to_owned)) };
+        let mut secret = api.get(name).await?;
+        if secret.metadata.resource_version.as_deref() != Some(version) {
+            return Err(RootStoreError::Conflict);
+        }
+        let annotations = secret.metadata.annotations.get_or_insert_default();
+        annotations.retain(|name, text| !name.starts_with(REPORT) || !is_forgotten(text));
+        annotations.insert(format!("{REPORT}{}", short(replica)), text.to_owned());
+        let outcome = api.replace(name, &PostParams::default(), &secret).await;
+        outcome.map(|secret| secret.metadata.resource_version).map_err(conflict)
+    }
+}
+
+/// The name of a replica as an annotation may have it: 63 signs. Pods of one Deployment differ at the end.
+pub(super) fn short(replica: &str) -> String {
+    let signs: Vec<char> = replica.chars().collect();
+    let end: String = signs.iter().skip(signs.len().saturating_sub(63)).collect();
+    end.trim_start_matches(|sign: char| !sign.is_ascii_alphanumeric()).to_owned()
+}
+
+/// The entries that a set may have.
+const OWN: [&str; 3] = ["next-ca-cert.pem", "next-ca-key.pem", "rotation.json"];
+
+/// An answer that says that somebody else was faster, as such.
+fn conflict(error: kube::Error) -> RootStoreError {
+    let is_conflict = matches!(&error, kube::Error::Api(answer) if answer.code == 409);
+    if is_conflict { RootStoreError::Conflict } else { error.into() }
+}
+
+/// Files as entries of a Secret.
+fn entries(files: KeptFiles) -> impl Iterator<Item = (String, ByteString)> {
+    files.into_iter().map(|(name, bytes)| (name, ByteString(bytes.expose().to_vec())))
+}
+
+/// A new Secret that keeps files.
+fn secret_of(name: &str, files: KeptFiles) -> Secret {
+    Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some(SECRET_TYPE.to_owned()),
+        data: Some(entries(files).collect()),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,267 @@
+//! From one root to the next without a moment in which somebody is not believed.
+//!
+//! ```text
+//! settled ──begin──▶ distributing: both are trusted, the old one signs
+//!    ▲                    │ every proxy has taken both, and the shortest overlap is over
+//!    └──── last of the ───┴─▶ retiring: both are trusted, the new one signs
+//!          old one's certificates has ended
+//! ```
+//!
+//! What is here neither waits nor writes: [`RootSet`] says what is trusted and what signs, and which set comes next. Who keeps
+//! it and takes it from step to step is [`keeper`](super::keeper).
+
+mod kept;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+
+use super::bundle::{self, BACKDATE, Bundle, BundleError};
+use super::sign::Authority;
+
+use crate::pem;
+
+pub use kept::{KeptError, KeptFiles};
+
+/// The share of a root's life that is left when the next one signs even though proxies lack it: those would be cut off soon
+/// in any case, and all others with them.
+const LAST_SHARE: u32 = 100;
+
+/// Where an authority's certificate comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Origin {
+    /// It signed itself, here.
+    SelfSigned,
+    /// It was put into a folder.
+    PluggedIn,
+}
+
+/// The roots of the mesh, and which of them signs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootSet {
+    /// What signs.
+    pub(super) signer: Bundle,
+    /// Where it comes from.
+    pub(super) origin: Origin,
+    /// What is to sign once everybody trusts it.
+    pub(super) next: Option<Next>,
+    /// Roots by which certificates of earlier times are known.
+    pub(super) former: Vec<Former>,
+}
+
+/// What is to sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Next {
+    /// What signs then.
+    pub(super) bundle: Bundle,
+    /// Where it comes from.
+    pub(super) origin: Origin,
+    /// Since when it is trusted.
+    pub(super) since: SystemTime,
+}
+
+/// Roots that nothing is signed by any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Former {
+    pub(super) roots: String,
+    /// When the last certificate by them has ended.
+    pub(super) until: SystemTime,
+}
+
+/// Where a set stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Phase {
+    /// One signs, and it alone is trusted.
+    Settled,
+    /// The next is trusted and does not sign yet.
+    Distributing,
+    /// The former is still trusted.
+    Retiring,
+}
+
+/// Somebody who does not trust all roots of a set yet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Missing {
+    /// A proxy or a replica of the control plane.
+    pub who: String,
+    /// What is known of it.
+    pub why: String,
+}
+
+/// How roots follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotationRules {
+    /// For how long a root is trusted at the least before it signs: files of ConfigMaps reach pods late.
+    pub overlap: Duration,
+    /// The longest that a certificate may last.
+    pub longest: Duration,
+    /// The share of its life, in percent, that is left of a self-signed root when the next is made; `None` makes none.
+    pub renewed_at: Option<u32>,
+}
+
+/// Why a step is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// One is under way.
+    #[error("a root is already being distributed; it must sign before another can follow")]
+    UnderWay,
+    /// None is under way.
+    #[error("no root is being distributed: there is nothing to switch to")]
+    NothingToDo,
+    /// Not everybody trusts the next.
+    #[error("not everybody trusts the next root: {}", listed(.0))]
+    Missing(Vec<Missing>),
+    /// The CA is somebody else's.
+    #[error(
+        "the CA is plugged in: put the next one into its folder or Secret (cacerts), and it is distributed before it signs"
+    )]
+    PluggedIn,
+}
+
+/// At most this many are named in a sentence.
+const NAMED: usize = 10;
+
+/// Who is missing, in a sentence.
+fn listed(missing: &[Missing]) -> String {
+    let named: Vec<String> = missing.iter().take(NAMED).map(|one| format!("{} ({})", one.who, one.why)).collect();
+    let rest = missing.len().saturating_sub(NAMED);
+    let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+    format!("{}{rest}", named.join(", "))
+}
+
+impl RootSet {
+    /// One that signs, and is trusted alone.
+    #[must_use]
+    pub fn settled(signer: Bundle, origin: Origin) -> Self {
+        Self { signer, origin, next: None, former: Vec::new() }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match (&self.next, self.former.is_empty()) {
+            (Some(_), _) => Phase::Distributing,
+            (None, false) => Phase::Retiring,
+            (None, true) => Phase::Settled,
+        }
+    }
+
+    /// All that is trusted, in PEM: what signs first, each certificate once.
+    ///
+    /// # Errors
+    /// When one cannot be read.
+    pub fn roots(&self) -> Result<String, BundleError> {
+        if self.phase() == Phase::Settled {
+            return Ok(self.signer.roots.clone());
+        }
+        let next = self.next.iter().map(|next| next.bundle.roots.as_str());
+        let former = self.former.iter().map(|former| former.roots.as_str());
+        let mut seen = BTreeSet::new();
+        let mut all = String::new();
+        for roots in std::iter::once(self.signer.roots.as_str()).chain(next).chain(former) {
+            for root in bundle::certificates(roots, "the roots")? {
+                if seen.insert(root.to_vec()) {
+                    all.push_str(&pem::encode(&root));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The authority that signs, with all that is trusted.
+    ///
+    /// # Errors
+    /// When what signs cannot be used.
+    pub fn authority(&self, now: SystemTime) -> Result<Authority, BundleError> {
+        Authority::new(&Bundle { roots: self.roots()?, ..self.signer.clone() }, now)
+    }
+
+    /// Has another trusted, which will sign later. One whose roots are trusted already, as another intermediate of the same
+    /// root, signs at once.
+    ///
+    /// # Errors
+    /// When one is being distributed, or this one cannot be used.
+    pub fn begin(
+        &self,
+        next: Bundle,
+        origin: Origin,
+        rules: &RotationRules,
+        now: SystemTime,
+    ) -> Result<Result<Self, Refusal>, BundleError> {
+        Authority::new(&next, now)?;
+        let trusted = bundle::certificates(&self.signer.roots, "the roots")?;
+        let wanted = bundle::certificates(&next.roots, "the roots")?;
+        if wanted.iter().all(|root| trusted.contains(root)) {
+            let mut former = self.former.clone();
+            if trusted.iter().any(|root| !wanted.contains(root)) {
+                former.push(self.as_former(rules, now)?);
+            }
+            return Ok(Ok(Self { signer: next, origin, next: self.next.clone(), former }));
+        }
+        if self.next.as_ref().is_some_and(|known| known.bundle != next) {
+            return Ok(Err(Refusal::UnderWay));
+        }
+        let next = Next { bundle: next, origin, since: now };
+        Ok(Ok(Self { next: Some(next), ..self.clone() }))
+    }
+
+    /// Has the next one sign.
+    ///
+    /// # Errors
+    /// When there is none, or certificates cannot be read.
+    pub fn switch(&self, rules: &RotationRules, now: SystemTime) -> Result<Result<Self, Refusal>, BundleError> {
+        let Some(next) = self.next.clone() else { return Ok(Err(Refusal::NothingToDo)) };
+        let mut former = self.former.clone();
+        former.push(self.as_former(rules, now)?);
+        Ok(Ok(Self { signer: next.bundle, origin: next.origin, next: None, former }))
+    }
+
+    /// The roots of what signs, for the time after it has.
+    fn as_former(&self, rules: &RotationRules, now: SystemTime) -> Result<Former, BundleError> {
+        let (_, ends) = bundle::validity(&self.signer.certificate)?;
+        // What another replica signs until it hears of this counts, too. Who has a shorter overlap says that all hear sooner.
+        let until = ends.min(now + rules.longest + rules.overlap.min(BACKDATE));
+        Ok(Former { roots: self.signer.roots.clone(), until })
+    }
+
+    /// The set that follows by itself at a moment, with what is known of who lacks roots; `None` if this one stays.
+    ///
+    /// # Errors
+    /// When certificates cannot be read.
+    pub fn advance(
+        &self,
+        missing: &[Missing],
+        rules: &RotationRules,
+        now: SystemTime,
+    ) -> Result<Option<Self>, BundleError> {
+        if let Some(next) = &self.next {
+            let (begins, ends) = bundle::validity(&self.signer.certificate)?;
+            let life = ends.duration_since(begins).unwrap_or_default();
+            let is_urgent = ends.duration_since(now).unwrap_or_default() < life / LAST_SHARE;
+            let is_known = missing.is_empty() && now >= next.since + rules.overlap;
+            return Ok(if is_known || is_urgent { self.switch(rules, now)?.ok() } else { None });
+        }
+        let mut later = self.clone();
+        later.former.retain(|former| former.until > now);
+        Ok((later != *self).then_some(later))
+    }
+
+    /// Whether it is time for a new self-signed root.
+    ///
+    /// # Errors
+    /// When the certificate cannot be read.
+    pub fn is_due(&self, rules: &RotationRules, now: SystemTime) -> Result<bool, BundleError> {
+        let (Some(percent), Origin::SelfSigned, None) = (rules.renewed_at, self.origin, &self.next) else {
+            return Ok(false);
+        };
+        let (begins, ends) = bundle::validity(&self.signer.certificate)?;
+        let life = ends.duration_since(begins).unwrap_or_default();
+        Ok(ends.duration_since(now).unwrap_or_default() < life * percent.min(99) / 100)
+    }
+}
+
+#[cfg(test)]
+mod tests;

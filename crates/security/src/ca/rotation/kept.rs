@@ -1,0 +1,184 @@
+//! A set of roots as named files: the entries of a Secret, or the files of a folder.
+//!
+//! What signs is under istiod's names, so that its own tools and a control plane of an earlier version read it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::super::bundle::{Bundle, BundleError};
+use super::{Former, Next, Origin, RootSet};
+use navarch_api::kubernetes::SecretBytes;
+
+/// The certificate that signs.
+const CERTIFICATE: &str = "ca-cert.pem";
+const KEY: &str = "ca-key.pem";
+/// What is between it and its root.
+const CHAIN: &str = "cert-chain.pem";
+/// All that is trusted; empty where that is the certificate itself.
+const ROOTS: &str = "root-cert.pem";
+/// The certificate that is to sign.
+const NEXT_CERTIFICATE: &str = "next-ca-cert.pem";
+const NEXT_KEY: &str = "next-ca-key.pem";
+/// All the rest.
+const ROTATION_STATE: &str = "rotation.json";
+/// An entry that older readers expect to be there, empty.
+const UNUSED: &str = "key.pem";
+
+/// Files by name.
+pub type KeptFiles = BTreeMap<String, SecretBytes>;
+
+/// Why files hold no set.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// Part is missing.
+    #[error("{0} is missing: take all away, or put it back")]
+    Incomplete(&'static str),
+    /// A file is not what it must be.
+    #[error("{0} cannot be read")]
+    Unreadable(&'static str),
+    /// A set of these roots cannot be.
+    #[error(transparent)]
+    Bundle(#[from] BundleError),
+}
+
+/// What has no file of its own.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Rest {
+    /// What signs.
+    signer: Side,
+    /// What is to sign.
+    next: Option<NextSide>,
+    /// What has signed.
+    former: Vec<FormerSide>,
+}
+
+/// What belongs to a certificate that signs.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Side {
+    /// Where it comes from; from here, if that is not said.
+    origin: Option<Origin>,
+    /// Its roots; itself, if there are none.
+    roots: String,
+    /// What is between it and its root.
+    chain: String,
+    /// Lists of what was revoked.
+    revocations: String,
+}
+
+/// What is to sign, and since when it is trusted.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NextSide {
+    /// What belongs to it.
+    #[serde(flatten)]
+    side: Side,
+    /// Since when it is trusted.
+    since: Timestamp,
+}
+
+/// Roots that sign no more.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct FormerSide {
+    roots: String,
+    /// Until when they are trusted.
+    until: Timestamp,
+}
+
+impl Side {
+    /// Of a bundle.
+    fn of(bundle: &Bundle, origin: Origin) -> Self {
+        let Bundle { certificate, key: _, chain, roots, revocations } = bundle;
+        let roots = if roots == certificate { String::new() } else { roots.clone() };
+        Self { origin: Some(origin), roots, chain: chain.clone(), revocations: revocations.clone() }
+    }
+
+    /// The bundle with a certificate and its key.
+    fn bundle(self, certificate: String, key: SecretBytes) -> Bundle {
+        let roots = if self.roots.is_empty() { certificate.clone() } else { self.roots };
+        Bundle { certificate, key, chain: self.chain, roots, revocations: self.revocations }
+    }
+}
+
+impl RootSet {
+    /// As files.
+    ///
+    /// # Errors
+    /// When the roots cannot be read.
+    pub fn to_files(&self) -> Result<KeptFiles, KeptError> {
+        let text = |text: &str| SecretBytes::new(text.to_owned());
+        let roots = self.roots()?;
+        let roots = if roots == self.signer.certificate { "" } else { &roots };
+        let mut files = KeptFiles::from([
+            (CERTIFICATE.to_owned(), text(&self.signer.certificate)),
+            (KEY.to_owned(), self.signer.key.clone()),
+            (CHAIN.to_owned(), text(&self.signer.chain)),
+            (ROOTS.to_owned(), text(roots)),
+            (UNUSED.to_owned(), text("")),
+        ]);
+        let signer = Side::of(&self.signer, self.origin);
+        let is_plain = self.next.is_none() && self.former.is_empty() && signer.roots.is_empty();
+        if is_plain && self.origin == Origin::SelfSigned {
+            return Ok(files);
+        }
+        let mut rest = Rest { signer, ..Rest::default() };
+        if let Some(Next { bundle, origin, since }) = &self.next {
+            files.insert(NEXT_CERTIFICATE.to_owned(), text(&bundle.certificate));
+            files.insert(NEXT_KEY.to_owned(), bundle.key.clone());
+            rest.next = Some(NextSide { side: Side::of(bundle, *origin), since: moment(*since) });
+        }
+        let former = self.former.iter();
+        rest.former = former.map(|one| FormerSide { roots: one.roots.clone(), until: moment(one.until) }).collect();
+        let rest = serde_json::to_vec(&rest).map_err(|_| KeptError::Unreadable(ROTATION_STATE))?;
+        files.insert(ROTATION_STATE.to_owned(), SecretBytes::new(rest));
+        Ok(files)
+    }
+
+    /// From files; `None` if there are none.
+    ///
+    /// # Errors
+    /// When part is missing or cannot be read.
+    pub fn from_files(files: &KeptFiles) -> Result<Option<Self>, KeptError> {
+        let bytes = |name: &str| files.get(name).filter(|bytes| !bytes.expose().is_empty()).cloned();
+        let text = |name: &'static str| {
+            let text = bytes(name).map(|bytes| String::from_utf8(bytes.expose().to_vec()));
+            text.transpose().map_err(|_| KeptError::Unreadable(name))
+        };
+        let (certificate, key) = match (text(CERTIFICATE)?, bytes(KEY)) {
+            (None, None) => return Ok(None),
+            (Some(certificate), Some(key)) => (certificate, key),
+            (None, Some(_)) => return Err(KeptError::Incomplete(CERTIFICATE)),
+            (Some(_), None) => return Err(KeptError::Incomplete(KEY)),
+        };
+        let rest = bytes(ROTATION_STATE).map(|rest| serde_json::from_slice::<Rest>(rest.expose()));
+        let Some(rest) = rest.transpose().map_err(|_| KeptError::Unreadable(ROTATION_STATE))? else {
+            // As istiod writes it: further roots that are trusted may be in a file of their own.
+            let further = text(ROOTS)?.unwrap_or_default();
+            let roots = if further.contains(certificate.trim()) { further } else { certificate.clone() + &further };
+            let signer = Side { roots, ..Side::default() }.bundle(certificate, key);
+            return Ok(Some(Self::settled(signer, Origin::SelfSigned)));
+        };
+        let Rest { signer, next, former } = rest;
+        let origin = |side: &Side| side.origin.unwrap_or(Origin::SelfSigned);
+        let next = match next {
+            None => None,
+            Some(NextSide { side, since }) => {
+                let certificate = text(NEXT_CERTIFICATE)?.ok_or(KeptError::Incomplete(NEXT_CERTIFICATE))?;
+                let key = bytes(NEXT_KEY).ok_or(KeptError::Incomplete(NEXT_KEY))?;
+                let origin = origin(&side);
+                Some(Next { bundle: side.bundle(certificate, key), origin, since: since.into() })
+            }
+        };
+        let former = former.into_iter().map(|one| Former { roots: one.roots, until: one.until.into() }).collect();
+        Ok(Some(Self { origin: origin(&signer), signer: signer.bundle(certificate, key), next, former }))
+    }
+}
+
+/// A moment as it is written.
+fn moment(time: std::time::SystemTime) -> Timestamp {
+    Timestamp::try_from(time).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,108 @@
+//! Which set follows which, and that files hold all of it.
+
+use super::super::KeyType;
+use super::*;
+
+const HOUR: Duration = Duration::from_secs(3600);
+const RULES: RotationRules =
+    RotationRules { overlap: HOUR, longest: Duration::from_secs(24 * 3600), renewed_at: Some(20) };
+
+fn now() -> SystemTime {
+    // Whole seconds, as certificates have them.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+}
+
+fn root(hours: u32) -> Bundle {
+    Bundle::self_signed("cluster.local", KeyType::P256, HOUR * hours, now()).unwrap()
+}
+
+fn absent() -> Vec<Missing> {
+    vec![Missing { who: "web-1.shop".to_owned(), why: "has not taken it".to_owned() }]
+}
+
+fn count(set: &RootSet) -> usize {
+    bundle::certificates(&set.roots().unwrap(), "").unwrap().len()
+}
+
+#[test]
+fn the_next_root_signs_only_when_all_have_it_and_the_old_one_goes_last() {
+    let (old, new) = (root(1000), root(1000));
+    let settled = RootSet::settled(old.clone(), Origin::SelfSigned);
+    assert_eq!(settled.roots().unwrap(), old.certificate);
+    assert_eq!(settled.switch(&RULES, now()).unwrap(), Err(Refusal::NothingToDo));
+    let both = settled.begin(new.clone(), Origin::SelfSigned, &RULES, now()).unwrap().unwrap();
+    assert_eq!((both.phase(), count(&both), &both.signer), (Phase::Distributing, 2, &old));
+    assert_eq!(both.begin(root(1000), Origin::SelfSigned, &RULES, now()).unwrap(), Err(Refusal::UnderWay));
+    // Neither without everybody nor before its time.
+    assert_eq!(both.advance(&absent(), &RULES, now() + HOUR).unwrap(), None);
+    assert_eq!(both.advance(&[], &RULES, now() + HOUR / 2).unwrap(), None);
+    let later = now() + HOUR;
+    let switched = both.advance(&[], &RULES, later).unwrap().unwrap();
+    assert_eq!((switched.phase(), count(&switched), &switched.signer), (Phase::Retiring, 2, &new));
+    // The last certificate by the old one was made just before, for a day.
+    assert_eq!(switched.advance(&[], &RULES, later + RULES.longest).unwrap(), None);
+    let done = switched.advance(&[], &RULES, later + RULES.longest + BACKDATE).unwrap().unwrap();
+    assert_eq!(done, RootSet::settled(new, Origin::SelfSigned));
+}
+
+#[test]
+fn a_root_near_its_end_is_renewed_and_at_the_end_nobody_is_waited_for() {
+    let set = RootSet::settled(root(1000), Origin::SelfSigned);
+    assert!(!set.is_due(&RULES, now() + HOUR * 799).unwrap());
+    assert!(set.is_due(&RULES, now() + HOUR * 801).unwrap());
+    assert!(!set.is_due(&RotationRules { renewed_at: None, ..RULES }, now() + HOUR * 801).unwrap());
+    let both = set.begin(root(2000), Origin::SelfSigned, &RULES, now()).unwrap().unwrap();
+    assert!(!both.is_due(&RULES, now() + HOUR * 801).unwrap(), "it is under way");
+    assert_eq!(both.advance(&absent(), &RULES, now() + HOUR * 980).unwrap(), None);
+    let switched = both.advance(&absent(), &RULES, now() + HOUR * 995).unwrap().unwrap();
+    assert_eq!(switched.phase(), Phase::Retiring);
+    // The old root ends before what it signed would.
+    assert_eq!(switched.former[0].until, now() + HOUR * 1000);
+}
+
+#[test]
+fn another_intermediate_of_the_same_root_signs_at_once() {
+    let root = root(1000);
+    let plugged = |serial: &str| {
+        let bundle = root.clone();
+        // The same certificate with another list of revocations is the smallest difference that there can be.
+        Bundle { revocations: serial.to_owned(), ..bundle }
+    };
+    let set = RootSet::settled(plugged("1"), Origin::PluggedIn);
+    let next = set.begin(plugged("2"), Origin::PluggedIn, &RULES, now()).unwrap().unwrap();
+    assert_eq!((next.phase(), next.signer.revocations.as_str()), (Phase::Settled, "2"));
+    assert!(set.begin(Bundle { key: self::root(1).key, ..root }, Origin::PluggedIn, &RULES, now()).is_err());
+}
+
+#[test]
+fn files_hold_every_set() {
+    let settled = RootSet::settled(root(10), Origin::SelfSigned);
+    let both = settled.begin(root(10), Origin::PluggedIn, &RULES, now()).unwrap().unwrap();
+    let switched = both.switch(&RULES, now()).unwrap().unwrap();
+    for set in [settled, both, switched] {
+        let files = set.to_files().unwrap();
+        assert_eq!(RootSet::from_files(&files).unwrap().as_ref(), Some(&set));
+        for name in ["ca-cert.pem", "ca-key.pem"] {
+            let mut less = files.clone();
+            less.remove(name);
+            assert!(matches!(RootSet::from_files(&less), Err(KeptError::Incomplete(missing)) if missing == name));
+        }
+    }
+    assert_eq!(RootSet::from_files(&KeptFiles::new()).unwrap(), None);
+}
+
+#[test]
+fn what_istiod_wrote_is_read_with_its_further_roots() {
+    let (own, further) = (root(10), root(10));
+    let mut files = RootSet::settled(own.clone(), Origin::SelfSigned).to_files().unwrap();
+    files.insert("root-cert.pem".to_owned(), navarch_api::kubernetes::SecretBytes::new(further.certificate));
+    let set = RootSet::from_files(&files).unwrap().unwrap();
+    assert_eq!((count(&set), set.signer.certificate), (2, own.certificate));
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    let many = vec![absent().remove(0); 12];
+    let text = Refusal::Missing(many).to_string();
+    assert!(text.contains("web-1.shop (has not taken it), ") && text.ends_with(" and 2 more"), "{text}");
+}

@@ -1,0 +1,257 @@
+//! `istio.v1.auth.IstioCertificateService`: certificates for those who have shown who they are.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use navarch_proto::istio::v1::auth::istio_certificate_service_server::IstioCertificateService;
+use navarch_proto::istio::v1::auth::{IstioCertificateRequest, IstioCertificateResponse};
+use prost_types::value::Kind;
+use rustls::pki_types::CertificateDer;
+use tokio::time::Instant;
+use tonic::{Code, Request, Response, Status};
+
+use super::impersonate;
+use super::metrics::{Fate, Metrics};
+use super::registration::{Registration, RegistrationError};
+use super::sign::{Lifetimes, SignError, Subject};
+use super::{Authority, CurrentAuthority, Receipts, SigningRequest};
+use crate::Clock;
+use crate::authenticate::SnapshotProvider;
+use crate::pem;
+use navarch_api::identity::{Caller, Identity};
+use navarch_api::object::NamespacedName;
+use navarch_net::rate::RateLimit;
+use navarch_net::turns::Turns;
+
+/// Metadata of a request: whose certificate is wanted, where it is another's than the caller's.
+const IMPERSONATED: &str = "ImpersonatedIdentity";
+/// Metadata of a request: which of several outer CAs is to sign.
+const SIGNER: &str = "CertSigner";
+
+/// Bytes of a text in a request's metadata: the longest SPIFFE id.
+const MAX_TEXT: usize = 2048;
+/// Requests that Kubernetes signs at once, and that wait for it: each is asked about until it is signed.
+const REGISTRATIONS: (usize, usize) = (256, 16_384);
+
+/// What the service is told at start.
+#[derive(Clone, Debug)]
+pub struct CertificateServiceConfig {
+    /// How long certificates last.
+    pub lifetimes: Lifetimes,
+    /// `CA_TRUSTED_NODE_ACCOUNTS`: node proxies that may ask for certificates of what runs on their node.
+    pub trusted_nodes: BTreeSet<NamespacedName>,
+    /// Certificates that one caller may have per second, at one address. Default 20.
+    pub per_second: u32,
+    /// The same at once. Default 200.
+    pub burst: u32,
+}
+
+/// The service. Clones are one.
+#[derive(Clone)]
+pub struct CertificateService {
+    /// Signs.
+    authority: CurrentAuthority,
+    /// Pods, for who may ask for another.
+    surroundings: Arc<dyn SnapshotProvider>,
+    /// What it was told at start.
+    config: Arc<CertificateServiceConfig>,
+    /// How many one caller may have. Replicas have one identity and addresses of their own.
+    rate: Arc<RateLimit<(Identity, IpAddr)>>,
+    /// When certificates begin.
+    clock: Clock,
+    /// Who was handed which roots.
+    receipts: Receipts,
+    /// Kubernetes, where it signs instead.
+    registration: Option<Arc<Registration>>,
+    /// Turns at having it sign.
+    turns: Arc<Turns<(Identity, IpAddr)>>,
+    /// What is counted.
+    metrics: Metrics,
+}
+
+impl Default for CertificateServiceConfig {
+    fn default() -> Self {
+        Self { lifetimes: Lifetimes::default(), trusted_nodes: BTreeSet::new(), per_second: 20, burst: 200 }
+    }
+}
+
+impl fmt::Debug for CertificateService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CertificateService").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+impl CertificateService {
+    /// A service that signs with the authority in force.
+    #[must_use]
+    pub fn new(
+        authority: CurrentAuthority,
+        surroundings: Arc<dyn SnapshotProvider>,
+        config: CertificateServiceConfig,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> Self {
+        let rate = Arc::new(RateLimit::new(config.per_second, config.burst));
+        let (config, receipts) = (Arc::new(config), Receipts::default());
+        let turns = Turns::new(REGISTRATIONS.0, REGISTRATIONS.1);
+        Self { authority, surroundings, config, rate, clock, receipts, registration: None, turns, metrics }
+    }
+
+    /// The same, but Kubernetes signs for workloads.
+    #[must_use]
+    pub fn signed_by(self, registration: Registration) -> Self {
+        Self { registration: Some(Arc::new(registration)), ..self }
+    }
+
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Who was handed which roots.
+    #[must_use]
+    pub fn receipts(&self) -> Receipts {
+        self.receipts.clone()
+    }
+
+    /// Answers a request of a caller.
+    async fn create(
+        &self,
+        caller: &Caller,
+        peer: Option<SocketAddr>,
+        request: &IstioCertificateRequest,
+    ) -> Result<IstioCertificateResponse, Status> {
+        let own = caller.identities.first().ok_or_else(|| Status::unauthenticated("the caller has no identity"))?;
+        let address = peer.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.ip().to_canonical());
+        let client = (own.clone(), address);
+        if !self.rate.admit(&client, Instant::now()) {
+            return Err(Status::resource_exhausted("too many certificates were asked for; wait a little"));
+        }
+        let subject = self.subject(caller, own, request)?;
+        let lifetime = self.config.lifetimes.grant(request.validity_duration).map_err(|error| refusal(&error))?;
+        let csr = SigningRequest::parse(&request.csr).map_err(|error| Status::invalid_argument(error.to_string()))?;
+        if let Some(registration) = &self.registration {
+            let signer = text_of(request, SIGNER)?.unwrap_or_default();
+            let turn = self.turns.take(client).await;
+            let _turn = turn.map_err(|full| Status::resource_exhausted(full.to_string()))?;
+            let chain = registration.sign(&request.csr, &subject, signer, lifetime).await;
+            return chain
+                .map(|cert_chain| IstioCertificateResponse { cert_chain })
+                .map_err(|error| unregistered(&error));
+        }
+        let authority = self.authority.get();
+        let is_own = subject == *own;
+        let chain = authority
+            .sign(&csr, &Subject::Workload(subject), lifetime, (self.clock)())
+            .map_err(|error| refusal(&error))?;
+        if let Some(peer) = peer.filter(|_| is_own) {
+            self.receipts.note(own, peer.ip(), &authority.roots().0);
+        }
+        Ok(IstioCertificateResponse { cert_chain: in_pem(&chain, &authority) })
+    }
+
+    /// Whose certificate the caller gets: its own, unless it may ask for another's and does.
+    fn subject(&self, caller: &Caller, own: &Identity, request: &IstioCertificateRequest) -> Result<Identity, Status> {
+        let Some(wanted) = text_of(request, IMPERSONATED)? else { return Ok(own.clone()) };
+        // The reason is for the log alone: it would tell a stranger what runs where.
+        let refuse = |reason: String| {
+            tracing::warn!(caller = %own, wanted, reason, "refused to sign a certificate for another identity");
+            Status::unauthenticated("the caller may not ask for this identity's certificate")
+        };
+        let wanted = Identity::parse(wanted).map_err(|error| refuse(error.to_string()))?;
+        let snapshot = self.surroundings.snapshot();
+        if wanted.trust_domain != snapshot.trust_domain {
+            return Err(refuse(format!("{} is not the trust domain of this mesh", wanted.trust_domain)));
+        }
+        impersonate::check(&self.config.trusted_nodes, own, caller.pod.as_ref(), &wanted, &snapshot.objects)
+            .map_err(|denied| refuse(denied.to_string()))?;
+        Ok(wanted)
+    }
+}
+
+/// A text of a request's metadata, if it is there and not empty.
+fn text_of<'a>(request: &'a IstioCertificateRequest, name: &str) -> Result<Option<&'a str>, Status> {
+    let value = request.metadata.as_ref().and_then(|metadata| metadata.fields.get(name));
+    let Some(Kind::StringValue(text)) = value.and_then(|value| value.kind.as_ref()) else { return Ok(None) };
+    if text.len() > MAX_TEXT {
+        return Err(Status::invalid_argument(format!("{name} in the request has more than {MAX_TEXT} bytes")));
+    }
+    Ok((!text.is_empty()).then_some(text))
+}
+
+/// How it is told to the client that Kubernetes does not sign.
+fn unregistered(error: &RegistrationError) -> Status {
+    match error {
+        RegistrationError::Beyond(_)
+        | RegistrationError::NoDomain
+        | RegistrationError::SignerName
+        | RegistrationError::NoSigner => Status::invalid_argument(error.to_string()),
+        RegistrationError::Kubernetes(_) | RegistrationError::Silent => {
+            tracing::error!(error = error as &dyn std::error::Error, "Kubernetes did not sign the certificate request");
+            Status::unavailable(error.to_string())
+        }
+        RegistrationError::Refused(_)
+        | RegistrationError::Wrong(_)
+        | RegistrationError::Chain(_)
+        | RegistrationError::NoRoot
+        | RegistrationError::NoMeshRoot(_)
+        | RegistrationError::Make(_) => {
+            tracing::error!(error = error as &dyn std::error::Error, "Kubernetes did not sign the certificate request");
+            Status::internal(error.to_string())
+        }
+    }
+}
+
+/// What a refusal counts as.
+fn fate(status: &Status) -> Fate {
+    let code = status.code();
+    if matches!(code, Code::Unauthenticated | Code::ResourceExhausted) {
+        Fate::Stranger
+    } else if code == Code::InvalidArgument {
+        Fate::Unreadable
+    } else if code == Code::Unavailable {
+        Fate::Unsigned("CA_ERROR")
+    } else {
+        Fate::Unsigned("CERT_GEN_ERROR")
+    }
+}
+
+/// How a failure to sign is told to the client.
+fn refusal(error: &SignError) -> Status {
+    match error {
+        SignError::TooLong { .. } | SignError::Name => Status::invalid_argument(error.to_string()),
+        SignError::Expired | SignError::Sign(_) => {
+            tracing::error!(%error, "the CA failed to sign a certificate");
+            Status::internal("the CA cannot sign at the moment")
+        }
+    }
+}
+
+/// The chain as the protocol has it: one certificate an element, leaf first, and all roots as the last.
+fn in_pem(chain: &[CertificateDer<'_>], authority: &Authority) -> Vec<String> {
+    let mut elements: Vec<String> = chain.iter().map(|certificate| pem::encode(certificate)).collect();
+    elements.push(authority.roots().pem().to_owned());
+    elements
+}
+
+#[tonic::async_trait]
+impl IstioCertificateService for CertificateService {
+    async fn create_certificate(
+        &self,
+        request: Request<IstioCertificateRequest>,
+    ) -> Result<Response<IstioCertificateResponse>, Status> {
+        let caller = request.extensions().get::<Caller>().cloned();
+        let caller = caller.ok_or_else(|| Status::unauthenticated("the caller has not shown who it is"))?;
+        self.metrics.asked();
+        let answer = self.create(&caller, request.remote_addr(), request.get_ref()).await;
+        self.metrics.done(answer.as_ref().err().map_or(Fate::Issued, fate));
+        match &answer {
+            Ok(_) => tracing::debug!(identities = ?caller.identities, "certificate issued"),
+            Err(status) => tracing::warn!(identities = ?caller.identities, %status, "certificate request refused"),
+        }
+        answer.map(Response::new)
+    }
+}

@@ -1,0 +1,301 @@
+//! Signs certificates.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PublicKeyData, SanType, SerialNumber,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::bundle::{BACKDATE, Bundle, BundleError, at, certificates};
+use super::csr::SigningRequest;
+use super::{KeyType, RootBundle};
+use navarch_api::identity::Identity;
+
+/// Random bytes of a serial number: more than enough never to meet, and positive in DER without a byte more.
+const SERIAL_BYTES: usize = 16;
+
+/// An authority that can sign.
+pub struct Authority {
+    /// Signs.
+    issuer: Issuer<'static, KeyPair>,
+    /// The kind of its key; new keys are of the same.
+    key_type: KeyType,
+    /// From the signing certificate up, roots excepted: goes with every certificate. Empty for a root.
+    chain: Vec<CertificateDer<'static>>,
+    /// The roots.
+    roots: RootBundle,
+    /// The same, taken apart.
+    root_certificates: Vec<CertificateDer<'static>>,
+    /// Lists of revoked certificates, in PEM.
+    revocations: Arc<str>,
+    /// When the signing certificate ends.
+    not_after: SystemTime,
+}
+
+/// Whom a certificate is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A workload.
+    Workload(Identity),
+    /// A server of these DNS names.
+    Server(Vec<String>),
+}
+
+/// How long workloads' certificates last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// `DEFAULT_WORKLOAD_CERT_TTL`: where nothing is asked for. Default 24 h.
+    pub default: Duration,
+    /// `MAX_WORKLOAD_CERT_TTL`: the longest that may be asked for. Default 90 days.
+    pub max: Duration,
+}
+
+/// Why nothing is signed.
+#[derive(Debug, thiserror::Error)]
+pub enum SignError {
+    /// More time was asked for than there is.
+    #[error("the requested lifetime of {requested:?} is longer than {max:?}, the longest allowed")]
+    TooLong {
+        /// What was asked for.
+        requested: Duration,
+        /// The longest.
+        max: Duration,
+    },
+    /// The CA's own certificate has ended.
+    #[error("the CA's own certificate has expired")]
+    Expired,
+    /// A name cannot be written into a certificate.
+    #[error("a name cannot be written into a certificate")]
+    Name,
+    /// Signing failed.
+    #[error("signing failed")]
+    Sign(#[from] rcgen::Error),
+}
+
+impl Default for Lifetimes {
+    fn default() -> Self {
+        Self { default: Duration::from_secs(24 * 3600), max: Duration::from_secs(90 * 24 * 3600) }
+    }
+}
+
+impl Lifetimes {
+    /// The lifetime for what is asked: zero and less ask for the default.
+    ///
+    /// # Errors
+    /// When more is asked for than is allowed.
+    pub fn grant(self, seconds: i64) -> Result<Duration, SignError> {
+        match u64::try_from(seconds) {
+            Err(_) | Ok(0) => Ok(self.default.min(self.max)),
+            Ok(seconds) => {
+                let requested = Duration::from_secs(seconds);
+                if requested > self.max {
+                    return Err(SignError::TooLong { requested, max: self.max });
+                }
+                Ok(requested)
+            }
+        }
+    }
+}
+
+impl Authority {
+    /// Makes a bundle an authority.
+    ///
+    /// # Errors
+    /// When its parts cannot be read, do not belong together or may not sign.
+    pub fn new(bundle: &Bundle, now: SystemTime) -> Result<Self, BundleError> {
+        let signing = certificates(&bundle.certificate, "the CA's certificate")?;
+        let signing = signing.into_iter().next().ok_or(BundleError::Certificate("the CA's certificate"))?;
+        let (_, parsed) =
+            X509Certificate::from_der(&signing).map_err(|_| BundleError::Certificate("the CA's certificate"))?;
+        if !parsed.is_ca() {
+            return Err(BundleError::NoCa);
+        }
+        let not_after = at(parsed.validity().not_after.timestamp());
+        if not_after <= now || at(parsed.validity().not_before.timestamp()) > now + BACKDATE {
+            return Err(BundleError::Expired);
+        }
+        let key = PrivateKeyDer::from_pem_slice(bundle.key.expose()).map_err(|_| BundleError::Key)?;
+        let key = KeyPair::try_from(&key).map_err(|_| BundleError::Key)?;
+        if key.subject_public_key_info() != parsed.public_key().raw {
+            return Err(BundleError::Mismatch);
+        }
+        let root_certificates = certificates(&bundle.roots, "the roots")?;
+        let mut chain = certificates(&bundle.chain, "the chain")?;
+        chain.retain(|certificate| !root_certificates.contains(certificate));
+        if !root_certificates.contains(&signing) && !chain.contains(&signing) {
+            chain.insert(0, signing.clone());
+        }
+        check_rooted(&signing, &chain, &root_certificates)?;
+        let key_type = if key.is_compatible(&rcgen::PKCS_RSA_SHA256) { KeyType::Rsa2048 } else { KeyType::P256 };
+        let issuer = Issuer::from_ca_cert_der(&signing, key)?;
+        let (roots, revocations) = (RootBundle::new(&bundle.roots), Arc::from(bundle.revocations.as_str()));
+        Ok(Self { issuer, key_type, chain, roots, root_certificates, revocations, not_after })
+    }
+
+    /// Certifies the key of a request. The certificate ends with the CA's own at the latest. Gives the chain, leaf first,
+    /// roots excepted.
+    ///
+    /// # Errors
+    /// When the CA's own certificate has ended, or a name cannot be written.
+    pub fn sign(
+        &self,
+        request: &SigningRequest,
+        subject: &Subject,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Vec<CertificateDer<'static>>, SignError> {
+        self.certify(&request.key, subject, lifetime, now)
+    }
+
+    /// A new key of the CA's kind and its certificate.
+    ///
+    /// # Errors
+    /// As [`Authority::sign`].
+    pub fn issue(
+        &self,
+        subject: &Subject,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<(Vec<CertificateDer<'static>>, PrivatePkcs8KeyDer<'static>), SignError> {
+        let key = self.key_type.generate()?;
+        let chain = self.certify(&key, subject, lifetime, now)?;
+        Ok((chain, PrivatePkcs8KeyDer::from(key.serialize_der())))
+    }
+
+    /// Certifies a key.
+    fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        subject: &Subject,
+        lifetime: Duration,
+        now: SystemTime,
+    ) -> Result<Vec<CertificateDer<'static>>, SignError> {
+        if self.not_after <= now {
+            return Err(SignError::Expired);
+        }
+        let mut params = CertificateParams::default();
+        // No subject: the name is the SAN, which then is critical.
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = names(subject)?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(serial()?);
+        params.not_before = (now - BACKDATE).into();
+        params.not_after = (now + lifetime).min(self.not_after).into();
+        let leaf = params.signed_by(key, &self.issuer)?;
+        let mut chain = vec![leaf.der().clone()];
+        chain.extend(self.chain.iter().cloned());
+        Ok(chain)
+    }
+
+    /// The roots.
+    #[must_use]
+    pub fn roots(&self) -> &RootBundle {
+        &self.roots
+    }
+
+    /// The roots, taken apart.
+    #[must_use]
+    pub fn root_certificates(&self) -> &[CertificateDer<'static>] {
+        &self.root_certificates
+    }
+
+    /// Lists of revoked certificates, in PEM; empty is none.
+    #[must_use]
+    pub fn revocations(&self) -> &Arc<str> {
+        &self.revocations
+    }
+
+    /// From the signing certificate up, roots excepted.
+    #[must_use]
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
+    }
+
+    /// When the first of the roots ends.
+    #[must_use]
+    pub fn first_root_ends(&self) -> Option<SystemTime> {
+        let (_, root) = X509Certificate::from_der(self.root_certificates.first()?).ok()?;
+        Some(at(root.validity().not_after.timestamp()))
+    }
+
+    /// When the signing certificate ends.
+    #[must_use]
+    pub fn not_after(&self) -> SystemTime {
+        self.not_after
+    }
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority").field("not_after", &self.not_after).finish_non_exhaustive()
+    }
+}
+
+/// Checks that a root vouches for the signing certificate.
+pub(super) fn check_rooted(
+    signing: &CertificateDer<'static>,
+    chain: &[CertificateDer<'static>],
+    roots: &[CertificateDer<'static>],
+) -> Result<(), BundleError> {
+    if roots.contains(signing) {
+        return Ok(());
+    }
+    // Walked by names and signatures: the usual verifiers take no CA certificate for an end entity.
+    let mut current = signing;
+    for _ in 0..=chain.len() {
+        if issuer_among(current, roots).is_some() {
+            return Ok(());
+        }
+        match issuer_among(current, chain) {
+            Some(issuer) if issuer != current => current = issuer,
+            Some(_) | None => break,
+        }
+    }
+    Err(BundleError::Unrooted)
+}
+
+/// The certificate among `candidates` that signed `certificate`.
+fn issuer_among<'a>(
+    certificate: &CertificateDer<'_>,
+    candidates: &'a [CertificateDer<'static>],
+) -> Option<&'a CertificateDer<'static>> {
+    let (_, subject) = X509Certificate::from_der(certificate).ok()?;
+    candidates.iter().find(|candidate| {
+        X509Certificate::from_der(candidate).is_ok_and(|(_, issuer)| {
+            issuer.subject() == subject.issuer() && subject.verify_signature(Some(issuer.public_key())).is_ok()
+        })
+    })
+}
+
+/// The names in a certificate.
+fn names(subject: &Subject) -> Result<Vec<SanType>, SignError> {
+    match subject {
+        Subject::Workload(identity) => {
+            Ok(vec![SanType::URI(identity.to_string().try_into().map_err(|_| SignError::Name)?)])
+        }
+        Subject::Server(hosts) => hosts
+            .iter()
+            .map(|host| Ok(SanType::DnsName(host.clone().try_into().map_err(|_| SignError::Name)?)))
+            .collect(),
+    }
+}
+
+/// A random serial number.
+fn serial() -> Result<SerialNumber, SignError> {
+    let mut bytes = [0_u8; SERIAL_BYTES];
+    let provider = rustls::crypto::aws_lc_rs::default_provider();
+    provider.secure_random.fill(&mut bytes).map_err(|_| SignError::Sign(rcgen::Error::RingUnspecified))?;
+    if let Some(first) = bytes.first_mut() {
+        *first = (*first & 0x7f) | 0x40;
+    }
+    Ok(SerialNumber::from_slice(&bytes))
+}

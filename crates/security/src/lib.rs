@@ -1,0 +1,28 @@
+//! Identities, the certificate authority, and who a caller is. Knows nothing of routing.
+//!
+//! ```text
+//! root or intermediate (Secret, folder) ─▶ Authority ─┬▶ workloads' certificates (CreateCertificate)
+//!                                                     ├▶ the server's own certificate ─▶ TLS port
+//!                                                     └▶ roots (watch) ─▶ trust of the TLS port, ConfigMaps
+//! connection and headers ─▶ Gatekeeper (certificate, JWT, TokenReview, XFCC) ─▶ Caller
+//! ```
+//!
+//! One [`ca::Authority`] is in force at a time and is replaced as a whole; who signs takes the one of that moment. Private keys
+//! live in types that print nothing.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+use std::time::SystemTime;
+
+pub mod api_server;
+pub mod authenticate;
+pub mod ca;
+pub mod pem;
+pub mod rules;
+pub mod secret_access;
+pub mod serving;
+pub mod tls_rules;
+pub mod trust_bundle;
+
+/// Tells the time of day.
+pub type Clock = fn() -> SystemTime;

@@ -1,0 +1,146 @@
+//! Who may ask for what: one row for every xDS type and every debug page. What has no row is for nobody.
+
+use navarch_api::identity::Caller;
+use navarch_api::names::Namespace;
+
+/// Where a question comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// xDS, on 15010 without an identity, on 15012 with one.
+    Xds,
+    /// The debug API on 8080 and 15014.
+    Debug,
+}
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// Every one, on every port: it is what any client of the mesh sees anyway.
+    Anyone,
+    /// Whoever was proved to be somebody; what it gets is then decided by its namespace.
+    Proved,
+    /// Whoever looks (and changes nothing) from the same machine, is of the control plane's namespace or of one that is allowed by name.
+    Operator,
+    /// As [`Rule::Operator`], and others about proxies of their own namespace.
+    OperatorOrOwnNamespace,
+}
+
+/// One row.
+struct Row {
+    /// Where.
+    interface: Interface,
+    /// What: the short name of a type, or the name of a page.
+    what: &'static str,
+    /// Who.
+    rule: Rule,
+}
+
+/// The row of an xDS type.
+const fn xds(what: &'static str, rule: Rule) -> Row {
+    Row { interface: Interface::Xds, what, rule }
+}
+
+/// The row of a debug page.
+const fn debug(what: &'static str, rule: Rule) -> Row {
+    Row { interface: Interface::Debug, what, rule }
+}
+
+const TABLE: [Row; 25] = [
+    xds("cds", Rule::Anyone),
+    xds("eds", Rule::Anyone),
+    xds("lds", Rule::Anyone),
+    xds("rds", Rule::Anyone),
+    xds("vhds", Rule::Anyone),
+    xds("sds", Rule::Proved),
+    xds("ecds", Rule::Anyone),
+    xds("nds", Rule::Anyone),
+    xds("pcds", Rule::Anyone),
+    xds("wds", Rule::Anyone),
+    xds("wlds", Rule::Anyone),
+    xds("wads", Rule::Anyone),
+    debug("adsz", Rule::Operator),
+    debug("ca", Rule::Operator),
+    debug("config_dump", Rule::OperatorOrOwnNamespace),
+    debug("configz", Rule::Operator),
+    debug("connections", Rule::Operator),
+    debug("endpointShardz", Rule::Operator),
+    debug("endpointz", Rule::Operator),
+    debug("list", Rule::Operator),
+    debug("mesh", Rule::Operator),
+    debug("push_status", Rule::Operator),
+    // Anybody is told whether the server is ready; this is about the names in the reasons.
+    debug("ready", Rule::Operator),
+    debug("registryz", Rule::Operator),
+    debug("syncz", Rule::Operator),
+];
+
+/// The rule for a type or page; `None` where there is none.
+#[must_use]
+pub fn rule(interface: Interface, what: &str) -> Option<Rule> {
+    TABLE.iter().find(|row| row.interface == interface && row.what == what).map(|row| row.rule)
+}
+
+/// Whether a caller, known or not, may subscribe to a type at all.
+#[must_use]
+pub fn may_subscribe(short_name: &str, is_proved: bool) -> bool {
+    match rule(Interface::Xds, short_name) {
+        Some(Rule::Anyone) => true,
+        Some(Rule::Proved) => is_proved,
+        Some(Rule::Operator | Rule::OperatorOrOwnNamespace) | None => false,
+    }
+}
+
+/// What a caller may see of a debug page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// All.
+    Everything,
+    /// What is about proxies of these namespaces.
+    Namespaces(Vec<Namespace>),
+    /// Nothing.
+    Nothing,
+}
+
+/// What a caller from elsewhere may see of a debug page; `operators` are the namespaces that may see everything.
+#[must_use]
+pub fn sight(page: &str, caller: &Caller, operators: &[Namespace]) -> Sight {
+    let mut namespaces: Vec<Namespace> = caller.identities.iter().map(|one| one.namespace.clone()).collect();
+    namespaces.dedup();
+    match rule(Interface::Debug, page) {
+        Some(Rule::Anyone) => Sight::Everything,
+        Some(Rule::Operator | Rule::OperatorOrOwnNamespace | Rule::Proved)
+            if namespaces.iter().any(|namespace| operators.contains(namespace)) =>
+        {
+            Sight::Everything
+        }
+        Some(Rule::OperatorOrOwnNamespace) => Sight::Namespaces(namespaces),
+        Some(Rule::Operator | Rule::Proved) | None => Sight::Nothing,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::identity::Identity;
+
+    #[test]
+    fn secrets_are_for_the_proved_and_what_is_not_listed_for_nobody() {
+        assert!(may_subscribe("cds", false) && may_subscribe("sds", true) && !may_subscribe("sds", false));
+        assert!(!may_subscribe("xyz", true));
+    }
+
+    #[test]
+    fn workloads_see_their_own_namespace_and_operators_everything() {
+        let caller = |namespace: &str| {
+            let text = format!("spiffe://td/ns/{namespace}/sa/web");
+            Caller { identities: vec![Identity::parse(&text).unwrap()], ..Caller::default() }
+        };
+        let operators = [Namespace::new("istio-system")];
+        let shop = Sight::Namespaces(vec![Namespace::new("shop")]);
+        assert_eq!(sight("config_dump", &caller("shop"), &operators), shop);
+        assert_eq!(sight("syncz", &caller("shop"), &operators), Sight::Nothing);
+        assert_eq!(sight("syncz", &caller("istio-system"), &operators), Sight::Everything);
+        assert_eq!(sight("unknown", &caller("istio-system"), &operators), Sight::Nothing);
+        assert_eq!(sight("config_dump", &Caller::default(), &operators), Sight::Namespaces(Vec::new()));
+    }
+}

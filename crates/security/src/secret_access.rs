@@ -1,0 +1,53 @@
+//! Which service accounts may read the secrets of their namespace: those that the API server lets list them.
+//!
+//! Agrees with `pilot/pkg/credentials/kube`: answers count for five minutes when good, for one when not.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::api::PostParams;
+
+use super::api_server::ApiServer;
+use navarch_api::object::NamespacedName;
+
+/// How long a "yes" counts.
+pub const KEPT_YES: Duration = Duration::from_secs(300);
+/// How long a "no" counts, and a failure to ask.
+pub const KEPT_NO: Duration = Duration::from_secs(60);
+/// How long the API server may take.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// An answer to come; an error means that nobody answered.
+pub type Answer<'a> = Pin<Box<dyn Future<Output = Result<bool, String>> + Send + 'a>>;
+
+/// Whoever knows what service accounts may do.
+pub trait AccessReviewer: Send + Sync + 'static {
+    /// Whether a service account may list the secrets of its namespace.
+    fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a>;
+}
+
+impl AccessReviewer for ApiServer {
+    fn may_list_secrets<'a>(&'a self, account: &'a NamespacedName) -> Answer<'a> {
+        Box::pin(async move {
+            let review = SubjectAccessReview {
+                spec: SubjectAccessReviewSpec {
+                    resource_attributes: Some(ResourceAttributes {
+                        namespace: Some(account.namespace.to_string()),
+                        verb: Some("list".to_owned()),
+                        resource: Some("secrets".to_owned()),
+                        ..ResourceAttributes::default()
+                    }),
+                    user: Some(format!("system:serviceaccount:{}:{}", account.namespace, account.name)),
+                    ..SubjectAccessReviewSpec::default()
+                },
+                ..SubjectAccessReview::default()
+            };
+            let (params, reviews) = (PostParams::default(), self.reviews::<SubjectAccessReview>());
+            let asked = tokio::time::timeout(REVIEW_TIMEOUT, reviews.create(&params, &review)).await;
+            let answer = asked.map_err(|_| "no answer in time".to_owned())?.map_err(|error| error.to_string())?;
+            Ok(answer.status.is_some_and(|status| status.allowed))
+        })
+    }
+}

@@ -1,0 +1,532 @@
+//! The TLS of Navarch's own ports: its certificate, and whose certificates it believes. Replaced without closing anything.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::Clock;
+use super::ca::{Authority, CurrentAuthority, Registration, RegistrationError, ServerChain, SignError, Subject};
+use super::tls_rules::TlsRules;
+use navarch_api::kubernetes::SecretBytes;
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+
+/// How long a certificate of one's own lasts.
+const LIFETIME: Duration = Duration::from_secs(10 * 24 * 3600);
+/// How long to wait after a failure to renew.
+const RETRY: Duration = Duration::from_secs(30);
+/// How often files are looked at.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// For how long they must have stayed equal to count.
+const SETTLE: Duration = Duration::from_millis(200);
+/// What is spoken inside.
+const H2: &[u8] = b"h2";
+/// What else is spoken to callers of the web.
+const HTTP1: &[u8] = b"http/1.1";
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum ServingError {
+    /// No certificate of one's own.
+    #[error("no certificate for the server itself")]
+    Sign(#[from] SignError),
+    /// Kubernetes signs none.
+    #[error("Kubernetes signs no certificate for the server itself")]
+    Request(#[from] RegistrationError),
+    /// TLS cannot be set up with what there is.
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    /// The roots cannot be used.
+    #[error("the roots cannot be used to check clients")]
+    Roots(#[from] VerifierBuilderError),
+    /// A file cannot be read.
+    #[error("{0} cannot be read")]
+    File(PathBuf, #[source] std::io::Error),
+    /// A file does not hold what it should.
+    #[error("{0} holds no {1} in PEM that can be read")]
+    Content(PathBuf, &'static str),
+}
+
+/// The TLS in force, to be asked at every connection. Clones are one.
+#[derive(Clone)]
+pub struct ServingTls {
+    /// What is shown.
+    served: watch::Receiver<Served>,
+    /// The roots by which it is known.
+    known_by: watch::Receiver<Arc<str>>,
+}
+
+/// What the server shows, and whom it believes.
+#[derive(Clone, Debug)]
+pub struct ServingConfig {
+    /// Its certificate.
+    pub certificate: ServerCertificate,
+    /// Files with further roots by which clients may show certificates, such as an outer CA's.
+    pub further_roots: Vec<PathBuf>,
+    /// Versions and cipher suites.
+    pub rules: TlsRules,
+}
+
+/// Where the server's certificate comes from.
+#[derive(Clone, Debug)]
+pub enum ServerCertificate {
+    /// From the CA, for these names.
+    Issued(Vec<String>),
+    /// From files, which are read anew when they change.
+    Given(GivenFiles),
+    /// From a signer of Kubernetes.
+    Requested(Box<ServerRequest>),
+}
+
+/// How a signer of Kubernetes is asked for the server's certificate.
+#[derive(Clone, Debug)]
+pub struct ServerRequest {
+    /// The names that it is for.
+    pub names: Vec<String>,
+    /// The whole name of the signer.
+    pub signer: String,
+    /// Who asks.
+    pub registration: Registration,
+}
+
+/// The files of a certificate that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenFiles {
+    /// The chain, leaf first.
+    pub chain: PathBuf,
+    /// The key.
+    pub key: PathBuf,
+    /// The roots by which it is known; the CA's, if there are none.
+    pub roots: Option<PathBuf>,
+}
+
+/// One certificate, as the ports show it.
+#[derive(Clone)]
+struct Served {
+    /// To clients that may show certificates of the mesh.
+    mesh: Arc<ServerConfig>,
+    /// To all others.
+    web: WebTls,
+}
+
+/// TLS for callers who show no certificate of the mesh: API servers.
+#[derive(Clone)]
+pub struct WebTls {
+    /// The TLS.
+    pub config: Arc<ServerConfig>,
+    /// The roots by which callers know its certificate, as PEM.
+    pub roots: Arc<str>,
+}
+
+impl ServingTls {
+    /// The TLS of this moment.
+    #[must_use]
+    pub fn get(&self) -> Arc<ServerConfig> {
+        self.served.borrow().mesh.clone()
+    }
+
+    /// The TLS of this moment for HTTP in both versions, where nobody is asked for a certificate.
+    #[must_use]
+    pub fn web(&self) -> WebTls {
+        self.served.borrow().web.clone()
+    }
+
+    /// The roots by which the server's certificate is known, as PEM, to be watched. New ones are told before a certificate by
+    /// them is shown.
+    #[must_use]
+    pub fn roots(&self) -> watch::Receiver<Arc<str>> {
+        self.known_by.clone()
+    }
+
+    /// Waits for another; false when there will be none.
+    pub async fn changed(&mut self) -> bool {
+        self.served.changed().await.is_ok()
+    }
+}
+
+impl fmt::Debug for WebTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebTls")
+    }
+}
+
+impl fmt::Debug for ServingTls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServingTls")
+    }
+}
+
+/// The names under which Navarch is reached: istiod's, so that agents and charts find it.
+#[must_use]
+pub fn host_names(namespace: &str, revision: &str, custom: &str) -> Vec<String> {
+    let mut names: Vec<String> =
+        ["istiod", "istiod-remote", "istio-pilot"].iter().map(|name| format!("{name}.{namespace}.svc")).collect();
+    if !matches!(revision, "" | "default") {
+        names.push(format!("istiod-{revision}.{namespace}.svc"));
+    }
+    names.extend(custom.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned));
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// TLS with a certificate of this kind, and the task that renews it: at half its life and whenever the authority changes where
+/// the authority issues it, when files change where it is in files, when the signer's roots change where Kubernetes signs.
+///
+/// # Errors
+/// When the first certificate cannot be had.
+pub async fn start(
+    authority: CurrentAuthority,
+    config: ServingConfig,
+    clock: Clock,
+) -> Result<(ServingTls, impl Future<Output = ()> + Send + 'static), ServingError> {
+    let files = Files::read(&config);
+    let requested = request(&config).await?;
+    let first = configure(&authority.get(), &config, &files, requested.as_ref(), clock())?;
+    let (roots, known_by) = watch::channel(first.web.roots.clone());
+    let (sender, served) = watch::channel(first);
+    let renewal = Renewal { authority, config, files, requested, sender, roots, clock };
+    Ok((ServingTls { served, known_by }, renewal.run()))
+}
+
+/// What files hold, or why they cannot be read.
+#[derive(PartialEq, Eq)]
+struct Files(BTreeMap<PathBuf, Result<SecretBytes, std::io::ErrorKind>>);
+
+impl Files {
+    /// All that count.
+    fn read(config: &ServingConfig) -> Self {
+        let given = match &config.certificate {
+            ServerCertificate::Issued(_) | ServerCertificate::Requested(_) => Vec::new(),
+            ServerCertificate::Given(GivenFiles { chain, key, roots }) => {
+                [Some(chain), Some(key), roots.as_ref()].into_iter().flatten().collect()
+            }
+        };
+        let all = given.into_iter().chain(&config.further_roots);
+        let read = |path: &PathBuf| {
+            regular_file::read(path, MAX_SETTINGS_BYTES).map(SecretBytes::new).map_err(|error| error.kind())
+        };
+        Self(all.map(|path| (path.clone(), read(path))).collect())
+    }
+
+    /// What one holds.
+    fn get(&self, path: &Path) -> Result<&SecretBytes, ServingError> {
+        let missing = |kind: std::io::ErrorKind| ServingError::File(path.to_owned(), kind.into());
+        match self.0.get(path) {
+            Some(Ok(bytes)) => Ok(bytes),
+            Some(Err(kind)) => Err(missing(*kind)),
+            None => Err(missing(std::io::ErrorKind::NotFound)),
+        }
+    }
+
+    /// The certificates that one holds.
+    fn certificates(&self, path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingError> {
+        let wrong = || ServingError::Content(path.to_owned(), "certificate");
+        let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(self.get(path)?.expose()).collect();
+        all.ok().filter(|all| !all.is_empty()).ok_or_else(wrong)
+    }
+}
+
+/// Renews what the server shows.
+struct Renewal {
+    /// Signs.
+    authority: CurrentAuthority,
+    /// What is to be shown.
+    config: ServingConfig,
+    /// What files held last.
+    files: Files,
+    /// What Kubernetes signed last.
+    requested: Option<ServerChain>,
+    /// To the ports.
+    sender: watch::Sender<Served>,
+    /// The roots, to those who tell others of them.
+    roots: watch::Sender<Arc<str>>,
+    /// The time of day.
+    clock: Clock,
+}
+
+impl Renewal {
+    /// Renews for ever.
+    async fn run(self) {
+        let Self { mut authority, config, mut files, mut requested, sender, roots, clock } = self;
+        let mut due = Instant::now() + half_life(&authority.get(), requested.as_ref(), clock());
+        let mut ends = false;
+        loop {
+            tokio::select! {
+                // The last one stays in force when there will be no other; its certificates must still be renewed.
+                changed = authority.changed(), if !ends => {
+                    ends = !changed;
+                    if ends {
+                        continue;
+                    }
+                }
+                () = tokio::time::sleep_until(due) => {}
+                () = files_change(&config, &mut files) => {}
+                () = roots_change(&config, requested.as_ref()) => {}
+            }
+            let renewed = match request(&config).await {
+                Ok(chain) => {
+                    requested = chain.or(requested);
+                    configure(&authority.get(), &config, &files, requested.as_ref(), clock())
+                }
+                Err(error) => Err(error),
+            };
+            let wait = match renewed {
+                Ok(served) => {
+                    roots.send_if_modified(|told| {
+                        let differs = *told != served.web.roots;
+                        told.clone_from(&served.web.roots);
+                        differs
+                    });
+                    sender.send_replace(served);
+                    tracing::info!("renewed the server certificate");
+                    half_life(&authority.get(), requested.as_ref(), clock())
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "failed to renew the server certificate; the current one stays in use");
+                    RETRY
+                }
+            };
+            due = Instant::now() + wait;
+        }
+    }
+}
+
+/// Waits until files hold something else, and have for a moment: a mounted Secret's are not all replaced at once.
+async fn files_change(config: &ServingConfig, files: &mut Files) {
+    loop {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        let found = Files::read(config);
+        if found == *files {
+            continue;
+        }
+        tokio::time::sleep(SETTLE).await;
+        if Files::read(config) == found {
+            *files = found;
+            return;
+        }
+    }
+}
+
+/// Has Kubernetes sign a certificate, where it is to.
+async fn request(config: &ServingConfig) -> Result<Option<ServerChain>, ServingError> {
+    let ServerCertificate::Requested(request) = &config.certificate else { return Ok(None) };
+    let ServerRequest { names, signer, registration } = &**request;
+    Ok(Some(registration.sign_server(names, signer, LIFETIME).await?))
+}
+
+/// Waits until mesh config says other roots of the signer than those by which its last certificate is known.
+async fn roots_change(config: &ServingConfig, held: Option<&ServerChain>) {
+    let (ServerCertificate::Requested(request), Some(held)) = (&config.certificate, held) else {
+        return std::future::pending().await;
+    };
+    loop {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        if request.registration.server_roots(&request.signer).is_ok_and(|roots| roots != held.roots) {
+            return;
+        }
+    }
+}
+
+/// When a certificate made now is to be renewed: half way to its end. One by the CA ends with the CA's own at the latest; a
+/// signer of Kubernetes may give less than it was asked for.
+fn half_life(authority: &Authority, requested: Option<&ServerChain>, now: SystemTime) -> Duration {
+    let end = match requested {
+        None => authority.not_after(),
+        Some(held) => held.not_after().unwrap_or(now),
+    };
+    let left = end.duration_since(now).unwrap_or_default();
+    (left.min(LIFETIME) / 2).max(RETRY)
+}
+
+/// TLS with a new certificate, or with the one that files hold.
+fn configure(
+    authority: &Authority,
+    config: &ServingConfig,
+    files: &Files,
+    requested: Option<&ServerChain>,
+    now: SystemTime,
+) -> Result<Served, ServingError> {
+    let own = || Arc::from(authority.roots().pem());
+    let (chain, key, known_by) = match &config.certificate {
+        ServerCertificate::Issued(names) => {
+            let (chain, key) = authority.issue(&Subject::Server(names.clone()), LIFETIME, now)?;
+            (chain, PrivateKeyDer::from(key), own())
+        }
+        ServerCertificate::Given(given) => {
+            let key = PrivateKeyDer::from_pem_slice(files.get(&given.key)?.expose());
+            let key = key.map_err(|_| ServingError::Content(given.key.clone(), "key"))?;
+            let known_by = match &given.roots {
+                None => own(),
+                Some(path) => {
+                    files.certificates(path)?;
+                    String::from_utf8_lossy(files.get(path)?.expose()).as_ref().into()
+                }
+            };
+            (files.certificates(&given.chain)?, key, known_by)
+        }
+        ServerCertificate::Requested(request) => {
+            let none = || RegistrationError::NoMeshRoot(request.signer.clone());
+            let held = requested.ok_or_else(none)?;
+            (held.chain.clone(), PrivateKeyDer::from(held.key.clone_key()), Arc::from(held.roots.as_str()))
+        }
+    };
+    let web = WebTls { config: web_config(chain.clone(), key.clone_key(), &config.rules)?, roots: known_by };
+    let mut believed = authority.root_certificates().to_vec();
+    for path in &config.further_roots {
+        match files.certificates(path) {
+            Ok(roots) => believed.extend(roots),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "root certificates beyond the limit are ignored"
+            ),
+        }
+    }
+    if let ServerCertificate::Given(GivenFiles { roots: Some(path), .. }) = &config.certificate {
+        believed.extend(files.certificates(path)?);
+    }
+    if let Some(held) = requested {
+        // The signer may sign for workloads, too.
+        let roots = CertificateDer::pem_slice_iter(held.roots.as_bytes());
+        believed.extend(roots.filter_map(Result::ok));
+    }
+    Ok(Served { mesh: server_config(chain, key, &believed, authority.revocations(), &config.rules)?, web })
+}
+
+/// The lists of revoked certificates in a text of PEM that can be used to check clients. Others are left out: they must not
+/// keep everybody out.
+fn revocations(
+    pem: &str,
+    usable: impl Fn(&[CertificateRevocationListDer<'static>]) -> Result<(), VerifierBuilderError>,
+) -> Vec<CertificateRevocationListDer<'static>> {
+    let mut lists = Vec::new();
+    for list in CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()) {
+        let checked = list.map_err(|error| format!("{error:?}")).map(|list| vec![list]);
+        match checked.and_then(|list| usable(&list).map(|()| list).map_err(|error| error.to_string())) {
+            Ok(list) => lists.extend(list),
+            Err(error) => tracing::error!(error, "failed to read a list of revoked certificates of the CA"),
+        }
+    }
+    lists
+}
+
+/// TLS for a server with this certificate. Clients may show certificates of these roots, or none.
+///
+/// Sessions are not resumed: a client's certificate would not be looked at again, be it expired or revoked meanwhile.
+fn server_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    roots: &[CertificateDer<'static>],
+    revoked: &str,
+    rules: &TlsRules,
+) -> Result<Arc<ServerConfig>, ServingError> {
+    let provider = rules.provider();
+    let mut store = RootCertStore::empty();
+    for root in roots {
+        store.add(root.clone())?;
+    }
+    let store = Arc::new(store);
+    let builder = || WebPkiClientVerifier::builder_with_provider(store.clone(), provider.clone());
+    let revoked = revocations(revoked, |list| builder().with_crls(list.to_vec()).build().map(drop));
+    // Not every CA of a chain has a list.
+    let verifier = builder().with_crls(revoked).allow_unknown_revocation_status();
+    let verifier = verifier.allow_unauthenticated().build()?;
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(rules.versions())?
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    config.alpn_protocols = vec![H2.to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// TLS for a server with this certificate. Clients are not asked for certificates: an API server might show
+/// one of a root of its own.
+fn web_config(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    rules: &TlsRules,
+) -> Result<Arc<ServerConfig>, ServingError> {
+    let provider = rules.provider();
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(rules.versions())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate for a name, by an authority, put into files.
+    fn put(folder: &Path, authority: &Authority, name: &str) -> Vec<CertificateDer<'static>> {
+        let now = jiff::Timestamp::now().into();
+        let (chain, key) = authority.issue(&Subject::Server(vec![name.to_owned()]), LIFETIME, now).unwrap();
+        let pem: String = chain.iter().map(|one| super::super::pem::encode(one)).collect();
+        let key = rcgen::KeyPair::try_from(&PrivateKeyDer::from(key)).unwrap().serialize_pem();
+        std::fs::write(folder.join("tls.key"), key).unwrap();
+        std::fs::write(folder.join("tls.crt"), pem).unwrap();
+        std::fs::write(folder.join("ca.crt"), authority.roots().pem()).unwrap();
+        chain
+    }
+
+    #[tokio::test]
+    async fn a_given_certificate_is_shown_and_replaced_with_its_files() {
+        use super::super::ca::{Bundle, KeyType, in_force};
+        let clock: Clock = || jiff::Timestamp::now().into();
+        let authority = || {
+            let bundle = Bundle::self_signed("td", KeyType::P256, LIFETIME, clock()).unwrap();
+            Authority::new(&bundle, clock()).unwrap()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let given = GivenFiles { chain: path("tls.crt"), key: path("tls.key"), roots: Some(path("ca.crt")) };
+        let config = ServingConfig {
+            certificate: ServerCertificate::Given(given),
+            further_roots: Vec::new(),
+            rules: TlsRules::default(),
+        };
+        let (_switch, current) = in_force(authority());
+        assert!(start(current.clone(), config.clone(), clock).await.is_err(), "there are no files yet");
+        let outer = authority();
+        put(folder.path(), &outer, "one.example");
+        let (mut tls, renewing) = start(current, config, clock).await.unwrap();
+        assert_eq!(&*tls.web().roots, outer.roots().pem());
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(renewing);
+        let other = authority();
+        std::fs::write(path("tls.crt"), "nonsense").unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        put(folder.path(), &other, "two.example");
+        tokio::time::timeout(Duration::from_secs(20), tls.changed()).await.unwrap();
+        assert_eq!((&*tls.web().roots, &**tls.roots().borrow()), (other.roots().pem(), other.roots().pem()));
+    }
+
+    #[test]
+    fn istiods_names_are_ours() {
+        assert_eq!(
+            host_names("mesh", "canary", "a.example, b.example"),
+            [
+                "a.example",
+                "b.example",
+                "istio-pilot.mesh.svc",
+                "istiod-canary.mesh.svc",
+                "istiod-remote.mesh.svc",
+                "istiod.mesh.svc"
+            ]
+        );
+        assert_eq!(host_names("mesh", "default", "").len(), 3);
+    }
+}

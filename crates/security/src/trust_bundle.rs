@@ -1,0 +1,157 @@
+//! All roots of trust of the mesh: those of the CA, of mesh config, and of SPIFFE endpoints that mesh config names.
+//!
+//! Agrees with `pilot/pkg/trustbundle` in what is trusted; differs in that a root that cannot be used is left out and told of,
+//! and takes no other with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use serde_json::Value;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::pem;
+use navarch_api::mesh::CertificateData;
+
+/// Why roots are left out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum TrustError {
+    /// A text holds no certificates.
+    #[error("{0} holds no certificate in PEM that can be read")]
+    Unreadable(String),
+    /// A certificate must not vouch for others.
+    #[error("{0} holds a certificate that is no CA's")]
+    NoCa(String),
+    /// An endpoint's answer is no SPIFFE bundle.
+    #[error("the answer is no SPIFFE bundle with certificates")]
+    NoBundle,
+}
+
+/// The roots that endpoints have told, by address.
+pub type Fetched = BTreeMap<String, Arc<[Arc<str>]>>;
+
+/// What the mesh trusts, and what is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TrustBundle {
+    /// The roots, one certificate in PEM each, sorted.
+    pub roots: Arc<[Arc<str>]>,
+    /// What is left out.
+    pub faults: BTreeSet<TrustError>,
+}
+
+/// The certificates in a text, one in PEM each; `place` names it in errors.
+///
+/// # Errors
+/// When one cannot be read, or is no CA's.
+pub fn split(text: &str, place: &str) -> Result<Vec<Arc<str>>, TrustError> {
+    let unreadable = || TrustError::Unreadable(place.to_owned());
+    let all: Result<Vec<CertificateDer<'_>>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let all = all.map_err(|_| unreadable())?;
+    if all.is_empty() {
+        return Err(unreadable());
+    }
+    all.iter().map(|one| check(one, place)).collect()
+}
+
+/// A CA's certificate in PEM.
+fn check(certificate: &CertificateDer<'_>, place: &str) -> Result<Arc<str>, TrustError> {
+    let parsed = X509Certificate::from_der(certificate);
+    let (_, parsed) = parsed.map_err(|_| TrustError::Unreadable(place.to_owned()))?;
+    if parsed.is_ca() { Ok(Arc::from(pem::encode(certificate))) } else { Err(TrustError::NoCa(place.to_owned())) }
+}
+
+/// The endpoints that mesh config names.
+#[must_use]
+pub fn endpoints(mesh: &[CertificateData]) -> BTreeSet<String> {
+    let without_pem = mesh.iter().filter(|data| data.pem.as_deref().unwrap_or_default().is_empty());
+    without_pem.filter_map(|data| data.spiffe_bundle_url.clone()).filter(|url| !url.is_empty()).collect()
+}
+
+/// Puts together what is trusted: the CA's own roots, what mesh config holds, what its endpoints have told.
+#[must_use]
+pub fn assemble(own: &str, mesh: &[CertificateData], fetched: &Fetched) -> TrustBundle {
+    let mut roots: BTreeSet<Arc<str>> = BTreeSet::new();
+    let mut faults = BTreeSet::new();
+    let mut add = |found: Result<Vec<Arc<str>>, TrustError>| match found {
+        Ok(found) => roots.extend(found),
+        Err(fault) => _ = faults.insert(fault),
+    };
+    if !own.is_empty() {
+        add(split(own, "the CA"));
+    }
+    for (index, data) in mesh.iter().enumerate() {
+        if let Some(pem) = data.pem.as_deref().filter(|pem| !pem.is_empty()) {
+            add(split(pem, &format!("caCertificates[{index}] of the mesh config")));
+        }
+    }
+    for endpoint in endpoints(mesh) {
+        if let Some(found) = fetched.get(&endpoint) {
+            add(Ok(found.to_vec()));
+        }
+    }
+    TrustBundle { roots: roots.into_iter().collect(), faults }
+}
+
+/// The roots in a SPIFFE bundle: the one certificate of each key for `x509-svid`.
+///
+/// # Errors
+/// When there is none, or one that cannot be read.
+pub fn from_spiffe(document: &str) -> Result<Arc<[Arc<str>]>, TrustError> {
+    let document: Value = serde_json::from_str(document).map_err(|_| TrustError::NoBundle)?;
+    let keys = document.get("keys").and_then(Value::as_array).ok_or(TrustError::NoBundle)?;
+    let mut roots = Vec::new();
+    for key in keys.iter().filter(|key| key.get("use").and_then(Value::as_str) == Some("x509-svid")) {
+        let certificates = key.get("x5c").and_then(Value::as_array).map(Vec::as_slice);
+        let Some([Value::String(certificate)]) = certificates else { return Err(TrustError::NoBundle) };
+        let certificate = STANDARD.decode(certificate).map_err(|_| TrustError::NoBundle)?;
+        roots.push(check(&CertificateDer::from(certificate), "the SPIFFE bundle")?);
+    }
+    if roots.is_empty() { Err(TrustError::NoBundle) } else { Ok(roots.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ca::{Bundle, KeyType};
+    use super::*;
+
+    fn root() -> String {
+        let now = jiff::Timestamp::now().into();
+        Bundle::self_signed("td", KeyType::P256, std::time::Duration::from_secs(3600), now).unwrap().certificate
+    }
+
+    fn in_pem(text: &str) -> CertificateData {
+        CertificateData { pem: Some(text.to_owned()), ..CertificateData::default() }
+    }
+
+    #[test]
+    fn roots_of_all_places_are_trusted_once_and_what_is_broken_is_told() {
+        let (own, mesh, remote) = (root(), root(), root());
+        let url = "https://td.example/bundle";
+        let endpoint = CertificateData { spiffe_bundle_url: Some(url.to_owned()), ..CertificateData::default() };
+        let config = [in_pem(&mesh), in_pem(&own), in_pem("nonsense"), endpoint];
+        let fetched = Fetched::from([(url.to_owned(), split(&remote, "").unwrap().into())]);
+        let bundle = assemble(&own, &config, &fetched);
+        assert_eq!(bundle.roots.len(), 3);
+        assert!(bundle.roots.is_sorted());
+        let fault = bundle.faults.into_iter().next().unwrap().to_string();
+        assert!(fault.starts_with("caCertificates[2] of the mesh config holds no"), "{fault}");
+        // What an endpoint told that is named no more counts no more.
+        assert_eq!(assemble(&own, &[], &fetched).roots.len(), 1);
+    }
+
+    #[test]
+    fn a_spiffe_bundle_gives_its_certificates() {
+        let root = root();
+        let der = CertificateDer::from_pem_slice(root.as_bytes()).unwrap();
+        let encoded = STANDARD.encode(&der);
+        let good = format!(r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}"]}},{{"use":"jwt-svid"}}]}}"#);
+        assert_eq!(&*from_spiffe(&good).unwrap(), split(&root, "").unwrap().as_slice());
+        let two = format!(r#"{{"keys":[{{"use":"x509-svid","x5c":["{encoded}","{encoded}"]}}]}}"#);
+        for broken in ["", "null", "{}", r#"{"keys":[]}"#, r#"{"keys":[{"use":"x509-svid","x5c":["!"]}]}"#, &two] {
+            assert_eq!(from_spiffe(broken), Err(TrustError::NoBundle), "{broken}");
+        }
+    }
+}

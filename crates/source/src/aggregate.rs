@@ -1,0 +1,185 @@
+//! Several sources as one. Where two give an object of the same name, the earlier in their order counts and the other is
+//! told as a duplicate, until the first lets go of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{StreamExt, StreamMap};
+
+use super::problem::{Fault, Place, Problem};
+use super::{Batch, SourceEvent};
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::Subject;
+use navarch_api::object::ObjectRef;
+
+/// Several sources, in the order in which they count.
+#[derive(Debug)]
+pub struct Aggregate {
+    /// What each is called in problems, such as `k8s://`, and what it tells.
+    sources: Vec<(Arc<str>, mpsc::Receiver<Batch>)>,
+}
+
+impl Aggregate {
+    /// From what sources are called and what they tell.
+    #[must_use]
+    pub fn new(sources: Vec<(Arc<str>, mpsc::Receiver<Batch>)>) -> Self {
+        Self { sources }
+    }
+
+    /// Tells what the sources tell until all have ended or nobody listens. It is in sync when all are.
+    pub async fn run(self, events: mpsc::Sender<Batch>) {
+        let mut state = Merged { names: Vec::new(), holders: BTreeMap::new(), unsynced: self.sources.len() };
+        let mut batches = StreamMap::new();
+        for (index, (name, source)) in self.sources.into_iter().enumerate() {
+            state.names.push(name);
+            batches.insert(index, ReceiverStream::new(source));
+        }
+        while let Some((source, batch)) = batches.next().await {
+            let mut merged = Batch::new();
+            batch.into_iter().for_each(|event| state.take_in(source, event, &mut merged));
+            if !merged.is_empty() && events.send(merged).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// What all sources hold.
+struct Merged {
+    /// What the sources are called.
+    names: Vec<Arc<str>>,
+    /// Who holds an object, by name; the first counts.
+    holders: BTreeMap<ObjectRef, BTreeMap<usize, AnyObject>>,
+    /// How many sources are not in sync.
+    unsynced: usize,
+}
+
+impl Merged {
+    /// Takes in what one source tells.
+    fn take_in(&mut self, source: usize, event: SourceEvent, batch: &mut Batch) {
+        match event {
+            SourceEvent::Added(object) | SourceEvent::Updated(object) => self.put(source, object, batch),
+            SourceEvent::Deleted(name) => self.remove(source, &name, batch),
+            SourceEvent::FullSync => {
+                self.unsynced = self.unsynced.saturating_sub(1);
+                if self.unsynced == 0 {
+                    batch.push(SourceEvent::FullSync);
+                }
+            }
+            other @ (SourceEvent::MeshConfig(_)
+            | SourceEvent::MeshNetworks(_)
+            | SourceEvent::Keys(..)
+            | SourceEvent::Problems { .. }) => {
+                batch.push(other);
+            }
+        }
+    }
+
+    /// A source holds an object.
+    fn put(&mut self, source: usize, object: AnyObject, batch: &mut Batch) {
+        let name = object.object_ref();
+        let holders = self.holders.entry(name.clone()).or_default();
+        let before = holders.first_key_value().map(|(_, object)| object.clone());
+        let known = holders.insert(source, object).is_some();
+        let now = holders.first_key_value().map(|(_, object)| object.clone());
+        if !known && holders.len() > 1 {
+            self.tell_duplicates(&name, batch);
+        }
+        tell_change(&name, before, now, batch);
+    }
+
+    /// A source holds an object no more.
+    fn remove(&mut self, source: usize, name: &ObjectRef, batch: &mut Batch) {
+        let Some(holders) = self.holders.get_mut(name) else { return };
+        let before = holders.first_key_value().map(|(_, object)| object.clone());
+        let was_duplicate = holders.len() > 1;
+        holders.remove(&source);
+        let now = holders.first_key_value().map(|(_, object)| object.clone());
+        if holders.is_empty() {
+            self.holders.remove(name);
+        }
+        if was_duplicate {
+            self.tell_duplicates(name, batch);
+        }
+        tell_change(name, before, now, batch);
+    }
+
+    /// Tells for each source whether it holds the object in vain.
+    fn tell_duplicates(&self, name: &ObjectRef, batch: &mut Batch) {
+        let holders = self.holders.get(name);
+        let first = holders.and_then(|holders| holders.keys().next().copied());
+        let holder = first.and_then(|first| self.names.get(first));
+        for (index, source) in self.names.iter().enumerate() {
+            let place: Arc<str> = Arc::from(format!("{source} ({name})"));
+            let in_vain = first != Some(index) && holders.is_some_and(|holders| holders.contains_key(&index));
+            let problem = holder.filter(|_| in_vain).map(|holder| Problem {
+                place: Place { file: place.clone(), line: 0 },
+                subject: Subject {
+                    api_version: name.kind.group().to_owned(),
+                    kind: name.kind.to_string(),
+                    namespace: name.name.namespace.to_string(),
+                    name: name.name.name.to_string(),
+                },
+                fault: Fault::Duplicate { holder: Place { file: holder.clone(), line: 0 } },
+            });
+            batch.push(SourceEvent::Problems { place, problems: problem.into_iter().collect() });
+        }
+    }
+}
+
+/// Tells how the object that counts has changed, if it has.
+fn tell_change(name: &ObjectRef, before: Option<AnyObject>, now: Option<AnyObject>, batch: &mut Batch) {
+    match (before, now) {
+        (None, Some(now)) => batch.push(SourceEvent::Added(now)),
+        (Some(before), Some(now)) if before.same_content(&now) => {}
+        (Some(_), Some(now)) => batch.push(SourceEvent::Updated(now)),
+        (Some(_), None) => batch.push(SourceEvent::Deleted(name.clone())),
+        (None, None) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::namespace;
+    use navarch_api::decode::{Outcome, decode_value};
+
+    /// A namespace with a label.
+    fn object(label: &str) -> AnyObject {
+        let Outcome::Read { object, .. } = decode_value(&namespace("shop", label)).1 else {
+            panic!("a namespace is read")
+        };
+        object
+    }
+
+    #[test]
+    fn the_first_source_counts_until_it_lets_go() {
+        let mut merged =
+            Merged { names: vec![Arc::from("fs:///a"), Arc::from("k8s://")], holders: BTreeMap::new(), unsynced: 2 };
+        let mut told = |source, event| {
+            let mut batch = Batch::new();
+            merged.take_in(source, event, &mut batch);
+            let brief = |event: SourceEvent| match event {
+                SourceEvent::Added(object) => format!("+{}", object.meta().labels["l"]),
+                SourceEvent::Updated(object) => format!("~{}", object.meta().labels["l"]),
+                SourceEvent::Deleted(_) => "-".to_owned(),
+                SourceEvent::Problems { place, problems } => format!("{place}: {}", problems.len()),
+                SourceEvent::FullSync => "synced".to_owned(),
+                SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..) => String::new(),
+            };
+            batch.into_iter().map(brief).collect::<Vec<_>>().join(", ")
+        };
+        let name = object("k").object_ref();
+        assert_eq!(told(1, SourceEvent::Added(object("k"))), "+k");
+        assert_eq!(told(1, SourceEvent::FullSync), "");
+        let duplicate = "fs:///a (Namespace shop): 0, k8s:// (Namespace shop): 1";
+        assert_eq!(told(0, SourceEvent::Added(object("f"))), format!("{duplicate}, ~f"));
+        assert_eq!(told(0, SourceEvent::FullSync), "synced");
+        assert_eq!(told(1, SourceEvent::Updated(object("l"))), "");
+        let well = "fs:///a (Namespace shop): 0, k8s:// (Namespace shop): 0";
+        assert_eq!(told(0, SourceEvent::Deleted(name.clone())), format!("{well}, ~l"));
+        assert_eq!(told(1, SourceEvent::Deleted(name)), "-");
+    }
+}

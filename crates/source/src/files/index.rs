@@ -1,0 +1,224 @@
+//! Which file defines which object, which definition holds, and what became different.
+//!
+//! Where an object is defined twice, the first definition holds, by path and then by place in the file, until it goes.
+//! So what holds depends on the files alone, never on the order in which they were read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::slots::{Contents, Slot};
+use crate::problem::{Fault, Place, Problem};
+use crate::{Batch, SourceEvent};
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::Subject;
+use navarch_api::object::ObjectRef;
+
+/// The hash of a file's bytes.
+pub(super) type Hash = [u8; 32];
+
+/// One definition of an object. The smallest holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Claim {
+    file: Arc<str>,
+    /// Which object of the file, from 0.
+    position: usize,
+}
+
+/// One file.
+#[derive(Debug, Default)]
+struct File {
+    /// What it holds.
+    contents: Contents,
+    /// The hash of its bytes; `None` where it could not be read.
+    hash: Option<Hash>,
+    /// Whether it is gone for the moment, and perhaps for good.
+    vanishing: bool,
+}
+
+/// All files of a source, and what was told of them.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    /// The files by path.
+    files: BTreeMap<Arc<str>, File>,
+    /// All definitions of each object.
+    claims: BTreeMap<ObjectRef, BTreeSet<Claim>>,
+    /// The objects as they were told.
+    told: BTreeMap<ObjectRef, AnyObject>,
+    /// The problems as they were told, by place.
+    told_problems: BTreeMap<Arc<str>, Vec<Problem>>,
+    /// Problems of places that are no files, by place.
+    other_problems: BTreeMap<Arc<str>, Vec<Problem>>,
+    /// Objects whose definitions changed since the last settling.
+    touched: BTreeSet<ObjectRef>,
+    /// Places whose problems may have changed since the last settling.
+    touched_places: BTreeSet<Arc<str>>,
+}
+
+impl Index {
+    /// What a file held when it was last read; nothing where there was none.
+    pub(super) fn contents(&self, file: &str) -> Contents {
+        self.files.get(file).map(|file| file.contents.clone()).unwrap_or_default()
+    }
+
+    /// The hash of a file when it was last read.
+    pub(super) fn hash(&self, file: &str) -> Option<Hash> {
+        self.files.get(file).and_then(|file| file.hash)
+    }
+
+    /// Whether the file is one that was read before.
+    pub(super) fn holds(&self, file: &str) -> bool {
+        self.files.contains_key(file)
+    }
+
+    /// Notes that a file is gone for the moment, or back again unchanged. Where one of two definitions is about to go,
+    /// nobody needs to hear of the two.
+    pub(super) fn set_vanishing(&mut self, file: &str, vanishing: bool) {
+        if let Some(file) = self.files.get_mut(file) {
+            file.vanishing = vanishing;
+        }
+    }
+
+    /// Puts what a file holds now in place of what it held.
+    pub(super) fn put(&mut self, file: &Arc<str>, contents: Contents, hash: Option<Hash>) {
+        self.withdraw(file);
+        for slot in &contents.slots {
+            let claim = Claim { file: file.clone(), position: slot.position };
+            self.claims.entry(slot.reference.clone()).or_default().insert(claim);
+            self.touched.insert(slot.reference.clone());
+        }
+        self.files.insert(file.clone(), File { contents, hash, vanishing: false });
+    }
+
+    /// Forgets a file and all that it held.
+    pub(super) fn remove(&mut self, file: &Arc<str>) {
+        self.withdraw(file);
+        self.files.remove(file);
+    }
+
+    /// Sets the problems of a place that is no file.
+    pub(super) fn set_problem(&mut self, place: &Arc<str>, reason: Option<String>) {
+        self.touched_places.insert(place.clone());
+        match reason {
+            Some(reason) => {
+                let place = Place { file: place.clone(), line: 0 };
+                let problem =
+                    Problem { place: place.clone(), subject: Subject::default(), fault: Fault::Unreadable(reason) };
+                self.other_problems.insert(place.file, vec![problem]);
+            }
+            None => {
+                self.other_problems.remove(place);
+            }
+        }
+    }
+
+    /// What is to be told of all that changed since the last settling.
+    pub(super) fn settle(&mut self) -> Batch {
+        let mut batch = Batch::new();
+        for reference in std::mem::take(&mut self.touched) {
+            let claims = self.claims.get(&reference);
+            let files = claims.into_iter().flatten().map(|claim| claim.file.clone());
+            self.touched_places.extend(files);
+            let holds = claims.and_then(BTreeSet::first).and_then(|claim| self.object(claim)).cloned();
+            batch.extend(self.tell(reference, holds));
+        }
+        for place in std::mem::take(&mut self.touched_places) {
+            let problems = self.problems(&place);
+            let told = self.told_problems.get(&place).map_or(&[][..], Vec::as_slice);
+            if problems == told {
+                continue;
+            }
+            if problems.is_empty() {
+                self.told_problems.remove(&place);
+            } else {
+                self.told_problems.insert(place.clone(), problems.clone());
+            }
+            batch.push(SourceEvent::Problems { place, problems });
+        }
+        batch
+    }
+
+    /// Takes back the definitions of a file.
+    fn withdraw(&mut self, file: &Arc<str>) {
+        self.touched_places.insert(file.clone());
+        let Some(old) = self.files.get_mut(file) else { return };
+        for slot in std::mem::take(&mut old.contents).slots {
+            if let Some(claims) = self.claims.get_mut(&slot.reference) {
+                claims.remove(&Claim { file: file.clone(), position: slot.position });
+                // Those that stay may hold now, so their files have other problems.
+                self.touched_places.extend(claims.iter().map(|claim| claim.file.clone()));
+                if claims.is_empty() {
+                    self.claims.remove(&slot.reference);
+                }
+            }
+            self.touched.insert(slot.reference);
+        }
+    }
+
+    /// The event that brings what was told of an object to what holds, where they differ.
+    fn tell(&mut self, reference: ObjectRef, holds: Option<AnyObject>) -> Option<SourceEvent> {
+        match (self.told.get(&reference), holds) {
+            (None, None) => None,
+            (None, Some(object)) => {
+                self.told.insert(reference, object.clone());
+                Some(SourceEvent::Added(object))
+            }
+            (Some(told), Some(object)) if told.same_content(&object) => None,
+            (Some(_), Some(object)) => {
+                self.told.insert(reference, object.clone());
+                Some(SourceEvent::Updated(object))
+            }
+            (Some(_), None) => {
+                self.told.remove(&reference);
+                Some(SourceEvent::Deleted(reference))
+            }
+        }
+    }
+
+    /// The object that a definition gives.
+    fn object(&self, claim: &Claim) -> Option<&AnyObject> {
+        self.files.get(&claim.file)?.contents.at(claim.position).map(|slot| &slot.object)
+    }
+
+    /// All problems of a place.
+    fn problems(&self, place: &Arc<str>) -> Vec<Problem> {
+        let mut problems = self.other_problems.get(place).cloned().unwrap_or_default();
+        let Some(file) = self.files.get(place) else { return problems };
+        // The walk may have met the same fault as the reading.
+        problems.extend(
+            file.contents.problems.iter().filter(|problem| !problems.contains(problem)).cloned().collect::<Vec<_>>(),
+        );
+        if !file.vanishing {
+            problems.extend(self.duplicates(place, &file.contents));
+        }
+        problems.sort_by_key(|problem| problem.place.line);
+        problems
+    }
+
+    /// The objects of a file that are defined elsewhere, with precedence.
+    fn duplicates(&self, place: &Arc<str>, contents: &Contents) -> Vec<Problem> {
+        let duplicate = |slot: &Slot| {
+            let holder = self.claims.get(&slot.reference)?.first()?;
+            let file = self.files.get(&holder.file).filter(|file| !file.vanishing)?;
+            if holder.file == *place && holder.position == slot.position {
+                return None;
+            }
+            let line = file.contents.at(holder.position)?.line;
+            let kind = slot.reference.kind;
+            let subject = Subject {
+                api_version: String::new(),
+                kind: kind.as_str().to_owned(),
+                namespace: slot.reference.name.namespace.as_str().to_owned(),
+                name: slot.reference.name.name.to_string(),
+            };
+            Some(Problem {
+                place: Place { file: place.clone(), line: slot.line },
+                subject,
+                fault: Fault::Duplicate { holder: Place { file: holder.file.clone(), line } },
+            })
+        };
+        contents.slots.iter().filter_map(duplicate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

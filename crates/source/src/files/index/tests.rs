@@ -1,0 +1,136 @@
+use super::*;
+use navarch_api::decode::{Format, decode_documents};
+
+/// A namespace with a label, as YAML.
+fn namespace(name: &str, label: &str) -> String {
+    format!("apiVersion: v1\nkind: Namespace\nmetadata: {{name: {name}, labels: {{l: '{label}'}}}}\n---\n")
+}
+
+/// An index with what was told of it, one line an event.
+#[derive(Default)]
+struct Told {
+    index: Index,
+}
+
+impl Told {
+    /// Puts a file and says what is told.
+    fn put(&mut self, file: &str, text: &str) -> Vec<String> {
+        let file = Arc::from(file);
+        let before = self.index.contents(&file);
+        let contents = Contents::read(&file, decode_documents(text, Format::Yaml), &before);
+        self.index.put(&file, contents, None);
+        self.settle()
+    }
+
+    /// Removes a file and says what is told.
+    fn remove(&mut self, file: &str) -> Vec<String> {
+        self.index.remove(&Arc::from(file));
+        self.settle()
+    }
+
+    /// Says what is told.
+    fn settle(&mut self) -> Vec<String> {
+        let brief = |event| match event {
+            SourceEvent::Added(object) => format!("+{} {}", object.meta().key.name, object.meta().labels["l"]),
+            SourceEvent::Updated(object) => format!("~{} {}", object.meta().key.name, object.meta().labels["l"]),
+            SourceEvent::Deleted(reference) => format!("-{}", reference.name.name),
+            SourceEvent::Problems { place, problems } if problems.is_empty() => format!("{place} well"),
+            SourceEvent::Problems { problems, .. } => {
+                problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }
+            SourceEvent::MeshConfig(_)
+            | SourceEvent::MeshNetworks(_)
+            | SourceEvent::Keys(..)
+            | SourceEvent::FullSync => "?".to_owned(),
+        };
+        self.index.settle().into_iter().map(brief).collect()
+    }
+}
+
+#[test]
+fn objects_come_change_and_go_with_their_file() {
+    let mut told = Told::default();
+    assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "1"))), ["+x 1", "+y 1"]);
+    assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "1"))), [""; 0]);
+    assert_eq!(told.put("a", &(namespace("y", "2") + &namespace("x", "1"))), ["~y 2"]);
+    assert_eq!(told.put("a", &namespace("y", "2")), ["-x"]);
+    assert_eq!(told.remove("a"), ["-y"]);
+}
+
+#[test]
+fn the_first_of_two_definitions_holds_until_it_goes() {
+    let mut told = Told::default();
+    assert_eq!(told.put("b", &namespace("x", "b")), ["+x b"]);
+    assert_eq!(told.put("c", &namespace("x", "c")), ["c:1: Namespace x: is defined in b:1 already, which holds"]);
+    assert_eq!(
+        told.put("a", &namespace("x", "a")),
+        [
+            "~x a",
+            "b:1: Namespace x: is defined in a:1 already, which holds",
+            "c:1: Namespace x: is defined in a:1 already, which holds"
+        ]
+    );
+    assert_eq!(told.remove("b"), ["b well"]);
+    assert_eq!(told.remove("a"), ["~x c", "c well"]);
+    let twice = namespace("x", "1") + &namespace("x", "2");
+    assert_eq!(told.put("c", &twice), ["~x 1", "c:5: Namespace x: is defined in c:1 already, which holds"]);
+}
+
+#[test]
+fn an_object_that_moves_to_another_file_is_not_touched() {
+    let mut told = Told::default();
+    told.put("a", &namespace("x", "1"));
+    told.index.set_vanishing("a", true);
+    assert_eq!(told.put("b", &namespace("x", "1")), [""; 0]);
+    assert_eq!(told.remove("a"), [""; 0]);
+    assert_eq!(told.remove("b"), ["-x"]);
+}
+
+#[test]
+fn the_last_good_version_stays_while_an_object_is_broken() {
+    let mut told = Told::default();
+    told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
+    let broken = namespace("x", "1").replace("labels: {l: '1'}", "labels: []");
+    let events = told.put("a", &(broken.clone() + &namespace("y", "2")));
+    assert_eq!(events.len(), 2, "{events:?}");
+    assert_eq!(events[0], "~y 2");
+    assert!(events[1].starts_with("a:3: Namespace x: metadata.labels: "), "{events:?}");
+    assert_eq!(told.put("a", &(namespace("x", "1") + &namespace("y", "2"))), ["a well"]);
+    told.put("a", &(broken + &namespace("y", "2")));
+    assert_eq!(told.put("a", &namespace("y", "2")), ["-x", "a well"]);
+}
+
+#[test]
+fn a_broken_object_without_a_name_is_the_one_that_stood_there() {
+    let mut told = Told::default();
+    told.put("a", &(namespace("x", "1") + &namespace("y", "1")));
+    let events = told.put("a", &("kind: [\n---\n".to_owned() + &namespace("y", "1")));
+    assert_eq!(events.len(), 1, "{events:?}");
+    let events = told.put("a", &("kind: [\n---\n".to_owned() + &namespace("x", "1")));
+    assert_eq!(events[0], "-y", "the broken one was x, which stands elsewhere now: {events:?}");
+}
+
+#[test]
+fn a_file_that_cannot_be_read_keeps_its_objects() {
+    let mut told = Told::default();
+    told.put("a", &namespace("x", "1"));
+    let file = Arc::from("a");
+    let contents = Contents::unreadable(&file, "no".to_owned(), &told.index.contents("a"));
+    told.index.put(&file, contents, None);
+    assert_eq!(told.settle(), ["a: cannot be read: no"]);
+    assert_eq!(told.put("a", &namespace("x", "1")), ["a well"]);
+}
+
+#[test]
+fn any_order_of_readings_ends_alike() {
+    let files = [("a", "1"), ("b", "2"), ("c", "3")];
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut told = Told::default();
+        for at in order {
+            told.put(files[at].0, &namespace("x", files[at].1));
+        }
+        let held: Vec<_> = told.index.told.values().map(|object| object.meta().labels["l"].to_string()).collect();
+        assert_eq!(held, ["1"]);
+        assert_eq!(told.index.told_problems.keys().map(|place| &**place).collect::<Vec<_>>(), ["b", "c"]);
+    }
+}

@@ -1,0 +1,105 @@
+//! What a file holds: its objects in their order, those among them that are broken now in their last good version.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::problem::{Fault, Place, Problem, faults_of};
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::{Decoded, Outcome, Subject};
+use navarch_api::object::ObjectRef;
+use navarch_api::validation::validate_any;
+
+/// One object of a file.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    /// Which object of the file it is, from 0; what cannot be read counts.
+    pub(super) position: usize,
+    pub(super) line: usize,
+    /// What names it.
+    pub(super) reference: ObjectRef,
+    /// Its last good version.
+    pub(super) object: AnyObject,
+}
+
+/// All of a file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contents {
+    /// Its objects, in their order.
+    pub(super) slots: Vec<Slot>,
+    /// What is wrong with it by itself.
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Contents {
+    /// What a file holds now, where it held `before`.
+    pub(super) fn read(file: &Arc<str>, decoded: Vec<Decoded>, before: &Self) -> Self {
+        let last: BTreeMap<&ObjectRef, &Slot> = before.slots.iter().rev().map(|slot| (&slot.reference, slot)).collect();
+        let named: BTreeSet<ObjectRef> = decoded.iter().filter_map(|decoded| decoded.subject.object_ref()).collect();
+        let mut contents = Self::default();
+        for (position, Decoded { line, subject, outcome }) in decoded.into_iter().enumerate() {
+            match outcome {
+                Outcome::Read { object, unknown_fields } => {
+                    let verdict = validate_any(&object);
+                    if verdict.is_valid() {
+                        contents.slots.push(Slot { position, line, reference: object.object_ref(), object });
+                    } else {
+                        contents.keep_last_good((before, &last), (position, line), &subject, &named);
+                    }
+                    for fault in faults_of(unknown_fields, verdict) {
+                        contents.note(file, line, &subject, fault);
+                    }
+                }
+                Outcome::Ignored => contents.note(file, line, &subject, Fault::UnknownKind),
+                Outcome::Rejected(error) => {
+                    contents.keep_last_good((before, &last), (position, line), &subject, &named);
+                    contents.note(file, line, &subject, Fault::Rejected(error));
+                }
+            }
+        }
+        contents
+    }
+
+    /// Puts the last good version of an object that is refused now at its position and line; `named` are the objects
+    /// that the file names now.
+    ///
+    /// Without a name, the broken object is taken for the one that stood at its place, unless that one stands elsewhere
+    /// in the file now.
+    fn keep_last_good(
+        &mut self,
+        (before, by_reference): (&Self, &BTreeMap<&ObjectRef, &Slot>),
+        (position, line): (usize, usize),
+        subject: &Subject,
+        named: &BTreeSet<ObjectRef>,
+    ) {
+        let last_good = match subject.object_ref() {
+            Some(reference) => by_reference.get(&reference).copied(),
+            None => before.at(position).filter(|slot| !named.contains(&slot.reference)),
+        };
+        self.slots.extend(last_good.map(|slot| Slot { position, line, ..slot.clone() }));
+    }
+
+    /// What a file holds when it cannot be read: all that it held.
+    pub(super) fn unreadable(file: &Arc<str>, reason: String, before: &Self) -> Self {
+        let mut contents = Self { slots: before.slots.clone(), problems: Vec::new() };
+        contents.note(file, 0, &Subject::default(), Fault::Unreadable(reason));
+        contents
+    }
+
+    /// The object at a position.
+    pub(super) fn at(&self, position: usize) -> Option<&Slot> {
+        let found = self.slots.binary_search_by_key(&position, |slot| slot.position).ok()?;
+        self.slots.get(found)
+    }
+
+    /// Whether an object that was there before is not there any more.
+    pub(super) fn loses_of(&self, before: &Self) -> bool {
+        let held: BTreeSet<_> = self.slots.iter().map(|slot| &slot.reference).collect();
+        before.slots.iter().any(|slot| !held.contains(&slot.reference))
+    }
+
+    /// Notes a problem.
+    fn note(&mut self, file: &Arc<str>, line: usize, subject: &Subject, fault: Fault) {
+        let place = Place { file: file.clone(), line };
+        self.problems.push(Problem { place, subject: subject.clone(), fault });
+    }
+}

@@ -1,0 +1,484 @@
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::conformance::{Listener, SourceUnderTest, namespace, suite, virtual_service};
+use crate::{Fault, Problem};
+
+suite!(one_file_an_object, FilesApart);
+suite!(one_file_for_all, OneFile);
+
+/// A source over a directory that goes with it.
+struct Directory {
+    folder: TempDir,
+    /// What the source tells.
+    events: mpsc::Receiver<Batch>,
+    /// Makes it read all anew.
+    reload: Arc<Notify>,
+    /// The source at work.
+    _running: JoinSet<Result<(), SourceError>>,
+}
+
+impl Directory {
+    /// Starts a source over `root` within a directory.
+    fn start_at(folder: TempDir, root: &Path) -> Self {
+        let (sender, events) = mpsc::channel(64);
+        let reload = Arc::new(Notify::new());
+        let source = FileSource::new(FileSourceConfig { root: root.to_owned() });
+        let mut running = JoinSet::new();
+        running.spawn(source.run(sender, reload.clone()));
+        Self { folder, events, reload, _running: running }
+    }
+
+    /// Starts a source over a directory.
+    fn start(folder: TempDir) -> Self {
+        let root = folder.path().to_owned();
+        Self::start_at(folder, &root)
+    }
+
+    /// A path in the directory.
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// Each object in a file of its own.
+struct FilesApart(Directory);
+
+/// All objects in one file, which is replaced at every change.
+struct OneFile(Directory, Vec<Value>);
+
+/// The name of the file for an object.
+fn file_name(object: &Value) -> String {
+    format!("{}-{}.yaml", object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap())
+}
+
+/// An object as YAML; JSON is YAML too.
+fn yaml(object: &Value) -> String {
+    serde_json::to_string_pretty(object).unwrap()
+}
+
+impl SourceUnderTest for FilesApart {
+    async fn start(objects: &[Value]) -> Self {
+        let folder = TempDir::new().unwrap();
+        for object in objects {
+            fs::write(folder.path().join(file_name(object)), yaml(object)).unwrap();
+        }
+        Self(Directory::start(folder))
+    }
+
+    async fn put(&mut self, object: &Value) {
+        fs::write(self.0.path(&file_name(object)), yaml(object)).unwrap();
+    }
+
+    async fn delete(&mut self, object: &Value) {
+        fs::remove_file(self.0.path(&file_name(object))).unwrap();
+    }
+
+    fn events(&mut self) -> &mut mpsc::Receiver<Batch> {
+        &mut self.0.events
+    }
+}
+
+impl OneFile {
+    /// All objects as one stream.
+    fn stream(objects: &[Value]) -> String {
+        objects.iter().map(yaml).collect::<Vec<_>>().join("\n---\n")
+    }
+
+    /// Replaces the file.
+    fn write(&self) {
+        fs::write(self.0.path("all.yaml"), Self::stream(&self.1)).unwrap();
+    }
+}
+
+impl SourceUnderTest for OneFile {
+    async fn start(objects: &[Value]) -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("all.yaml"), Self::stream(objects)).unwrap();
+        Self(Directory::start(folder), objects.to_vec())
+    }
+
+    async fn put(&mut self, object: &Value) {
+        match self.1.iter_mut().find(|other| file_name(other) == file_name(object)) {
+            Some(other) => *other = object.clone(),
+            None => self.1.push(object.clone()),
+        }
+        self.write();
+    }
+
+    async fn delete(&mut self, object: &Value) {
+        self.1.retain(|other| file_name(other) != file_name(object));
+        self.write();
+    }
+
+    fn events(&mut self) -> &mut mpsc::Receiver<Batch> {
+        &mut self.0.events
+    }
+}
+
+/// Listens to a source over a directory that `fill` has filled, once it is in sync.
+async fn listen(fill: impl FnOnce(&Path)) -> Listener<FilesApart> {
+    let folder = TempDir::new().unwrap();
+    fill(folder.path());
+    let mut listener = Listener::over(FilesApart(Directory::start(folder)));
+    listener.sync().await;
+    listener
+}
+
+/// A namespace as YAML.
+fn text(name: &str, label: &str) -> String {
+    yaml(&namespace(name, label))
+}
+
+#[tokio::test]
+async fn a_mounted_config_map_is_swapped_at_once() {
+    let version = |folder: &Path, version: &str, label: &str| {
+        fs::create_dir(folder.join(version)).unwrap();
+        for name in ["a", "b"] {
+            fs::write(folder.join(version).join(format!("{name}.yaml")), text(name, label)).unwrap();
+        }
+        symlink(version, folder.join("..data_tmp")).unwrap();
+        fs::rename(folder.join("..data_tmp"), folder.join("..data")).unwrap();
+    };
+    let mut listener = listen(|folder| {
+        version(folder, "..2026_1", "1");
+        for name in ["a.yaml", "b.yaml"] {
+            symlink(Path::new("..data").join(name), folder.join(name)).unwrap();
+        }
+    })
+    .await;
+    assert_eq!(listener.objects.len(), 2);
+    assert!(listener.problems.is_empty(), "{:?}", listener.problems);
+    let folder = listener.source.0.folder.path().to_owned();
+    version(&folder, "..2026_2", "2");
+    fs::remove_dir_all(folder.join("..2026_1")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    assert_eq!(listener.next_change().await, "~Namespace b");
+    listener.expect_quiet("m").await;
+}
+
+#[tokio::test]
+async fn editors_lose_nothing() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
+    let file = listener.source.0.path("a.yaml");
+    let folder = listener.source.0.folder.path().to_owned();
+    // Written beside and moved over.
+    fs::write(folder.join("a.yaml.tmp"), text("a", "1")).unwrap();
+    fs::rename(folder.join("a.yaml.tmp"), &file).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    // Moved away, written anew, the old one thrown away; with a lock link that leads nowhere.
+    symlink("nowhere", folder.join(".#a.yaml")).unwrap();
+    fs::rename(&file, folder.join("a.yaml~")).unwrap();
+    fs::write(&file, text("a", "2")).unwrap();
+    fs::remove_file(folder.join("a.yaml~")).unwrap();
+    fs::remove_file(folder.join(".#a.yaml")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    // Taken away and written anew.
+    fs::remove_file(&file).unwrap();
+    fs::write(&file, text("a", "3")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    // Emptied and written anew, closed in between.
+    fs::write(&file, "").unwrap();
+    fs::write(&file, text("a", "4")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    listener.expect_quiet("m").await;
+}
+
+#[tokio::test]
+async fn a_file_is_read_when_its_writer_is_done() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "0")).unwrap()).await;
+    let whole = [text("a", "1"), text("b", "1")].join("\n---\n");
+    let (start, end) = whole.split_at(whole.len() / 2 + 20);
+    let mut file = fs::File::create(listener.source.0.path("a.yaml")).unwrap();
+    file.write_all(start.as_bytes()).unwrap();
+    listener.expect_quiet("m").await;
+    file.write_all(end.as_bytes()).unwrap();
+    drop(file);
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    assert_eq!(listener.next_change().await, "+Namespace b");
+}
+
+#[tokio::test]
+async fn folders_come_move_and_go() {
+    let mut listener = listen(|_| {}).await;
+    let folder = listener.source.0.folder.path().to_owned();
+    fs::create_dir_all(folder.join("d/e")).unwrap();
+    fs::write(folder.join("d/e/a.yaml"), text("a", "1")).unwrap();
+    assert_eq!(listener.next_change().await, "+Namespace a");
+    fs::write(folder.join("d/e/a.yaml"), text("a", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    fs::rename(folder.join("d"), folder.join("f")).unwrap();
+    fs::write(folder.join("f/e/b.yaml"), text("b", "1")).unwrap();
+    assert_eq!(listener.next_change().await, "+Namespace b");
+    fs::write(folder.join("f/e/a.yaml"), text("a", "3")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    fs::remove_dir_all(folder.join("f")).unwrap();
+    let mut gone = [listener.next_change().await, listener.next_change().await];
+    gone.sort();
+    assert_eq!(gone, ["-Namespace a", "-Namespace b"]);
+}
+
+#[tokio::test]
+async fn an_object_may_move_from_file_to_file() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("x", "1")).unwrap()).await;
+    fs::rename(listener.source.0.path("a.yaml"), listener.source.0.path("b.yaml")).unwrap();
+    listener.expect_quiet("m1").await;
+    fs::write(listener.source.0.path("c.yml"), text("x", "1")).unwrap();
+    fs::remove_file(listener.source.0.path("b.yaml")).unwrap();
+    listener.expect_quiet("m2").await;
+    fs::remove_file(listener.source.0.path("c.yml")).unwrap();
+    assert_eq!(listener.next_change().await, "-Namespace x");
+}
+
+#[tokio::test]
+async fn the_second_definition_of_an_object_waits_for_the_first_to_go() {
+    let mut listener = listen(|folder| fs::write(folder.join("b.yaml"), text("x", "b")).unwrap()).await;
+    fs::write(listener.source.0.path("c.yaml"), text("x", "c")).unwrap();
+    let duplicate = |problems: &[&Problem]| {
+        matches!(problems, [Problem { fault: Fault::Duplicate { holder }, place, .. }]
+            if holder.file.ends_with("b.yaml") && holder.line == 1 && place.file.ends_with("c.yaml"))
+    };
+    listener.until_problems(duplicate).await;
+    fs::remove_file(listener.source.0.path("b.yaml")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace x");
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn links_are_followed_to_where_they_lead() {
+    let elsewhere = TempDir::new().unwrap();
+    fs::write(elsewhere.path().join("target.yaml"), text("a", "1")).unwrap();
+    fs::create_dir(elsewhere.path().join("sub")).unwrap();
+    fs::write(elsewhere.path().join("sub/b.yaml"), text("b", "1")).unwrap();
+    let mut listener = listen(|folder| {
+        symlink(elsewhere.path().join("target.yaml"), folder.join("a.yaml")).unwrap();
+        symlink(elsewhere.path().join("sub"), folder.join("sub")).unwrap();
+        symlink(folder, folder.join("circle")).unwrap();
+    })
+    .await;
+    assert_eq!(listener.objects.len(), 2);
+    assert!(listener.problems.is_empty(), "{:?}", listener.problems);
+    fs::write(elsewhere.path().join("target.yaml"), text("a", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    fs::write(elsewhere.path().join("sub/b.yaml"), text("b", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace b");
+}
+
+#[tokio::test]
+async fn nothing_is_synced_before_the_directory_is_there_and_nothing_lost_when_it_goes() {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path().join("config");
+    let mut listener = Listener::over(FilesApart(Directory::start_at(folder, &root)));
+    listener.until_problems(|problems| matches!(problems, [Problem { fault: Fault::Unreadable(_), .. }])).await;
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("a.yaml"), text("a", "1")).unwrap();
+    let told = [listener.next_change().await, listener.next_change().await];
+    assert!(told == ["+Namespace a", "synced"] || told == ["synced", "+Namespace a"], "{told:?}");
+    fs::remove_dir_all(&root).unwrap();
+    listener.until_problems(|problems| problems.iter().any(|it| matches!(it.fault, Fault::Unreadable(_)))).await;
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("b.yaml"), text("b", "1")).unwrap();
+    let mut told = [listener.next_change().await, listener.next_change().await];
+    told.sort();
+    assert_eq!(told, ["+Namespace b", "-Namespace a"], "the directory is there again, without a");
+}
+
+#[tokio::test]
+async fn what_is_no_text_keeps_what_it_held() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    fs::write(listener.source.0.path("a.yaml"), b"\xff\xfe").unwrap();
+    listener.until_problems(|problems| matches!(problems, [Problem { fault: Fault::Unreadable(_), .. }])).await;
+    listener.expect_quiet("m").await;
+    fs::write(listener.source.0.path("a.yaml"), text("a", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+/// Waits until a file has exactly this problem; others may have theirs.
+async fn until_refused(listener: &mut Listener<FilesApart>, file: &str, reason: &str) {
+    let is_it = |problem: &&&Problem| {
+        problem.place.file.ends_with(file) && matches!(&problem.fault, Fault::Unreadable(said) if said.contains(reason))
+    };
+    listener.until_problems(|problems| problems.iter().filter(is_it).count() == 1).await;
+}
+
+#[tokio::test]
+async fn devices_fifos_and_others_are_refused_and_the_rest_keeps_flowing() {
+    let mut listener = listen(|folder| {
+        fs::write(folder.join("a.yaml"), text("a", "1")).unwrap();
+        symlink("/dev/zero", folder.join("zero.yaml")).unwrap();
+        nix::unistd::mkfifo(&folder.join("fifo.yaml"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        // A regular file by its kind that cannot be read, whoever asks.
+        symlink("/proc/self/mem", folder.join("mem.yaml")).unwrap();
+        symlink("loop.yaml", folder.join("loop.yaml")).unwrap();
+    })
+    .await;
+    let bad = [
+        ("zero.yaml", "is a character device, not a regular file"),
+        ("fifo.yaml", "is a FIFO, not a regular file"),
+        ("mem.yaml", "os error 5"),
+        ("loop.yaml", "symbolic links"),
+    ];
+    for (file, reason) in bad {
+        until_refused(&mut listener, file, reason).await;
+    }
+    fs::write(listener.source.0.path("a.yaml"), text("a", "2")).unwrap();
+    assert_eq!(listener.next_change().await, "~Namespace a");
+    for (file, _) in bad {
+        fs::remove_file(listener.source.0.path(file)).unwrap();
+    }
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_that_becomes_a_fifo_keeps_what_it_held_until_it_goes() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let file = listener.source.0.path("a.yaml");
+    let fifo = listener.source.0.path(".fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    fs::rename(&fifo, &file).unwrap();
+    until_refused(&mut listener, "a.yaml", "is a FIFO").await;
+    listener.expect_quiet("m").await;
+    fs::remove_file(&file).unwrap();
+    assert_eq!(listener.next_change().await, "-Namespace a");
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_that_grows_without_end_holds_nobody_up() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    let path = listener.source.0.path("b.yaml");
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = stop.clone();
+    let writer = std::thread::spawn(move || {
+        let mut file = fs::File::create(path).unwrap();
+        while !stopped.load(std::sync::atomic::Ordering::Relaxed) {
+            file.write_all(b"# growing\n").unwrap();
+        }
+    });
+    for version in ["2", "3", "4"] {
+        fs::write(listener.source.0.path("a.yaml"), text("a", version)).unwrap();
+        assert_eq!(listener.next_change().await, "~Namespace a");
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().unwrap();
+    fs::write(listener.source.0.path("b.yaml"), text("b", "1")).unwrap();
+    assert_eq!(listener.next_change().await, "+Namespace b");
+}
+
+#[tokio::test]
+async fn a_link_to_a_folder_under_the_name_of_a_file_is_looked_into() {
+    let elsewhere = TempDir::new().unwrap();
+    fs::write(elsewhere.path().join("b.yaml"), text("b", "1")).unwrap();
+    let mut listener = listen(|_| {}).await;
+    symlink(elsewhere.path(), listener.source.0.path("folder.yaml")).unwrap();
+    assert_eq!(listener.next_change().await, "+Namespace b");
+    fs::remove_file(listener.source.0.path("folder.yaml")).unwrap();
+    assert_eq!(listener.next_change().await, "-Namespace b");
+}
+
+#[tokio::test]
+async fn the_end_waits_for_no_reader() {
+    let ended = std::thread::spawn(|| {
+        let (hold, held) = std::sync::mpsc::channel::<()>();
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        runtime.spawn(async {
+            let (events, _receiver) = mpsc::channel(1);
+            // As a read of a file system that does not answer.
+            let reader = move || held.recv().unwrap_or_default();
+            run_thread("place".to_owned(), Arc::default(), events, Arc::default(), reader).await
+        });
+        drop(runtime);
+        hold
+    });
+    // The reader is held until the runtime has ended: were it waited for, this would never return.
+    drop(tokio::task::spawn_blocking(move || ended.join().unwrap()).await.unwrap());
+}
+
+#[tokio::test]
+async fn one_object_is_told_of_a_few_times_and_then_by_number() {
+    let mut doubtful = virtual_service("a", "one");
+    let route = doubtful["spec"]["http"][0].clone();
+    doubtful["spec"]["http"] = Value::Array(vec![route; 5_000]);
+    let listener = listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
+    let problems: Vec<String> = listener.problems.values().flatten().map(ToString::to_string).collect();
+    assert_eq!(problems.len(), 11, "{problems:?}");
+    assert!(problems[10].ends_with("and 4989 more warnings"), "{}", problems[10]);
+    assert_eq!(listener.objects.len(), 1);
+}
+
+#[tokio::test]
+async fn problems_have_their_line() {
+    let mut listener = listen(|_| {}).await;
+    let broken = virtual_service("v", "h").to_string().replace("[\"h\"]", "7");
+    let stream = format!("# words\n{}\n---\n# more words\n{broken}\n", virtual_service("w", "h"));
+    fs::write(listener.source.0.path("a.yaml"), stream).unwrap();
+    listener.until_problems(|problems| problems.len() == 1).await;
+    let problem = listener.problems.values().flatten().next().unwrap().to_string();
+    assert!(problem.contains("a.yaml:5: VirtualService shop/v: spec.hosts: "), "{problem}");
+}
+
+#[tokio::test]
+async fn reading_all_anew_tells_nothing_where_nothing_changed() {
+    let mut listener = listen(|folder| fs::write(folder.join("a.yaml"), text("a", "1")).unwrap()).await;
+    listener.source.0.reload.notify_one();
+    listener.expect_quiet("m1").await;
+    fs::remove_file(listener.source.0.path("a.yaml")).unwrap();
+    listener.source.0.reload.notify_one();
+    assert_eq!(listener.next_change().await, "-Namespace a");
+}
+
+#[tokio::test]
+async fn json_files_and_others_are_told_apart() {
+    let listener = listen(|folder| {
+        fs::write(folder.join("a.json"), text("a", "1") + &text("b", "1")).unwrap();
+        fs::write(folder.join("c.txt"), text("c", "1")).unwrap();
+        fs::write(folder.join(".d.yaml"), text("d", "1")).unwrap();
+    })
+    .await;
+    let names: Vec<_> = listener.objects.keys().map(|reference| reference.name.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn an_invalid_version_leaves_the_last_good_one() {
+    let mut listener = listen(|_| {}).await;
+    let good = virtual_service("a", "one");
+    listener.source.put(&good).await;
+    assert_eq!(listener.next_change().await, "+VirtualService shop/a");
+    let mut invalid = virtual_service("a", "two");
+    invalid["spec"]["http"][0]["timeout"] = "1ns".into();
+    invalid["spec"]["http"][0]["route"][0]["weight"] = (-1).into();
+    listener.source.put(&invalid).await;
+    let is = |problem: &Problem, field: &str| matches!(&problem.fault, Fault::Rejected(error) if error.path == field);
+    listener
+        .until_problems(|problems| match problems {
+            [first, second] => {
+                is(first, "spec.http[0].timeout") && is(second, "spec.http[0].route[0].weight")
+                    || is(second, "spec.http[0].timeout") && is(first, "spec.http[0].route[0].weight")
+            }
+            _ => false,
+        })
+        .await;
+    assert_eq!(listener.hosts(), BTreeMap::from([("a".to_owned(), "one".to_owned())]));
+    listener.source.put(&virtual_service("a", "two")).await;
+    assert_eq!(listener.next_change().await, "~VirtualService shop/a");
+    listener.until_problems(|problems| problems.is_empty()).await;
+}
+
+#[tokio::test]
+async fn what_is_doubtful_is_told_and_taken() {
+    let mut doubtful = virtual_service("a", "one");
+    let route = doubtful["spec"]["http"][0].clone();
+    doubtful["spec"]["http"] = Value::Array(vec![route.clone(), route]);
+    let listener = listen(|folder| fs::write(folder.join("a.yaml"), yaml(&doubtful)).unwrap()).await;
+    let problems: Vec<_> = listener.problems.values().flatten().collect();
+    assert!(matches!(problems.as_slice(), [Problem { fault: Fault::Warning(_), .. }]), "{problems:?}");
+    assert_eq!(listener.objects.len(), 1);
+}

@@ -1,0 +1,252 @@
+//! What is heard of the file system, gathered until somebody has time for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use notify::event::{AccessKind, AccessMode, CreateKind, ModifyKind, RemoveKind};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::{Condvar, Mutex};
+use tokio::time::Instant;
+
+use super::agenda::Signal;
+use super::scan::{format_of, is_hidden};
+
+/// The most files that are told apart; beyond it, the whole tree is looked at.
+const MAX_FILES: usize = 4096;
+
+/// What was heard since the last look.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    /// Files by what was last heard of them.
+    pub(crate) files: BTreeMap<PathBuf, Signal>,
+    /// Whether the tree changed shape, or events were lost.
+    pub(crate) tree: bool,
+    /// Whether all is to be read anew.
+    pub(crate) reload: bool,
+    /// Whether nobody listens any more.
+    pub(crate) closed: bool,
+}
+
+/// Where events wait. Bounded: a file counts once, however often it is heard of.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    /// What waits.
+    news: Mutex<News>,
+    /// Wakes the one who looks.
+    wake: Condvar,
+}
+
+impl Inbox {
+    /// Waits until something is heard or the time has come, and takes what there is.
+    pub(crate) fn wait(&self, until: Option<Instant>) -> News {
+        let mut news = self.news.lock();
+        while news.is_empty() {
+            match until {
+                None => self.wake.wait(&mut news),
+                Some(until) => {
+                    if self.wake.wait_until(&mut news, until.into_std()).timed_out() {
+                        break;
+                    }
+                }
+            }
+        }
+        std::mem::take(&mut *news)
+    }
+
+    /// Adds to what waits.
+    pub(crate) fn add(&self, change: impl FnOnce(&mut News)) {
+        let mut news = self.news.lock();
+        change(&mut news);
+        if news.files.len() > MAX_FILES {
+            news.files.clear();
+            news.tree = true;
+        }
+        self.wake.notify_one();
+    }
+}
+
+impl News {
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.files.is_empty() && !self.tree && !self.reload && !self.closed
+    }
+}
+
+/// Listens to a directory, and to folders outside it that its links lead to.
+#[derive(Debug)]
+pub(super) struct Watch {
+    root: PathBuf,
+    /// The one who listens.
+    watcher: RecommendedWatcher,
+    /// The folders outside that are listened to.
+    link_targets: BTreeSet<PathBuf>,
+}
+
+impl Watch {
+    /// Starts to listen; nothing is listened to yet.
+    pub(super) fn new(root: &Path, inbox: Arc<Inbox>) -> notify::Result<Self> {
+        let root_of_events = root.to_owned();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| match event {
+            Ok(event) => {
+                let heard: Vec<_> = hear(&root_of_events, &event).collect();
+                if !heard.is_empty() {
+                    inbox.add(|news| heard.into_iter().for_each(|one| news.note(one)));
+                }
+            }
+            // Something was missed; the walk will find it.
+            Err(_) => inbox.add(|news| news.tree = true),
+        })?;
+        Ok(Self { root: root.to_owned(), watcher, link_targets: BTreeSet::new() })
+    }
+
+    /// Listens to the directory and everything in it. Again: to what was not there before.
+    pub(super) fn attach(&mut self) -> notify::Result<()> {
+        if let Some(parent) = self.root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            // Tells when the directory itself is replaced.
+            self.watcher.watch(parent, RecursiveMode::NonRecursive)?;
+        }
+        self.watcher.watch(&self.root, RecursiveMode::Recursive)
+    }
+
+    /// Listens to these folders outside the directory.
+    pub(super) fn set_link_targets(&mut self, targets: BTreeSet<PathBuf>) {
+        for gone in self.link_targets.difference(&targets) {
+            // It may be gone altogether; then there is nothing to be undone.
+            self.watcher.unwatch(gone).unwrap_or_default();
+        }
+        for new in targets.difference(&self.link_targets) {
+            // What cannot be listened to is found by the next sweep.
+            self.watcher.watch(new, RecursiveMode::NonRecursive).unwrap_or_default();
+        }
+        self.link_targets = targets;
+    }
+}
+
+/// What an event says.
+#[derive(Debug, PartialEq, Eq)]
+enum Heard {
+    /// Something of a file.
+    File(PathBuf, Signal),
+    /// That the tree changed shape.
+    Tree,
+}
+
+impl News {
+    /// Takes in what was heard.
+    fn note(&mut self, heard: Heard) {
+        match heard {
+            Heard::File(path, signal) => {
+                self.files.insert(path, signal);
+            }
+            Heard::Tree => self.tree = true,
+        }
+    }
+}
+
+/// What an event says to a source of files under `root`.
+fn hear<'a>(root: &'a Path, event: &'a Event) -> impl Iterator<Item = Heard> + 'a {
+    let overflow = event.need_rescan().then_some(Heard::Tree);
+    overflow.into_iter().chain(event.paths.iter().filter_map(|path| hear_path(root, path, event.kind)))
+}
+
+/// What an event says of one path.
+fn hear_path(root: &Path, path: &Path, kind: EventKind) -> Option<Heard> {
+    let signal = signal_of(kind)?;
+    let Ok(inside) = path.strip_prefix(root) else {
+        // Outside: in the root's parent, where nothing counts, or in the folder of a link's target.
+        let beside = root.parent() == path.parent();
+        return (!beside).then_some(Heard::Tree);
+    };
+    let is_mount_link =
+        is_hidden(path) && path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
+    let is_folder = matches!(kind, EventKind::Create(CreateKind::Folder) | EventKind::Remove(RemoveKind::Folder));
+    let changes_shape = !matches!(kind, EventKind::Modify(ModifyKind::Data(_)) | EventKind::Access(_));
+    if inside.as_os_str().is_empty() || (is_mount_link && changes_shape) {
+        return changes_shape.then_some(Heard::Tree);
+    }
+    if inside.ancestors().any(is_hidden) {
+        return None;
+    }
+    match format_of(path) {
+        Some(_) if !is_folder => Some(Heard::File(path.to_owned(), signal)),
+        // A folder, or a link to one.
+        Some(_) | None => changes_shape.then_some(Heard::Tree),
+    }
+}
+
+/// Whether a file is complete after an event; `None` for events that change nothing, such as our own reading.
+pub(crate) fn signal_of(kind: EventKind) -> Option<Signal> {
+    match kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write))
+        | EventKind::Modify(ModifyKind::Name(_))
+        | EventKind::Remove(_) => Some(Signal::Settled),
+        EventKind::Access(_) => None,
+        EventKind::Create(_)
+        | EventKind::Any
+        | EventKind::Other
+        | EventKind::Modify(ModifyKind::Any | ModifyKind::Data(_) | ModifyKind::Metadata(_) | ModifyKind::Other) => {
+            Some(Signal::Touched)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use notify::event::{DataChange, MetadataKind, RenameMode};
+
+    use super::*;
+
+    /// What an event of a path under `/c` says.
+    fn said(path: &str, kind: EventKind) -> Option<Heard> {
+        hear_path(Path::new("/c"), Path::new(path), kind)
+    }
+
+    /// That a file was heard of.
+    fn file(path: &str, signal: Signal) -> Option<Heard> {
+        Some(Heard::File(path.into(), signal))
+    }
+
+    #[test]
+    fn a_closed_or_moved_file_is_settled_and_a_growing_one_is_not() {
+        let closed = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+        let grown = EventKind::Modify(ModifyKind::Data(DataChange::Any));
+        assert_eq!(said("/c/d/a.yaml", closed), file("/c/d/a.yaml", Signal::Settled));
+        assert_eq!(said("/c/a.JSON", moved), file("/c/a.JSON", Signal::Settled));
+        assert_eq!(said("/c/a.yml", EventKind::Remove(RemoveKind::File)), file("/c/a.yml", Signal::Settled));
+        assert_eq!(said("/c/a.yml", EventKind::Create(CreateKind::File)), file("/c/a.yml", Signal::Touched));
+        assert_eq!(said("/c/a.yml", grown), file("/c/a.yml", Signal::Touched));
+        let chmod = EventKind::Modify(ModifyKind::Metadata(MetadataKind::Any));
+        assert_eq!(said("/c/a.yml", chmod), file("/c/a.yml", Signal::Touched));
+    }
+
+    #[test]
+    fn reading_is_not_heard() {
+        assert_eq!(said("/c/a.yaml", EventKind::Access(AccessKind::Close(AccessMode::Read))), None);
+        assert_eq!(said("/c", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
+        assert_eq!(said("/c/d", EventKind::Access(AccessKind::Open(AccessMode::Any))), None);
+    }
+
+    #[test]
+    fn folders_links_and_mounts_change_the_tree() {
+        let moved = EventKind::Modify(ModifyKind::Name(RenameMode::To));
+        assert_eq!(said("/c/d", EventKind::Create(CreateKind::Folder)), Some(Heard::Tree));
+        assert_eq!(said("/c/d.yaml", EventKind::Create(CreateKind::Folder)), Some(Heard::Tree));
+        assert_eq!(said("/c/d", moved), Some(Heard::Tree));
+        assert_eq!(said("/c/..data", moved), Some(Heard::Tree));
+        assert_eq!(said("/c", EventKind::Remove(RemoveKind::Folder)), Some(Heard::Tree));
+        assert_eq!(said("/elsewhere/target.yaml", moved), Some(Heard::Tree));
+    }
+
+    #[test]
+    fn what_is_none_of_ours_is_not_heard() {
+        let written = EventKind::Access(AccessKind::Close(AccessMode::Write));
+        let created = EventKind::Create(CreateKind::File);
+        assert_eq!(said("/other.yaml", created), None);
+        assert_eq!(said("/c/.a.yaml.swp", created), None);
+        assert_eq!(said("/c/.git/a.yaml", created), None);
+        assert_eq!(said("/c/..2024/a.yaml", written), None);
+        assert_eq!(said("/c/notes.txt", written), None);
+    }
+}

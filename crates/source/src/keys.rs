@@ -1,0 +1,230 @@
+//! The keys of token issuers, fetched from where RequestAuthentications say.
+//!
+//! ```text
+//! RequestAuthentications ─▶ ring: what is wanted, what is due ─▶ fetch (address policy, no redirects) ─▶ Keys
+//! ```
+//!
+//! Keys are fetched once for all policies that name a place, again after the refresh interval, and after failures sooner and
+//! sooner apart. Keys that were good stay while fetching fails, up to a week; a place whose keys were never there has none, and
+//! no token of its issuer is believed.
+
+mod fetch;
+mod ring;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+pub use fetch::{FetchError, Fetcher};
+use ring::{Due, Ring, Told};
+
+use super::{Batch, SourceEvent};
+use navarch_api::key_source::KeySource;
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+use navarch_net::destination::AddressPolicy;
+use navarch_net::turns::Turns;
+
+/// How long fetching may take where a rule says nothing.
+pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Fetches under way: who writes many places must not have as many connections.
+const AT_ONCE: usize = 32;
+/// How long the first fetches may hold readiness up: places that answer late or never may be many.
+const FIRST_FETCHES: Duration = Duration::from_secs(30);
+
+/// What the keeper of objects tells the one who fetches.
+#[derive(Clone, Debug)]
+pub enum Demand {
+    /// The places that a RequestAuthentication names now, with how long each may take; none where it is gone.
+    Of(NamespacedName, BTreeMap<KeySource, Duration>),
+    /// All policies that were there at start have been told of.
+    Complete,
+}
+
+/// How keys are fetched.
+#[derive(Clone, Debug)]
+pub struct KeyConfig {
+    /// How long keys are used before they are fetched again.
+    pub refresh: Duration,
+    /// Which addresses may be asked.
+    pub addresses: AddressPolicy,
+}
+
+/// Fetches keys and keeps them fresh.
+#[derive(Debug)]
+pub struct KeyFetching {
+    /// What is wanted and known.
+    ring: Ring,
+    /// What is being fetched.
+    fetches: Fetches,
+}
+
+/// Fetches under way.
+#[derive(Debug)]
+struct Fetches {
+    /// Who fetches.
+    fetcher: Arc<Fetcher>,
+    /// Turns at it, by the namespaces that want keys.
+    turns: Arc<Turns<Namespace>>,
+    /// One for each place.
+    tasks: JoinSet<Fetched>,
+    /// Ends the task of a place.
+    handles: BTreeMap<KeySource, AbortHandle>,
+}
+
+/// The keys of a place, or why there are none.
+type Fetched = (KeySource, Result<Arc<str>, FetchError>);
+
+impl Fetches {
+    /// Begins to fetch from a place.
+    fn begin(&mut self, due: Due) {
+        let (fetcher, turns) = (self.fetcher.clone(), self.turns.clone());
+        let source = due.source.clone();
+        let handle = self.tasks.spawn(async move {
+            let _turn = turns.take(due.namespace).await;
+            let keys = fetcher.keys(&due.source, due.timeout).await;
+            (due.source, keys)
+        });
+        self.handles.insert(source, handle);
+    }
+
+    /// Gives a place up that nobody wants any more.
+    fn cancel(&mut self, source: &KeySource) {
+        if let Some(handle) = self.handles.remove(source) {
+            handle.abort();
+        }
+    }
+
+    /// The next that has ended. Never comes while there are none.
+    async fn next(&mut self) -> Fetched {
+        loop {
+            match self.tasks.join_next().await {
+                Some(Ok(fetched)) => {
+                    self.handles.remove(&fetched.0);
+                    return fetched;
+                }
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl KeyFetching {
+    /// With nothing wanted.
+    #[must_use]
+    pub fn new(config: KeyConfig) -> Self {
+        let fetches = Fetches {
+            fetcher: Arc::new(Fetcher::new(config.addresses)),
+            turns: Turns::new(AT_ONCE, usize::MAX),
+            tasks: JoinSet::new(),
+            handles: BTreeMap::new(),
+        };
+        Self { ring: Ring::new(config.refresh), fetches }
+    }
+
+    /// Works until nobody demands or listens any more. Tells of a full sync once all that was wanted at start has been tried, or
+    /// after a while: proxies that come back are not told that there are no keys while they are on their way.
+    pub async fn run(mut self, mut demands: mpsc::Receiver<Demand>, out: mpsc::Sender<Batch>) {
+        let mut complete = None;
+        let mut synced = false;
+        // What is to be told waits here: whoever demands also listens, so waiting for one must not keep the other waiting.
+        let mut told: Batch = Vec::new();
+        loop {
+            for due in self.ring.take_due(Instant::now()) {
+                self.fetches.begin(due);
+            }
+            let last = complete.map(|since: Instant| since + FIRST_FETCHES);
+            if !synced && last.is_some_and(|last| self.ring.all_tried() || last <= Instant::now()) {
+                synced = true;
+                told.push(SourceEvent::FullSync);
+            }
+            let next = [self.ring.next_due(), last.filter(|_| !synced)].into_iter().flatten().min();
+            let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
+            let news = tokio::select! {
+                room = out.reserve(), if !told.is_empty() => match room {
+                    Ok(room) => {
+                        room.send(std::mem::take(&mut told));
+                        Vec::new()
+                    }
+                    Err(_) => return,
+                },
+                demand = demands.recv() => match demand {
+                    Some(Demand::Of(policy, sources)) => self.demand(&policy, sources),
+                    Some(Demand::Complete) => { complete = Some(Instant::now()); Vec::new() }
+                    None => return,
+                },
+                (source, keys) = self.fetches.next() => {
+                    if let Err(error) = &keys {
+                        tracing::warn!(%source, %error, "failed to fetch the JWKS of a token issuer");
+                    }
+                    self.ring.fetched(&source, keys.ok(), Instant::now())
+                }
+                () = sleep(wait) => Vec::new(),
+            };
+            told.extend(news.into_iter().map(|(source, keys)| SourceEvent::Keys(source, keys)));
+        }
+    }
+
+    /// A policy wants these places and no others.
+    fn demand(&mut self, policy: &NamespacedName, sources: BTreeMap<KeySource, Duration>) -> Vec<Told> {
+        let gone = self.ring.demand(policy, sources, Instant::now());
+        for (source, _) in &gone {
+            self.fetches.cancel(source);
+        }
+        gone
+    }
+}
+
+/// Sleeps so long, for ever without a time.
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What a policy of a namespace wants.
+    fn demand(namespace: &str, places: impl IntoIterator<Item = String>) -> Demand {
+        let places = places.into_iter().map(|place| (KeySource::Uri(Arc::from(place)), Duration::from_mins(1)));
+        Demand::Of(NamespacedName::new(namespace, "jwt"), places.collect())
+    }
+
+    #[tokio::test]
+    async fn a_namespace_with_many_places_that_say_nothing_takes_few_connections_and_keeps_nobody_waiting() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = silent.local_addr().unwrap();
+        let addresses = AddressPolicy { allow_loopback: true, ..AddressPolicy::default() };
+        let fetching = KeyFetching::new(KeyConfig { refresh: Duration::from_mins(20), addresses });
+        let (demands, wanted) = mpsc::channel(8);
+        let (out, _told) = mpsc::channel(8);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(fetching.run(wanted, out));
+        demands.send(demand("flood", (0..1000).map(|n| format!("http://{at}/{n}")))).await.unwrap();
+        let mut held = vec![silent.accept().await.unwrap()];
+        let place = format!("http://{}/keys", other.local_addr().unwrap());
+        demands.send(demand("shop", [place])).await.unwrap();
+        // Its place is asked though none of the others has answered, and by then all that will be asked of those have been.
+        let (_asked, _) = other.accept().await.unwrap();
+        while let Ok(more) = tokio::time::timeout(Duration::from_millis(200), silent.accept()).await {
+            held.push(more.unwrap());
+        }
+        assert!(held.len() <= AT_ONCE, "{}", held.len());
+        // What nobody wants any more makes room.
+        demands.send(demand("flood", [])).await.unwrap();
+        demands.send(demand("flood", [format!("http://{at}/last")])).await.unwrap();
+        silent.accept().await.unwrap();
+    }
+}

@@ -1,0 +1,321 @@
+//! One set of keys, over HTTP.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ACCEPT, HOST};
+use http::{Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{InvalidDnsNameError, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use navarch_api::key_source::KeySource;
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_net::destination::AddressPolicy;
+
+/// The most bytes of an answer.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// Where an issuer tells of itself.
+const DISCOVERY: &str = "/.well-known/openid-configuration";
+
+/// Further roots of trust, as istiod mounts them.
+const EXTRA_ROOTS: &str = "/cacerts/extra.pem";
+
+/// Why keys could not be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The address is none.
+    #[error("{0:?} is not an address of HTTP")]
+    Address(String),
+    /// Nothing has the name.
+    #[error("{0} has no address")]
+    Unresolved(String, #[source] std::io::Error),
+    /// All that has the name is out of bounds.
+    #[error("{0} leads to no address that may be asked")]
+    Forbidden(String),
+    /// No connection.
+    #[error("no connection to {0}")]
+    Connect(SocketAddr, #[source] std::io::Error),
+    /// The host cannot be proven by a certificate.
+    #[error("no certificate can be for {0:?}")]
+    ServerName(String, #[source] InvalidDnsNameError),
+    /// The conversation failed.
+    #[error("the conversation failed")]
+    Http(#[from] hyper::Error),
+    /// The request could not be written.
+    #[error("the request cannot be written")]
+    Request(#[from] http::Error),
+    /// The answer is no success. Redirects are none: they would lead around the bounds.
+    #[error("the answer is {0}")]
+    Status(StatusCode),
+    /// The answer is too long, or broke off.
+    #[error("the answer is too long or broke off")]
+    Body(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer is no set of keys.
+    #[error("the answer is no set of JSON Web Keys")]
+    NoKeys,
+    /// The answer is no text.
+    #[error("the answer is no text in UTF-8")]
+    NoText,
+    /// The issuer tells of no place of keys.
+    #[error("the issuer tells of no jwks_uri")]
+    NoPlace,
+    /// It took too long.
+    #[error("it took longer than {0:?}")]
+    Timeout(Duration),
+}
+
+/// Fetches keys.
+pub struct Fetcher {
+    /// Which addresses may be asked.
+    addresses: AddressPolicy,
+    /// How servers prove who they are.
+    tls: TlsConnector,
+}
+
+impl std::fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fetcher").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Fetcher {
+    /// With the roots of trust of the machine.
+    #[must_use]
+    pub fn new(addresses: AddressPolicy) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        if let Ok(extra) = regular_file::read(EXTRA_ROOTS.as_ref(), MAX_SETTINGS_BYTES) {
+            let certificates =
+                <rustls::pki_types::CertificateDer<'_> as rustls::pki_types::pem::PemObject>::pem_slice_iter(&extra);
+            roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("aws-lc-rs knows the default versions of TLS")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        Self { addresses, tls: TlsConnector::from(Arc::new(config)) }
+    }
+
+    /// The keys of a place.
+    ///
+    /// # Errors
+    /// Where they cannot be had within the time.
+    pub async fn keys(&self, source: &KeySource, timeout: Duration) -> Result<Arc<str>, FetchError> {
+        tokio::time::timeout(timeout, self.keys_of(source)).await.unwrap_or(Err(FetchError::Timeout(timeout)))
+    }
+
+    /// The text at an address, whatever it is.
+    ///
+    /// # Errors
+    /// Where it cannot be had within the time.
+    pub async fn document(&self, address: &str, timeout: Duration) -> Result<String, FetchError> {
+        let answer = tokio::time::timeout(timeout, self.get(address)).await;
+        let answer = answer.unwrap_or(Err(FetchError::Timeout(timeout)))?;
+        String::from_utf8(answer.to_vec()).map_err(|_| FetchError::NoText)
+    }
+
+    /// The keys of a place, however long it takes.
+    async fn keys_of(&self, source: &KeySource) -> Result<Arc<str>, FetchError> {
+        let place = match source {
+            KeySource::Uri(uri) => uri.to_string(),
+            KeySource::Issuer(issuer) => {
+                let told = self.get(&format!("{}{DISCOVERY}", issuer.trim_end_matches('/'))).await?;
+                let told: Option<Value> = serde_json::from_slice(&told).ok();
+                let place = told.as_ref().and_then(|told| told.get("jwks_uri")).and_then(Value::as_str);
+                place.ok_or(FetchError::NoPlace)?.to_owned()
+            }
+        };
+        let answer = self.get(&place).await?;
+        let text = std::str::from_utf8(&answer).map_err(|_| FetchError::NoKeys)?;
+        let keys: Option<Value> = serde_json::from_str(text).ok();
+        match keys.as_ref().and_then(|keys| keys.get("keys")) {
+            Some(Value::Array(_)) => Ok(Arc::from(text)),
+            Some(_) | None => Err(FetchError::NoKeys),
+        }
+    }
+
+    /// Asks an address once.
+    async fn get(&self, address: &str) -> Result<Bytes, FetchError> {
+        let wrong = || FetchError::Address(address.to_owned());
+        let uri: Uri = address.parse().map_err(|_| wrong())?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        match uri.scheme_str() {
+            Some("http") => {
+                let stream = self.connect(host, uri.port_u16().unwrap_or(80)).await?;
+                converse(stream, &uri).await
+            }
+            Some("https") => {
+                let name = ServerName::try_from(host.to_owned())
+                    .map_err(|error| FetchError::ServerName(host.to_owned(), error))?;
+                let stream = self.connect(host, uri.port_u16().unwrap_or(443)).await?;
+                let peer = stream.peer_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
+                let stream = self.tls.connect(name, stream).await.map_err(|error| FetchError::Connect(peer, error))?;
+                converse(stream, &uri).await
+            }
+            Some(_) | None => Err(wrong()),
+        }
+    }
+
+    /// Connects to the first address of a host that may be asked and answers.
+    async fn connect(&self, host: &str, port: u16) -> Result<TcpStream, FetchError> {
+        let found = tokio::net::lookup_host((host, port))
+            .await
+            .map_err(|error| FetchError::Unresolved(host.to_owned(), error))?;
+        let mut failed = FetchError::Forbidden(host.to_owned());
+        for address in found.filter(|address| self.addresses.allows(address.ip())) {
+            match TcpStream::connect(address).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failed = FetchError::Connect(address, error),
+            }
+        }
+        Err(failed)
+    }
+}
+
+/// Asks over a connection.
+async fn converse<S>(stream: S, uri: &Uri) -> Result<Bytes, FetchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let host = uri.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let request =
+        Request::get(path).header(HOST, host).header(ACCEPT, "application/json").body(Empty::<Bytes>::new())?;
+    let exchange = async {
+        let response = sender.send_request(request).await?;
+        if !response.status().is_success() {
+            return Err(FetchError::Status(response.status()));
+        }
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(FetchError::Body)?;
+        Ok(body.to_bytes())
+    };
+    // The connection moves only while it is polled, and goes with this call.
+    tokio::pin!(connection);
+    tokio::pin!(exchange);
+    tokio::select! {
+        outcome = &mut exchange => outcome,
+        ended = &mut connection => match ended {
+            Ok(()) => exchange.await,
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    const TIMEOUT: Duration = Duration::from_secs(5);
+    /// Stands for what begins with a byte that stands in no text.
+    const BYTE: &str = "{byte}";
+
+    /// A server that answers each connection with the next of these; gives its address.
+    #[expect(clippy::disallowed_methods, reason = "the server ends with the test")]
+    async fn server(answers: Vec<String>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 1024];
+                let read = stream.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                assert!(request.contains(&format!("host: {address}")), "{request}");
+                let mut answer = answer.replace("{address}", &address.to_string()).into_bytes();
+                // One byte that stands in no text, in place of as many signs as it has.
+                if let Some(at) = answer.windows(BYTE.len()).position(|part| part == BYTE.as_bytes()) {
+                    answer[at] = 0xe9;
+                }
+                stream.write_all(&answer).await.unwrap();
+            }
+        });
+        format!("http://{address}")
+    }
+
+    fn ok(body: &str) -> String {
+        format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+    }
+
+    fn local() -> Fetcher {
+        Fetcher::new(AddressPolicy { allow_loopback: true, ..AddressPolicy::default() })
+    }
+
+    #[tokio::test]
+    async fn keys_are_fetched_from_their_address() {
+        let at = server(vec![ok(r#"{"keys":[]}"#)]).await;
+        let keys = local().keys(&KeySource::Uri(Arc::from(format!("{at}/keys?x=1"))), TIMEOUT).await.unwrap();
+        assert_eq!(&*keys, r#"{"keys":[]}"#);
+    }
+
+    #[tokio::test]
+    async fn an_issuer_tells_where_its_keys_are() {
+        // Lengths are left to the end of the connection, as the address is put in later.
+        let told = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"jwks_uri\":\"http://{address}/k\"}".to_owned();
+        let at = server(vec![told, ok(r#"{"keys":[{}]}"#)]).await;
+        let keys = local().keys(&KeySource::Issuer(Arc::from(format!("{at}/"))), TIMEOUT).await.unwrap();
+        assert_eq!(&*keys, r#"{"keys":[{}]}"#);
+    }
+
+    #[tokio::test]
+    async fn own_addresses_are_not_asked() {
+        let at = server(Vec::new()).await;
+        let strict = Fetcher::new(AddressPolicy::default());
+        for uri in [at.clone(), at.replace("127.0.0.1", "localhost"), at.replace("127.0.0.1", "[::ffff:127.0.0.1]")] {
+            let error = strict.keys(&KeySource::Uri(Arc::from(uri.as_str())), TIMEOUT).await.unwrap_err();
+            assert!(matches!(error, FetchError::Forbidden(_)), "{uri}: {error}");
+        }
+        let metadata = KeySource::Uri(Arc::from("http://169.254.169.254/latest/meta-data"));
+        assert!(matches!(local().keys(&metadata, TIMEOUT).await, Err(FetchError::Forbidden(_))));
+    }
+
+    #[tokio::test]
+    async fn redirects_are_not_followed() {
+        let redirect =
+            "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n".to_owned();
+        let at = server(vec![redirect]).await;
+        let error = local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, FetchError::Status(StatusCode::FOUND)), "{error}");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_set_of_keys_is_refused() {
+        for body in ["null", "", "{}", r#"{"keys":{}}"#, "<html>"] {
+            let at = server(vec![ok(body)]).await;
+            let error = local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await.unwrap_err();
+            assert!(matches!(error, FetchError::NoKeys), "{body}: {error}");
+        }
+        let at = server(vec![ok(&"x".repeat(MAX_ANSWER + 1))]).await;
+        assert!(matches!(local().keys(&KeySource::Uri(Arc::from(at)), TIMEOUT).await, Err(FetchError::Body(_))));
+    }
+
+    #[tokio::test]
+    async fn a_document_is_a_text() {
+        let at = server(vec![ok("caf{byte}")]).await;
+        let error = local().document(&at, TIMEOUT).await.unwrap_err();
+        assert!(matches!(error, FetchError::NoText), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_says_nothing_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = format!("http://{}", listener.local_addr().unwrap());
+        let short = Duration::from_millis(50);
+        assert!(matches!(local().keys(&KeySource::Uri(Arc::from(at)), short).await, Err(FetchError::Timeout(_))));
+    }
+}

@@ -1,0 +1,329 @@
+//! Which keys are wanted, which are there, and which are to be fetched when.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use navarch_api::key_source::KeySource;
+use navarch_api::names::Namespace;
+use navarch_api::object::NamespacedName;
+
+/// How long after the first failure keys are fetched again; each further one doubles it.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+
+/// How long keys are believed that can be fetched no more, as istiod has it.
+const MAX_AGE: Duration = Duration::from_hours(7 * 24);
+
+/// Bytes of all keys together. A set of keys has a few thousand.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What is told of a place: its keys, or that it has none any more.
+pub(super) type Told = (KeySource, Option<Arc<str>>);
+
+/// A place that is to be fetched now.
+#[derive(Debug)]
+pub(super) struct Due {
+    pub(super) source: KeySource,
+    /// How long fetching may take.
+    pub(super) timeout: Duration,
+    /// Of the namespaces that want it, the one that wants the fewest places: one that wants many does not make it wait.
+    pub(super) namespace: Namespace,
+}
+
+/// All places.
+#[derive(Debug)]
+pub(super) struct Ring {
+    /// How long keys are used before they are fetched again.
+    refresh: Duration,
+    /// The places that are wanted.
+    entries: BTreeMap<KeySource, Entry>,
+    /// How many bytes all keys may have.
+    most_bytes: usize,
+    /// How many they have.
+    bytes: usize,
+}
+
+/// One place.
+#[derive(Debug)]
+struct Entry {
+    /// Who wants it, with how long fetching may take.
+    wanted_by: BTreeMap<NamespacedName, Duration>,
+    /// Its keys with when they were fetched.
+    keys: Option<(Arc<str>, Instant)>,
+    /// How often fetching failed since it last succeeded.
+    failures: u32,
+    /// Whether it was tried at all.
+    tried: bool,
+    /// When it is to be fetched; `None` while it is being fetched.
+    due: Option<Instant>,
+}
+
+impl Ring {
+    /// Nothing is wanted.
+    pub(super) fn new(refresh: Duration) -> Self {
+        Self { refresh, entries: BTreeMap::new(), most_bytes: MAX_BYTES, bytes: 0 }
+    }
+
+    /// A policy wants these places and no others. Tells of those that nobody wants any more.
+    pub(super) fn demand(
+        &mut self,
+        policy: &NamespacedName,
+        sources: BTreeMap<KeySource, Duration>,
+        now: Instant,
+    ) -> Vec<Told> {
+        for entry in self.entries.values_mut() {
+            entry.wanted_by.remove(policy);
+        }
+        for (source, timeout) in sources {
+            let entry = self.entries.entry(source).or_insert_with(|| Entry {
+                wanted_by: BTreeMap::new(),
+                keys: None,
+                failures: 0,
+                tried: false,
+                due: Some(now),
+            });
+            entry.wanted_by.insert(policy.clone(), timeout);
+        }
+        let unwanted = |entry: &Entry| entry.wanted_by.is_empty();
+        let gone: BTreeSet<KeySource> =
+            self.entries.iter().filter(|(_, entry)| unwanted(entry)).map(|(source, _)| source.clone()).collect();
+        self.bytes -= self.entries.values().filter(|entry| unwanted(entry)).map(Entry::bytes).sum::<usize>();
+        self.entries.retain(|_, entry| !unwanted(entry));
+        gone.into_iter().map(|source| (source, None)).collect()
+    }
+
+    /// The places that are to be fetched now. They count as being fetched.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<Due> {
+        let is_due = |entry: &Entry| entry.due.is_some_and(|at| at <= now);
+        if !self.entries.values().any(is_due) {
+            return Vec::new();
+        }
+        let wanted = self.wanted();
+        let mut due = Vec::new();
+        for (source, entry) in self.entries.iter_mut().filter(|(_, entry)| is_due(entry)) {
+            entry.due = None;
+            let timeout = entry.wanted_by.values().max().copied().unwrap_or(super::DEFAULT_TIMEOUT);
+            let namespace = entry.on_behalf_of(&wanted);
+            due.push(Due { source: source.clone(), timeout, namespace });
+        }
+        due
+    }
+
+    /// How many places each namespace wants.
+    fn wanted(&self) -> BTreeMap<Namespace, usize> {
+        let mut wanted = BTreeMap::new();
+        for entry in self.entries.values() {
+            let namespaces: BTreeSet<&Namespace> = entry.wanted_by.keys().map(|policy| &policy.namespace).collect();
+            for namespace in namespaces {
+                *wanted.entry(namespace.clone()).or_default() += 1;
+            }
+        }
+        wanted
+    }
+
+    /// When the next place is to be fetched.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.entries.values().filter_map(|entry| entry.due).min()
+    }
+
+    /// Whether every place was tried.
+    pub(super) fn all_tried(&self) -> bool {
+        self.entries.values().all(|entry| entry.tried)
+    }
+
+    /// A place was fetched (`None` where that failed). Tells of what that changes: this place, and others whose keys make room.
+    pub(super) fn fetched(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Vec<Told> {
+        let Some(before) = self.entries.get(source).map(Entry::bytes) else { return Vec::new() };
+        // Keys that there is no room for are as good as none; those before stay.
+        let (keys, mut told) = match keys {
+            Some(keys) => match self.make_room(source, keys.len()) {
+                Ok(told) => (Some(keys), told),
+                Err(Full) => {
+                    tracing::warn!(%source, bytes = keys.len(), most = self.most_bytes, "no room for the keys of a token issuer");
+                    (None, Vec::new())
+                }
+            },
+            None => (None, Vec::new()),
+        };
+        told.extend(self.put(source, keys, now));
+        self.bytes = self.bytes - before + self.entries.get(source).map_or(0, Entry::bytes);
+        told
+    }
+
+    /// Makes room for the keys of a place, at the cost of the namespace that holds the most, whose largest keys go.
+    ///
+    /// # Errors
+    /// When that is the namespace that wants the place.
+    fn make_room(&mut self, source: &KeySource, bytes: usize) -> Result<Vec<Told>, Full> {
+        let needed = |ring: &Self| ring.bytes - ring.entries.get(source).map_or(0, Entry::bytes) + bytes;
+        let mut told = Vec::new();
+        if needed(self) <= self.most_bytes {
+            return Ok(told);
+        }
+        let wanted = self.wanted();
+        let mut held: BTreeMap<Namespace, BTreeSet<(usize, KeySource)>> = BTreeMap::new();
+        for (place, entry) in self.entries.iter().filter(|(place, _)| *place != source) {
+            if entry.keys.is_some() {
+                held.entry(entry.on_behalf_of(&wanted)).or_default().insert((entry.bytes(), place.clone()));
+            }
+        }
+        let own = self.entries.get(source).map(|entry| entry.on_behalf_of(&wanted));
+        let sum = |places: &BTreeSet<(usize, KeySource)>| places.iter().map(|(bytes, _)| bytes).sum::<usize>();
+        let mut sums: BTreeMap<Namespace, usize> = held.iter().map(|(of, places)| (of.clone(), sum(places))).collect();
+        let own_sum = own.and_then(|own| sums.remove(&own)).unwrap_or_default() + bytes;
+        while needed(self) > self.most_bytes {
+            let largest = sums.iter_mut().max_by_key(|(_, sum)| **sum).filter(|(_, sum)| **sum > own_sum);
+            let (holder, sum) = largest.ok_or(Full)?;
+            let (bytes, place) = held.get_mut(holder).and_then(BTreeSet::pop_last).ok_or(Full)?;
+            *sum -= bytes;
+            self.bytes -= bytes;
+            if let Some(entry) = self.entries.get_mut(&place) {
+                entry.keys = None;
+            }
+            tracing::warn!(source = %place, bytes, "the keys of a token issuer make room for others");
+            told.push((place, None));
+        }
+        Ok(told)
+    }
+
+    /// Takes in what fetching a place gave.
+    fn put(&mut self, source: &KeySource, keys: Option<Arc<str>>, now: Instant) -> Option<Told> {
+        let refresh = self.refresh;
+        let entry = self.entries.get_mut(source)?;
+        entry.tried = true;
+        if let Some(keys) = keys {
+            entry.failures = 0;
+            entry.due = Some(now + refresh);
+            let known = entry.keys.replace((keys.clone(), now));
+            return known.is_none_or(|(known, _)| known != keys).then(|| (source.clone(), Some(keys)));
+        }
+        let wait = FIRST_RETRY.saturating_mul(1_u32.checked_shl(entry.failures).unwrap_or(u32::MAX));
+        entry.failures = entry.failures.saturating_add(1);
+        entry.due = Some(now + wait.min(refresh));
+        let is_old = entry.keys.as_ref().is_some_and(|(_, at)| now.saturating_duration_since(*at) >= MAX_AGE);
+        if is_old {
+            entry.keys = None;
+        }
+        is_old.then(|| (source.clone(), None))
+    }
+}
+
+impl Entry {
+    /// How many bytes its keys have.
+    fn bytes(&self) -> usize {
+        self.keys.as_ref().map_or(0, |(keys, _)| keys.len())
+    }
+
+    /// Of the namespaces that want it, the one that wants the fewest places, given how many each does.
+    fn on_behalf_of(&self, wanted: &BTreeMap<Namespace, usize>) -> Namespace {
+        let namespaces = self.wanted_by.keys().map(|policy| &policy.namespace);
+        let fewest = namespaces.min_by_key(|namespace| wanted.get(*namespace));
+        fewest.cloned().unwrap_or_else(|| Namespace::new(""))
+    }
+}
+
+/// There is no room for keys.
+#[derive(Debug)]
+struct Full;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REFRESH: Duration = Duration::from_mins(20);
+
+    fn source(name: &str) -> KeySource {
+        KeySource::Uri(Arc::from(name))
+    }
+
+    fn policy(name: &str) -> NamespacedName {
+        NamespacedName::new("shop", name)
+    }
+
+    fn wants(names: &[&str]) -> BTreeMap<KeySource, Duration> {
+        names.iter().map(|name| (source(name), Duration::from_secs(5))).collect()
+    }
+
+    #[test]
+    fn a_place_is_fetched_once_for_all_who_want_it() {
+        let now = Instant::now();
+        let mut ring = Ring::new(REFRESH);
+        ring.demand(&policy("a"), wants(&["x"]), now);
+        ring.demand(&policy("b"), wants(&["x", "y"]), now);
+        assert_eq!(ring.take_due(now).len(), 2);
+        assert!(ring.take_due(now).is_empty(), "both are under way");
+        assert!(ring.demand(&policy("b"), wants(&[]), now).iter().eq(&[(source("y"), None)]));
+        assert!(!ring.all_tried());
+        assert_eq!(ring.fetched(&source("y"), Some(Arc::from("k")), now), [], "nobody wants it any more");
+        assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now), [(source("x"), Some(Arc::from("k")))]);
+        assert!(ring.all_tried());
+    }
+
+    #[test]
+    fn a_place_is_fetched_on_behalf_of_the_namespace_that_wants_the_fewest() {
+        let now = Instant::now();
+        let mut ring = Ring::new(REFRESH);
+        ring.demand(&NamespacedName::new("a-flood", "p"), wants(&["x", "y", "z"]), now);
+        ring.demand(&NamespacedName::new("shop", "p"), wants(&["x"]), now);
+        let due: Vec<_> = ring.take_due(now).into_iter().map(|due| (due.source, due.namespace.to_string())).collect();
+        let expected = [("x", "shop"), ("y", "a-flood"), ("z", "a-flood")];
+        assert_eq!(due, expected.map(|(place, namespace)| (source(place), namespace.to_owned())));
+    }
+
+    #[test]
+    fn equal_keys_are_not_told_again() {
+        let now = Instant::now();
+        let mut ring = Ring::new(REFRESH);
+        ring.demand(&policy("a"), wants(&["x"]), now);
+        ring.take_due(now);
+        assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now).len(), 1);
+        assert!(ring.take_due(now + REFRESH - Duration::from_secs(1)).is_empty());
+        assert_eq!(ring.take_due(now + REFRESH).len(), 1);
+        assert_eq!(ring.fetched(&source("x"), Some(Arc::from("k")), now + REFRESH), []);
+    }
+
+    #[test]
+    fn failures_wait_ever_longer_and_keep_good_keys_for_a_week() {
+        let start = Instant::now();
+        let mut ring = Ring::new(REFRESH);
+        ring.demand(&policy("a"), wants(&["x"]), start);
+        ring.take_due(start);
+        ring.fetched(&source("x"), Some(Arc::from("k")), start);
+        let mut waits = Vec::new();
+        loop {
+            let now = ring.next_due().unwrap();
+            ring.take_due(now);
+            let told = ring.fetched(&source("x"), None, now);
+            waits.push(ring.next_due().unwrap() - now);
+            if !told.is_empty() {
+                assert_eq!(told, [(source("x"), None)]);
+                assert!(now - start >= MAX_AGE);
+                break;
+            }
+        }
+        assert_eq!(waits[..4], [1, 2, 4, 8].map(Duration::from_secs));
+        assert!(waits.iter().all(|wait| *wait <= REFRESH));
+    }
+
+    #[test]
+    fn the_bytes_of_keys_are_shared_fairly() {
+        let now = Instant::now();
+        let mut ring = Ring { most_bytes: 10, ..Ring::new(REFRESH) };
+        ring.demand(&NamespacedName::new("flood", "p"), wants(&["a", "b", "c"]), now);
+        ring.demand(&policy("p"), wants(&["x", "y"]), now);
+        ring.take_due(now);
+        let keys = |bytes: usize| Some(Arc::from("k".repeat(bytes)));
+        assert_eq!(ring.fetched(&source("a"), keys(4), now).len(), 1);
+        assert_eq!(ring.fetched(&source("b"), keys(5), now).len(), 1);
+        assert_eq!(ring.fetched(&source("c"), keys(2), now), [], "who holds the most gets no more");
+        // Others get some of it: the largest keys go, and their place is asked again in its time.
+        assert_eq!(ring.fetched(&source("x"), keys(3), now), [(source("b"), None), (source("x"), keys(3))]);
+        assert_eq!(ring.bytes, 7);
+        assert_eq!(ring.fetched(&source("x"), keys(6), now), [(source("x"), keys(6))], "in place of its own");
+        assert_eq!(ring.fetched(&source("x"), keys(7), now), [], "it would hold more than the other");
+        ring.demand(&policy("p"), BTreeMap::new(), now);
+        assert_eq!(ring.bytes, 4);
+    }
+}

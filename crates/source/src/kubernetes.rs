@@ -1,0 +1,143 @@
+//! The Kubernetes API as a source.
+//!
+//! ```text
+//! API server ═ one watch for each kind ═▶ lines ─▶ our own objects ─▶ what was told before ─▶ batch of events
+//!            ─ definitions of kinds ────▶ kinds that come later
+//! ```
+//!
+//! Each kind is read by a task of its own: first all that is there, streamed as events where the server can (Kubernetes
+//! 1.32), else in pages; then what changes. An object is read from the text straight into the form in which it is kept.
+//! Connections that break or fall silent, servers that restart, forget or refuse, and kinds that are not there (yet) cost
+//! time but nothing that was read: it stays in force, and after the next success only what differs is told.
+
+mod backoff;
+mod definitions;
+mod held;
+mod mesh_maps;
+mod reflector;
+mod scope;
+mod standing;
+mod stream;
+mod tags;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::{Batch, SourceError, SourceEvent};
+use navarch_api::object::Kind;
+use reflector::{Reflector, Target};
+use scope::Tags;
+use stream::Connection;
+
+pub(crate) use mesh_maps::Counting;
+pub use mesh_maps::{MeshMapSource, MeshMapSourceConfig};
+pub use scope::{KubernetesScope, ReadKinds};
+
+/// How long a connection may be silent. A watch on which nothing happens has a bookmark about every minute.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// Settings of a source of Kubernetes objects.
+#[derive(Clone)]
+pub struct KubernetesSourceConfig {
+    /// The way to the API server.
+    pub client: kube::Client,
+    /// What is read.
+    pub scope: KubernetesScope,
+    /// How long a connection may be silent before it counts as dead ([`IDLE_TIMEOUT`]).
+    pub idle_timeout: Duration,
+}
+
+impl std::fmt::Debug for KubernetesSourceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KubernetesSourceConfig").field("scope", &self.scope).finish_non_exhaustive()
+    }
+}
+
+/// The objects of an API server as a source.
+///
+/// It is in sync when every kind was read once; a kind that is not served has no objects. What may not be read keeps it from
+/// being in sync, for half a configuration is worse than an older one; that is told as a problem of the kind
+/// (`k8s://VirtualService`), as is what is wrong with an object (`k8s://VirtualService/shop/reviews`).
+#[derive(Debug)]
+pub struct KubernetesSource {
+    config: KubernetesSourceConfig,
+}
+
+impl KubernetesSource {
+    /// A source; nothing is read before it runs.
+    #[must_use]
+    pub fn new(config: KubernetesSourceConfig) -> Self {
+        Self { config }
+    }
+
+    /// Tells what the API server has, and from then on what changes, until nobody listens or the future is dropped.
+    ///
+    /// When the channel is full, it waits: meanwhile changes gather at the API server.
+    ///
+    /// # Errors
+    /// When a task fails, which is a bug.
+    pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
+        let scope = Arc::new(self.config.scope);
+        // Without a revision all objects count, and no tag matters.
+        let (to_tags, tags) = watch::channel(scope.revision.is_empty().then(Tags::default));
+        let client = self.config.client.clone();
+        let connection = Connection::new(self.config.client, self.config.idle_timeout);
+        let kinds: Vec<Kind> = scope.kinds().collect();
+        let (to_sync, mut synced) = mpsc::channel(1);
+        let mut waiting = BTreeMap::new();
+        // Dropped with the future, and all tasks with it.
+        let mut readers = JoinSet::new();
+        for kind in &kinds {
+            let redefined = Arc::new(Notify::new());
+            if scope::is_defined(*kind) {
+                waiting.insert(scope::definition(*kind), redefined.clone());
+            }
+            let target = Target {
+                kind: *kind,
+                paths: scope::versions(*kind).iter().map(|version| scope.path(*kind, version)).collect(),
+                selector: scope::field_selector(*kind).to_owned(),
+            };
+            let reader = Reflector::new(
+                target,
+                (scope.clone(), tags.clone()),
+                connection.clone(),
+                redefined,
+                events.clone(),
+                to_sync.clone(),
+            );
+            readers.spawn(reader.run());
+        }
+        drop(to_sync);
+        if scope.revision.is_empty() {
+            drop(to_tags);
+        } else {
+            readers.spawn(tags::watch(client, scope.clone(), to_tags));
+        }
+        readers.spawn(async move {
+            definitions::watch(connection, waiting).await;
+        });
+        let mut unsynced = kinds.len();
+        loop {
+            tokio::select! {
+                Some(_) = synced.recv() => {
+                    unsynced -= 1;
+                    if unsynced == 0 && events.send(vec![SourceEvent::FullSync]).await.is_err() {
+                        return Ok(());
+                    }
+                }
+                Some(ended) = readers.join_next() => {
+                    ended.map_err(|source| SourceError::Reader { place: "Kubernetes API".to_owned(), source })?;
+                    // A reader ends only when nobody listens.
+                    return Ok(());
+                }
+                () = events.closed() => return Ok(()),
+            }
+        }
+    }
+}

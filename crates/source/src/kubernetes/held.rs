@@ -1,0 +1,235 @@
+//! What was told of one kind, and what must be told to bring it up to what the API server has.
+
+use std::sync::Arc;
+
+use super::scope::{KubernetesScope, Tags};
+use crate::problem::{Fault, Place, Problem, faults_of};
+use crate::{Batch, SourceEvent};
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::{Outcome, StoredObject, Subject};
+use navarch_api::named_table::{HasName, NamedTable};
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::validation::validate_any;
+
+/// The objects of one kind as they were told.
+#[derive(Debug)]
+pub(super) struct Held {
+    kind: Kind,
+    /// By name.
+    objects: NamedTable<Entry>,
+    /// The number of the present look over all objects.
+    round: u32,
+    /// The tags of this revision.
+    tags: Tags,
+}
+
+/// What is held of one name.
+#[derive(Debug)]
+struct Entry {
+    /// What was told.
+    told: Told,
+    /// Whether problems of it were told.
+    ailing: bool,
+    /// The last round in which it was seen.
+    seen: u32,
+}
+
+/// What was told of a name.
+#[derive(Debug)]
+enum Told {
+    /// This object.
+    Object(AnyObject),
+    /// Nothing, for nothing good ever came.
+    Nothing(NamespacedName),
+}
+
+impl HasName for Entry {
+    fn name(&self) -> &NamespacedName {
+        match &self.told {
+            Told::Object(object) => &object.meta().key,
+            Told::Nothing(name) => name,
+        }
+    }
+}
+
+impl Held {
+    /// Nothing yet.
+    pub(super) fn new(kind: Kind) -> Self {
+        Self { kind, objects: NamedTable::default(), round: 0, tags: Tags::default() }
+    }
+
+    /// How many objects are in force.
+    pub(super) fn len(&self) -> usize {
+        self.objects.iter().filter(|entry| matches!(entry.told, Told::Object(_))).count()
+    }
+
+    /// From now on these are the tags of this revision. What was told before is not looked at again.
+    pub(super) fn set_tags(&mut self, tags: Tags) {
+        self.tags = tags;
+    }
+
+    /// From now on all objects are seen anew, until [`Held::end_round`].
+    pub(super) fn begin_round(&mut self) {
+        self.round += 1;
+    }
+
+    /// All objects have been seen: those that were not are gone.
+    pub(super) fn end_round(&mut self, batch: &mut Batch) {
+        let unseen = self.objects.iter().filter(|entry| entry.seen != self.round).map(|entry| entry.name().clone());
+        let mut unseen: Vec<_> = unseen.collect();
+        unseen.sort();
+        for name in unseen {
+            self.remove(&name, batch);
+        }
+    }
+
+    /// An object is there.
+    pub(super) fn put(&mut self, stored: StoredObject, scope: &KubernetesScope, batch: &mut Batch) {
+        match stored.outcome {
+            Outcome::Read { object, unknown_fields } if scope.is_ours(self.kind, object.meta(), &self.tags) => {
+                let verdict = validate_any(&object);
+                let is_valid = verdict.is_valid();
+                let faults = faults_of(unknown_fields, verdict);
+                if is_valid {
+                    self.put_object(object, faults, batch);
+                } else {
+                    self.put_broken(&subject(self.kind, &object.meta().key()), faults, batch);
+                }
+            }
+            // What belongs to another revision is not there.
+            Outcome::Read { object, .. } => self.remove(&object.meta().key(), batch),
+            Outcome::Rejected(error) => self.put_broken(&stored.subject, vec![Fault::Rejected(error)], batch),
+            // A kind that nobody asked for.
+            Outcome::Ignored => {}
+        }
+    }
+
+    /// A good object is there, with what is odd about it.
+    fn put_object(&mut self, object: AnyObject, faults: Vec<Fault>, batch: &mut Batch) {
+        let ailing = !faults.is_empty();
+        let known = self.objects.get_mut(&object.meta().key);
+        if ailing || known.as_ref().is_some_and(|entry| entry.ailing) {
+            batch.push(problems(&subject(self.kind, &object.meta().key), faults));
+        }
+        let Some(entry) = known else {
+            batch.push(SourceEvent::Added(object.clone()));
+            self.objects.put(Entry { told: Told::Object(object), ailing, seen: self.round });
+            return;
+        };
+        (entry.seen, entry.ailing) = (self.round, ailing);
+        match &entry.told {
+            Told::Nothing(_) => batch.push(SourceEvent::Added(object.clone())),
+            // What was told stays, or everything would be held twice after all was listed again.
+            Told::Object(before)
+                if before.same_content(&object) && before.meta().generation == object.meta().generation =>
+            {
+                return;
+            }
+            Told::Object(_) => batch.push(SourceEvent::Updated(object.clone())),
+        }
+        entry.told = Told::Object(object);
+    }
+
+    /// An object is there that cannot be read or accepted: what was told of it before stays in force.
+    fn put_broken(&mut self, subject: &Subject, faults: Vec<Fault>, batch: &mut Batch) {
+        let name = NamespacedName::new(&subject.namespace, &subject.name);
+        match self.objects.get_mut(&name) {
+            Some(entry) => (entry.seen, entry.ailing) = (self.round, true),
+            None => _ = self.objects.put(Entry { told: Told::Nothing(name), ailing: true, seen: self.round }),
+        }
+        batch.push(problems(subject, faults));
+    }
+
+    /// An object is gone.
+    pub(super) fn remove(&mut self, name: &NamespacedName, batch: &mut Batch) {
+        let Some((_, entry)) = self.objects.remove(name) else { return };
+        if matches!(entry.told, Told::Object(_)) {
+            batch.push(SourceEvent::Deleted(ObjectRef { kind: self.kind, name: name.clone() }));
+        }
+        if entry.ailing {
+            batch.push(problems(&subject(self.kind, name), Vec::new()));
+        }
+    }
+}
+
+/// An object of a kind, as problems name it.
+fn subject(kind: Kind, name: &NamespacedName) -> Subject {
+    Subject {
+        api_version: kind.group().to_owned(),
+        kind: kind.as_str().to_owned(),
+        namespace: name.namespace.to_string(),
+        name: name.name.to_string(),
+    }
+}
+
+/// Where an object stands at an API server, as problems name it: `k8s://VirtualService/shop/reviews`.
+fn place(subject: &Subject) -> Arc<str> {
+    let parts = [&subject.kind, &subject.namespace, &subject.name];
+    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
+    Arc::from(format!("k8s://{}", parts.join("/")))
+}
+
+/// All that is wrong with an object.
+fn problems(subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
+    let file = place(subject);
+    let problem = |fault| Problem { place: Place { file: file.clone(), line: 0 }, subject: subject.clone(), fault };
+    SourceEvent::Problems { place: file.clone(), problems: faults.into_iter().map(problem).collect() }
+}
+
+/// What is wrong with a kind as a whole; `None` when it is well again.
+pub(super) fn kind_problem(kind: Kind, reason: Option<String>) -> SourceEvent {
+    let subject =
+        Subject { api_version: kind.group().to_owned(), kind: kind.as_str().to_owned(), ..Subject::default() };
+    problems(&subject, reason.map(Fault::Unreadable).into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use navarch_api::decode::decode_stored;
+
+    /// A VirtualService as an API server sends it.
+    fn stored(name: &str, spec: Value, version: &str) -> StoredObject {
+        decode_stored(&json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+            "metadata": { "name": name, "namespace": "shop", "resourceVersion": version }, "spec": spec,
+        }))
+    }
+
+    /// The events in brief.
+    fn brief(batch: Batch) -> Vec<String> {
+        let one = |event| match event {
+            SourceEvent::Added(object) => format!("+{}", object.meta().key()),
+            SourceEvent::Updated(object) => format!("~{}", object.meta().key()),
+            SourceEvent::Deleted(name) => format!("-{}", name.name),
+            SourceEvent::Problems { place, problems } => format!("{place}: {}", problems.len()),
+            SourceEvent::FullSync
+            | SourceEvent::MeshConfig(_)
+            | SourceEvent::MeshNetworks(_)
+            | SourceEvent::Keys(..) => String::new(),
+        };
+        batch.into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_round_tells_only_what_differs() {
+        let (mut held, scope) = (Held::new(Kind::VirtualService), KubernetesScope::default());
+        let mut round = |objects: Vec<StoredObject>| {
+            let mut batch = Batch::new();
+            held.begin_round();
+            objects.into_iter().for_each(|object| held.put(object, &scope, &mut batch));
+            held.end_round(&mut batch);
+            brief(batch)
+        };
+        let hosts =
+            |host: &str| json!({ "hosts": [host], "http": [{ "route": [{ "destination": { "host": host } }] }] });
+        assert_eq!(round(vec![stored("a", hosts("a"), "1"), stored("b", hosts("b"), "2")]), ["+shop/a", "+shop/b"]);
+        assert_eq!(round(vec![stored("b", hosts("b"), "3"), stored("a", hosts("x"), "4")]), ["~shop/a"]);
+        let place = "k8s://VirtualService/shop/a";
+        assert_eq!(round(vec![stored("a", json!("broken"), "5")]), [format!("{place}: 1"), "-shop/b".to_owned()]);
+        assert_eq!(round(vec![stored("a", hosts("x"), "6")]), [format!("{place}: 0")]);
+        assert_eq!(round(vec![]), ["-shop/a"]);
+    }
+}

@@ -1,0 +1,316 @@
+//! Mesh config and mesh networks from ConfigMaps.
+//!
+//! The maps are laid over each other in their order. A text that is broken is told as a problem, and the last good one of its
+//! map stays in force. One that is broken at start is waited for: with defaults, of another trust domain perhaps, every certificate
+//! would be wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::reflector::{Reflector, Target};
+use super::scope::{KubernetesScope, Tags, versions};
+use super::stream::Connection;
+use crate::mesh_text::{Parsed, parse_mesh_config, parse_mesh_networks};
+use crate::problem::{Fault, Place, Problem};
+use crate::{Batch, SourceError, SourceEvent};
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::Subject;
+use navarch_api::kubernetes::ConfigMap;
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use navarch_api::names::Namespace;
+use navarch_api::object::Kind;
+
+/// The key of mesh config.
+const MESH: &str = "mesh";
+/// The key of mesh networks.
+const NETWORKS: &str = "meshNetworks";
+
+/// Settings of a source of mesh config in ConfigMaps.
+#[derive(Clone)]
+pub struct MeshMapSourceConfig {
+    /// The way to the API server.
+    pub client: kube::Client,
+    /// Where the maps are.
+    pub namespace: Namespace,
+    /// The names of the maps, each laid over those before it. For networks the first that has any counts.
+    pub names: Vec<String>,
+    /// What holds where the maps say nothing.
+    pub base: MeshConfig,
+    /// How long a connection may be silent before it counts as dead.
+    pub idle_timeout: Duration,
+}
+
+impl std::fmt::Debug for MeshMapSourceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MeshMapSourceConfig").field("names", &self.names).finish_non_exhaustive()
+    }
+}
+
+/// Mesh config and mesh networks from ConfigMaps. A map that is not there says nothing.
+#[derive(Debug)]
+pub struct MeshMapSource {
+    config: MeshMapSourceConfig,
+    counting: Counting,
+}
+
+/// Which texts of the maps count. One in whose place a file is keeps nobody waiting when it is broken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counting {
+    pub(crate) mesh: bool,
+    pub(crate) networks: bool,
+}
+
+/// What of one map is in force.
+#[derive(Debug)]
+struct Map {
+    name: String,
+    /// The mesh config that was good last.
+    mesh: Option<String>,
+    /// The mesh networks that were good last.
+    networks: Option<MeshNetworks>,
+    /// Whether a text that counts is broken, and there was no good one in its place before.
+    lacks: bool,
+    /// The problems that were told.
+    problems: Vec<Problem>,
+}
+
+impl MeshMapSource {
+    /// A source; nothing is read before it runs.
+    #[must_use]
+    pub fn new(config: MeshMapSourceConfig) -> Self {
+        Self::counting(config, Counting { mesh: true, networks: true })
+    }
+
+    /// A source of which only some texts count.
+    pub(crate) fn counting(config: MeshMapSourceConfig, counting: Counting) -> Self {
+        Self { config, counting }
+    }
+
+    /// Tells mesh config and networks, and from then on every change, until nobody listens or the future is dropped.
+    ///
+    /// # Errors
+    /// When a task fails, which is a bug.
+    pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
+        let MeshMapSourceConfig { client, namespace, names, base, idle_timeout } = self.config;
+        let connection = Connection::new(client, idle_timeout);
+        let (to_sync, mut synced) = mpsc::channel(1);
+        let (to_maps, mut batches) = mpsc::channel(1);
+        let mut readers = JoinSet::new();
+        for name in &names {
+            let scope = KubernetesScope { namespace: namespace.clone(), ..KubernetesScope::default() };
+            let target = Target {
+                kind: Kind::ConfigMap,
+                paths: versions(Kind::ConfigMap).iter().map(|version| scope.path(Kind::ConfigMap, version)).collect(),
+                selector: format!("metadata.name={name}"),
+            };
+            let redefined = Arc::new(Notify::new());
+            // Whatever revision there is: the map is found by its name.
+            let (_, tags) = watch::channel(Some(Tags::default()));
+            let reader = Reflector::new(
+                target,
+                (scope.into(), tags),
+                connection.clone(),
+                redefined,
+                to_maps.clone(),
+                to_sync.clone(),
+            );
+            readers.spawn(reader.run());
+        }
+        let mut maps = Maps::new(base, &namespace, &names, self.counting);
+        let (mut unsynced, mut told) = (names.len(), false);
+        loop {
+            let mut batch = Batch::new();
+            tokio::select! {
+                // What was read comes before the word that it was all.
+                biased;
+                Some(read) = batches.recv() => read.into_iter().for_each(|event| maps.take_in(event, &mut batch)),
+                Some(_) = synced.recv() => unsynced -= 1,
+                Some(ended) = readers.join_next() => {
+                    let place = "mesh config".to_owned();
+                    return ended.map_err(|source| SourceError::Reader { place, source });
+                }
+                () = events.closed() => return Ok(()),
+            }
+            if unsynced == 0 && (told || !maps.lack_a_good_text()) {
+                maps.settle(&mut batch);
+                if !std::mem::replace(&mut told, true) {
+                    batch.push(SourceEvent::FullSync);
+                }
+            }
+            if !batch.is_empty() && events.send(batch).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// All maps, and what was told of them.
+struct Maps {
+    /// What they are laid over.
+    base: MeshConfig,
+    /// Where they are.
+    namespace: Namespace,
+    /// The maps, in their order.
+    maps: Vec<Map>,
+    counting: Counting,
+    /// What was told.
+    told: Option<(MeshConfig, MeshNetworks)>,
+}
+
+impl Maps {
+    /// Maps that say nothing so far.
+    fn new(base: MeshConfig, namespace: &Namespace, names: &[String], counting: Counting) -> Self {
+        let map =
+            |name: &String| Map { name: name.clone(), mesh: None, networks: None, lacks: false, problems: Vec::new() };
+        Self { base, namespace: namespace.clone(), maps: names.iter().map(map).collect(), counting, told: None }
+    }
+
+    /// Takes in what was read.
+    fn take_in(&mut self, event: SourceEvent, batch: &mut Batch) {
+        match event {
+            SourceEvent::Added(AnyObject::ConfigMap(map)) | SourceEvent::Updated(AnyObject::ConfigMap(map)) => {
+                self.put(&map.meta.key.name, &map.spec, batch);
+            }
+            SourceEvent::Deleted(map) => self.put(&map.name.name, &ConfigMap::default(), batch),
+            problems @ SourceEvent::Problems { .. } => batch.push(problems),
+            SourceEvent::Added(_)
+            | SourceEvent::Updated(_)
+            | SourceEvent::MeshConfig(_)
+            | SourceEvent::MeshNetworks(_)
+            | SourceEvent::Keys(..)
+            | SourceEvent::FullSync => {}
+        }
+    }
+
+    /// A map says this now.
+    fn put(&mut self, name: &str, content: &ConfigMap, batch: &mut Batch) {
+        let place: Arc<str> = Arc::from(format!("k8s://ConfigMap/{}/{name}", self.namespace));
+        let base = self.below(name);
+        let Some(map) = self.maps.iter_mut().find(|map| map.name == name) else { return };
+        let mut faults = Vec::new();
+        map.lacks = false;
+        match content.text(MESH) {
+            None => map.mesh = None,
+            Some(text) => match judged(parse_mesh_config(&base, text), &mut faults) {
+                Some(_) => map.mesh = Some(text.to_owned()),
+                None => map.lacks |= self.counting.mesh && map.mesh.is_none(),
+            },
+        }
+        match content.text(NETWORKS) {
+            None => map.networks = None,
+            Some(text) => match judged(parse_mesh_networks(text), &mut faults) {
+                Some(networks) => map.networks = Some(networks),
+                None => map.lacks |= self.counting.networks && map.networks.is_none(),
+            },
+        }
+        let problem =
+            |(line, fault)| Problem { place: Place { file: place.clone(), line }, subject: Subject::default(), fault };
+        let problems: Vec<_> = faults.into_iter().map(problem).collect();
+        if problems != map.problems {
+            map.problems.clone_from(&problems);
+            batch.push(SourceEvent::Problems { place, problems });
+        }
+    }
+
+    /// Whether what some map says is not known, since it is broken and was never good.
+    fn lack_a_good_text(&self) -> bool {
+        self.maps.iter().any(|map| map.lacks)
+    }
+
+    /// The mesh config below a map.
+    fn below(&self, name: &str) -> MeshConfig {
+        let below = self.maps.iter().take_while(|map| map.name != name);
+        below.fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()))
+    }
+
+    /// Tells what differs from what was told.
+    fn settle(&mut self, batch: &mut Batch) {
+        let config = self.maps.iter().fold(self.base.clone(), |config, map| lay(config, map.mesh.as_deref()));
+        let networks = self.maps.iter().find_map(|map| map.networks.clone()).unwrap_or_default();
+        let before = self.told.as_ref();
+        if before.is_none_or(|(before, _)| *before != config) {
+            batch.push(SourceEvent::MeshConfig(Arc::new(config.clone())));
+        }
+        if before.is_none_or(|(_, before)| *before != networks) {
+            batch.push(SourceEvent::MeshNetworks(Arc::new(networks.clone())));
+        }
+        self.told = Some((config, networks));
+    }
+}
+
+/// Mesh config with a good text laid over it.
+fn lay(config: MeshConfig, text: Option<&str>) -> MeshConfig {
+    // A text that was good may be so no more over another base; then it counts for nothing.
+    text.and_then(|text| parse_mesh_config(&config, text).ok()).map_or(config, |sound| sound.value)
+}
+
+/// The value where the text is good; what is wrong or odd goes to `faults`.
+fn judged<T>(parsed: Parsed<T>, faults: &mut Vec<(usize, Fault)>) -> Option<T> {
+    match parsed {
+        Ok(sound) => {
+            faults.extend(sound.oddities);
+            Some(sound.value)
+        }
+        Err(errors) => {
+            faults.extend(errors.into_iter().map(|error| (error.line, Fault::Rejected(error.field))));
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    const ALL: Counting = Counting { mesh: true, networks: true };
+
+    /// A map with a mesh config.
+    fn map(mesh: &str) -> ConfigMap {
+        ConfigMap { data: [(Arc::from(MESH), Bytes::from(mesh.to_owned()))].into() }
+    }
+
+    #[test]
+    fn the_last_good_text_of_each_map_is_laid_over_the_others() {
+        let names = ["shared".to_owned(), "istio".to_owned()];
+        let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, ALL);
+        let mut root = |name: &str, text: &str| {
+            let mut batch = Batch::new();
+            maps.put(name, &map(text), &mut batch);
+            maps.settle(&mut batch);
+            let problems = batch.iter().filter(|event| matches!(event, SourceEvent::Problems { .. })).count();
+            (maps.told.as_ref().unwrap().0.root_namespace.clone(), problems)
+        };
+        assert_eq!(root("shared", "rootNamespace: shared"), ("shared".to_owned(), 0));
+        assert_eq!(root("istio", "rootNamespace: own"), ("own".to_owned(), 0));
+        assert_eq!(root("shared", "rootNamespace: other"), ("own".to_owned(), 0));
+        assert_eq!(root("istio", "rootNamespace: [broken"), ("own".to_owned(), 1));
+        assert_eq!(root("istio", "connectTimeout: 5s"), ("other".to_owned(), 1));
+    }
+
+    #[test]
+    fn a_broken_text_in_whose_place_a_file_is_keeps_nobody_waiting() {
+        let counting = Counting { mesh: false, networks: true };
+        let names = ["istio".to_owned()];
+        let mut maps = Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &names, counting);
+        maps.put("istio", &map("trustDomain: [broken"), &mut Batch::new());
+        assert!(!maps.lack_a_good_text());
+    }
+
+    #[test]
+    fn a_text_that_was_never_good_is_waited_for() {
+        let mut maps =
+            Maps::new(MeshConfig::istio_defaults(), &Namespace::new("istio-system"), &["istio".to_owned()], ALL);
+        let mut lacks = |text: &str| {
+            maps.put("istio", &map(text), &mut Batch::new());
+            maps.lack_a_good_text()
+        };
+        assert!(lacks("trustDomain: [broken"));
+        assert!(!lacks("trustDomain: own"));
+        assert!(!lacks("trustDomain: [broken"), "the last good one is in force");
+    }
+}

@@ -1,0 +1,434 @@
+//! Reading one kind: all that is there, then what changes, through whatever happens to the connection.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{sleep, timeout};
+
+use super::backoff::Backoff;
+use super::held::{Held, kind_problem};
+use super::scope::{KubernetesScope, Tags};
+use super::standing::{Ask, Outcome, Pause, Standing};
+use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
+use crate::Batch;
+use navarch_api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
+use navarch_api::object::Kind;
+use navarch_api::shared_texts::{HasTexts, SharedTexts};
+
+/// How long the server is asked to keep a watch open, varied by chance; as client-go does.
+const WATCH: Duration = Duration::from_secs(400);
+
+/// How many objects a page of a list holds.
+const PAGE: usize = 500;
+
+/// How often a kind that is not served is asked for although nobody said that it came.
+const POLL: Duration = Duration::from_secs(30);
+
+/// How often a kind is asked for after its definition changed: it is served a moment later.
+const FAST_RETRIES: u32 = 6;
+
+/// After so many failures in a row the kind counts as unreadable, and that is told.
+const MAX_FAILURES: u32 = 3;
+
+/// What is read.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) kind: Kind,
+    /// Where it is in each version that is understood, the best first.
+    pub(super) paths: Vec<String>,
+    /// The field selector; empty for all objects.
+    pub(super) selector: String,
+}
+
+/// Nobody listens any more.
+pub(super) struct Closed;
+
+/// Reads one kind.
+pub(super) struct Reflector {
+    /// What is read.
+    target: Target,
+    /// Which of its objects count.
+    scope: Arc<KubernetesScope>,
+    /// The way to the server.
+    connection: Connection,
+    /// Told when the definition of the kind changes.
+    redefined: Arc<Notify>,
+    /// Where changes go.
+    events: mpsc::Sender<Batch>,
+    /// Told once, when all that was there has been told.
+    synced: Option<mpsc::Sender<Kind>>,
+    /// The tags of this revision; `None` until they are known. Nobody tells them where they do not matter.
+    tags: watch::Receiver<Option<Tags>>,
+    /// What was told.
+    held: Held,
+    /// Texts that objects repeat.
+    texts: SharedTexts,
+    /// Where the reading stands.
+    standing: Standing,
+    /// The waits between failures.
+    backoff: Backoff,
+    /// Failures since something came.
+    failures: u32,
+    /// Whether it was told that the kind cannot be read.
+    ailing: bool,
+    /// How often the kind is still asked for without waiting long, while it is not served.
+    eager: u32,
+}
+
+impl Reflector {
+    /// A reader that has read nothing. `redefined` is told when the definition of the kind changes; `synced` is told once, when
+    /// all that was there has been told.
+    pub(super) fn new(
+        target: Target,
+        (scope, tags): (Arc<KubernetesScope>, watch::Receiver<Option<Tags>>),
+        connection: Connection,
+        redefined: Arc<Notify>,
+        events: mpsc::Sender<Batch>,
+        synced: mpsc::Sender<Kind>,
+    ) -> Self {
+        Self {
+            held: Held::new(target.kind),
+            texts: SharedTexts::default(),
+            target,
+            scope,
+            tags,
+            connection,
+            redefined,
+            events,
+            synced: Some(synced),
+            standing: Standing::new(),
+            backoff: Backoff::new(),
+            failures: 0,
+            ailing: false,
+            eager: 0,
+        }
+    }
+
+    /// Works until nobody listens.
+    pub(super) async fn run(mut self) {
+        loop {
+            if self.take_tags().await.is_err() {
+                return;
+            }
+            let asked = match (self.standing.next.clone(), self.standing.streams_lists) {
+                (Ask::All | Ask::Newest, false) => self.list().await,
+                (next, _) => self.watch(next).await,
+            };
+            let Ok(outcome) = asked else { return };
+            if let Outcome::Failed(StreamError::Refused(status)) = &outcome
+                && status.code == 410
+            {
+                tracing::debug!(kind = %self.target.kind, %status, "what was read is too old to go on from");
+            }
+            let (standing, pause) = self.standing.after(outcome, self.target.paths.len());
+            self.standing = standing;
+            if self.pause(pause).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Takes the tags in, and has everything read anew where they have changed: which objects count, they say.
+    async fn take_tags(&mut self) -> Result<(), Closed> {
+        let is_first = self.tags.borrow().is_none();
+        if is_first {
+            tokio::select! {
+                // Nobody tells any: there are none.
+                _ = self.tags.wait_for(Option::is_some) => {}
+                () = self.events.closed() => return Err(Closed),
+            }
+        }
+        if is_first || self.tags.has_changed().unwrap_or_default() {
+            let tags = self.tags.borrow_and_update().clone().unwrap_or_default();
+            self.held.set_tags(tags);
+            self.standing.next = match self.standing.next.clone() {
+                Ask::All => Ask::All,
+                Ask::Newest | Ask::Since(_) => Ask::Newest,
+            };
+        }
+        Ok(())
+    }
+
+    /// Waits as long as it is good to, and tells what is wrong.
+    async fn pause(&mut self, pause: Pause) -> Result<(), Closed> {
+        let back = self.connection.back.clone();
+        // Where the server has said how long, that counts.
+        let told_to_wait = matches!(&pause, Pause::Failure { least, .. } if !least.is_zero());
+        let wait = match pause {
+            Pause::None => return Ok(()),
+            Pause::Missing => return self.await_definition().await,
+            Pause::Forbidden(reason) => {
+                self.complain(reason).await?;
+                self.backoff.next(Duration::ZERO)
+            }
+            Pause::Failure { least, reason } => {
+                self.failures += 1;
+                tracing::debug!(kind = %self.target.kind, error = reason, failures = self.failures, "cannot be read");
+                if self.failures >= MAX_FAILURES {
+                    self.complain(reason).await?;
+                }
+                self.backoff.next(least)
+            }
+        };
+        tokio::select! {
+            () = sleep(wait) => Ok(()),
+            () = back.notified(), if !told_to_wait => Ok(()),
+            () = self.events.closed() => Err(Closed),
+        }
+    }
+
+    /// The kind is not served: there are no objects of it. Waits until that may have changed.
+    async fn await_definition(&mut self) -> Result<(), Closed> {
+        let mut batch = Batch::new();
+        self.held.begin_round();
+        self.held.end_round(&mut batch);
+        self.well(&mut batch);
+        self.tell(batch).await?;
+        self.sync().await;
+        if self.eager > 0 {
+            self.eager -= 1;
+            sleep(self.backoff.next(Duration::ZERO)).await;
+            return Ok(());
+        }
+        self.backoff.reset();
+        let poll = self.backoff.vary(POLL);
+        tokio::select! {
+            defined = timeout(poll, self.redefined.notified()) => {
+                if defined.is_ok() {
+                    self.eager = FAST_RETRIES;
+                }
+                Ok(())
+            }
+            () = self.events.closed() => Err(Closed),
+        }
+    }
+
+    /// Asks for a watch, and tells what comes.
+    async fn watch(&mut self, ask: Ask) -> Result<Outcome, Closed> {
+        let path = self.watch_path(&ask);
+        let opened = tokio::select! {
+            opened = self.connection.get(&path, accepted(self.target.kind)) => opened,
+            () = self.events.closed() => return Err(Closed),
+        };
+        let mut lines = match opened {
+            Ok(lines) => lines,
+            Err(error) => return Ok(Outcome::Failed(error)),
+        };
+        let mut initial = !matches!(ask, Ask::Since(_));
+        if initial {
+            self.held.begin_round();
+        } else {
+            self.progress().await?;
+        }
+        let mut empty = true;
+        loop {
+            let chunk = match self.next(&mut lines).await? {
+                Ok(Some(chunk)) => chunk,
+                // A watch that ends at once would be opened again and again without end.
+                Ok(None) if empty || initial => return Ok(failed("the answer ended early")),
+                Ok(None) => return Ok(Outcome::Ended),
+                Err(error) => return Ok(Outcome::Failed(error)),
+            };
+            empty = false;
+            let mut batch = Batch::new();
+            let failure = self.take_in(&chunk, &mut initial, &mut batch);
+            self.tell(batch).await?;
+            if !initial {
+                self.progress().await?;
+                self.sync().await;
+            }
+            if let Some(error) = failure {
+                return Ok(Outcome::Failed(error));
+            }
+        }
+    }
+
+    /// The next lines, while somebody listens; none when the tags have changed.
+    async fn next(&mut self, lines: &mut Frames) -> Result<Result<Option<Chunk>, StreamError>, Closed> {
+        let mut tags = self.tags.clone();
+        tokio::select! {
+            chunk = lines.next() => Ok(chunk),
+            Ok(()) = tags.changed() => Ok(Ok(None)),
+            () = self.events.closed() => Err(Closed),
+        }
+    }
+
+    /// Takes in the events of a watch; says why it must end.
+    fn take_in(&mut self, chunk: &Chunk, initial: &mut bool, batch: &mut Batch) -> Option<StreamError> {
+        for frame in chunk.frames() {
+            let kind = self.target.kind;
+            // A fault of ours in one object must not take the others with it.
+            let texts = &mut self.texts;
+            let Ok(event) = catch_unwind(AssertUnwindSafe(|| decode(kind, chunk.framing, frame, texts))) else {
+                tracing::error!(%kind, "reading an object failed, which is a bug; it is passed over");
+                continue;
+            };
+            let version = match event {
+                Ok(WatchEvent::Put(stored)) => {
+                    let version = stored.version.clone();
+                    self.held.put(stored, &self.scope, batch);
+                    version
+                }
+                Ok(WatchEvent::Gone { name, version }) => {
+                    self.held.remove(&name, batch);
+                    version
+                }
+                Ok(WatchEvent::Bookmark { version, ends_initial }) => {
+                    if *initial && ends_initial {
+                        self.held.end_round(batch);
+                        *initial = false;
+                    }
+                    version
+                }
+                Ok(WatchEvent::Failed(status)) => return Some(StreamError::Refused(status)),
+                Err(error) => return Some(StreamError::Broken(format!("no event of a watch came: {error}"))),
+            };
+            if !*initial && !version.is_empty() {
+                self.standing.next = Ask::Since(version);
+            }
+        }
+        None
+    }
+
+    /// Asks for all objects, page by page, and tells what differs.
+    async fn list(&mut self) -> Result<Outcome, Closed> {
+        self.held.begin_round();
+        let mut more = String::new();
+        loop {
+            let mut page = match self.connection.get(&self.list_path(&more), "application/json").await {
+                Ok(page) => page,
+                Err(error) => return Ok(Outcome::Failed(error)),
+            };
+            let page: Value = match page.all().await.map(|body| serde_json::from_slice(&body)) {
+                Ok(Ok(page)) => page,
+                Ok(Err(error)) => return Ok(failed(&format!("no list came: {error}"))),
+                Err(error) => return Ok(Outcome::Failed(error)),
+            };
+            let text = |pointer: &str| page.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let mut batch = Batch::new();
+            for item in page.get("items").and_then(Value::as_array).into_iter().flatten() {
+                let mut item = item.clone();
+                if let Some(members) = item.as_object_mut() {
+                    // The items of a list do not say what they are.
+                    members.insert("kind".to_owned(), Value::from(self.target.kind.as_str()));
+                    let list_version = page.get("apiVersion").cloned().unwrap_or_default();
+                    members.insert("apiVersion".to_owned(), list_version);
+                }
+                let mut stored = decode_stored(&item);
+                stored.share(&mut self.texts);
+                self.held.put(stored, &self.scope, &mut batch);
+            }
+            more = text("/metadata/continue");
+            let version = text("/metadata/resourceVersion");
+            if more.is_empty() {
+                self.held.end_round(&mut batch);
+                self.standing.next = Ask::Since(version);
+            }
+            self.tell(batch).await?;
+            self.progress().await?;
+            if more.is_empty() {
+                self.sync().await;
+                return Ok(Outcome::Ended);
+            }
+        }
+    }
+
+    /// The path of the version that is asked.
+    fn path(&self) -> &str {
+        self.target.paths.get(self.standing.version).map(String::as_str).unwrap_or_default()
+    }
+
+    /// The selector as a part of a query.
+    fn selector(&self) -> String {
+        match self.target.selector.as_str() {
+            "" => String::new(),
+            selector => {
+                format!("&fieldSelector={}", selector.replace('=', "%3D").replace('!', "%21").replace(',', "%2C"))
+            }
+        }
+    }
+
+    /// The path and query of a watch.
+    fn watch_path(&mut self, ask: &Ask) -> String {
+        let seconds = self.backoff.vary(WATCH).as_secs();
+        let from = match ask {
+            Ask::All => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=0".to_owned(),
+            Ask::Newest => "&sendInitialEvents=true&resourceVersionMatch=NotOlderThan".to_owned(),
+            Ask::Since(version) => format!("&resourceVersion={version}"),
+        };
+        let (path, selector) = (self.path(), self.selector());
+        format!("{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}{from}{selector}")
+    }
+
+    /// The path and query of a page of a list; `more` is where the page before left off.
+    fn list_path(&self, more: &str) -> String {
+        let from = if more.is_empty() { String::new() } else { format!("&continue={more}") };
+        format!("{}?limit={PAGE}{from}{}", self.path(), self.selector())
+    }
+
+    /// Something came: failures are over.
+    async fn progress(&mut self) -> Result<(), Closed> {
+        self.backoff.reset();
+        if std::mem::take(&mut self.failures) > 0 {
+            self.connection.back.notify_waiters();
+        }
+        self.eager = 0;
+        let mut batch = Batch::new();
+        self.well(&mut batch);
+        self.tell(batch).await
+    }
+
+    /// Adds that the kind is well again, where it was told that it was not.
+    fn well(&mut self, batch: &mut Batch) {
+        if std::mem::take(&mut self.ailing) {
+            batch.push(kind_problem(self.target.kind, None));
+        }
+    }
+
+    /// Tells that the kind cannot be read, once.
+    async fn complain(&mut self, reason: String) -> Result<(), Closed> {
+        if std::mem::replace(&mut self.ailing, true) {
+            return Ok(());
+        }
+        self.tell(vec![kind_problem(self.target.kind, Some(reason))]).await
+    }
+
+    /// Says that all that was there has been told, once.
+    async fn sync(&mut self) {
+        if let Some(synced) = self.synced.take() {
+            tracing::debug!(kind = %self.target.kind, objects = self.held.len(), "read");
+            // Nobody waits for it where the source ends.
+            let _ignored = synced.send(self.target.kind).await;
+        }
+    }
+
+    /// Hands a batch on, if there is anything in it.
+    async fn tell(&self, batch: Batch) -> Result<(), Closed> {
+        if batch.is_empty() { Ok(()) } else { self.events.send(batch).await.map_err(|_| Closed) }
+    }
+}
+
+/// The forms in which events of a kind are taken, the best first.
+fn accepted(kind: Kind) -> &'static str {
+    if has_binary_form(kind) {
+        "application/vnd.kubernetes.protobuf;stream=watch,application/json"
+    } else {
+        "application/json"
+    }
+}
+
+/// Reads one event.
+fn decode(kind: Kind, framing: Framing, frame: &[u8], texts: &mut SharedTexts) -> Result<WatchEvent, String> {
+    match framing {
+        Framing::Lines => decode_watch_event(kind, frame, texts).map_err(|error| error.to_string()),
+        Framing::Lengths => decode_binary_event(kind, frame, texts).map_err(|error| error.to_string()),
+    }
+}
+
+/// A failure that no server told of.
+fn failed(reason: &str) -> Outcome {
+    Outcome::Failed(StreamError::Broken(reason.to_owned()))
+}

@@ -1,0 +1,183 @@
+//! Which kinds and objects of an API server are read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch_api::decode::served_versions;
+use navarch_api::gateway_api;
+use navarch_api::names::Namespace;
+use navarch_api::object::{Kind, ObjectMeta};
+
+/// The label by which an object says to which revision of the control plane it belongs.
+pub(super) const REVISION_LABEL: &str = "istio.io/rev";
+
+/// Names of tags.
+pub(super) type Tags = Arc<BTreeSet<String>>;
+
+/// Which kinds are read of an API server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadKinds {
+    /// All.
+    #[default]
+    All,
+    /// Kubernetes' own: the configuration of the mesh comes from elsewhere.
+    Native,
+    /// The configuration of the mesh, and what it is about: no services, endpoints and workloads of Kubernetes.
+    Configuration,
+}
+
+/// What flags and environment say of what is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KubernetesScope {
+    /// Which kinds are read.
+    pub kinds: ReadKinds,
+    /// `ISTIO_WATCH_NAMESPACE`: objects of this namespace alone are read; empty for all. Kinds outside namespaces are read
+    /// as ever.
+    pub namespace: Namespace,
+    /// `--revision`: mesh configuration that names another one is not read; empty reads all.
+    pub revision: String,
+    /// Where the control plane lives: there may be Services that name tags.
+    pub system_namespace: Namespace,
+    /// `PILOT_IGNORE_RESOURCES`: resources that are not read, such as `sidecars.networking.istio.io` or `*.istio.io`, with
+    /// commas between them.
+    pub ignored: String,
+    /// `PILOT_INCLUDE_RESOURCES`: those of them that are read all the same.
+    pub included: String,
+}
+
+impl KubernetesScope {
+    /// The kinds that are read.
+    pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
+        let defined = |kind: Kind| self.kinds != ReadKinds::Native && self.reads(&definition(kind));
+        let native = |kind: Kind| self.kinds != ReadKinds::Configuration || !is_of_registry(kind);
+        // Nothing is made of ServiceAccounts, and istiod's rights do not let them be seen.
+        let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ServiceAccount);
+        kinds.filter(move |kind| if is_defined(*kind) { defined(*kind) } else { native(*kind) })
+    }
+
+    /// Whether a resource that is defined at run time, such as `sidecars.networking.istio.io`, is read.
+    fn reads(&self, definition: &str) -> bool {
+        !matches(&self.ignored, definition) || matches(&self.included, definition)
+    }
+
+    /// Whether an object belongs to this revision of the control plane, by its name or one of its tags, or to all.
+    /// Kubernetes' own objects always do.
+    pub(super) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
+        let named = meta.labels.get(REVISION_LABEL).filter(|_| is_defined(kind) && !self.revision.is_empty());
+        named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
+    }
+
+    /// Where the objects of a kind are, in a version.
+    pub(super) fn path(&self, kind: Kind, version: &str) -> String {
+        let group = match kind.group() {
+            "" => format!("/api/{version}"),
+            group => format!("/apis/{group}/{version}"),
+        };
+        if self.namespace.is_empty() || kind.is_cluster_scoped() {
+            format!("{group}/{}", plural(kind))
+        } else {
+            format!("{group}/namespaces/{}/{}", self.namespace, plural(kind))
+        }
+    }
+}
+
+/// Whether a kind says which services, endpoints and workloads Kubernetes has, or how they are reached from outside.
+fn is_of_registry(kind: Kind) -> bool {
+    matches!(kind, Kind::Node | Kind::Service | Kind::EndpointSlice | Kind::Pod | Kind::Ingress | Kind::IngressClass)
+}
+
+/// Whether a list of resources names one. `*.` stands before the end of a name.
+fn matches(list: &str, definition: &str) -> bool {
+    let is_it = |item: &str| match item.strip_prefix("*.") {
+        Some(end) => definition.ends_with(end),
+        None => definition == item,
+    };
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).any(is_it)
+}
+
+/// Whether a kind is none of Kubernetes' own: it can be missing, and come and go.
+pub(super) fn is_defined(kind: Kind) -> bool {
+    let group = kind.group();
+    group.ends_with(".istio.io")
+        || matches!(group, gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP)
+}
+
+/// The name of the definition of a kind, such as `sidecars.networking.istio.io`.
+pub(super) fn definition(kind: Kind) -> String {
+    format!("{}.{}", plural(kind), kind.group())
+}
+
+/// The versions of a kind that are understood, the best first.
+pub(super) fn versions(kind: Kind) -> &'static [&'static str] {
+    served_versions(kind)
+}
+
+/// What of a kind is never asked for, as a field selector; empty where all is.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few kinds have many objects that nobody needs")]
+pub(super) fn field_selector(kind: Kind) -> &'static str {
+    match kind {
+        // Those that ended badly hold no traffic, and can be many.
+        Kind::Pod => "status.phase!=Failed",
+        // Releases of Helm and tokens are most of what a cluster holds, and never certificates.
+        Kind::Secret => "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token",
+        _ => "",
+    }
+}
+
+/// The plural of a kind, as paths have it.
+pub(super) fn plural(kind: Kind) -> String {
+    let lower = kind.as_str().to_lowercase();
+    match lower.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        _ if lower.ends_with('s') => format!("{lower}es"),
+        _ => format!("{lower}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn paths_are_kubernetes_own() {
+        let scope = KubernetesScope::default();
+        assert_eq!(scope.path(Kind::Pod, "v1"), "/api/v1/pods");
+        assert_eq!(scope.path(Kind::EndpointSlice, "v1"), "/apis/discovery.k8s.io/v1/endpointslices");
+        assert_eq!(scope.path(Kind::ServiceEntry, "v1beta1"), "/apis/networking.istio.io/v1beta1/serviceentries");
+        assert_eq!(plural(Kind::Gateway), "gateways");
+        let scope = KubernetesScope { namespace: Namespace::new("shop"), ..scope };
+        assert_eq!(scope.path(Kind::Gateway, "v1"), "/apis/networking.istio.io/v1/namespaces/shop/gateways");
+        assert_eq!(scope.path(Kind::Node, "v1"), "/api/v1/nodes");
+    }
+
+    #[test]
+    fn ignored_resources_are_not_read_unless_included() {
+        let scope = |ignored: &str, included: &str| KubernetesScope {
+            ignored: ignored.to_owned(),
+            included: included.to_owned(),
+            ..KubernetesScope::default()
+        };
+        let reads = |scope: KubernetesScope, kind| scope.kinds().any(|read| read == kind);
+        assert!(!reads(scope("*.istio.io", ""), Kind::Sidecar));
+        assert!(reads(scope("*.istio.io", "sidecars.networking.istio.io"), Kind::Sidecar));
+        assert!(reads(scope("gateways.networking.istio.io, x", ""), Kind::Sidecar));
+        assert!(reads(scope("*.istio.io, *.k8s.io, pods", ""), Kind::Pod), "only what is defined at run time");
+        let without_services = || KubernetesScope { kinds: ReadKinds::Configuration, ..KubernetesScope::default() };
+        assert!(!reads(without_services(), Kind::Service) && reads(without_services(), Kind::ServiceEntry));
+    }
+
+    #[test]
+    fn objects_of_another_revision_are_not_ours() {
+        let mut meta = ObjectMeta::default();
+        let canary = KubernetesScope { revision: "canary".to_owned(), ..KubernetesScope::default() };
+        let none = BTreeSet::new();
+        assert!(canary.is_ours(Kind::Sidecar, &meta, &none));
+        meta.labels.insert(Arc::from(REVISION_LABEL), Arc::from("default"));
+        assert!(!canary.is_ours(Kind::Sidecar, &meta, &none));
+        assert!(canary.is_ours(Kind::Sidecar, &meta, &BTreeSet::from(["default".to_owned()])), "its tag");
+        assert!(canary.is_ours(Kind::Namespace, &meta, &none), "a namespace's label is about injection");
+        assert!(KubernetesScope::default().is_ours(Kind::Sidecar, &meta, &none), "without a revision all are read");
+    }
+}

@@ -1,0 +1,216 @@
+//! Requests to an API server whose answers are read as they come.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use http_body_util::BodyExt;
+use kube::client::Body;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use navarch_api::decode::ServerStatus;
+use navarch_api::error_chain::chain;
+
+/// How much is taken at once of what has come: so much may be in one batch.
+const CHUNK: usize = 1 << 20;
+
+/// The longest event: objects are at most 1.5 MB in etcd, and the text can be larger.
+const MAX_EVENT_SIZE: usize = 64 << 20;
+
+/// Why there is no answer, or no more of it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StreamError {
+    /// The server refuses.
+    #[error("{0}")]
+    Refused(ServerStatus),
+    /// The server cannot be reached, or the connection broke.
+    #[error("{0}")]
+    Broken(String),
+    /// Nothing came for so long that the connection counts as dead.
+    #[error("nothing came for {0:?}")]
+    Silent(Duration),
+}
+
+/// The way to an API server.
+#[derive(Clone)]
+pub(super) struct Connection {
+    client: kube::Client,
+    /// How long may pass without a byte. An idle watch has a bookmark about every minute.
+    patience: Duration,
+    /// Told when the server answers again after failures: who waits for it need wait no longer.
+    pub(super) back: Arc<Notify>,
+}
+
+/// An answer, frame by frame.
+pub(super) struct Frames {
+    /// What is still to come.
+    body: Body,
+    /// What came and is not a whole frame yet.
+    rest: BytesMut,
+    /// How the frames are told from each other.
+    pub(super) framing: Framing,
+    /// How long may pass without a byte.
+    patience: Duration,
+}
+
+/// How the events of a watch are told from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// Each is a line of JSON.
+    Lines,
+    /// Each is a message behind its length, as four bytes, the highest first.
+    Lengths,
+}
+
+/// Some whole frames.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    bytes: Bytes,
+    /// How they are told from each other.
+    pub(super) framing: Framing,
+}
+
+/// How the answer says that it is in binary form.
+const BINARY: &str = "application/vnd.kubernetes.protobuf";
+
+impl Framing {
+    /// The first frame of some bytes, and what comes behind it; `None` where it is not whole.
+    fn split(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+        match self {
+            Self::Lines => {
+                let end = bytes.iter().position(|byte| *byte == b'\n')?;
+                Some((bytes.get(..end)?, bytes.get(end + 1..)?))
+            }
+            Self::Lengths => {
+                let (length, rest) = bytes.split_first_chunk::<4>()?;
+                rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)
+            }
+        }
+    }
+
+    /// How many bytes hold whole frames.
+    fn whole(self, bytes: &[u8]) -> usize {
+        match self {
+            Self::Lines => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
+            Self::Lengths => {
+                let mut rest = bytes;
+                while let Some((_, after)) = self.split(rest) {
+                    rest = after;
+                }
+                bytes.len() - rest.len()
+            }
+        }
+    }
+}
+
+impl Chunk {
+    pub(super) fn frames(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest: &[u8] = &self.bytes;
+        std::iter::from_fn(move || {
+            let (frame, after) = self.framing.split(rest)?;
+            rest = after;
+            Some(frame)
+        })
+        .filter(|frame| !frame.is_empty())
+    }
+}
+
+impl Connection {
+    /// A way to a server.
+    pub(super) fn new(client: kube::Client, patience: Duration) -> Self {
+        Self { client, patience, back: Arc::default() }
+    }
+
+    /// Asks for a path; `accept` is the form of the answer.
+    pub(super) async fn get(&self, path: &str, accept: &str) -> Result<Frames, StreamError> {
+        let broken = |error: &dyn std::error::Error| StreamError::Broken(chain(error));
+        let request = http::Request::get(path).header(http::header::ACCEPT, accept).body(Body::empty());
+        let request = request.map_err(|error| broken(&error))?;
+        let answer = timeout(self.patience, self.client.send(request)).await;
+        let answer = answer.map_err(|_| StreamError::Silent(self.patience))?.map_err(|error| broken(&error))?;
+        let (head, body) = answer.into_parts();
+        let kind = head.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let is_binary = kind.is_some_and(|kind| kind.starts_with(BINARY));
+        let framing = if is_binary { Framing::Lengths } else { Framing::Lines };
+        let mut frames = Frames { body, rest: BytesMut::new(), framing, patience: self.patience };
+        if head.status.is_success() {
+            return Ok(frames);
+        }
+        let body = frames.all().await.unwrap_or_default();
+        Err(StreamError::Refused(ServerStatus::of_answer(head.status.as_u16(), &body)))
+    }
+}
+
+impl Frames {
+    /// Whole frames, as many as have come, at least one; `None` at the end.
+    pub(super) async fn next(&mut self) -> Result<Option<Chunk>, StreamError> {
+        loop {
+            // Whatever is there already is taken, too.
+            while self.rest.len() < CHUNK {
+                match self.frame().now_or_never() {
+                    Some(Ok(true)) => {}
+                    Some(Ok(false) | Err(_)) | None => break,
+                }
+            }
+            let whole = self.framing.whole(&self.rest);
+            if whole > 0 {
+                return Ok(Some(Chunk { bytes: self.take(whole), framing: self.framing }));
+            }
+            if self.rest.len() > MAX_EVENT_SIZE {
+                return Err(StreamError::Broken(format!("an event of more than {MAX_EVENT_SIZE} bytes")));
+            }
+            if !self.frame().await? {
+                // What is left is a frame that broke off.
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The first bytes of what came. What is left moves elsewhere, so that no idle watch holds on to the room of a busy hour.
+    fn take(&mut self, length: usize) -> Bytes {
+        let left = self.rest.split_off(length);
+        let left = if left.is_empty() { BytesMut::new() } else { BytesMut::from(&left[..]) };
+        std::mem::replace(&mut self.rest, left).freeze()
+    }
+
+    /// All that comes.
+    pub(super) async fn all(&mut self) -> Result<Bytes, StreamError> {
+        while self.frame().await? {}
+        Ok(std::mem::take(&mut self.rest).freeze())
+    }
+
+    /// Waits for more and keeps it; false at the end.
+    async fn frame(&mut self) -> Result<bool, StreamError> {
+        let frame = timeout(self.patience, self.body.frame()).await.map_err(|_| StreamError::Silent(self.patience))?;
+        match frame {
+            None => Ok(false),
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    self.rest.extend_from_slice(&data);
+                }
+                Ok(true)
+            }
+            Some(Err(error)) => Err(StreamError::Broken(chain(&error))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_told_apart_and_a_broken_one_waits() {
+        let cut = |framing: Framing, bytes: &'static [u8]| {
+            let whole = framing.whole(bytes);
+            let chunk = Chunk { bytes: Bytes::from_static(&bytes[..whole]), framing };
+            (chunk.frames().map(<[u8]>::to_vec).collect::<Vec<_>>(), whole)
+        };
+        assert_eq!(cut(Framing::Lines, b"a\nbc\n\nd"), (vec![b"a".to_vec(), b"bc".to_vec()], 6));
+        let lengths = b"\0\0\0\x01a\0\0\0\x02bc\0\0\0\x09d";
+        assert_eq!(cut(Framing::Lengths, lengths), (vec![b"a".to_vec(), b"bc".to_vec()], 11));
+        assert_eq!(cut(Framing::Lengths, b"\xff\xff\xff\xff"), (vec![], 0));
+    }
+}

@@ -1,0 +1,163 @@
+//! Names that stand for the revision of this control plane: tags, which people move from one revision to another.
+//!
+//! As istiod's tag watcher has it, a tag is a MutatingWebhookConfiguration or a Service of the control plane's namespace with
+//! the labels `istio.io/tag`, its name, and `istio.io/rev`, the revision that it stands for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Error, Event, watcher};
+use tokio::sync::watch;
+
+use super::scope::{KubernetesScope, REVISION_LABEL, Tags};
+
+/// The label that names a tag.
+const TAG_LABEL: &str = "istio.io/tag";
+
+/// Where a tag is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// A MutatingWebhookConfiguration.
+    Webhook,
+    /// A Service.
+    Service,
+}
+
+/// The tags of this revision, by where they are told of.
+#[derive(Debug, Default)]
+struct Known {
+    /// Names of tags by place and object.
+    tags: BTreeMap<(Place, String), String>,
+    /// What a list has told so far.
+    listed: BTreeMap<(Place, String), String>,
+    /// The places whose first list is in, or cannot be had.
+    seen: [bool; 2],
+}
+
+impl Known {
+    /// Takes an event in.
+    fn take(&mut self, place: Place, event: Result<Event<ObjectMeta>, Error>) {
+        let entry = |meta: ObjectMeta| {
+            let tag = meta.labels.and_then(|mut labels| labels.remove(TAG_LABEL)).filter(|tag| !tag.is_empty());
+            ((place, meta.name.unwrap_or_default()), tag)
+        };
+        match event {
+            Ok(Event::Init) => self.listed.retain(|(other, _), _| *other != place),
+            Ok(Event::InitApply(meta)) => {
+                if let (name, Some(tag)) = entry(meta) {
+                    self.listed.insert(name, tag);
+                }
+            }
+            Ok(Event::InitDone) => {
+                self.tags.retain(|(other, _), _| *other != place);
+                self.tags.extend(self.listed.extract_if(.., |(other, _), _| *other == place));
+                self.see(place);
+            }
+            Ok(Event::Apply(meta)) => {
+                let (name, tag) = entry(meta);
+                match tag {
+                    Some(tag) => self.tags.insert(name, tag),
+                    None => self.tags.remove(&name),
+                };
+            }
+            Ok(Event::Delete(meta)) => _ = self.tags.remove(&entry(meta).0),
+            // Who may not see tags has none; that must not keep everything else from being read.
+            Err(error) => {
+                tracing::warn!(?place, %error, "failed to watch the tags of this revision");
+                self.see(place);
+            }
+        }
+    }
+
+    /// A place has been looked at.
+    fn see(&mut self, place: Place) {
+        let [webhooks, services] = &mut self.seen;
+        match place {
+            Place::Webhook => *webhooks = true,
+            Place::Service => *services = true,
+        }
+    }
+
+    /// The tags, once all places have been looked at.
+    fn tags(&self) -> Option<Tags> {
+        (self.seen == [true; 2]).then(|| Arc::new(self.tags.values().cloned().collect()))
+    }
+}
+
+/// Tells the tags of the revision whenever they change.
+pub(super) async fn watch(client: kube::Client, scope: Arc<KubernetesScope>, told: watch::Sender<Option<Tags>>) {
+    let config = watcher::Config::default().labels(&format!("{TAG_LABEL},{REVISION_LABEL}={}", scope.revision));
+    let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(client.clone());
+    let services = Api::<PartialObjectMeta<Service>>::namespaced(client, scope.system_namespace.as_str());
+    let webhooks = watcher(webhooks, config.clone()).default_backoff();
+    let webhooks = webhooks.map(|event| (Place::Webhook, event.map(|event| meta(event, |object| object.metadata))));
+    let services = watcher(services, config).default_backoff();
+    let services = services.map(|event| (Place::Service, event.map(|event| meta(event, |object| object.metadata))));
+    let mut events = std::pin::pin!(futures_util::stream::select(webhooks, services));
+    let mut known = Known::default();
+    while let Some((place, event)) = events.next().await {
+        known.take(place, event);
+        if let Some(tags) = known.tags() {
+            told.send_if_modified(|told| {
+                let is_new = told.as_ref() != Some(&tags);
+                *told = Some(tags.clone());
+                is_new
+            });
+        }
+    }
+}
+
+/// An event about the metadata alone.
+fn meta<K>(event: Event<K>, of: impl Fn(K) -> ObjectMeta) -> Event<ObjectMeta> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(of(object)),
+        Event::InitApply(object) => Event::InitApply(of(object)),
+        Event::Delete(object) => Event::Delete(of(object)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str, tag: &str) -> ObjectMeta {
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some([(TAG_LABEL.to_owned(), tag.to_owned())].into()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    #[test]
+    fn tags_are_known_once_both_places_are_and_follow_what_changes() {
+        let mut known = Known::default();
+        let tags = |known: &Known| known.tags().map(|tags| tags.iter().cloned().collect::<Vec<_>>().join(" "));
+        known.take(Place::Webhook, Ok(Event::Init));
+        known.take(Place::Webhook, Ok(Event::InitApply(object("w", "prod"))));
+        known.take(Place::Service, Ok(Event::Init));
+        known.take(Place::Webhook, Ok(Event::InitDone));
+        assert_eq!(tags(&known), None);
+        known.take(Place::Service, Ok(Event::InitApply(object("s", "canary"))));
+        known.take(Place::Service, Ok(Event::InitDone));
+        assert_eq!(tags(&known).as_deref(), Some("canary prod"));
+        known.take(Place::Webhook, Ok(Event::Delete(object("w", "prod"))));
+        known.take(Place::Service, Ok(Event::Apply(object("s", "next"))));
+        assert_eq!(tags(&known).as_deref(), Some("next"));
+        known.take(Place::Service, Ok(Event::Init));
+        known.take(Place::Service, Ok(Event::InitDone));
+        assert_eq!(tags(&known).as_deref(), Some(""));
+        let mut blind = Known::default();
+        blind.take(Place::Webhook, Err(Error::NoResourceVersion));
+        blind.take(Place::Service, Err(Error::NoResourceVersion));
+        assert_eq!(tags(&blind).as_deref(), Some(""), "what may not be seen keeps nothing back");
+    }
+}

@@ -1,0 +1,100 @@
+//! Where configuration comes from: every source turns what it watches into the same events.
+//!
+//! ```text
+//! directory of YAML ─┐
+//! mesh config files ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ whoever keeps the objects
+//! Kubernetes API    ─┘
+//! ```
+//!
+//! A source owns what it has told: it sends an object when it is new or says something else, and the reference of one
+//! that is gone. What cannot be read is told as a problem of its place, and the last good version stays in force.
+//! Knows nothing of what the objects mean.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+mod aggregate;
+#[cfg(test)]
+mod conformance;
+mod files;
+mod host_names;
+mod keys;
+mod kubernetes;
+mod mesh_files;
+mod mesh_layers;
+mod mesh_text;
+mod problem;
+
+use std::sync::Arc;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::key_source::KeySource;
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use navarch_api::object::ObjectRef;
+
+pub use aggregate::Aggregate;
+pub use files::{FileSource, FileSourceConfig};
+pub use host_names::{HostAddresses, HostNames};
+pub use keys::{DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching};
+pub use kubernetes::{
+    IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
+    ReadKinds,
+};
+pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
+pub use mesh_layers::MeshLayers;
+pub use problem::{Fault, Place, Problem};
+
+/// What changed at once, in order. A batch is to be taken in as a whole: a file that moves objects around, or a mount that
+/// swaps all of its files, is one.
+pub type Batch = Vec<SourceEvent>;
+
+/// One thing that a source tells.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceEvent {
+    /// An object that was not there.
+    Added(AnyObject),
+    /// An object that says something else than before.
+    Updated(AnyObject),
+    /// An object that is gone.
+    Deleted(ObjectRef),
+    /// The settings of the mesh, at start and whenever they change.
+    MeshConfig(Arc<MeshConfig>),
+    /// The networks of the mesh, at start and whenever they change.
+    MeshNetworks(Arc<MeshNetworks>),
+    /// The keys of a token issuer, at first and whenever they change; `None` where they are believed no more.
+    Keys(KeySource, Option<Arc<str>>),
+    /// All problems of one place, in place of those told of it before; none when it is well again.
+    Problems {
+        /// The file, or whatever else the source reads.
+        place: Arc<str>,
+        /// What is wrong with it, in the order of the text.
+        problems: Vec<Problem>,
+    },
+    /// All that was there at start has been told. Sent once.
+    FullSync,
+}
+
+/// Why a source ended. None ends by itself while somebody listens.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The thread that reads failed.
+    #[error("the reader of {place} failed")]
+    Reader {
+        /// What was read.
+        place: String,
+        /// What the thread left behind.
+        #[source]
+        source: tokio::task::JoinError,
+    },
+    /// The thread that reads files could not be started.
+    #[error("failed to start the thread that reads {place}")]
+    Thread {
+        /// What was to be read.
+        place: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The thread that reads files panicked.
+    #[error("the thread that reads {0} panicked")]
+    Panicked(String),
+}

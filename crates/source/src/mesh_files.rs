@@ -1,0 +1,289 @@
+//! Mesh config and mesh networks from files.
+//!
+//! The files are read at start and whenever they change. A broken one is told as a problem, and the last good one stays in
+//! force. Without a file the defaults are. A file that is broken at start is waited for: with defaults, of another trust domain
+//! perhaps, every certificate would be wrong.
+
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::files::{Agenda, Inbox, Signal, read_bytes, run_thread, signal_of};
+use super::mesh_text::{Parsed, Sound, parse_mesh_config, parse_mesh_networks};
+use super::problem::{Fault, Place, Problem};
+use super::{Batch, SourceError, SourceEvent};
+use navarch_api::decode::Subject;
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+
+/// Settings of a source of mesh config.
+#[derive(Clone, Debug)]
+pub struct MeshFileSourceConfig {
+    /// The file of the mesh config, laid over `base`.
+    pub mesh: Option<PathBuf>,
+    /// The file of the mesh networks.
+    pub networks: Option<PathBuf>,
+    /// What holds where the file says nothing.
+    pub base: MeshConfig,
+}
+
+/// Mesh config and mesh networks from files.
+#[derive(Debug)]
+pub struct MeshFileSource {
+    config: MeshFileSourceConfig,
+}
+
+impl MeshFileSource {
+    /// A source; nothing is read before it runs.
+    #[must_use]
+    pub fn new(config: MeshFileSourceConfig) -> Self {
+        Self { config }
+    }
+
+    /// Tells mesh config and networks, and from then on every change, until nobody listens or the future is dropped.
+    /// Whenever `reload` is notified, both are read anew.
+    ///
+    /// # Errors
+    /// When the thread that reads fails.
+    pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
+        let inbox = Arc::new(Inbox::default());
+        let worker = Worker::new(self.config, inbox.clone(), events.clone());
+        run_thread("mesh config".to_owned(), inbox, events, reload, move || worker.run()).await
+    }
+}
+
+/// A text that was taken in, or tried.
+#[derive(Debug)]
+struct TextFile {
+    path: PathBuf,
+    /// What it held when it was last read; `None` before that, and where it cannot be read.
+    text: Option<String>,
+    /// Whether it holds a text that is none of the kind.
+    is_broken: bool,
+    /// The problems that were told of it.
+    problems: Vec<Problem>,
+}
+
+/// What looking at a file gave.
+enum Look {
+    /// What it holds.
+    Text(String),
+    /// Why it cannot be read.
+    Unreadable(String),
+}
+
+/// The thread that reads.
+struct Worker {
+    /// What mesh config is laid over.
+    base: MeshConfig,
+    /// The file of the mesh config.
+    mesh: Option<TextFile>,
+    /// The file of the mesh networks.
+    networks: Option<TextFile>,
+    /// What was heard.
+    inbox: Arc<Inbox>,
+    /// Who wants to know.
+    events: mpsc::Sender<Batch>,
+    /// The ear; `None` while the system gives none.
+    watcher: Option<RecommendedWatcher>,
+    /// What is to be done when.
+    agenda: Agenda,
+}
+
+impl TextFile {
+    /// A file that was not read yet.
+    fn new(path: PathBuf) -> Self {
+        Self { path, text: None, is_broken: false, problems: Vec::new() }
+    }
+
+    /// Whether it held something when it was last read.
+    fn held_something(&self) -> bool {
+        self.text.as_ref().is_some_and(|text| !text.trim().is_empty())
+    }
+
+    /// Looks at the file; `None` when there is nothing new, or when what is missing may come back.
+    fn look(&self, agenda: &mut Agenda, now: Instant) -> Option<Look> {
+        let look = match read_bytes(&self.path).map(String::from_utf8) {
+            Ok(Ok(text)) => Look::Text(text),
+            Ok(Err(_)) => Look::Unreadable("is not UTF-8 text".to_owned()),
+            Err(error) => Look::Unreadable(error.to_string()),
+        };
+        let (same, empty) = match &look {
+            Look::Text(text) => (self.text.as_ref() == Some(text), text.trim().is_empty()),
+            Look::Unreadable(_) => (false, true),
+        };
+        if empty && !same && self.held_something() && !agenda.may_lose(&self.path, now) {
+            return None;
+        }
+        agenda.forget_loss(&self.path);
+        (!same).then_some(look)
+    }
+
+    /// The events that bring what was told of the file up to what was seen; `event` tells a new value.
+    fn take_in<T>(
+        &mut self,
+        look: Look,
+        parse: impl FnOnce(&str) -> Parsed<T>,
+        event: impl FnOnce(Arc<T>) -> SourceEvent,
+    ) -> Batch {
+        let mut batch = Batch::new();
+        let faults = match look {
+            Look::Text(text) => {
+                let parsed = parse(&text);
+                self.text = Some(text);
+                self.is_broken = parsed.is_err();
+                match parsed {
+                    Ok(Sound { value, oddities }) => {
+                        batch.push(event(Arc::new(value)));
+                        oddities
+                    }
+                    Err(errors) => errors.into_iter().map(|error| (error.line, Fault::Rejected(error.field))).collect(),
+                }
+            }
+            Look::Unreadable(reason) => {
+                self.text = None;
+                self.is_broken = false;
+                vec![(0, Fault::Unreadable(reason))]
+            }
+        };
+        batch.extend(self.tell(faults));
+        batch
+    }
+
+    /// The event that tells the faults, where they differ from those told before.
+    fn tell(&mut self, faults: Vec<(usize, Fault)>) -> Option<SourceEvent> {
+        let file: Arc<str> = Arc::from(self.path.display().to_string());
+        let problem =
+            |(line, fault)| Problem { place: Place { file: file.clone(), line }, subject: Subject::default(), fault };
+        let problems: Vec<_> = faults.into_iter().map(problem).collect();
+        if problems == self.problems {
+            return None;
+        }
+        self.problems.clone_from(&problems);
+        Some(SourceEvent::Problems { place: file, problems })
+    }
+}
+
+/// The folder that a path is in.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl Worker {
+    /// A reader with everything before it.
+    fn new(config: MeshFileSourceConfig, inbox: Arc<Inbox>, events: mpsc::Sender<Batch>) -> Self {
+        let MeshFileSourceConfig { mesh, networks, base } = config;
+        Self {
+            base,
+            mesh: mesh.map(TextFile::new),
+            networks: networks.map(TextFile::new),
+            inbox,
+            events,
+            watcher: None,
+            agenda: Agenda::new(Instant::now()),
+        }
+    }
+
+    /// Works until nobody listens.
+    fn run(mut self) {
+        // What is told once no file is broken; then `None`.
+        let mut held = Some(self.defaults());
+        loop {
+            let news = self.inbox.wait(self.agenda.next());
+            if news.closed {
+                return;
+            }
+            let now = Instant::now();
+            for (path, signal) in news.files {
+                self.agenda.note_file(path, signal, now);
+            }
+            let mut due = self.agenda.take_due(now);
+            if due.walk || news.reload {
+                let deaf = self.listen().is_err();
+                self.agenda.set_blind(deaf);
+                due.files = self.files().map(|file| file.path.clone()).collect();
+            }
+            let mut batch = Batch::new();
+            for path in due.files {
+                batch.extend(self.take_in(&path, now));
+            }
+            let is_broken = self.files().any(|file| file.is_broken);
+            if let Some(held) = held.as_mut().filter(|_| is_broken) {
+                let (problems, values) =
+                    batch.into_iter().partition(|event| matches!(event, SourceEvent::Problems { .. }));
+                held.extend::<Batch>(values);
+                batch = problems;
+            } else if let Some(mut all) = held.take() {
+                all.append(&mut batch);
+                all.push(SourceEvent::FullSync);
+                batch = all;
+            }
+            if !batch.is_empty() && self.events.blocking_send(batch).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &TextFile> {
+        self.mesh.iter().chain(&self.networks)
+    }
+
+    /// What holds before any file is read.
+    fn defaults(&self) -> Batch {
+        vec![
+            SourceEvent::MeshConfig(Arc::new(self.base.clone())),
+            SourceEvent::MeshNetworks(Arc::new(MeshNetworks::default())),
+        ]
+    }
+
+    /// Listens to the folders in which the files are, and to those that links lead to.
+    fn listen(&mut self) -> notify::Result<()> {
+        let mut paths: Vec<PathBuf> = self.files().map(|file| file.path.clone()).collect();
+        let targets: Vec<_> = paths.iter().filter_map(|path| std::fs::canonicalize(path).ok()).collect();
+        paths.extend(targets);
+        let files: Vec<PathBuf> = self.files().map(|file| file.path.clone()).collect();
+        let (inbox, ours) = (self.inbox.clone(), paths.clone());
+        let mut watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
+            // An error is that something was missed.
+            let signal = event.map_or(Some(Signal::Settled), |event| hear(&ours, &event));
+            if let Some(signal) = signal {
+                inbox.add(|news| news.files.extend(files.iter().map(|path| (path.clone(), signal))));
+            }
+        })?;
+        for path in &paths {
+            watcher.watch(folder(path), RecursiveMode::NonRecursive)?;
+        }
+        self.watcher = Some(watcher);
+        Ok(())
+    }
+
+    /// Reads a file and takes in what it says.
+    fn take_in(&mut self, path: &Path, now: Instant) -> Batch {
+        let mut batch = Batch::new();
+        let (agenda, base) = (&mut self.agenda, &self.base);
+        if let Some(file) = self.mesh.as_mut().filter(|file| file.path == path)
+            && let Some(look) = file.look(agenda, now)
+        {
+            batch.extend(file.take_in(look, |text| parse_mesh_config(base, text), SourceEvent::MeshConfig));
+        }
+        if let Some(file) = self.networks.as_mut().filter(|file| file.path == path)
+            && let Some(look) = file.look(agenda, now)
+        {
+            batch.extend(file.take_in(look, parse_mesh_networks, SourceEvent::MeshNetworks));
+        }
+        batch
+    }
+}
+
+/// What an event says of our files: mounted ConfigMaps swap a link whose name starts with two dots.
+fn hear(ours: &[PathBuf], event: &Event) -> Option<Signal> {
+    let signal = signal_of(event.kind)?;
+    let is_link = |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".."));
+    let is_ours = |path: &PathBuf| ours.contains(path) || is_link(path);
+    (event.need_rescan() || event.paths.iter().any(is_ours)).then_some(signal)
+}

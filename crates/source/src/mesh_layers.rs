@@ -1,0 +1,217 @@
+//! Mesh config and mesh networks where files and ConfigMaps both say something.
+//!
+//! As in istiod, and for config and networks each by itself: a file takes the place of the revision's ConfigMap, and the
+//! shared ConfigMap, if there is one, lies below either. Of networks, the first that there are count alone.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::{Notify, mpsc};
+
+use super::kubernetes::{Counting, MeshMapSource, MeshMapSourceConfig};
+use super::mesh_files::{MeshFileSource, MeshFileSourceConfig};
+use super::{Batch, SourceError, SourceEvent};
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+
+/// Batches that may wait to be laid over each other; their sources wait then.
+const BATCHES: usize = 4;
+
+/// Files and ConfigMaps in one.
+#[derive(Debug)]
+pub struct MeshLayers {
+    /// The revision's ConfigMap, behind the shared one if there is one.
+    pub maps: MeshMapSourceConfig,
+    /// The shared ConfigMap.
+    pub shared: Option<String>,
+    /// The file of mesh config.
+    pub mesh: Option<PathBuf>,
+    /// The file of mesh networks.
+    pub networks: Option<PathBuf>,
+}
+
+/// What one source has told.
+#[derive(Debug, Default)]
+struct Told {
+    /// Mesh config.
+    mesh: Option<Arc<MeshConfig>>,
+    /// Mesh networks.
+    networks: Option<Arc<MeshNetworks>>,
+    /// Whether it was all.
+    synced: bool,
+}
+
+/// All sources, and what was made of them.
+#[derive(Debug)]
+struct Layers {
+    /// Whether there is a file of mesh config, and one of networks.
+    files: (bool, bool),
+    /// What the shared ConfigMap says.
+    shared: Told,
+    /// What the ConfigMaps say together.
+    maps: Told,
+    /// What the files say.
+    file: Told,
+    /// What was passed on.
+    passed: Told,
+}
+
+/// A reader of files. It ends when dropped.
+type Reader = Pin<Box<dyn Future<Output = Result<(), SourceError>> + Send>>;
+
+impl Told {
+    /// Takes in a batch; what is neither config nor networks goes on.
+    fn take_in(&mut self, batch: Batch, on: &mut Batch) {
+        for event in batch {
+            match event {
+                SourceEvent::MeshConfig(config) => self.mesh = Some(config),
+                SourceEvent::MeshNetworks(networks) => self.networks = Some(networks),
+                SourceEvent::FullSync => self.synced = true,
+                other @ (SourceEvent::Added(_)
+                | SourceEvent::Updated(_)
+                | SourceEvent::Deleted(_)
+                | SourceEvent::Keys(..)
+                | SourceEvent::Problems { .. }) => on.push(other),
+            }
+        }
+    }
+}
+
+impl Layers {
+    /// Passes on what differs from what was passed on, once all have told all.
+    fn settle(&mut self, on: &mut Batch) {
+        if !(self.shared.synced && self.maps.synced && self.file.synced) {
+            return;
+        }
+        let (mesh_file, networks_file) = self.files;
+        let mesh = if mesh_file { self.file.mesh.clone() } else { self.maps.mesh.clone() };
+        let of_shared = self.shared.networks.clone().filter(|networks| **networks != MeshNetworks::default());
+        let networks = match networks_file {
+            true => of_shared.or_else(|| self.file.networks.clone()),
+            false => self.maps.networks.clone(),
+        };
+        if mesh.is_some() && mesh != self.passed.mesh {
+            on.extend(mesh.clone().map(SourceEvent::MeshConfig));
+            self.passed.mesh = mesh;
+        }
+        if networks.is_some() && networks != self.passed.networks {
+            on.extend(networks.clone().map(SourceEvent::MeshNetworks));
+            self.passed.networks = networks;
+        }
+        if !std::mem::replace(&mut self.passed.synced, true) {
+            on.push(SourceEvent::FullSync);
+        }
+    }
+}
+
+impl MeshLayers {
+    /// Tells mesh config and networks, and from then on every change, until nobody listens or the future is dropped.
+    /// Whenever `reload` is notified, the files are read anew.
+    ///
+    /// # Errors
+    /// When a reader fails, which is a bug.
+    pub async fn run(self, events: mpsc::Sender<Batch>, reload: Arc<Notify>) -> Result<(), SourceError> {
+        let (to_shared, mut from_shared) = mpsc::channel(BATCHES);
+        let (to_maps, mut from_maps) = mpsc::channel(BATCHES);
+        let (to_files, mut from_files) = mpsc::channel(BATCHES);
+        let absent = || Told { synced: true, ..Told::default() };
+        let needs_maps = self.mesh.is_none() || self.networks.is_none();
+        let mut layers = Layers {
+            files: (self.mesh.is_some(), self.networks.is_some()),
+            shared: if self.shared.is_some() { Told::default() } else { absent() },
+            maps: if needs_maps { Told::default() } else { absent() },
+            file: Told::default(),
+            passed: Told::default(),
+        };
+        let names = self.shared.iter().cloned().collect::<Vec<_>>();
+        let of_shared = MeshMapSourceConfig { names, ..self.maps.clone() };
+        let mut shared = source(self.shared.is_some(), MeshMapSource::new(of_shared), to_shared);
+        let counting = Counting { mesh: self.mesh.is_none(), networks: self.networks.is_none() };
+        let mut maps = source(needs_maps, MeshMapSource::counting(self.maps.clone(), counting), to_maps);
+        let read = |base: &MeshConfig| -> Reader {
+            let (mesh, networks) = (self.mesh.clone(), self.networks.clone());
+            let files = MeshFileSource::new(MeshFileSourceConfig { mesh, networks, base: base.clone() });
+            Box::pin(files.run(to_files.clone(), reload.clone()))
+        };
+        let mut base = Arc::new(self.maps.base.clone());
+        let mut files = read(&base);
+        loop {
+            let mut on = Batch::new();
+            tokio::select! {
+                Some(batch) = from_shared.recv() => {
+                    layers.shared.take_in(batch, &mut on);
+                    // The file lies over it.
+                    if let Some(below) = layers.shared.mesh.clone().filter(|below| *below != base) {
+                        base = below;
+                        // Where they were good once, the rest is not kept waiting should they be broken over this base.
+                        layers.file = Told { synced: layers.passed.synced, ..Told::default() };
+                        files = read(&base);
+                    }
+                }
+                Some(batch) = from_maps.recv() => layers.maps.take_in(batch, &mut on),
+                Some(batch) = from_files.recv() => layers.file.take_in(batch, &mut on),
+                ended = &mut files => return ended,
+                ended = &mut shared => return ended,
+                ended = &mut maps => return ended,
+                () = events.closed() => return Ok(()),
+            }
+            layers.settle(&mut on);
+            if !on.is_empty() && events.send(on).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A reader of ConfigMaps, or where there is nothing to read, one that never tells anything.
+fn source(is_read: bool, maps: MeshMapSource, events: mpsc::Sender<Batch>) -> Reader {
+    if is_read { Box::pin(maps.run(events)) } else { Box::pin(std::future::pending()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All that a source has to tell.
+    fn told(root: &str) -> Told {
+        let config = MeshConfig { root_namespace: root.to_owned(), ..MeshConfig::istio_defaults() };
+        Told { mesh: Some(Arc::new(config)), networks: Some(Arc::default()), synced: true }
+    }
+
+    #[test]
+    fn a_file_takes_the_place_of_the_configmap_for_what_it_holds() {
+        let root = |files: (bool, bool)| {
+            let mut layers = Layers {
+                files,
+                shared: told("shared"),
+                maps: told("map"),
+                file: told("file"),
+                passed: Told::default(),
+            };
+            let mut on = Batch::new();
+            layers.settle(&mut on);
+            assert_eq!(on.last(), Some(&SourceEvent::FullSync));
+            let mut again = Batch::new();
+            layers.settle(&mut again);
+            assert_eq!(again, [], "nothing is told twice");
+            layers.passed.mesh.unwrap().root_namespace.clone()
+        };
+        assert_eq!(root((true, false)), "file");
+        assert_eq!(root((false, true)), "map");
+    }
+
+    #[test]
+    fn nothing_is_told_before_all_is_known() {
+        let mut layers = Layers {
+            files: (true, false),
+            shared: told("shared"),
+            maps: Told::default(),
+            file: told("file"),
+            passed: Told::default(),
+        };
+        let mut on = Batch::new();
+        layers.settle(&mut on);
+        assert_eq!(on, []);
+    }
+}

@@ -1,0 +1,48 @@
+//! Mesh config and mesh networks from their text: read, judged, and either let through or sent back with all that is wrong.
+
+use super::problem::Fault;
+use navarch_api::field_error::FieldError;
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use navarch_api::text_error::TextError;
+use navarch_api::typed::Typed;
+use navarch_api::validation::{Verdict, validate_mesh_config, validate_mesh_networks};
+use navarch_api::yaml::line_of;
+
+/// A value that was read and judged.
+pub(super) struct Sound<T> {
+    pub(super) value: T,
+    /// What is odd about the text, but harms nobody.
+    pub(super) oddities: Vec<(usize, Fault)>,
+}
+
+/// What a text says, or all that is wrong with it.
+pub(super) type Parsed<T> = Result<Sound<T>, Vec<TextError>>;
+
+/// Reads and judges mesh config.
+pub(super) fn parse_mesh_config(base: &MeshConfig, text: &str) -> Parsed<MeshConfig> {
+    let typed = base.apply(text).map_err(|error| vec![error])?;
+    let verdict = validate_mesh_config(&typed.value);
+    judge(text, typed, verdict)
+}
+
+/// Reads and judges mesh networks.
+pub(super) fn parse_mesh_networks(text: &str) -> Parsed<MeshNetworks> {
+    let typed = MeshNetworks::parse(text).map_err(|error| vec![error])?;
+    let verdict = validate_mesh_networks(&typed.value);
+    judge(text, typed, verdict)
+}
+
+/// Lets a value through, or says on which lines of its text it is wrong.
+fn judge<T>(text: &str, typed: Typed<T>, verdict: Verdict) -> Parsed<T> {
+    let place = |field: String, reason: String| TextError::in_field(text, FieldError::new(field, reason));
+    if !verdict.is_valid() {
+        return Err(verdict.errors.into_iter().map(|problem| place(problem.field, problem.message)).collect());
+    }
+    let line = |field: &str| line_of(text, field).unwrap_or_default();
+    let unknown = typed.unknown_fields.into_iter().map(|field| (line(&field), Fault::UnknownField(field)));
+    let warnings = verdict.warnings.into_iter().map(|problem| {
+        let error = place(problem.field, problem.message);
+        (error.line, Fault::Warning(error.field))
+    });
+    Ok(Sound { value: typed.value, oddities: unknown.chain(warnings).collect() })
+}

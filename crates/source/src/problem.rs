@@ -1,0 +1,108 @@
+//! What is wrong with what users wrote, and where.
+
+use std::fmt;
+use std::sync::Arc;
+
+use navarch_api::decode::Subject;
+use navarch_api::field_error::FieldError;
+use navarch_api::validation::Verdict;
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The file.
+    pub file: Arc<str>,
+    /// The line, from 1; 0 where no line is meant.
+    pub line: usize,
+}
+
+/// One thing that is wrong. It stops nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it is.
+    pub place: Place,
+    /// The object that it is about, as far as it can be told.
+    pub subject: Subject,
+    /// What it is.
+    pub fault: Fault,
+}
+
+/// What can be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The object cannot be accepted. What stood there before stays in force.
+    Rejected(FieldError),
+    /// The object has a field that its kind does not know; it counts for nothing.
+    UnknownField(String),
+    /// The kind is none that is read here; the object counts for nothing.
+    UnknownKind,
+    /// The object is defined elsewhere already, and that definition holds until it goes.
+    Duplicate {
+        /// Where.
+        holder: Place,
+    },
+    /// The place cannot be read at all. What stood there before stays in force.
+    Unreadable(String),
+    /// Something there is probably not meant, though it is valid.
+    Warning(FieldError),
+}
+
+/// How many faults of one sort are told of one object.
+const OF_ONE: usize = 10;
+
+/// What is wrong with an object: fields that its kind does not know, then why it is refused, then what is probably not meant.
+/// A few of each are told, and how many more there are.
+pub(super) fn faults_of(unknown_fields: Vec<String>, verdict: Verdict) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let warn = |more: String| Fault::Warning(FieldError::new("", more));
+    let refuse = |more: String| Fault::Rejected(FieldError::new("", more));
+    add(&mut faults, unknown_fields.into_iter().map(Fault::UnknownField), "unknown fields", warn);
+    add(&mut faults, verdict.errors.into_iter().map(|error| Fault::Rejected(error.into())), "errors", refuse);
+    add(&mut faults, verdict.warnings.into_iter().map(|warning| Fault::Warning(warning.into())), "warnings", warn);
+    faults
+}
+
+/// Adds a few of the `new` faults, and the number of the others.
+fn add(
+    faults: &mut Vec<Fault>,
+    mut new: impl ExactSizeIterator<Item = Fault>,
+    what: &str,
+    more: impl Fn(String) -> Fault,
+) {
+    faults.extend(new.by_ref().take(OF_ONE));
+    if new.len() > 0 {
+        faults.push(more(format!("and {} more {what}", new.len())));
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 { write!(f, ":{}", self.line) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Problem {
+    /// `mesh/a.yaml:7: VirtualService shop/reviews: spec.hosts: …`. An object of the Kubernetes API is named by its place alone:
+    /// `k8s://VirtualService/shop/reviews: spec.hosts: …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        let object = self.place.file.strip_prefix("k8s://").map(|object| object.replacen('/', " ", 1));
+        if self.subject != Subject::default() && object.is_none_or(|object| object != self.subject.to_string()) {
+            write!(f, "{}: ", self.subject)?;
+        }
+        self.fault.fmt(f)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rejected(error) | Self::Warning(error) => error.fmt(f),
+            Self::UnknownField(path) => write!(f, "unknown field \"{path}\""),
+            Self::UnknownKind => f.write_str("kind is not read here"),
+            Self::Duplicate { holder } => write!(f, "is defined in {holder} already, which holds"),
+            Self::Unreadable(reason) => write!(f, "cannot be read: {reason}"),
+        }
+    }
+}

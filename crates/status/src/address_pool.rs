@@ -1,0 +1,121 @@
+//! Addresses that nobody else has.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use navarch_api::cidr::Cidr;
+
+/// A range of addresses, as `240.240.0.0/16`. Its address is the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range(Cidr);
+
+/// Gives out the addresses of a range one after the other; one that was given back is not the next to be given.
+#[derive(Clone, Debug)]
+pub(super) struct AddressPool {
+    range: Range,
+    /// How far from its first address the next search starts.
+    next: u128,
+}
+
+impl Range {
+    /// The range where Istio's IPv4 addresses come from: reserved, and routed by nobody.
+    pub const IPV4: Self = Self(Cidr { address: IpAddr::V4(Ipv4Addr::new(240, 240, 0, 0)), bits: 16 });
+    /// The range where Istio's IPv6 addresses come from: for benchmarks, and routed by nobody.
+    pub const IPV6: Self = Self(Cidr { address: IpAddr::V6(Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0)), bits: 48 });
+
+    /// Reads `address/prefix`; the address is cut off at the prefix.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Cidr::parse(text).map(|range| Self(range.masked()))
+    }
+
+    /// Whether an address is in the range.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        self.0.contains(address)
+    }
+
+    /// Its first address.
+    fn first(self) -> IpAddr {
+        self.0.address
+    }
+
+    /// How many addresses there are; the largest number there is for the whole of IPv6.
+    fn size(self) -> u128 {
+        1_u128.checked_shl(width(self.first()) - u32::from(self.0.bits)).unwrap_or(u128::MAX)
+    }
+}
+
+impl AddressPool {
+    /// All of a range, its first address aside.
+    pub(super) fn new(range: Range) -> Self {
+        Self { range, next: 1 }
+    }
+
+    /// The next address that is not taken; `None` when all are.
+    pub(super) fn take(&mut self, is_taken: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let size = self.range.size();
+        let first = number(self.range.first());
+        let from_next = (self.next.max(1)..size).chain(1..self.next.min(size));
+        let free = |distance: &u128| !is_taken(of_number(first + distance, self.range.first()));
+        let found = from_next.into_iter().find(free)?;
+        self.next = found + 1;
+        Some(of_number(first + found, self.range.first()))
+    }
+}
+
+/// How many bits an address has.
+fn width(address: IpAddr) -> u32 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// An address as a number.
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u32::from(address).into(),
+        IpAddr::V6(address) => address.into(),
+    }
+}
+
+/// A number as an address of the family of `like`.
+fn of_number(number: u128, like: IpAddr) -> IpAddr {
+    if like.is_ipv4() {
+        // Numbers of IPv4 addresses come from IPv4 ranges.
+        Ipv4Addr::from(u32::try_from(number).unwrap_or_default()).into()
+    } else {
+        Ipv6Addr::from(number).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn addresses_are_given_in_turn_until_none_is_left() {
+        let range = Range::parse("10.0.0.9/29").unwrap();
+        let mut pool = AddressPool::new(range);
+        let mut taken = BTreeSet::from(["10.0.0.10".parse::<IpAddr>().unwrap()]);
+        let mut given = Vec::new();
+        while let Some(address) = pool.take(|address| taken.contains(&address)) {
+            assert!(range.contains(address));
+            taken.insert(address);
+            given.push(address.to_string());
+        }
+        assert_eq!(given, ["10.0.0.9", "10.0.0.11", "10.0.0.12", "10.0.0.13", "10.0.0.14", "10.0.0.15"]);
+        let back = "10.0.0.12".parse().unwrap();
+        taken.remove(&back);
+        assert_eq!(pool.take(|address| taken.contains(&address)), Some(back));
+    }
+
+    #[test]
+    fn the_usual_ranges_start_where_istios_do() {
+        let first = |range| AddressPool::new(range).take(|_| false).unwrap().to_string();
+        assert_eq!((first(Range::IPV4), first(Range::IPV6)), ("240.240.0.1".to_owned(), "2001:2::1".to_owned()));
+        assert_eq!(Range::parse("240.240.0.0/16"), Some(Range::IPV4));
+        assert!(!Range::IPV4.contains("240.241.0.0".parse().unwrap()));
+        assert!(!Range::IPV6.contains("240.240.0.1".parse().unwrap()));
+        assert_eq!(Range::parse("1.2.3.4/33"), None);
+    }
+}

@@ -1,0 +1,206 @@
+//! Writes the addresses of ServiceEntries.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::address_pool::Range;
+use super::allocation::{Allocation, Entry};
+use super::cluster::Cluster;
+use super::namespaces::{self, NamespaceScope, Namespaces};
+use navarch_api::istio::{ServiceEntry, ServiceEntryAddress, ServiceEntryStatus};
+use navarch_api::object::NamespacedName;
+use navarch_api::typed::Typed;
+
+/// How long to wait before what failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Gives addresses to the hosts of ServiceEntries that have none (`PILOT_ENABLE_IP_AUTOALLOCATE`).
+#[derive(Clone, Debug)]
+pub struct AddressAllocation {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Where addresses come from, IPv4 and IPv6.
+    pub ranges: [Range; 2],
+    /// Which namespaces' entries get them.
+    pub scope: watch::Receiver<NamespaceScope>,
+}
+
+/// What is known of the cluster.
+struct World {
+    namespaces: Namespaces,
+    /// The entries and their addresses.
+    allocation: Allocation,
+    /// What a list of entries has told so far.
+    listed: BTreeSet<NamespacedName>,
+    /// Whether all entries are known.
+    complete: bool,
+}
+
+impl World {
+    /// Takes an event about an entry.
+    fn take(&mut self, event: Event<DynamicObject>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => {
+                self.listed.insert(name(&object));
+                self.put(&object);
+            }
+            Event::InitDone => {
+                self.complete = true;
+                let listed = std::mem::take(&mut self.listed);
+                let gone: Vec<_> = self.allocation.names().filter(|name| !listed.contains(*name)).cloned().collect();
+                gone.iter().for_each(|name| self.allocation.remove(name));
+            }
+            Event::Apply(object) => self.put(&object),
+            Event::Delete(object) => self.allocation.remove(&name(&object)),
+        }
+    }
+
+    /// Puts an entry in place of its former version. One that cannot be read counts for nothing.
+    fn put(&mut self, object: &DynamicObject) {
+        match entry(object) {
+            Some(entry) => self.allocation.put(name(object), entry),
+            None => self.allocation.remove(&name(object)),
+        }
+    }
+
+    /// All entries of these namespaces must be looked at.
+    fn due_in(&mut self, counts: impl Fn(&str) -> bool) {
+        let due: Vec<_> = self.allocation.names().filter(|name| counts(name.namespace.as_str())).cloned().collect();
+        due.into_iter().for_each(|name| self.allocation.is_due(name));
+    }
+}
+
+impl AddressAllocation {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut namespaces = namespaces::watch(&self.cluster);
+        let entries = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource());
+        let mut entries = std::pin::pin!(watcher(entries, watcher::Config::default()).default_backoff());
+        let mut world = World {
+            namespaces: Namespaces::default(),
+            allocation: Allocation::new(self.ranges),
+            listed: BTreeSet::new(),
+            complete: false,
+        };
+        let mut failed = false;
+        let mut last = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = namespaces.next() => match event {
+                    Some(event) => {
+                        let due = world.namespaces.take(event);
+                        world.due_in(|name| due.iter().any(|due| due == name));
+                    }
+                    None => return,
+                },
+                event = entries.next() => match event {
+                    Some(Ok(event)) => world.take(event),
+                    // Without the definition of the kind there are none; the watch goes on asking.
+                    Some(Err(error)) => tracing::debug!(%error, "cannot watch service entries"),
+                    None => return,
+                },
+                Ok(()) = self.scope.changed() => {}
+                () = tokio::time::sleep(RETRY), if failed => {}
+            }
+            if world.complete && world.namespaces.complete {
+                let scope = self.scope.borrow_and_update().clone();
+                // It may also have changed together with what the turn was for.
+                if last.as_ref() != Some(&scope) {
+                    world.due_in(|_| true);
+                    last = Some(scope.clone());
+                }
+                failed = tokio::select! {
+                    () = stop.cancelled() => return,
+                    failed = self.settle(&mut world, &scope) => failed,
+                };
+            }
+        }
+    }
+
+    /// Writes what is due; whether something is to be tried again.
+    async fn settle(&self, world: &mut World, scope: &NamespaceScope) -> bool {
+        let mut failed = false;
+        for name in world.allocation.take_due() {
+            if !world.namespaces.counts(name.namespace.as_str(), scope) {
+                continue;
+            }
+            let Some(before) = world.allocation.entry(&name).cloned() else {
+                continue;
+            };
+            let Some(granted) = world.allocation.plan(&name) else {
+                continue;
+            };
+            if let Err(error) = self.write(&name, &before, &granted).await {
+                // What was planned is nobody's; the version that is there now tells what to do, here or by the watch.
+                world.allocation.put(name.clone(), before);
+                let stale = matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422));
+                if stale {
+                    tracing::debug!(ns = %name.namespace, name = %name.name, %error, "the service entry has changed");
+                } else {
+                    tracing::warn!(ns = %name.namespace, name = %name.name, %error, "failed to write allocated addresses");
+                }
+                failed = true;
+            }
+        }
+        failed
+    }
+
+    /// Writes the addresses, if the entry is still what it was.
+    async fn write(
+        &self,
+        name: &NamespacedName,
+        before: &Entry,
+        granted: &[ServiceEntryAddress],
+    ) -> Result<(), kube::Error> {
+        let mut operations =
+            vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": before.resource_version })];
+        if !before.has_status {
+            operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
+        }
+        operations.push(json!({ "op": "add", "path": "/status/addresses", "value": granted }));
+        let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
+        let entries =
+            Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.namespace.as_str(), &resource());
+        entries.patch_status(&name.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await.map(drop)
+    }
+}
+
+/// ServiceEntries as the API server knows them.
+fn resource() -> ApiResource {
+    let kind = GroupVersionKind::gvk("networking.istio.io", "v1", "ServiceEntry");
+    ApiResource::from_gvk_with_plural(&kind, "serviceentries")
+}
+
+/// Namespace and name.
+fn name(object: &DynamicObject) -> NamespacedName {
+    NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
+}
+
+/// What matters of an object; `None` when its spec cannot be read.
+fn entry(object: &DynamicObject) -> Option<Entry> {
+    let spec = Typed::<ServiceEntry>::from_proto_json(object.data.get("spec").unwrap_or(&Value::Null)).ok()?.value;
+    let status = object.data.get("status");
+    let given = status.and_then(|status| Typed::<ServiceEntryStatus>::from_proto_json(status).ok());
+    Some(Entry {
+        created: object.creation_timestamp().map(|time| time.0),
+        resource_version: object.resource_version().unwrap_or_default(),
+        switch: object.labels().get(Entry::SWITCH).cloned(),
+        hosts: spec.hosts,
+        addresses: spec.addresses,
+        resolution: spec.resolution,
+        has_status: status.is_some(),
+        given: given.map(|status| status.value.addresses).unwrap_or_default(),
+    })
+}

@@ -1,0 +1,178 @@
+//! Who may hold a lock, and whether another may take it.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::lock_object::Record;
+
+/// Stands before the revision of a control plane that lives in another cluster.
+const REMOTE: char = '^';
+
+/// A control plane that stands for election.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name, one of its kind: the pod's.
+    pub identity: String,
+    /// Its revision; `default` where none is set.
+    pub revision: String,
+    /// Where it lives.
+    pub location: Location,
+}
+
+/// Where a control plane lives, as seen from the cluster with the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Location {
+    /// In that cluster.
+    Local,
+    /// In another.
+    Remote,
+}
+
+/// Among whom there is one holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All control planes; the default revision goes before the others, a local one before a remote one.
+    Mesh,
+    /// Those of one revision; none goes before another.
+    Revision,
+}
+
+/// What a candidate may do about a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Hold on to it.
+    Renew,
+    /// Take it from whoever holds it.
+    Take,
+    /// Leave it to its holder.
+    Wait,
+}
+
+impl Candidate {
+    /// How the candidate's standing is written in a lock; empty where nobody goes before another.
+    fn key(&self, scope: Scope) -> String {
+        match (scope, self.location) {
+            (Scope::Revision, _) => String::new(),
+            (Scope::Mesh, Location::Local) => self.revision.clone(),
+            (Scope::Mesh, Location::Remote) => format!("{REMOTE}{}", self.revision),
+        }
+    }
+
+    /// Whether the candidate goes before a holder with this key.
+    fn precedes(&self, holder: &str, default_revision: &str) -> bool {
+        let (revision, location) = match holder.strip_prefix(REMOTE) {
+            Some(revision) => (revision, Location::Remote),
+            None => (holder, Location::Local),
+        };
+        if self.revision != revision {
+            return !default_revision.is_empty() && self.revision == default_revision;
+        }
+        self.location == Location::Local && location == Location::Remote
+    }
+
+    /// What to do about a lock that has been as it is for `unchanged`. Only one's own clock counts: those of others may
+    /// be wrong.
+    pub(super) fn step(
+        &self,
+        scope: Scope,
+        record: &Record,
+        unchanged: Duration,
+        ttl: Duration,
+        default_revision: &str,
+    ) -> Step {
+        let precedes = || scope == Scope::Mesh && self.precedes(&record.holder_key, default_revision);
+        if record.holder_identity == self.identity {
+            Step::Renew
+        } else if record.holder_identity.is_empty() || unchanged >= ttl || precedes() {
+            Step::Take
+        } else {
+            Step::Wait
+        }
+    }
+
+    /// What a lock says once the candidate holds it from now on; `before` is what it said, if it is there.
+    pub(super) fn hold(&self, scope: Scope, before: Option<&Record>, ttl: Duration, now: Timestamp) -> Record {
+        let own = before.filter(|before| before.holder_identity == self.identity);
+        Record {
+            holder_identity: self.identity.clone(),
+            holder_key: self.key(scope),
+            lease_duration_seconds: i32::try_from(ttl.as_secs()).unwrap_or(i32::MAX).max(1),
+            acquire_time: own.map_or(Some(Time(now)), |own| own.acquire_time.clone()),
+            renew_time: Some(Time(now)),
+            // The first holder took it from nobody.
+            leader_transitions: before
+                .map_or(0, |before| before.leader_transitions.saturating_add(i32::from(own.is_none()))),
+        }
+    }
+}
+
+/// What a lock says once nobody holds it.
+pub(super) fn released(before: &Record, now: Timestamp) -> Record {
+    Record {
+        lease_duration_seconds: 1,
+        acquire_time: Some(Time(now)),
+        renew_time: Some(Time(now)),
+        leader_transitions: before.leader_transitions,
+        ..Record::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(30);
+
+    fn candidate(identity: &str, revision: &str, location: Location) -> Candidate {
+        Candidate { identity: identity.to_owned(), revision: revision.to_owned(), location }
+    }
+
+    fn held_by(holder: &Candidate, scope: Scope) -> Record {
+        holder.hold(scope, None, TTL, Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn the_default_revision_and_then_the_local_one_go_first() {
+        let local = |revision| candidate("a", revision, Location::Local);
+        let remote = |revision| candidate("a", revision, Location::Remote);
+        let other = |revision| candidate("b", revision, Location::Local);
+        let far = |revision| candidate("b", revision, Location::Remote);
+        for (who, holder, default_revision, step) in [
+            (local("blue"), other("green"), "blue", Step::Take),
+            (remote("blue"), other("green"), "blue", Step::Take),
+            (local("blue"), other("green"), "green", Step::Wait),
+            (local("blue"), other("green"), "", Step::Wait),
+            (local("blue"), other("blue"), "blue", Step::Wait),
+            (local("blue"), far("blue"), "", Step::Take),
+            (remote("blue"), other("blue"), "", Step::Wait),
+            (local("blue"), far("green"), "", Step::Wait),
+        ] {
+            let record = held_by(&holder, Scope::Mesh);
+            let found = who.step(Scope::Mesh, &record, Duration::ZERO, TTL, default_revision);
+            assert_eq!(found, step, "{who:?} {holder:?} {default_revision}");
+        }
+        let record = held_by(&other("green"), Scope::Revision);
+        assert_eq!(local("blue").step(Scope::Revision, &record, Duration::ZERO, TTL, "blue"), Step::Wait);
+    }
+
+    #[test]
+    fn a_lock_that_is_free_or_old_is_taken() {
+        let (a, b) = (candidate("a", "default", Location::Local), candidate("b", "default", Location::Local));
+        let record = held_by(&a, Scope::Mesh);
+        assert_eq!(record.leader_transitions, 0);
+        let step = |who: &Candidate, record: &Record, unchanged| who.step(Scope::Mesh, record, unchanged, TTL, "");
+        assert_eq!(step(&a, &record, Duration::ZERO), Step::Renew);
+        assert_eq!(step(&b, &record, TTL - Duration::from_secs(1)), Step::Wait);
+        assert_eq!(step(&b, &record, TTL), Step::Take);
+        let record = released(&record, Timestamp::UNIX_EPOCH);
+        assert_eq!(step(&b, &record, Duration::ZERO), Step::Take);
+        let taken = b.hold(Scope::Mesh, Some(&record), TTL, Timestamp::UNIX_EPOCH);
+        assert_eq!((taken.holder_identity.as_str(), taken.leader_transitions), ("b", 1));
+        let later = Timestamp::from_second(30).unwrap();
+        let renewed = b.hold(Scope::Mesh, Some(&taken), TTL, later);
+        assert_eq!((renewed.acquire_time, renewed.leader_transitions), (taken.acquire_time, 1));
+        assert_eq!(renewed.renew_time, Some(Time(later)));
+    }
+}

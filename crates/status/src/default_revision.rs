@@ -1,0 +1,71 @@
+//! Which revision is the default one.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use kube::Api;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+
+/// The webhook that injects where no revision is named: its revision is the default one.
+const TAG: &str = "istio-revision-tag-default";
+/// The namespace whose webhooks have plain names; those of others have the namespace behind theirs.
+const HOME: &str = "istio-system";
+/// The label that names a revision.
+const REVISION: &str = "istio.io/rev";
+
+/// Follows which revision is the default one.
+#[derive(Clone, Debug)]
+pub struct DefaultRevision {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Where the control plane lives.
+    pub namespace: String,
+}
+
+impl DefaultRevision {
+    /// Tells `told` the default revision, empty while there is none, until told to stop.
+    pub async fn run(self, told: watch::Sender<String>, stop: CancellationToken) {
+        let webhooks = Api::<PartialObjectMeta<MutatingWebhookConfiguration>>::all(self.cluster.0);
+        let name = match self.namespace.as_str() {
+            "" | HOME => TAG.to_owned(),
+            namespace => format!("{TAG}-{namespace}"),
+        };
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut events = std::pin::pin!(watcher(webhooks, config).default_backoff());
+        let mut found = String::new();
+        loop {
+            let event = tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => event,
+            };
+            let now = match event {
+                Some(Ok(Event::Apply(webhook) | Event::InitApply(webhook))) => revision(webhook.metadata.labels),
+                Some(Ok(Event::Init)) => {
+                    found.clear();
+                    continue;
+                }
+                Some(Ok(Event::InitDone)) => found.clone(),
+                Some(Ok(Event::Delete(_))) => String::new(),
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "failed to watch the default revision");
+                    continue;
+                }
+                None => return,
+            };
+            found.clone_from(&now);
+            told.send_if_modified(|told| std::mem::replace(told, now.clone()) != now);
+        }
+    }
+}
+
+/// The revision that labels name.
+fn revision(labels: Option<BTreeMap<String, String>>) -> String {
+    labels.and_then(|mut labels| labels.remove(REVISION)).unwrap_or_default()
+}

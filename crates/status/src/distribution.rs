@@ -1,0 +1,134 @@
+//! Writes into the status of Istio's objects which share of the proxies that they reach has taken them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::reconciled::{self, Progress};
+use super::report;
+use super::reports::{Reports, STALE};
+use navarch_api::crds;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+
+/// How many objects are written at once.
+const AT_ONCE: usize = 8;
+
+/// How far each object has come.
+pub type Progresses = Arc<BTreeMap<ObjectRef, Progress>>;
+
+/// Writes the condition `Reconciled` (`PILOT_ENABLE_STATUS`).
+#[derive(Clone, Debug)]
+pub struct Distribution {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Where the reports of the other replicas are.
+    pub namespace: String,
+    /// This replica.
+    pub identity: String,
+    /// How far the objects have come among the proxies of this replica.
+    pub progresses: watch::Receiver<Progresses>,
+}
+
+impl Distribution {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let resources: BTreeMap<&str, ApiResource> = crds::kinds()
+            .map(|kind| {
+                let name = GroupVersionKind::gvk(&kind.group, kind.version, kind.kind);
+                (kind.kind, ApiResource::from_gvk_with_plural(&name, kind.plural))
+            })
+            .collect();
+        let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
+        let config = watcher::Config::default().labels(&format!("{}=true", report::LABEL));
+        let mut events = std::pin::pin!(watcher(maps.clone(), config).default_backoff());
+        let mut reports = Reports::default();
+        let mut rounds = tokio::time::interval(STALE / 4);
+        let mut written: BTreeMap<ObjectRef, Progress> = BTreeMap::new();
+        self.progresses.mark_changed();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                changed = self.progresses.changed() => if changed.is_err() { return },
+                event = events.next() => match event {
+                    Some(Ok(event)) => reports.take(event, &self.identity, Instant::now()),
+                    Some(Err(error)) => {
+                        tracing::warn!(%error, "failed to list the distribution reports of other replicas");
+                        continue;
+                    }
+                    None => return,
+                },
+                _ = rounds.tick() => {
+                    for name in reports.stale(Instant::now()) {
+                        tracing::info!(name, "deleting the distribution report of a replica that is gone");
+                        // What cannot be deleted is tried again in the next round, and counts no more.
+                        drop(maps.delete(&name, &DeleteParams::default()).await);
+                    }
+                }
+            }
+            let now = report::sum(&self.progresses.borrow_and_update().clone(), reports.fresh(Instant::now()));
+            written.retain(|object, _| now.contains_key(object));
+            let is_due = |(object, progress): &(&ObjectRef, &Progress)| written.get(*object) != Some(*progress);
+            let due: Vec<(ObjectRef, Progress)> =
+                now.iter().filter(is_due).map(|(object, progress)| (object.clone(), *progress)).collect();
+            let write = |(object, progress): (ObjectRef, Progress)| {
+                let (cluster, resource) = (self.cluster.clone(), resources.get(Kind::as_str(object.kind)).cloned());
+                async move {
+                    let done = write(&cluster, &resource?, &object.name, progress).await;
+                    done.then_some((object, progress))
+                }
+            };
+            let writes = stream::iter(due).map(write).buffer_unordered(AT_ONCE).collect::<Vec<_>>();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                done = writes => written.extend(done.into_iter().flatten()),
+            }
+        }
+    }
+}
+
+/// Brings the condition of an object up to date; whether it is then so, as far as this generation goes.
+async fn write(cluster: &Cluster, resource: &ApiResource, name: &NamespacedName, progress: Progress) -> bool {
+    let objects = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), resource);
+    let outcome = async {
+        let Some(object) = objects.get_opt(&name.name).await? else { return Ok(true) };
+        // What is in force here is not yet, or no more, what is stored: the next look tells.
+        if object.metadata.generation != Some(progress.generation) {
+            return Ok(false);
+        }
+        let status = object.data.get("status").cloned();
+        let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let Some(conditions) = reconciled::correction(status.as_ref(), progress, &now) else { return Ok(true) };
+        let version =
+            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": object.metadata.resource_version });
+        let mut operations = vec![version];
+        if status.is_none() {
+            operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
+        }
+        operations.push(json!({ "op": "add", "path": "/status/conditions", "value": conditions }));
+        let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
+        objects.patch_status(&name.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
+        Ok(true)
+    };
+    match outcome.await {
+        Ok(done) => done,
+        // Somebody else has written; the next look starts from there.
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => false,
+        Err(error) => {
+            tracing::warn!(kind = resource.kind, ns = %name.namespace, name = &*name.name, %error, "failed to write status");
+            false
+        }
+    }
+}

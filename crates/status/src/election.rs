@@ -1,0 +1,227 @@
+//! Standing for election, working while elected, handing over.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::candidate::{self, Candidate, Step};
+use super::cluster::Cluster;
+use super::lock::Lock;
+use super::lock_object::{LockObject, LockObjects, Record};
+
+/// How long a lock holds, and how often it is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// A lock that nobody renewed for so long is free.
+    pub ttl: Duration,
+}
+
+impl Default for Timing {
+    /// istiod's: 30 seconds.
+    fn default() -> Self {
+        Self { ttl: Duration::from_secs(30) }
+    }
+}
+
+impl Timing {
+    /// A holder that could not renew for so long gives up, well before another may take over.
+    fn deadline(self) -> Duration {
+        self.ttl / 2
+    }
+
+    /// How often the lock is tried and renewed.
+    fn retry(self) -> Duration {
+        self.ttl / 4
+    }
+}
+
+/// A lock that this control plane contends for.
+#[derive(Clone, Debug)]
+pub struct Election {
+    /// Where the lock is kept.
+    objects: LockObjects,
+    /// Its name.
+    pub name: String,
+    /// The lock.
+    pub lock: Lock,
+    /// This control plane.
+    pub candidate: Candidate,
+    /// How long a lock holds.
+    pub timing: Timing,
+    /// The default revision, which goes first.
+    pub default_revision: watch::Receiver<String>,
+}
+
+/// A lock as it was last seen.
+struct Seen {
+    object: LockObject,
+    /// Since when it has been so.
+    since: Instant,
+}
+
+/// Why leading ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Another took over, or the lock could not be renewed in time.
+    Lost,
+    /// This control plane ends.
+    Stopped,
+    /// There is nothing left to do.
+    Done,
+}
+
+impl Election {
+    /// Stands for `lock` in `namespace`.
+    #[must_use]
+    pub fn new(
+        cluster: &Cluster,
+        namespace: &str,
+        lock: Lock,
+        candidate: Candidate,
+        default_revision: watch::Receiver<String>,
+    ) -> Self {
+        Self {
+            objects: LockObjects::new(cluster, namespace, lock.kind()),
+            name: lock.name(&candidate),
+            lock,
+            candidate,
+            timing: Timing::default(),
+            default_revision,
+        }
+    }
+
+    /// Runs `work` whenever this control plane leads, until told to stop. Its token is cancelled when another leads; the
+    /// lock is given back only after it has ended.
+    pub async fn run<W, F>(mut self, stop: CancellationToken, work: W)
+    where
+        W: Fn(CancellationToken) -> F,
+        F: Future<Output = ()>,
+    {
+        let mut seen = None;
+        while !stop.is_cancelled() {
+            if !self.acquire(&mut seen, &stop).await {
+                return;
+            }
+            tracing::info!(lock = %self.name, identity = %self.candidate.identity, "leads");
+            let led = stop.child_token();
+            let ended = {
+                let mut job = std::pin::pin!(work(led.clone()));
+                let ended = tokio::select! {
+                    () = &mut job => Ended::Done,
+                    () = self.keep(&mut seen) => Ended::Lost,
+                    () = stop.cancelled() => Ended::Stopped,
+                };
+                led.cancel();
+                if ended != Ended::Done {
+                    job.await;
+                }
+                ended
+            };
+            tracing::info!(lock = %self.name, identity = %self.candidate.identity, "leader election lost");
+            self.release(&mut seen).await;
+            if ended == Ended::Done {
+                return;
+            }
+        }
+    }
+
+    /// Tries until the lock is held; `false` when told to stop.
+    async fn acquire(&mut self, seen: &mut Option<Seen>, stop: &CancellationToken) -> bool {
+        loop {
+            let attempt = async {
+                if self.attempt(seen).await {
+                    return true;
+                }
+                tokio::select! {
+                    () = sleep(self.timing.retry()) => {}
+                    // The new default need not wait for its turn.
+                    Ok(()) = self.default_revision.changed() => {}
+                }
+                false
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return false,
+                held = attempt => if held { return true },
+            }
+        }
+    }
+
+    /// Renews the lock until it is lost.
+    async fn keep(&self, seen: &mut Option<Seen>) {
+        let mut renewed = Instant::now();
+        while renewed.elapsed() < self.timing.deadline() {
+            sleep(self.timing.retry()).await;
+            if self.attempt(seen).await {
+                renewed = Instant::now();
+            } else if seen.as_ref().is_some_and(|seen| !self.holds(seen)) {
+                return;
+            }
+        }
+    }
+
+    /// Looks at the lock once, and takes or renews it if that may be. Whether it is held then.
+    async fn attempt(&self, seen: &mut Option<Seen>) -> bool {
+        match timeout(self.timing.deadline() / 2, self.try_hold(seen)).await {
+            Ok(Ok(held)) => held,
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => {
+                tracing::debug!(lock = %self.name, "another was faster");
+                false
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(lock = %self.name, %error, "failed to update the lock");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(lock = %self.name, "the lock update timed out");
+                false
+            }
+        }
+    }
+
+    /// Whether this control plane holds the lock, as it was last seen.
+    fn holds(&self, seen: &Seen) -> bool {
+        seen.object.record.holder_identity == self.candidate.identity
+    }
+
+    /// As [`attempt`](Self::attempt), with what went wrong.
+    async fn try_hold(&self, seen: &mut Option<Seen>) -> Result<bool, kube::Error> {
+        let (scope, ttl) = (self.lock.scope(), self.timing.ttl);
+        let hold = |before: Option<&Record>| self.candidate.hold(scope, before, ttl, jiff::Timestamp::now());
+        let Some(object) = self.objects.get(&self.name).await? else {
+            let object = self.objects.create(&self.name, hold(None)).await?;
+            *seen = Some(Seen { object, since: Instant::now() });
+            return Ok(true);
+        };
+        let since = match seen {
+            Some(seen) if seen.object.version() == object.version() => seen.since,
+            _ => Instant::now(),
+        };
+        let default_revision = self.default_revision.borrow().clone();
+        let step = self.candidate.step(scope, &object.record, since.elapsed(), ttl, &default_revision);
+        *seen = Some(Seen { object: object.clone(), since });
+        if step == Step::Wait {
+            return Ok(false);
+        }
+        let object = self.objects.replace(&self.name, &object, hold(Some(&object.record))).await?;
+        *seen = Some(Seen { object, since: Instant::now() });
+        Ok(true)
+    }
+
+    /// Gives the lock back if it is held, so that nobody has to wait for it to run out.
+    async fn release(&self, seen: &mut Option<Seen>) {
+        let Some(seen) = seen.as_mut().filter(|seen| self.holds(seen)) else {
+            return;
+        };
+        let record = candidate::released(&seen.object.record, jiff::Timestamp::now());
+        let replaced = self.objects.replace(&self.name, &seen.object, record);
+        match timeout(self.timing.deadline() / 2, replaced).await {
+            Ok(Ok(object)) => seen.object = object,
+            Ok(Err(error)) => tracing::warn!(lock = %self.name, %error, "failed to release the lock"),
+            Err(_) => tracing::warn!(lock = %self.name, "releasing the lock timed out"),
+        }
+    }
+}

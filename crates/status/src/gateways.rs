@@ -1,0 +1,38 @@
+//! GatewayClasses, and the proxies of Gateways (istiod's `pilot/pkg/config/kube/gatewaycommon`).
+//!
+//! ```text
+//! watches ──▶ World ──Plan──▶ Writer ──server-side apply──▶ Deployment, Service, ServiceAccount, …
+//!              │  ▲
+//!   templates of injection, ConfigMaps
+//! ```
+//!
+//! What a Gateway's objects are is a pure function ([`World::plan`]). They belong to the Gateway, so that Kubernetes deletes them
+//! with it. An object of such a name that has not the label of these controllers is somebody else's, and is never written.
+
+mod classes;
+mod deployments;
+mod gateway_classes;
+mod listener_sets;
+mod metadata;
+mod mirror;
+mod objects;
+mod overlays;
+mod ports;
+mod settings;
+mod tags;
+mod watches;
+mod world;
+mod writer;
+
+pub use classes::ClassInfo;
+pub use deployments::GatewayDeployments;
+pub use gateway_classes::GatewayClasses;
+pub use objects::{Deployed, ObjectsError, objects};
+pub use settings::GatewayControllerSettings;
+pub use watches::{Made, Source};
+pub use world::{Plan, World};
+
+/// The group and version of the kinds that are watched.
+const GATEWAY_API: (&str, &str) = ("gateway.networking.k8s.io", "v1");
+/// The label of objects that these controllers made. Its value names the controller.
+const MANAGED: &str = "gateway.istio.io/managed";

@@ -1,0 +1,98 @@
+//! The classes of Gateways that are served here, and how (istiod's `classinfo.go`).
+
+use navarch_api::gateway_api::GatewayApiSettings;
+
+/// How the Gateways of a class are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassInfo {
+    /// The name of the controller, as GatewayClasses have it.
+    pub controller: String,
+    /// The controller as the value of the label of pods.
+    pub label: &'static str,
+    /// What the class made here says of itself.
+    pub description: &'static str,
+    /// The template of its objects; `None` where it has none.
+    pub template: Option<&'static str>,
+    /// The type of its Services.
+    pub service_type: &'static str,
+    /// Whether the names of its objects end with the name of the class.
+    pub has_suffix: bool,
+    /// Whether its Gateways join the networks of an ambient mesh.
+    pub east_west: bool,
+}
+
+impl ClassInfo {
+    /// The classes that are there though nobody wrote them: name, and how their Gateways are served.
+    #[must_use]
+    pub fn builtin(settings: &GatewayApiSettings) -> Vec<(String, Self)> {
+        let mut all = vec![(settings.default_class.clone(), Self::gateway(settings))];
+        let others = [
+            (settings.remote_class, "istio-remote", Self::remote()),
+            (settings.waypoints, "istio-waypoint", Self::waypoint()),
+            (settings.east_west, "istio-east-west", Self::between_networks()),
+        ];
+        let served = others.into_iter().filter(|(served, ..)| *served);
+        all.extend(served.map(|(_, name, class)| (name.to_owned(), class)));
+        all
+    }
+
+    /// How the Gateways of a controller are served; `None` where that is not done here.
+    #[must_use]
+    pub fn of_controller(settings: &GatewayApiSettings, controller: &str) -> Option<Self> {
+        let all = Self::builtin(settings).into_iter().map(|(_, class)| class);
+        // Where one name stands for two, the later counts.
+        all.rev().find(|class| class.controller == controller)
+    }
+
+    /// Envoys that serve requests from outside.
+    fn gateway(settings: &GatewayApiSettings) -> Self {
+        Self {
+            controller: settings.controller.clone(),
+            label: "istio.io-gateway-controller",
+            description: "The default Istio GatewayClass",
+            template: Some("kube-gateway"),
+            service_type: "LoadBalancer",
+            has_suffix: true,
+            east_west: false,
+        }
+    }
+
+    /// Gateways of other networks, whose proxies run elsewhere.
+    fn remote() -> Self {
+        Self {
+            controller: "istio.io/unmanaged-gateway".to_owned(),
+            label: "",
+            description: "Remote to this cluster. Does not deploy or affect configuration.",
+            template: None,
+            service_type: "LoadBalancer",
+            has_suffix: true,
+            east_west: false,
+        }
+    }
+
+    /// Waypoints of an ambient mesh.
+    fn waypoint() -> Self {
+        Self {
+            controller: "istio.io/mesh-controller".to_owned(),
+            label: "istio.io-mesh-controller",
+            description: "The default Istio waypoint GatewayClass",
+            template: Some("waypoint"),
+            service_type: "ClusterIP",
+            has_suffix: false,
+            east_west: false,
+        }
+    }
+
+    /// Gateways between the networks of an ambient mesh.
+    fn between_networks() -> Self {
+        Self {
+            controller: "istio.io/eastwest-controller".to_owned(),
+            label: "istio.io-eastwest-controller",
+            description: "The default GatewayClass for Istio East West Gateways",
+            template: Some("waypoint"),
+            service_type: "LoadBalancer",
+            has_suffix: false,
+            east_west: true,
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Keeps the objects of Gateways.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::runtime::watcher;
+use navarch_api::object::NamespacedName;
+use navarch_webhook::CurrentInjector;
+use tokio::sync::{OnceCell, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::objects::ObjectsError;
+use super::settings::GatewayControllerSettings;
+use super::watches::{self, Made, Told};
+use super::world::{Plan, World};
+use super::writer::{Outcome, Writer};
+use crate::cluster::Cluster;
+use crate::namespaces::NamespaceScope;
+
+/// How long to wait before what failed is tried again; twice as long after each further failure.
+const RETRY: Duration = Duration::from_secs(1);
+/// How often that doubles.
+const DOUBLINGS: u32 = 6;
+/// After how long it is looked whether somebody else's object still stands in the way, of which no watch tells.
+const FOREIGN: Duration = Duration::from_secs(60);
+
+/// Gives proxies to Gateways (`PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`).
+#[derive(Clone, Debug)]
+pub struct GatewayDeployments {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What flags and environment say.
+    pub settings: GatewayControllerSettings,
+    /// The configuration of injection, whose templates make the objects.
+    pub injector: CurrentInjector,
+    /// Which namespaces count.
+    pub scope: watch::Receiver<NamespaceScope>,
+}
+
+/// Gateways that are to be looked at, and when.
+#[derive(Debug, Default)]
+struct Queue {
+    /// When each is.
+    due: BTreeMap<NamespacedName, Instant>,
+    /// How often each has failed in a row.
+    failures: BTreeMap<NamespacedName, u32>,
+}
+
+/// Why the objects of a Gateway are not as they should be.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// The objects cannot be made until something changes.
+    #[error(transparent)]
+    Objects(#[from] ObjectsError),
+    /// The API server did not do as it was asked.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+}
+
+impl Queue {
+    /// The one that is due first, and when it is.
+    fn first(&self) -> Option<(Instant, &NamespacedName)> {
+        self.due.iter().map(|(name, at)| (*at, name)).min()
+    }
+
+    /// Takes the one that is due first.
+    fn pop(&mut self) -> Option<NamespacedName> {
+        let name = self.first()?.1.clone();
+        self.due.remove(&name);
+        Some(name)
+    }
+
+    /// One is to be looked at, now.
+    fn push(&mut self, name: NamespacedName, now: Instant) {
+        self.due.insert(name, now);
+    }
+
+    /// One has failed, and is tried again later.
+    fn failed(&mut self, name: NamespacedName, now: Instant) {
+        let failures = self.failures.entry(name.clone()).or_default();
+        let wait = RETRY * 2_u32.pow(DOUBLINGS.min(*failures));
+        *failures = failures.saturating_add(1);
+        self.due.insert(name, now + wait);
+    }
+
+    /// One has not failed.
+    fn succeeded(&mut self, name: &NamespacedName) {
+        self.failures.remove(name);
+    }
+}
+
+impl GatewayDeployments {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut events = watches::all(&self.cluster, &self.settings);
+        let mut changes = self.injector.changes();
+        let mut world = World::new(self.settings.clone(), self.scope.borrow_and_update().clone());
+        let mut writer = Writer::new(self.cluster.clone(), self.settings.api.controller.clone());
+        let (mut queue, version) = (Queue::default(), OnceCell::new());
+        loop {
+            let now = Instant::now();
+            world.take_due().into_iter().for_each(|name| queue.push(name, now));
+            let next = queue.first().filter(|_| world.is_complete()).map(|(at, _)| at.max(writer.free()));
+            let turn = async {
+                match next {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                event = events.next() => match event {
+                    Some(event) => hear(&mut world, event),
+                    None => return,
+                },
+                Ok(()) = changes.changed() => world.all_due(),
+                Ok(()) = self.scope.changed() => world.select(self.scope.borrow_and_update().clone()),
+                () = turn => {
+                    let Some(name) = queue.pop() else { continue };
+                    let settled = tokio::select! {
+                        () = stop.cancelled() => return,
+                        settled = self.settle(&name, (&mut world, &version), &mut writer) => settled,
+                    };
+                    note(&name, settled, &mut queue);
+                }
+            }
+        }
+    }
+
+    /// Gives a Gateway what it is to have.
+    async fn settle(
+        &self,
+        name: &NamespacedName,
+        (world, version): (&mut World, &OnceCell<i64>),
+        writer: &mut Writer,
+    ) -> Result<Outcome, Failure> {
+        let injector = match self.injector.load().injector() {
+            Ok(injector) => injector,
+            Err((_, reason)) => {
+                // A change of that makes all Gateways due.
+                tracing::warn!(ns = %name.namespace, gateway = %name.name, %reason, "a Gateway waits for its proxies");
+                return Ok(Outcome::Applied);
+            }
+        };
+        let version = *version.get_or_try_init(|| self.version()).await?;
+        let mut plan = world.plan(name, &injector, version)?;
+        if let Plan::Reads(map) = plan {
+            let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), map.namespace.as_str());
+            let found = maps.get_opt(&map.name).await?;
+            world.put_parameters(map, found.map(|map| map.data.unwrap_or_default()));
+            plan = world.plan(name, &injector, version)?;
+        }
+        let (takes, objects) = match plan {
+            Plan::Objects { takes, objects } => (takes, objects),
+            Plan::Nothing(reason) => {
+                tracing::debug!(ns = %name.namespace, gateway = %name.name, reason, "a Gateway has no proxies from here");
+                return Ok(Outcome::Applied);
+            }
+            Plan::Reads(_) => return Ok(Outcome::Applied),
+        };
+        if takes {
+            writer.take(name).await?;
+        }
+        let mut outcome = Outcome::Applied;
+        for object in objects {
+            let Some(made) = Made::of(&object) else { continue };
+            let of =
+                object.pointer("/metadata/name").and_then(serde_json::Value::as_str).unwrap_or_default().to_owned();
+            if writer.apply(made, object, world).await? == Outcome::Foreign {
+                tracing::warn!(
+                    ns = %name.namespace, gateway = %name.name, kind = ?made, object = %of,
+                    "an object that is not of this controller has the name of one of a Gateway; it is left as it is"
+                );
+                outcome = Outcome::Foreign;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// The version of the API server: 136 is 1.36.
+    async fn version(&self) -> Result<i64, kube::Error> {
+        let info = self.cluster.0.apiserver_version().await?;
+        let number = |text: &str| {
+            let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<i64>().unwrap_or_default()
+        };
+        Ok(number(&info.major).saturating_mul(100).saturating_add(number(&info.minor)))
+    }
+}
+
+/// Takes in what a watch tells.
+fn hear(world: &mut World, (source, event): Told) {
+    match event {
+        Ok(event) => world.take(source, event),
+        Err(error) if is_absent(&error) => {
+            tracing::debug!(?source, %error, "the cluster has no such kind");
+            world.absent(source);
+        }
+        Err(error) => tracing::warn!(?source, %error, "a watch for the deployment of Gateways failed"),
+    }
+}
+
+/// Whether a watch failed because there is no such kind.
+fn is_absent(error: &watcher::Error) -> bool {
+    let error = match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => error,
+        watcher::Error::WatchError(status) => return status.code == 404,
+        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return false,
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// Notes how it went.
+fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Queue) {
+    let now = Instant::now();
+    match settled {
+        Ok(Outcome::Applied) => queue.succeeded(name),
+        Ok(Outcome::Foreign) => {
+            queue.succeeded(name);
+            queue.push(name.clone(), now + FOREIGN);
+        }
+        Err(Failure::Objects(error)) => {
+            queue.succeeded(name);
+            tracing::warn!(ns = %name.namespace, gateway = %name.name, %error, "a Gateway cannot have proxies");
+        }
+        Err(Failure::Api(error)) => {
+            let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409);
+            if is_stale {
+                tracing::debug!(ns = %name.namespace, gateway = %name.name, %error, "an object of a Gateway has changed");
+            } else {
+                tracing::warn!(ns = %name.namespace, gateway = %name.name, %error, "cannot deploy a Gateway");
+            }
+            queue.failed(name.clone(), now);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_again_waits_longer() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        let (a, b) = (NamespacedName::new("n", "a"), NamespacedName::new("n", "b"));
+        let wait = |queue: &Queue| queue.due.get(&a).map(|at| at.duration_since(now).as_secs());
+        for expected in [1, 2, 4, 8, 16, 32, 64, 64] {
+            queue.failed(a.clone(), now);
+            assert_eq!(wait(&queue), Some(expected));
+        }
+        queue.push(b.clone(), now);
+        assert_eq!(queue.pop(), Some(b), "the first comes first");
+        queue.succeeded(&a);
+        queue.failed(a.clone(), now);
+        assert_eq!(wait(&queue), Some(1));
+        queue.push(a.clone(), now);
+        assert_eq!(wait(&queue), Some(0), "a change is looked at at once");
+    }
+}

@@ -1,0 +1,92 @@
+//! Makes the GatewayClasses that are served here.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::Api;
+use kube::api::{DynamicObject, PostParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use navarch_api::object::NamespacedName;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::GATEWAY_API;
+use super::classes::ClassInfo;
+use super::mirror::Mirror;
+use super::settings::GatewayControllerSettings;
+use super::watches::{gateway_api, without_content};
+use crate::cluster::Cluster;
+
+/// How long to wait before what failed is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Makes the classes that are not there (`PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`). What people change of one stays.
+#[derive(Clone, Debug)]
+pub struct GatewayClasses {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What flags and environment say.
+    pub settings: GatewayControllerSettings,
+}
+
+impl GatewayClasses {
+    /// Runs until told to stop.
+    pub async fn run(self, stop: CancellationToken) {
+        let kind = gateway_api("GatewayClass", "gatewayclasses");
+        let classes = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.cluster.0.clone(), &kind);
+        let mut events = std::pin::pin!(watcher(classes, watcher::Config::default()).default_backoff());
+        let mut known = Mirror::default();
+        let mut failed = false;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => match event {
+                    Some(Ok(event)) => _ = known.take(without_content(event), |_| Some(())),
+                    // Without the definition of the kind there are none; the watch goes on asking.
+                    Some(Err(error)) => tracing::debug!(%error, "cannot watch GatewayClasses"),
+                    None => return,
+                },
+                () = tokio::time::sleep(RETRY), if failed => {}
+            }
+            if known.is_complete() {
+                failed = tokio::select! {
+                    () = stop.cancelled() => return,
+                    settled = self.settle(&known) => settled.is_err(),
+                };
+            }
+        }
+    }
+
+    /// Makes what is missing.
+    async fn settle(&self, known: &Mirror<()>) -> Result<(), kube::Error> {
+        let mut settled = Ok(());
+        for (name, class) in ClassInfo::builtin(&self.settings.api) {
+            if known.get(&NamespacedName::new("", &name)).is_none() {
+                let made = self.make(&name, &class).await;
+                settled = settled
+                    .and(made.inspect_err(|error| tracing::warn!(class = %name, %error, "cannot make a GatewayClass")));
+            }
+        }
+        settled
+    }
+
+    /// Makes a class, unless another was faster.
+    async fn make(&self, name: &str, class: &ClassInfo) -> Result<(), kube::Error> {
+        let (group, version) = GATEWAY_API;
+        let object = json!({
+            "apiVersion": format!("{group}/{version}"), "kind": "GatewayClass", "metadata": { "name": name },
+            "spec": { "controllerName": class.controller, "description": class.description },
+        });
+        let object: DynamicObject = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
+        let classes =
+            Api::<DynamicObject>::all_with(self.cluster.0.clone(), &gateway_api("GatewayClass", "gatewayclasses"));
+        match classes.create(&PostParams::default(), &object).await {
+            Ok(_) => tracing::info!(class = %name, controller = %class.controller, "made a GatewayClass"),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

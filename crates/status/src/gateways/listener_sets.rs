@@ -1,0 +1,36 @@
+//! Which ListenerSets may attach to a Gateway.
+
+use jiff::Timestamp;
+use navarch_api::gateway_api::{KubernetesGateway, Listener, ListenerSet};
+use navarch_api::object::NamespacedName;
+use navarch_api::text_map::TextMap;
+
+/// A ListenerSet, as far as ports of Services depend on it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AttachedSet {
+    /// The Gateway.
+    pub(super) parent: NamespacedName,
+    /// When it was made.
+    pub(super) created: Option<Timestamp>,
+    pub(super) listeners: Vec<Listener>,
+}
+
+impl AttachedSet {
+    /// That of a spec in a namespace.
+    pub(super) fn of(spec: ListenerSet, namespace: &str, created: Option<Timestamp>) -> Self {
+        let parent = spec.parent_ref;
+        let namespace = parent.namespace.as_deref().unwrap_or(namespace);
+        Self { parent: NamespacedName::new(namespace, &parent.name), created, listeners: spec.listeners }
+    }
+}
+
+/// Whether a Gateway in the namespace `own` takes the ListenerSets of a namespace with these labels, `None` where it is unknown.
+pub(super) fn accepts(gateway: &KubernetesGateway, own: &str, namespace: &str, labels: Option<&TextMap>) -> bool {
+    let Some(allowed) = &gateway.allowed_listeners else { return false };
+    match allowed.namespaces.from.as_str() {
+        "All" => true,
+        "Same" => own == namespace,
+        "Selector" => allowed.namespaces.selector.as_ref().zip(labels).is_some_and(|(all, labels)| all.selects(labels)),
+        _ => false,
+    }
+}

@@ -1,0 +1,118 @@
+//! What ConfigMaps lay over the objects of a Gateway.
+
+use std::collections::BTreeMap;
+
+use navarch_api::yaml::{self, Schema};
+use navarch_webhook::inject::lay_over;
+use serde_json::{Map, Value};
+
+use super::objects::ObjectsError;
+
+/// The kinds that are made, and the key of a ConfigMap under which the overlay of each stands.
+const KINDS: [(&str, &str, &str); 5] = [
+    ("apps/v1", "Deployment", "deployment"),
+    ("v1", "Service", "service"),
+    ("v1", "ServiceAccount", "serviceAccount"),
+    ("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalPodAutoscaler"),
+    ("policy/v1", "PodDisruptionBudget", "podDisruptionBudget"),
+];
+
+/// What of the metadata no overlay may change: it says which object it is, and whose.
+const FIXED: [&str; 11] = [
+    "name",
+    "generateName",
+    "namespace",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+    "finalizers",
+];
+
+/// The data of a ConfigMap.
+pub(super) type Data = BTreeMap<String, String>;
+
+/// An object with the overlays of its kind laid over it, in their order; `None` is one that only an overlay asks for.
+///
+/// # Errors
+/// When the object is of a kind that is not made, or an overlay is none, has another kind's key, or changes whose the object is.
+pub(super) fn laid(object: &Value, overlays: &[&Data]) -> Result<Option<Value>, ObjectsError> {
+    let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (version, kind) = (text("apiVersion"), text("kind"));
+    let Some((_, _, key)) = KINDS.iter().find(|known| (known.0, known.1) == (version.as_str(), kind.as_str())) else {
+        return Err(ObjectsError::Kind { version, kind });
+    };
+    let mut laid = object.clone();
+    let mut is_asked_for = !matches!(kind.as_str(), "HorizontalPodAutoscaler" | "PodDisruptionBudget");
+    for overlay in overlays {
+        if let Some(unknown) = overlay.keys().find(|key| KINDS.iter().all(|(_, _, known)| known != key)) {
+            return Err(ObjectsError::Key(unknown.clone()));
+        }
+        let Some(text) = overlay.get(*key) else { continue };
+        let fault = |reason: String| ObjectsError::Overlay { key: (*key).to_owned(), reason };
+        let overlay = match yaml::parse(text, Schema::V1_1).map_err(|error| fault(error.to_string()))? {
+            Value::Null => Value::Object(Map::new()),
+            overlay @ Value::Object(_) => overlay,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                return Err(fault("it is not an object".to_owned()));
+            }
+        };
+        lay_over(&kind, &mut laid, overlay).map_err(|error| fault(error.to_string()))?;
+        is_asked_for = true;
+    }
+    let of = |object: &Value, field: &str| object.pointer(&format!("/metadata/{field}")).cloned();
+    let changed = FIXED.iter().any(|field| of(object, field) != of(&laid, field))
+        || of(&laid, "managedFields").is_some()
+        || ["apiVersion", "kind"].iter().any(|field| object.get(field) != laid.get(field));
+    if changed {
+        return Err(ObjectsError::Identity { key: (*key).to_owned() });
+    }
+    Ok(is_asked_for.then_some(laid))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Lays an overlay over a Service or a budget.
+    fn lay(kind: &str, key: &str, overlay: &str) -> Result<Option<Value>, ObjectsError> {
+        let version = if kind == "Service" { "v1" } else { "policy/v1" };
+        let meta = json!({ "name": "web", "namespace": "shop", "ownerReferences": [{ "uid": "u" }] });
+        let spec = json!({ "ports": [{ "port": 80, "name": "http" }] });
+        let object = json!({ "apiVersion": version, "kind": kind, "metadata": meta, "spec": spec });
+        laid(&object, &[&Data::from([(key.to_owned(), overlay.to_owned())])])
+    }
+
+    #[test]
+    fn an_overlay_changes_what_the_object_says_and_not_whose_it_is() {
+        let ports = "spec: {ports: [{port: 81, name: more}, {port: 80, appProtocol: tcp}]}";
+        let service = lay("Service", "service", ports).unwrap().unwrap();
+        let expected = json!([{ "port": 81, "name": "more" }, { "port": 80, "name": "http", "appProtocol": "tcp" }]);
+        assert_eq!(service["spec"]["ports"], expected);
+        for stolen in [
+            "metadata: {namespace: kube-system}",
+            "metadata: {name: other}",
+            "metadata: {ownerReferences: [{uid: mine}]}",
+            "metadata: {ownerReferences: null}",
+            "metadata: {finalizers: [a]}",
+            "metadata: {managedFields: []}",
+            "kind: Secret",
+        ] {
+            assert!(matches!(lay("Service", "service", stolen), Err(ObjectsError::Identity { .. })), "{stolen}");
+        }
+        assert!(matches!(lay("Service", "service", "[]"), Err(ObjectsError::Overlay { .. })));
+        assert!(matches!(lay("Service", "secret", "{}"), Err(ObjectsError::Key(_))));
+        assert!(matches!(lay("Secret", "service", "{}"), Err(ObjectsError::Kind { .. })));
+    }
+
+    #[test]
+    fn a_budget_is_there_only_where_an_overlay_says_so() {
+        assert_eq!(lay("PodDisruptionBudget", "service", "{}").unwrap(), None);
+        assert!(lay("PodDisruptionBudget", "podDisruptionBudget", "").unwrap().is_some());
+    }
+}

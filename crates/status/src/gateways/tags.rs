@@ -1,0 +1,88 @@
+//! Which Gateways are of this revision (istiod's `pkg/revisions`, `TagWatcher`).
+
+use std::collections::BTreeMap;
+
+use super::mirror::Mirror;
+
+/// The label that names a revision, or a tag that stands for one.
+pub(super) const REVISION: &str = "istio.io/rev";
+/// The label that names the tag of a webhook or a Service.
+pub(super) const TAG: &str = "istio.io/tag";
+/// The tag of what names no revision.
+const DEFAULT: &str = "default";
+/// The webhook of that tag.
+const DEFAULT_TAG: &str = "istio-revision-tag-default";
+/// The webhook whose label names the revision of what names none, unless there is such a tag.
+pub(super) const DEFAULT_VALIDATOR: &str = "istiod-default-validator";
+
+/// A tag, and the revision that it stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tag {
+    revision: String,
+    tag: String,
+}
+
+impl Tag {
+    /// That of these labels; each is empty where there is none.
+    pub(super) fn of(labels: Option<&BTreeMap<String, String>>) -> Self {
+        let label = |name: &str| labels.and_then(|labels| labels.get(name)).cloned().unwrap_or_default();
+        Self { revision: label(REVISION), tag: label(TAG) }
+    }
+}
+
+/// The tags of the cluster.
+#[derive(Debug, Default)]
+pub(super) struct Tags {
+    /// Those of webhooks.
+    pub(super) webhooks: Mirror<Tag>,
+    /// Those of Services beside the control plane.
+    pub(super) services: Mirror<Tag>,
+    /// The webhook of the default revision.
+    pub(super) validator: Mirror<Tag>,
+}
+
+impl Tags {
+    /// Whether an object that selects this revision or tag, or none, is that of a revision.
+    pub(super) fn is_of(&self, revision: &str, selected: &str) -> bool {
+        let stands_for = |name: &str| {
+            let mut tags = self.webhooks.values().chain(self.services.values());
+            revision == name || tags.any(|tag| tag.revision == revision && tag.tag == name)
+        };
+        if !selected.is_empty() {
+            return stands_for(selected);
+        }
+        let elsewhere = self.webhooks.keys().any(|key| &*key.name == DEFAULT_TAG);
+        let is_default = self.validator.values().any(|validator| validator.revision == revision);
+        stands_for(DEFAULT) || (is_default && !elsewhere)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::api::DynamicObject;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Puts an object with these labels.
+    fn put(mirror: &mut Mirror<Tag>, name: &str, revision: &str, tag: &str) {
+        let object = json!({ "metadata": { "name": name, "labels": { REVISION: revision, TAG: tag } } });
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        _ = mirror.take(Event::Apply(object), |object| Some(Tag::of(object.metadata.labels.as_ref())));
+    }
+
+    #[test]
+    fn tags_and_the_default_stand_for_revisions() {
+        let mut tags = Tags::default();
+        assert!(tags.is_of("default", "") && tags.is_of("default", "default") && tags.is_of("a", "a"));
+        assert!(!tags.is_of("a", "") && !tags.is_of("a", "b"));
+        put(&mut tags.validator, DEFAULT_VALIDATOR, "a", "");
+        assert!(tags.is_of("a", ""));
+        put(&mut tags.webhooks, "istio-revision-tag-prod", "a", "prod");
+        put(&mut tags.services, "istiod-revision-tag-next", "b", "next");
+        assert!(tags.is_of("a", "prod") && !tags.is_of("b", "prod") && tags.is_of("b", "next"));
+        put(&mut tags.webhooks, DEFAULT_TAG, "b", "default");
+        assert!(!tags.is_of("a", "") && tags.is_of("b", "") && tags.is_of("b", "default"));
+    }
+}

@@ -1,0 +1,455 @@
+//! What the deployment of Gateways knows of the cluster, and what each Gateway is to have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use kube::runtime::watcher::Event;
+use navarch_api::gateway_api::{GatewayClass, KubernetesGateway, ListenerSet};
+use navarch_api::object::NamespacedName;
+use navarch_api::text_map::TextMap;
+use navarch_webhook::inject::Injector;
+use serde_json::Value;
+
+use super::classes::ClassInfo;
+use super::listener_sets::{AttachedSet, accepts};
+use super::metadata::{Holder, is_managed, texts};
+use super::mirror::{Change, Index, Mirror};
+use super::objects::{Deployed, ObjectsError, objects};
+use super::overlays::Data;
+use super::settings::GatewayControllerSettings;
+use super::tags::{REVISION, Tag, Tags};
+use super::watches::{DEFAULTS_FOR_CLASS, Made, Source};
+use super::writer::Fields;
+use crate::namespaces::NamespaceScope;
+
+/// A Gateway, less its status.
+#[derive(Clone, Debug, PartialEq)]
+struct Gateway {
+    /// As the API server has it.
+    value: Value,
+    spec: KubernetesGateway,
+    /// The ConfigMap that it names, or the group and kind of what it names instead.
+    parameters: Option<Result<NamespacedName, (String, String)>>,
+}
+
+/// A namespace.
+#[derive(Clone, Debug, PartialEq)]
+struct Namespace {
+    labels: TextMap,
+    /// Its annotations about users and groups of pods.
+    annotations: Data,
+}
+
+/// A ConfigMap that says something of all Gateways of a class.
+#[derive(Clone, Debug, PartialEq)]
+struct Defaults {
+    /// When it was made: the oldest counts.
+    created: Option<Timestamp>,
+    class: String,
+    /// What it says.
+    data: Data,
+}
+
+/// An object that these controllers made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MadeObject {
+    /// Its Gateway.
+    pub(super) owner: Option<NamespacedName>,
+    /// Which of its fields are as they were applied.
+    pub(super) fields: Fields,
+}
+
+/// What a Gateway is to have.
+#[derive(Debug)]
+pub enum Plan {
+    /// Nothing of this control plane, and why.
+    Nothing(&'static str),
+    /// That depends on a ConfigMap that has not been read.
+    Reads(NamespacedName),
+    /// Objects.
+    Objects {
+        /// Whether the Gateway is to be marked as this controller's.
+        takes: bool,
+        /// The objects, in the order in which they are applied.
+        objects: Vec<Value>,
+    },
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+pub struct World {
+    /// What flags and environment say.
+    settings: GatewayControllerSettings,
+    /// Which namespaces count.
+    scope: NamespaceScope,
+    /// The Gateways.
+    gateways: Mirror<Gateway>,
+    /// The controllers of GatewayClasses.
+    classes: Mirror<String>,
+    /// The ListenerSets.
+    listener_sets: Mirror<AttachedSet>,
+    namespaces: Mirror<Namespace>,
+    /// ConfigMaps of classes.
+    defaults: Mirror<Defaults>,
+    /// Tags of revisions.
+    tags: Tags,
+    /// What was made, by kind.
+    made: BTreeMap<Made, Mirror<MadeObject>>,
+    /// ListenerSets by their Gateway.
+    by_parent: Index,
+    /// Gateways by the ConfigMap that they name.
+    by_parameters: Index,
+    /// Such ConfigMaps as they were read; `None` is one that is not there.
+    parameters: BTreeMap<NamespacedName, Option<Data>>,
+    /// Whether the watch of ConfigMaps has told of all.
+    knows_parameters: bool,
+    /// Gateways that are to be looked at.
+    due: BTreeSet<NamespacedName>,
+}
+
+impl World {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(settings: GatewayControllerSettings, scope: NamespaceScope) -> Self {
+        Self { settings, scope, ..Self::default() }
+    }
+
+    /// Takes an event in.
+    pub fn take(&mut self, source: Source, event: Event<DynamicObject>) {
+        match source {
+            Source::Gateways => {
+                let changes = self.gateways.take(event, gateway);
+                self.follow_gateways(changes);
+            }
+            Source::Classes => {
+                let changes = self.classes.take(event, |object| Some(spec::<GatewayClass>(&object)?.controller_name));
+                changes.iter().for_each(|change| self.class_is_due(&change.name.name));
+            }
+            Source::ListenerSets => {
+                let changes = self.listener_sets.take(event, |object| listener_set(&object));
+                self.follow_listener_sets(changes);
+            }
+            Source::Namespaces => {
+                let changes = self.namespaces.take(event, |object| Some(namespace(object)));
+                changes.iter().for_each(|change| self.namespace_is_due(&change.name.name));
+            }
+            Source::ConfigMaps => self.follow_config_maps(event),
+            Source::Defaults => {
+                let changes = self.defaults.take(event, |object| defaults(&object));
+                for Change { name, before } in changes {
+                    let now = self.defaults.get(&name).map(|now| now.class.clone());
+                    let classes: BTreeSet<_> = before.map(|before| before.class).into_iter().chain(now).collect();
+                    classes.iter().for_each(|class| self.class_is_due(class));
+                }
+            }
+            Source::Made(made) => self.follow_made(made, event),
+            Source::TagWebhooks => self.follow_tags(event, |tags| &mut tags.webhooks),
+            Source::TagServices => self.follow_tags(event, |tags| &mut tags.services),
+            Source::DefaultValidator => self.follow_tags(event, |tags| &mut tags.validator),
+        }
+    }
+
+    /// There is no such kind in the cluster: there are no objects of it.
+    pub fn absent(&mut self, source: Source) {
+        self.take(source, Event::Init);
+        self.take(source, Event::InitDone);
+    }
+
+    /// Whether all is known.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.gateways.is_complete()
+            && self.classes.is_complete()
+            && self.listener_sets.is_complete()
+            && self.namespaces.is_complete()
+            && self.defaults.is_complete()
+            && self.knows_parameters
+            && self.tags.webhooks.is_complete()
+            && self.tags.services.is_complete()
+            && self.tags.validator.is_complete()
+            && Made::ALL.iter().all(|made| self.made.get(made).is_some_and(Mirror::is_complete))
+    }
+
+    /// Other namespaces count.
+    pub fn select(&mut self, scope: NamespaceScope) {
+        if self.scope != scope {
+            self.scope = scope;
+            self.all_due();
+        }
+    }
+
+    /// All Gateways are to be looked at.
+    pub fn all_due(&mut self) {
+        self.due.extend(self.gateways.keys().cloned());
+    }
+
+    /// The Gateways that are to be looked at.
+    #[must_use]
+    pub fn take_due(&mut self) -> BTreeSet<NamespacedName> {
+        std::mem::take(&mut self.due)
+    }
+
+    /// What a ConfigMap says; `None` is that it is not there.
+    pub fn put_parameters(&mut self, name: NamespacedName, data: Option<BTreeMap<String, String>>) {
+        self.parameters.insert(name, data);
+    }
+
+    /// The names of all Gateways.
+    pub fn gateways(&self) -> impl Iterator<Item = &NamespacedName> {
+        self.gateways.keys()
+    }
+
+    /// What is known of an object that was made.
+    pub(super) fn made(&self, made: Made, name: &NamespacedName) -> Option<&MadeObject> {
+        self.made.get(&made)?.get(name)
+    }
+
+    /// How many objects there are that were made.
+    pub(super) fn made_count(&self) -> usize {
+        self.made.values().map(|mirror| mirror.keys().len()).sum()
+    }
+
+    /// Notes an object that was just applied: what the watch tells of it is then no news.
+    pub(super) fn note_made(&mut self, made: Made, name: NamespacedName, object: MadeObject) {
+        _ = self.made.entry(made).or_default().put(name, Some(object));
+    }
+
+    /// What a Gateway is to have.
+    ///
+    /// # Errors
+    /// When its objects cannot be made.
+    pub fn plan(&self, name: &NamespacedName, injector: &Injector, kube_version: i64) -> Result<Plan, ObjectsError> {
+        let Some(Gateway { value, spec, parameters }) = self.gateways.get(name) else {
+            return Ok(Plan::Nothing("it does not exist"));
+        };
+        let namespace = self.namespaces.get(&NamespacedName::new("", name.namespace.as_str()));
+        if !self.scope.includes(name.namespace.as_str(), namespace.map(|namespace| &namespace.labels)) {
+            return Ok(Plan::Nothing("its namespace is not selected"));
+        }
+        if value.pointer("/metadata/deletionTimestamp").is_some() {
+            return Ok(Plan::Nothing("it is being deleted"));
+        }
+        let Some(class) = self.class_of(spec) else { return Ok(Plan::Nothing("its class is another controller's")) };
+        let labels = texts(value, "labels");
+        let of_namespace = namespace.and_then(|namespace| namespace.labels.get(REVISION)).map(|revision| &**revision);
+        let selected = labels.get(REVISION).map(String::as_str).or(of_namespace).unwrap_or_default();
+        if namespace.is_some() && !self.tags.is_of(self.settings.revision(), selected) {
+            return Ok(Plan::Nothing("it is of another revision"));
+        }
+        if class.template.is_none() {
+            return Ok(Plan::Nothing("its class has no proxies here"));
+        }
+        if !is_managed(spec, &self.settings) {
+            return Ok(Plan::Nothing("its address says that somebody else deploys it"));
+        }
+        let holder = Holder::of(&texts(value, "annotations"));
+        if holder == Holder::Another {
+            return Ok(Plan::Nothing("a later controller has it"));
+        }
+        let mut overlays: Vec<&Data> = self.defaults_of(&spec.gateway_class_name).into_iter().collect();
+        match parameters {
+            None => {}
+            Some(Err((group, kind))) => {
+                return Err(ObjectsError::Parameters { group: group.clone(), kind: kind.clone() });
+            }
+            Some(Ok(map)) => match self.parameters.get(map) {
+                None => return Ok(Plan::Reads(map.clone())),
+                Some(None) => return Err(ObjectsError::NoParameters(map.name.to_string())),
+                Some(Some(data)) => overlays.push(data),
+            },
+        }
+        let deployed = Deployed {
+            gateway: value,
+            spec,
+            class: &class,
+            listeners: self.listeners_of(name, spec),
+            overlays,
+            namespace_annotations: namespace.map(|namespace| &namespace.annotations),
+            kube_version,
+        };
+        let objects = objects(&deployed, &self.settings, injector)?;
+        Ok(Plan::Objects { takes: holder == Holder::Nobody, objects })
+    }
+
+    /// How the Gateways of a class are served.
+    fn class_of(&self, spec: &KubernetesGateway) -> Option<ClassInfo> {
+        let (api, class) = (&self.settings.api, &spec.gateway_class_name);
+        match self.classes.get(&NamespacedName::new("", class)) {
+            Some(controller) => ClassInfo::of_controller(api, controller),
+            None => ClassInfo::builtin(api).into_iter().find(|(name, _)| name == class).map(|(_, info)| info),
+        }
+    }
+
+    /// The ConfigMap of a class: the oldest.
+    fn defaults_of(&self, class: &str) -> Option<&Data> {
+        let of_class = self.defaults.iter().filter(|(_, defaults)| defaults.class == class);
+        Some(&of_class.min_by_key(|(name, defaults)| (defaults.created, *name))?.1.data)
+    }
+
+    /// The listeners of the ListenerSets that a Gateway takes, those of the oldest first.
+    fn listeners_of(
+        &self,
+        name: &NamespacedName,
+        spec: &KubernetesGateway,
+    ) -> Vec<&navarch_api::gateway_api::Listener> {
+        let own = name.namespace.as_str();
+        let sets = self.by_parent.of(name).filter_map(|name| Some((name, self.listener_sets.get(name)?)));
+        let mut sets: Vec<_> = sets
+            .filter(|(set, _)| {
+                let namespace = self.namespaces.get(&NamespacedName::new("", set.namespace.as_str()));
+                accepts(spec, own, set.namespace.as_str(), namespace.map(|namespace| &namespace.labels))
+            })
+            .collect();
+        sets.sort_by_key(|(name, set)| (set.created, *name));
+        sets.into_iter().flat_map(|(_, set)| &set.listeners).collect()
+    }
+
+    /// Gateways have changed.
+    fn follow_gateways(&mut self, changes: Vec<Change<Gateway>>) {
+        for Change { name, before } in changes {
+            let named = |gateway: &Gateway| gateway.parameters.clone()?.ok();
+            let before = before.as_ref().and_then(named);
+            let now = self.gateways.get(&name).and_then(named);
+            self.by_parameters.change(&name, before.as_ref(), now.as_ref());
+            if let Some(map) = before
+                && self.by_parameters.of(&map).next().is_none()
+            {
+                self.parameters.remove(&map);
+            }
+            self.due.insert(name);
+        }
+    }
+
+    /// ListenerSets have changed.
+    fn follow_listener_sets(&mut self, changes: Vec<Change<AttachedSet>>) {
+        for Change { name, before } in changes {
+            let before = before.map(|before| before.parent);
+            let now = self.listener_sets.get(&name).map(|now| now.parent.clone());
+            self.by_parent.change(&name, before.as_ref(), now.as_ref());
+            self.due.extend(before.into_iter().chain(now));
+        }
+    }
+
+    /// A ConfigMap has changed, of which only those count that Gateways name.
+    fn follow_config_maps(&mut self, event: Event<DynamicObject>) {
+        match event {
+            Event::Init => {}
+            Event::InitDone => {
+                // Some may have gone unseen.
+                self.knows_parameters = true;
+                self.parameters.clear();
+                self.due.extend(self.by_parameters.all().cloned());
+            }
+            Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) => {
+                let name = super::mirror::name(&object);
+                self.parameters.remove(&name);
+                self.due.extend(self.by_parameters.of(&name).cloned());
+            }
+        }
+    }
+
+    /// An object that was made has changed.
+    fn follow_made(&mut self, made: Made, event: Event<DynamicObject>) {
+        let manager = &self.settings.api.controller;
+        let mirror = self.made.entry(made).or_default();
+        let changes = mirror.take(event, |object| Some(MadeObject::of(&object, manager)));
+        for Change { name, before } in changes {
+            let now = mirror.get(&name).and_then(|now| now.owner.clone());
+            self.due.extend(before.and_then(|before| before.owner).into_iter().chain(now));
+        }
+    }
+
+    /// Tags have changed, which may concern any Gateway.
+    fn follow_tags(&mut self, event: Event<DynamicObject>, of: impl Fn(&mut Tags) -> &mut Mirror<Tag>) {
+        let read = |object: DynamicObject| Some(Tag::of(object.metadata.labels.as_ref()));
+        if !of(&mut self.tags).take(event, read).is_empty() {
+            self.all_due();
+        }
+    }
+
+    /// All Gateways of a class are to be looked at.
+    fn class_is_due(&mut self, class: &str) {
+        let of_class = self.gateways.iter().filter(|(_, gateway)| gateway.spec.gateway_class_name == class);
+        self.due.extend(of_class.map(|(name, _)| name.clone()));
+    }
+
+    /// All Gateways of a namespace, and those that may take its ListenerSets, are to be looked at.
+    fn namespace_is_due(&mut self, namespace: &str) {
+        let here = self.gateways.keys().filter(|name| name.namespace.as_str() == namespace);
+        let sets = self.listener_sets.iter().filter(|(name, _)| name.namespace.as_str() == namespace);
+        let due: Vec<_> = here.chain(sets.map(|(_, set)| &set.parent)).cloned().collect();
+        self.due.extend(due);
+    }
+}
+
+impl MadeObject {
+    /// What counts of an object.
+    pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
+        let owners = object.metadata.owner_references.iter().flatten();
+        let mut gateways = owners.filter(|owner| {
+            owner.kind == "Gateway" && owner.api_version.split('/').next() == Some(super::GATEWAY_API.0)
+        });
+        let namespace = object.namespace().unwrap_or_default();
+        let owner = gateways.next().map(|owner| NamespacedName::new(&namespace, &owner.name));
+        Self { owner, fields: Fields::of(object, manager) }
+    }
+}
+
+/// The spec of an object, if it can be read.
+fn spec<T: serde::de::DeserializeOwned>(object: &DynamicObject) -> Option<T> {
+    let spec = object.data.get("spec")?;
+    let read = serde_json::from_value(spec.clone());
+    if let Err(error) = &read {
+        let (ns, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        tracing::warn!(%ns, %name, %error, "cannot read the spec of an object of the Gateway API");
+    }
+    read.ok()
+}
+
+/// What is kept of a Gateway: nothing that changes with its status.
+fn gateway(mut object: DynamicObject) -> Option<Gateway> {
+    let spec: KubernetesGateway = spec(&object)?;
+    object.metadata.managed_fields = None;
+    object.metadata.resource_version = None;
+    if let Some(data) = object.data.as_object_mut() {
+        data.remove("status");
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let parameters = spec.infrastructure.as_ref().and_then(|asked| asked.parameters_ref.as_ref()).map(|map| {
+        if map.group.is_empty() && map.kind == "ConfigMap" {
+            Ok(NamespacedName::new(&namespace, &map.name))
+        } else {
+            Err((map.group.clone(), map.kind.clone()))
+        }
+    });
+    Some(Gateway { value: serde_json::to_value(object).ok()?, spec, parameters })
+}
+
+/// What is kept of a ListenerSet.
+fn listener_set(object: &DynamicObject) -> Option<AttachedSet> {
+    let created = object.creation_timestamp().map(|time| time.0);
+    Some(AttachedSet::of(spec::<ListenerSet>(object)?, &object.namespace().unwrap_or_default(), created))
+}
+
+/// What is kept of a namespace.
+fn namespace(object: DynamicObject) -> Namespace {
+    let labels = object.metadata.labels.unwrap_or_default();
+    let annotations = object.metadata.annotations.unwrap_or_default();
+    Namespace {
+        labels: labels.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        annotations: annotations.into_iter().filter(|(name, _)| name.starts_with("openshift.io/")).collect(),
+    }
+}
+
+/// What is kept of a ConfigMap of a class.
+fn defaults(object: &DynamicObject) -> Option<Defaults> {
+    let class = object.labels().get(DEFAULTS_FOR_CLASS)?.clone();
+    let data = object.data.get("data").cloned().unwrap_or_default();
+    let data = if data.is_null() { Data::new() } else { serde_json::from_value(data).ok()? };
+    Some(Defaults { created: object.creation_timestamp().map(|time| time.0), class, data })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+use std::sync::Arc;
+
+use navarch_api::mesh::MeshConfig;
+use navarch_webhook::inject::InjectorInputs;
+use serde_json::json;
+
+use super::*;
+
+/// A world with a Gateway `shop/web`, and what injects.
+struct Fixture {
+    world: World,
+    injector: Injector,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
+        let mut fixture =
+            Self { world: World::new(GatewayControllerSettings::default(), NamespaceScope::default()), injector };
+        fixture.put(Source::Namespaces, json!({ "metadata": { "name": "shop" } }));
+        fixture.gateway(&json!({}), &json!({}));
+        fixture
+    }
+
+    fn put(&mut self, source: Source, object: Value) {
+        self.world.take(source, Event::Apply(serde_json::from_value(object).unwrap()));
+    }
+
+    fn gateway(&mut self, meta: &Value, spec: &Value) {
+        let listeners = json!([{ "name": "http", "port": 80, "protocol": "HTTP" }]);
+        let mut object = json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+            "metadata": { "name": "web", "namespace": "shop", "uid": "u" },
+            "spec": { "gatewayClassName": "istio", "listeners": listeners },
+        });
+        for (part, over) in [("metadata", meta), ("spec", spec)] {
+            object[part].as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
+        }
+        self.put(Source::Gateways, object);
+    }
+
+    fn plan(&self) -> Result<Plan, ObjectsError> {
+        self.world.plan(&NamespacedName::new("shop", "web"), &self.injector, 136)
+    }
+
+    /// Why there are no objects; empty where there are some.
+    fn reason(&self) -> &'static str {
+        match self.plan().unwrap() {
+            Plan::Nothing(reason) => reason,
+            Plan::Reads(_) => "a ConfigMap is read",
+            Plan::Objects { .. } => "",
+        }
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        match self.plan().unwrap() {
+            Plan::Objects { objects, .. } => objects,
+            Plan::Reads(_) | Plan::Nothing(_) => panic!("no objects"),
+        }
+    }
+
+    fn is_due(&mut self) -> bool {
+        self.world.take_due().contains(&NamespacedName::new("shop", "web"))
+    }
+}
+
+#[test]
+fn only_gateways_of_this_control_plane_have_objects() {
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.reason(), "");
+    let kinds: Vec<_> = fixture.objects().iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "Deployment", "Service"]);
+    for (meta, spec, reason) in [
+        (json!({}), json!({ "gatewayClassName": "other" }), "its class is another controller's"),
+        (json!({}), json!({ "gatewayClassName": "istio-remote" }), "its class has no proxies here"),
+        (
+            json!({}),
+            json!({ "addresses": [{ "type": "Hostname", "value": "a" }] }),
+            "its address says that somebody else deploys it",
+        ),
+        (
+            json!({}),
+            json!({ "addresses": [{ "value": "192.0.2.1" }, { "value": "192.0.2.2" }] }),
+            "its address says that somebody else deploys it",
+        ),
+        (json!({}), json!({ "addresses": [{ "type": "IPAddress", "value": "192.0.2.1" }] }), ""),
+        (json!({ "labels": { "istio.io/rev": "b" } }), json!({}), "it is of another revision"),
+        (
+            json!({ "annotations": { "gateway.istio.io/controller-version": "6" } }),
+            json!({}),
+            "a later controller has it",
+        ),
+        (json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }), json!({}), "it is being deleted"),
+    ] {
+        fixture.gateway(&meta, &spec);
+        assert!(fixture.is_due());
+        assert_eq!(fixture.reason(), reason, "{meta} {spec}");
+    }
+    fixture.gateway(&json!({}), &json!({}));
+    let class = json!({ "metadata": { "name": "istio" }, "spec": { "controllerName": "example.com/theirs" } });
+    fixture.put(Source::Classes, class);
+    assert_eq!(fixture.reason(), "its class is another controller's");
+    let class = json!({ "metadata": { "name": "istio" }, "spec": { "controllerName": "istio.io/gateway-controller" } });
+    fixture.put(Source::Classes, class);
+    fixture.put(Source::Namespaces, json!({ "metadata": { "name": "shop", "labels": { "istio.io/rev": "b" } } }));
+    assert!(fixture.is_due());
+    assert_eq!(fixture.reason(), "it is of another revision");
+    fixture.put(
+        Source::TagServices,
+        json!({ "metadata": { "name": "t", "namespace": "istio-system", "labels": { "istio.io/rev": "default", "istio.io/tag": "b" } } }),
+    );
+    assert!(fixture.is_due());
+    assert_eq!(fixture.reason(), "");
+}
+
+#[test]
+fn a_status_is_no_change_and_a_label_is() {
+    let mut fixture = Fixture::new();
+    assert!(fixture.is_due());
+    let mut object = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": { "name": "web", "namespace": "shop", "uid": "u", "resourceVersion": "8", "managedFields": [] },
+        "spec": { "gatewayClassName": "istio", "listeners": [{ "name": "http", "port": 80, "protocol": "HTTP" }] },
+        "status": { "conditions": [] },
+    });
+    fixture.put(Source::Gateways, object.clone());
+    assert!(!fixture.is_due());
+    object["metadata"]["labels"] = json!({ "a": "b" });
+    fixture.put(Source::Gateways, object);
+    assert!(fixture.is_due());
+}
+
+#[test]
+fn config_maps_are_laid_over_those_of_the_class_first() {
+    let mut fixture = Fixture::new();
+    let parameters = json!({ "group": "", "kind": "ConfigMap", "name": "opts" });
+    fixture.gateway(&json!({}), &json!({ "infrastructure": { "parametersRef": parameters } }));
+    let map = NamespacedName::new("shop", "opts");
+    assert!(matches!(fixture.plan(), Ok(Plan::Reads(name)) if name == map));
+    fixture.world.put_parameters(map.clone(), None);
+    assert!(matches!(fixture.plan(), Err(ObjectsError::NoParameters(_))));
+    let data = |text: &str| Some(BTreeMap::from([("deployment".to_owned(), text.to_owned())]));
+    fixture.world.put_parameters(map.clone(), data("spec: {replicas: 3}"));
+    let defaults = |name: &str, created: &str, text: &str| {
+        json!({
+            "metadata": {
+                "name": name, "namespace": "istio-system", "creationTimestamp": created,
+                "labels": { "gateway.istio.io/defaults-for-class": "istio" },
+            },
+            "data": { "deployment": text, "horizontalPodAutoscaler": "spec: {maxReplicas: 9}" },
+        })
+    };
+    fixture.put(Source::Defaults, defaults("b", "2026-01-02T00:00:00Z", "spec: {paused: true}"));
+    fixture.put(Source::Defaults, defaults("c", "2026-01-01T00:00:00Z", "spec: {replicas: 2, minReadySeconds: 7}"));
+    let objects = fixture.objects();
+    let deployment = &objects[1]["spec"];
+    assert_eq!(
+        (&deployment["replicas"], &deployment["minReadySeconds"], &deployment["paused"]),
+        (&json!(3), &json!(7), &Value::Null)
+    );
+    assert_eq!(objects[3]["spec"]["maxReplicas"], 9);
+    // A change of the ConfigMap is told by its metadata, and has it read again.
+    assert!(fixture.is_due());
+    fixture.put(Source::ConfigMaps, json!({ "metadata": { "name": "opts", "namespace": "shop" } }));
+    assert!(fixture.is_due());
+    assert!(matches!(fixture.plan(), Ok(Plan::Reads(_))));
+    fixture.put(Source::ConfigMaps, json!({ "metadata": { "name": "other", "namespace": "shop" } }));
+    assert!(!fixture.is_due());
+    let secret = json!({ "group": "", "kind": "Secret", "name": "opts" });
+    fixture.gateway(&json!({}), &json!({ "infrastructure": { "parametersRef": secret } }));
+    assert!(matches!(fixture.plan(), Err(ObjectsError::Parameters { .. })));
+}
+
+#[test]
+fn listener_sets_that_may_attach_have_ports() {
+    let mut fixture = Fixture::new();
+    let set = |name: &str, namespace: &str, port: i32| {
+        json!({
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": {
+                "parentRef": { "name": "web", "namespace": "shop" },
+                "listeners": [{ "name": name, "port": port, "protocol": "HTTP" }],
+            },
+        })
+    };
+    fixture.put(Source::Namespaces, json!({ "metadata": { "name": "bank", "labels": { "may": "yes" } } }));
+    fixture.put(Source::ListenerSets, set("a", "shop", 81));
+    fixture.put(Source::ListenerSets, set("b", "bank", 82));
+    let ports = |fixture: &Fixture| {
+        let objects = fixture.objects();
+        let ports: Vec<_> =
+            objects[2]["spec"]["ports"].as_array().unwrap().iter().map(|port| port["port"].clone()).collect();
+        json!(ports)
+    };
+    assert_eq!(ports(&fixture), json!([15021, 80]));
+    for (from, expected) in
+        [("Same", json!([15021, 80, 81])), ("All", json!([15021, 80, 82, 81])), ("None", json!([15021, 80]))]
+    {
+        fixture.gateway(&json!({}), &json!({ "allowedListeners": { "namespaces": { "from": from } } }));
+        assert_eq!(ports(&fixture), expected);
+    }
+    let selector = json!({ "from": "Selector", "selector": { "matchLabels": { "may": "yes" } } });
+    fixture.gateway(&json!({}), &json!({ "allowedListeners": { "namespaces": selector } }));
+    assert_eq!(ports(&fixture), json!([15021, 80, 82]));
+    assert!(fixture.is_due());
+    fixture.put(Source::Namespaces, json!({ "metadata": { "name": "bank" } }));
+    assert!(fixture.is_due());
+    assert_eq!(ports(&fixture), json!([15021, 80]));
+}
+
+#[test]
+fn what_somebody_does_to_an_object_makes_its_gateway_due() {
+    let mut fixture = Fixture::new();
+    let object = |fields: Value| {
+        json!({
+            "metadata": {
+                "name": "web-istio", "namespace": "shop", "annotations": { "theirs": fields.to_string() },
+                "ownerReferences": [{ "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "name": "web", "uid": "u" }],
+                "managedFields": [
+                    { "manager": "istio.io/gateway-controller", "operation": "Apply", "fieldsV1": fields },
+                    { "manager": "kubectl", "operation": "Update", "fieldsV1": { "f:x": {} } },
+                ],
+            },
+        })
+    };
+    fixture.put(Source::Made(Made::Service), object(json!({ "f:spec": {} })));
+    assert!(fixture.is_due());
+    let mut same = object(json!({ "f:spec": {} }));
+    same["metadata"]["managedFields"][1]["fieldsV1"] = json!({ "f:y": {} });
+    fixture.put(Source::Made(Made::Service), same);
+    assert!(!fixture.is_due(), "others may add what they like");
+    fixture.put(Source::Made(Made::Service), object(json!({})));
+    assert!(fixture.is_due(), "somebody has taken a field");
+    let gone: DynamicObject = serde_json::from_value(object(json!({}))).unwrap();
+    fixture.world.take(Source::Made(Made::Service), Event::Delete(gone));
+    assert!(fixture.is_due());
+}

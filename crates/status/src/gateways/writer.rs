@@ -1,0 +1,190 @@
+//! Applies the objects of Gateways.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use navarch_api::object::NamespacedName;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::time::Instant;
+
+use super::MANAGED;
+use super::metadata::{CONTROLLER_VERSION, VERSION};
+use super::watches::{Made, gateway_api};
+use super::world::{MadeObject, World};
+use crate::cluster::Cluster;
+
+/// The time that one write takes of what may be written: a hundred per second.
+const PER_WRITE: Duration = Duration::from_millis(10);
+/// Of what is not there any more so much may be remembered, and as much as there is.
+const FEW: usize = 64;
+/// The label by which Deployments of Istio before 1.24 select their pods. A Deployment can never select others.
+const FORMER_LABEL: &str = "istio.io/gateway-name";
+
+/// Which fields of an object are as a manager applied them: another digest says that somebody has changed one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Fields([u8; 32]);
+
+impl Fields {
+    /// Those of an object.
+    pub(super) fn of(object: &DynamicObject, manager: &str) -> Self {
+        let mut digest = Sha256::new();
+        for entry in object.metadata.managed_fields.iter().flatten() {
+            let is_applied = entry.operation.as_deref() == Some("Apply") && entry.subresource.is_none();
+            if is_applied && entry.manager.as_deref() == Some(manager) {
+                digest.update(serde_json::to_vec(&entry.fields_v1).unwrap_or_default());
+            }
+        }
+        Self(digest.finalize().into())
+    }
+}
+
+/// What was written last.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// The digest of the object as it was applied.
+    object: [u8; 32],
+    /// Its fields after that.
+    fields: Fields,
+}
+
+/// Whether something stands in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The object is there.
+    Applied,
+    /// Somebody else's object has its name.
+    Foreign,
+}
+
+/// Applies objects, those alone that are not as they should be.
+#[derive(Debug)]
+pub(super) struct Writer {
+    cluster: Cluster,
+    /// The name under which fields are applied: the controller's, as istiod has it.
+    manager: String,
+    /// What was written last.
+    written: BTreeMap<(Made, NamespacedName), Written>,
+    /// When the next may be written.
+    free: Instant,
+    /// Whether the API server stores annotations that come with a status.
+    marks: bool,
+}
+
+impl Writer {
+    /// Writes to a cluster under a name.
+    pub(super) fn new(cluster: Cluster, manager: String) -> Self {
+        Self { cluster, manager, written: BTreeMap::new(), free: Instant::now(), marks: true }
+    }
+
+    /// When the next object may be written.
+    pub(super) fn free(&self) -> Instant {
+        self.free
+    }
+
+    /// Marks a Gateway as this controller's, with the right to write its status alone, as istiod does. API servers of today store
+    /// nothing but the status then; once that was seen, none is asked again.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub(super) async fn take(&mut self, gateway: &NamespacedName) -> Result<(), kube::Error> {
+        if !self.marks {
+            return Ok(());
+        }
+        let kind = gateway_api("Gateway", "gateways");
+        let patch = json!({
+            "apiVersion": kind.api_version, "kind": kind.kind,
+            "metadata": { "annotations": { CONTROLLER_VERSION: VERSION.to_string() } },
+        });
+        let api = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), gateway.namespace.as_str(), &kind);
+        self.spend();
+        let marked = api.patch_status(&gateway.name, &self.parameters(), &Patch::Apply(patch)).await?;
+        self.marks = marked.annotations().contains_key(CONTROLLER_VERSION);
+        Ok(())
+    }
+
+    /// Applies an object, unless it is there as it should be, or is somebody else's.
+    ///
+    /// # Errors
+    /// When the API server refuses, also where the object has changed since it was looked at.
+    pub(super) async fn apply(
+        &mut self,
+        made: Made,
+        mut object: Value,
+        world: &mut World,
+    ) -> Result<Outcome, kube::Error> {
+        let text = |field: &str| object.pointer(field).and_then(Value::as_str).unwrap_or_default();
+        let name = NamespacedName::new(text("/metadata/namespace"), text("/metadata/name"));
+        let digest: [u8; 32] = Sha256::digest(object.to_string()).into();
+        let key = (made, name.clone());
+        if let (Some(written), Some(there)) = (self.written.get(&key), world.made(made, &name))
+            && written.object == digest
+            && written.fields == there.fields
+        {
+            return Ok(Outcome::Applied);
+        }
+        let (client, kind) = (self.cluster.0.clone(), made.resource());
+        let api = Api::<DynamicObject>::namespaced_with(client, name.namespace.as_str(), &kind);
+        if let Some(there) = api.get_opt(&name.name).await? {
+            if !there.labels().contains_key(MANAGED) {
+                return Ok(Outcome::Foreign);
+            }
+            // What was just seen to be ours must still be what is written to.
+            if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
+            }
+            if made == Made::Deployment {
+                keep_selector(&mut object, &there.data);
+            }
+        }
+        self.spend();
+        let applied = api.patch(&name.name, &self.parameters(), &Patch::Apply(object)).await?;
+        let applied = MadeObject::of(&applied, &self.manager);
+        self.written.insert(key, Written { object: digest, fields: applied.fields });
+        world.note_made(made, name, applied);
+        if self.written.len() > 2 * world.made_count() + FEW {
+            self.written.retain(|(made, name), _| world.made(*made, name).is_some());
+        }
+        Ok(Outcome::Applied)
+    }
+
+    /// One more is written.
+    fn spend(&mut self) {
+        self.free = self.free.max(Instant::now()) + PER_WRITE;
+    }
+
+    /// How objects are applied: what others have set of the same fields gives way.
+    fn parameters(&self) -> PatchParams {
+        PatchParams::apply(&self.manager).force()
+    }
+}
+
+/// Keeps the selector of a Deployment that an earlier Istio made, and the label of its pods that it selects.
+fn keep_selector(object: &mut Value, there: &Value) {
+    let selector = there.pointer("/spec/selector");
+    let label = selector.and_then(|selector| selector.get("matchLabels")?.get(FORMER_LABEL));
+    let (Some(selector), Some(label)) = (selector, label) else { return };
+    if let Some(own) = object.pointer_mut("/spec/selector") {
+        *own = selector.clone();
+    }
+    if let Some(labels) = object.pointer_mut("/spec/template/metadata/labels").and_then(Value::as_object_mut) {
+        labels.insert(FORMER_LABEL.to_owned(), label.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_selector_of_an_earlier_deployment_stays() {
+        let deployment = |selector: Value, labels: Value| json!({ "spec": { "selector": { "matchLabels": selector }, "template": { "metadata": { "labels": labels } } } });
+        let mut own = deployment(json!({ "new": "web" }), json!({ "new": "web" }));
+        keep_selector(&mut own, &deployment(json!({ "new": "web" }), json!({})));
+        assert_eq!(own, deployment(json!({ "new": "web" }), json!({ "new": "web" })));
+        keep_selector(&mut own, &deployment(json!({ FORMER_LABEL: "web" }), json!({})));
+        assert_eq!(own, deployment(json!({ FORMER_LABEL: "web" }), json!({ "new": "web", FORMER_LABEL: "web" })));
+    }
+}

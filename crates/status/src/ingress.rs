@@ -1,0 +1,214 @@
+//! Writes into the status of Ingresses where they are reached (Istio's `pilot/pkg/config/kube/ingress`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::networking::v1::{Ingress, IngressLoadBalancerIngress};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use navarch_api::object::NamespacedName;
+
+/// The addresses that each Ingress that is served should have, in the order in which they are written.
+pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
+
+/// Where an Ingress is reached: host names sort before addresses, as istiod has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum IngressAddress {
+    /// By an address.
+    Ip(String),
+    /// By a host name.
+    Hostname(String),
+}
+
+/// Keeps `status.loadBalancer` of Ingresses.
+#[derive(Clone, Debug)]
+pub struct IngressStatus {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// What should be there.
+    pub wanted: watch::Receiver<IngressAddresses>,
+}
+
+/// What is known of the Ingresses of the cluster.
+#[derive(Debug, Default)]
+struct Live {
+    /// Version and addresses, by name.
+    ingresses: BTreeMap<NamespacedName, (String, Vec<IngressAddress>)>,
+    /// What a list has told so far.
+    listed: BTreeSet<NamespacedName>,
+    /// Whether all are known.
+    complete: bool,
+    /// Those that were served once: when they are not any more, their addresses go.
+    served: BTreeSet<NamespacedName>,
+}
+
+impl IngressAddress {
+    /// From what may be either.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        match text.parse::<IpAddr>() {
+            Ok(_) => Self::Ip(text.to_owned()),
+            Err(_) => Self::Hostname(text.to_owned()),
+        }
+    }
+
+    /// As it was written.
+    fn read(ingress: &IngressLoadBalancerIngress) -> Option<Self> {
+        let there = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        there(&ingress.hostname).map(Self::Hostname).or_else(|| there(&ingress.ip).map(Self::Ip))
+    }
+
+    /// As it is written.
+    fn write(&self) -> serde_json::Value {
+        match self {
+            Self::Ip(ip) => json!({ "ip": ip }),
+            Self::Hostname(name) => json!({ "hostname": name }),
+        }
+    }
+}
+
+impl Live {
+    /// Takes an event of the watch in.
+    fn take(&mut self, event: Event<Ingress>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(ingress) => {
+                self.listed.insert(name(&ingress));
+                self.put(ingress);
+            }
+            Event::InitDone => {
+                self.complete = true;
+                let listed = std::mem::take(&mut self.listed);
+                self.ingresses.retain(|name, _| listed.contains(name));
+            }
+            Event::Apply(ingress) => self.put(ingress),
+            Event::Delete(ingress) => {
+                let name = name(&ingress);
+                self.ingresses.remove(&name);
+                self.served.remove(&name);
+            }
+        }
+    }
+
+    /// An Ingress is there.
+    fn put(&mut self, ingress: Ingress) {
+        let name = name(&ingress);
+        let balancer = ingress.status.and_then(|status| status.load_balancer);
+        let addresses = balancer.and_then(|balancer| balancer.ingress).unwrap_or_default();
+        let addresses = addresses.iter().filter_map(IngressAddress::read).collect();
+        self.ingresses.insert(name, (ingress.metadata.resource_version.unwrap_or_default(), addresses));
+    }
+
+    /// What must be written: name, version, addresses.
+    fn due(
+        &mut self,
+        wanted: &BTreeMap<NamespacedName, Vec<IngressAddress>>,
+    ) -> Vec<(NamespacedName, String, Vec<IngressAddress>)> {
+        let mut due = Vec::new();
+        for (name, (version, addresses)) in self.ingresses.iter().filter(|_| self.complete) {
+            let should = match wanted.get(name) {
+                Some(wanted) => {
+                    self.served.insert(name.clone());
+                    wanted.clone()
+                }
+                None if self.served.contains(name) => Vec::new(),
+                None => continue,
+            };
+            if should != *addresses {
+                due.push((name.clone(), version.clone(), should));
+            }
+        }
+        due
+    }
+}
+
+impl IngressStatus {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let ingresses = Api::<Ingress>::all(self.cluster.0.clone());
+        let mut events = std::pin::pin!(watcher(ingresses, watcher::Config::default()).default_backoff());
+        let mut live = Live::default();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = events.next() => match event {
+                    Some(Ok(event)) => live.take(event),
+                    Some(Err(error)) => tracing::debug!(%error, "cannot watch Ingresses"),
+                    None => return,
+                },
+                changed = self.wanted.changed() => if changed.is_err() { return },
+            }
+            let wanted = self.wanted.borrow_and_update().clone();
+            for (name, version, addresses) in live.due(&wanted) {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.write(&name, &version, &addresses) => {}
+                }
+            }
+        }
+    }
+
+    /// Writes a status, if the Ingress is still as it was seen.
+    async fn write(&self, name: &NamespacedName, version: &str, addresses: &[IngressAddress]) {
+        let addresses: Vec<_> = addresses.iter().map(IngressAddress::write).collect();
+        let patch = json!({
+            "metadata": { "resourceVersion": version }, "status": { "loadBalancer": { "ingress": addresses } },
+        });
+        let ingresses = Api::<Ingress>::namespaced(self.cluster.0.clone(), name.namespace.as_str());
+        match ingresses.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => {}
+            // Somebody else has written, of which the watch will tell.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+            Err(error) => {
+                tracing::warn!(ns = %name.namespace, name = &*name.name, %error, "failed to write the status of an Ingress");
+            }
+        }
+    }
+}
+
+/// The name of an Ingress.
+fn name(ingress: &Ingress) -> NamespacedName {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    NamespacedName::new(&text(&ingress.metadata.namespace), &text(&ingress.metadata.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An Ingress with an address.
+    fn ingress(ip: &str) -> Ingress {
+        serde_json::from_value(json!({
+            "metadata": { "name": "web", "namespace": "shop", "resourceVersion": "7" },
+            "status": { "loadBalancer": { "ingress": [{ "ip": ip }] } },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn only_those_that_are_served_are_written_and_those_that_were() {
+        let mut live = Live::default();
+        let web = NamespacedName::new("shop", "web");
+        let wanted: BTreeMap<_, _> = [(web.clone(), vec![IngressAddress::new("192.0.2.2")])].into();
+        live.take(Event::Init);
+        live.take(Event::InitApply(ingress("192.0.2.1")));
+        assert_eq!(live.due(&wanted), [], "not all are known");
+        live.take(Event::InitDone);
+        assert_eq!(live.due(&BTreeMap::new()), [], "another controller's");
+        assert_eq!(live.due(&wanted), [(web.clone(), "7".to_owned(), vec![IngressAddress::new("192.0.2.2")])]);
+        live.take(Event::Apply(ingress("192.0.2.2")));
+        assert_eq!(live.due(&wanted), []);
+        assert_eq!(live.due(&BTreeMap::new()), [(web, "7".to_owned(), vec![])], "it is served no more");
+        live.take(Event::Delete(ingress("192.0.2.2")));
+        assert_eq!(live.due(&BTreeMap::new()), []);
+    }
+}

@@ -1,0 +1,71 @@
+//! What is written back to the cluster, and which of several control planes writes it.
+//!
+//! ```text
+//! Election ──leads──▶ RootCertificates   (a ConfigMap with the mesh's roots in every namespace)
+//!    │  ▲             AddressAllocation  (status.addresses of ServiceEntries)
+//!    │  │             Analysis           (status.validationMessages of Istio's objects)
+//!    │  │             Distribution       (the condition Reconciled of Istio's objects)
+//!    │  │             IngressStatus      (status.loadBalancer of Ingresses)
+//!    │  │             NodeUntaint        (spec.taints of Nodes)
+//!    │  │             ObjectStatuses     (status of the Gateway API's objects)
+//!    │  │             GatewayClasses     (the classes of Gateways)
+//!    │  │             GatewayDeployments (Deployments, Services and more for Gateways)
+//!   Lock └── DefaultRevision
+//!
+//! Reporter  (a ConfigMap by which the leader's Distribution knows of this replica's proxies)
+//! Registrar (a WorkloadEntry for each connected workload that is no pod; whoever has the connection writes)
+//! ```
+//!
+//! Each controller is a loop over its own watches that ends with its token; the server spawns and awaits it. What is
+//! decided is decided by plain functions of what was seen. What it must know of
+//! proxies the server tells it.
+
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
+
+mod address_pool;
+mod allocation;
+mod allocator;
+mod analysis;
+mod candidate;
+mod cluster;
+mod cluster_trust_bundle;
+mod default_revision;
+mod distribution;
+mod election;
+mod findings;
+pub mod gateways;
+mod ingress;
+mod lock;
+mod lock_object;
+mod namespaces;
+mod object_status;
+mod reconciled;
+mod registration;
+mod report;
+mod reporter;
+mod reports;
+mod root_certificates;
+mod untaint;
+
+pub use address_pool::Range;
+pub use allocator::AddressAllocation;
+pub use analysis::Analysis;
+pub use candidate::{Candidate, Location, Scope};
+pub use cluster::Cluster;
+pub use cluster_trust_bundle::TrustBundleObject;
+pub use default_revision::DefaultRevision;
+pub use distribution::{Distribution, Progresses};
+pub use election::{Election, Timing};
+pub use gateways::{GatewayClasses, GatewayControllerSettings, GatewayDeployments};
+pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
+pub use lock::Lock;
+pub use namespaces::NamespaceScope;
+pub use object_status::{ObjectStatuses, WantedStatus, WantedStatuses, status_correction};
+pub use reconciled::Progress;
+pub use registration::{
+    Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload,
+    WorkloadHealth,
+};
+pub use reporter::Reporter;
+pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
+pub use untaint::NodeUntaint;

@@ -1,0 +1,77 @@
+//! The locks that control planes contend for.
+
+use super::candidate::{Candidate, Scope};
+use super::lock_object::LockKind;
+
+/// A lock, by what its holder does. The names are istiod's (`pilot/pkg/leaderelection`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lock {
+    /// Keeps the ConfigMaps with the mesh's roots.
+    Namespaces,
+    /// Keeps the ClusterTrustBundle with the mesh's roots.
+    TrustBundle,
+    /// Allocates addresses of ServiceEntries.
+    IpAllocation,
+    /// Writes conditions of Istio's objects.
+    Status,
+    /// Writes validation messages.
+    Analysis,
+    /// Writes the status of Ingresses.
+    Ingress,
+    /// Takes taints from nodes.
+    NodeUntaint,
+    /// Writes the status of the Gateway API's objects, one holder per revision.
+    GatewayStatus,
+    /// Deploys gateways, one holder per revision.
+    GatewayDeployment,
+}
+
+impl Lock {
+    /// Among whom there is one holder.
+    #[must_use]
+    pub fn scope(self) -> Scope {
+        match self {
+            Self::GatewayStatus | Self::GatewayDeployment => Scope::Revision,
+            Self::Namespaces
+            | Self::TrustBundle
+            | Self::IpAllocation
+            | Self::Status
+            | Self::Analysis
+            | Self::Ingress
+            | Self::NodeUntaint => Scope::Mesh,
+        }
+    }
+
+    /// What the lock is kept in: where istiod has it, so that of an istiod and a Navarch one leads.
+    pub(super) fn kind(self) -> LockKind {
+        match self {
+            Self::Namespaces
+            | Self::TrustBundle
+            | Self::IpAllocation
+            | Self::Analysis
+            | Self::Ingress
+            | Self::NodeUntaint => LockKind::ConfigMap,
+            Self::Status | Self::GatewayStatus | Self::GatewayDeployment => LockKind::Lease,
+        }
+    }
+
+    /// The name of the object for `candidate`.
+    #[must_use]
+    pub fn name(self, candidate: &Candidate) -> String {
+        let name = match self {
+            // One lock for both: a control plane publishes its roots in the one way or in the other.
+            Self::Namespaces | Self::TrustBundle => "istio-namespace-controller-election",
+            Self::IpAllocation => "istio-ip-autoallocate",
+            Self::Status => "istio-status-leader",
+            Self::Analysis => "istio-analyze-leader",
+            Self::Ingress => "istio-leader",
+            Self::NodeUntaint => "istio-node-untaint",
+            Self::GatewayStatus => "istio-gateway-status-leader",
+            Self::GatewayDeployment => "istio-gateway-deployment",
+        };
+        match self.scope() {
+            Scope::Mesh => name.to_owned(),
+            Scope::Revision => format!("{name}-{}", candidate.revision),
+        }
+    }
+}

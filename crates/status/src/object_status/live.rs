@@ -1,0 +1,114 @@
+//! The statuses that objects have.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, stream};
+use kube::api::{ApiResource, DynamicObject, ListParams};
+use kube::core::GroupVersionKind;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+
+use crate::cluster::Cluster;
+use navarch_api::decode::served_versions;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+
+/// An object as it was last seen.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    /// How its kind is reached.
+    pub(super) resource: Arc<ApiResource>,
+    pub(super) version: String,
+    pub(super) status: Option<Value>,
+}
+
+/// All objects of the kinds that are watched.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    /// As they were last seen.
+    objects: BTreeMap<ObjectRef, Seen>,
+    /// What a list of a kind has told so far.
+    listed: BTreeMap<Kind, BTreeSet<NamespacedName>>,
+}
+
+/// What a watch tells.
+pub(super) type Told = (Kind, (Arc<ApiResource>, Event<DynamicObject>));
+
+impl Live {
+    /// An object as it was last seen.
+    pub(super) fn get(&self, object: &ObjectRef) -> Option<&Seen> {
+        self.objects.get(object)
+    }
+
+    /// Takes an event in, and notes the objects that it is about.
+    pub(super) fn take(
+        &mut self,
+        kind: Kind,
+        (resource, event): (Arc<ApiResource>, Event<DynamicObject>),
+        due: &mut BTreeSet<ObjectRef>,
+    ) {
+        match event {
+            Event::Init => _ = self.listed.insert(kind, BTreeSet::new()),
+            Event::InitApply(object) => {
+                self.listed.entry(kind).or_default().insert(name_of(&object));
+                due.insert(self.put(kind, resource, object));
+            }
+            Event::InitDone => {
+                let listed = self.listed.remove(&kind).unwrap_or_default();
+                self.objects.retain(|object, _| object.kind != kind || listed.contains(&object.name));
+            }
+            Event::Apply(object) => _ = due.insert(self.put(kind, resource, object)),
+            Event::Delete(object) => _ = self.objects.remove(&ObjectRef { kind, name: name_of(&object) }),
+        }
+    }
+
+    /// An object is there.
+    fn put(&mut self, kind: Kind, resource: Arc<ApiResource>, mut object: DynamicObject) -> ObjectRef {
+        let name = ObjectRef { kind, name: name_of(&object) };
+        let version = object.resource_version().unwrap_or_default();
+        let status = object.data.get_mut("status").map(Value::take);
+        self.objects.insert(name.clone(), Seen { resource, version, status });
+        name
+    }
+}
+
+/// Namespace and name of an object.
+fn name_of(object: &DynamicObject) -> NamespacedName {
+    NamespacedName::new(&object.namespace().unwrap_or_default(), &object.name_any())
+}
+
+/// Follows the objects of a kind, in the best version that the server has of those that are understood.
+pub(super) fn watch(cluster: &Cluster, kind: Kind) -> BoxStream<'static, Told> {
+    let client = cluster.0.clone();
+    let found = stream::once(served(client.clone(), kind));
+    let events = found.flat_map(move |resource| {
+        let resource = Arc::new(resource);
+        let objects = Api::<DynamicObject>::all_with(client.clone(), &resource);
+        let events = watcher(objects, watcher::Config::default()).default_backoff();
+        events.filter_map(move |event| {
+            let event = event.inspect_err(|error| tracing::debug!(%kind, %error, "cannot watch for status")).ok();
+            std::future::ready(event.map(|event| (kind, (resource.clone(), event))))
+        })
+    });
+    events.boxed()
+}
+
+/// How a kind is reached: in the first version that the server does not call unknown.
+async fn served(client: Client, kind: Kind) -> ApiResource {
+    let resources = served_versions(kind)
+        .iter()
+        .map(|version| ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str())));
+    let resources: Vec<ApiResource> = resources.collect();
+    for resource in &resources {
+        let objects = Api::<DynamicObject>::all_with(client.clone(), resource);
+        match objects.list_metadata(&ListParams::default().limit(1)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Ok(_) | Err(_) => return resource.clone(),
+        }
+    }
+    let any = GroupVersionKind::gvk(kind.group(), "v1", kind.as_str());
+    resources.into_iter().next().unwrap_or_else(|| ApiResource::from_gvk(&any))
+}

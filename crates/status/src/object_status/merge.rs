@@ -1,0 +1,186 @@
+//! What a status should say, put into what it says: entries of other controllers and times of conditions stay.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+/// The lists of entries by controller, with the member of an entry that says what it is about.
+const LISTS: [(&str, &str); 2] = [("parents", "parentRef"), ("ancestors", "ancestorRef")];
+/// Names the types of conditions that are to go.
+const WITHOUT: &str = "withoutConditions";
+/// Members that are not taken away where they are not wanted: addresses that were reported are kept until there are others.
+const KEPT: [&str; 3] = ["addresses", "conditions", "supportedFeatures"];
+/// The group by which entries that name no controller are known to be Istio's: those of InferencePools.
+const ISTIO_GROUP: &str = "networking.istio.io";
+
+/// The members that a status should have otherwise than it has, `null` for those that it should not have; `None` when it is
+/// right. `controllers` are those whose entries are written here.
+#[must_use]
+pub fn status_correction(
+    status: Option<&Value>,
+    wanted: &Map<String, Value>,
+    controllers: &[&str],
+    now: &str,
+) -> Option<Map<String, Value>> {
+    let nothing = Map::new();
+    let had = status.and_then(Value::as_object).unwrap_or(&nothing);
+    let mut members = Map::new();
+    for (name, value) in wanted.iter().filter(|(name, _)| *name != WITHOUT) {
+        let before = had.get(name);
+        let after = match (name.as_str(), LISTS.iter().find(|(list, _)| list == name)) {
+            ("conditions", _) => conditions(before, value, wanted.get(WITHOUT), now),
+            ("listeners", _) => listeners(before, value, now),
+            (_, Some((_, reference))) => entries(before, value, reference, controllers, now),
+            (_, None) => value.clone(),
+        };
+        let is_empty = after.as_array().is_some_and(Vec::is_empty);
+        if before != Some(&after) && !(is_empty && before.is_none() && !LISTS.iter().any(|(list, _)| list == name)) {
+            members.insert(name.clone(), after);
+        }
+    }
+    for name in had.keys().filter(|name| !wanted.contains_key(*name) && !KEPT.contains(&name.as_str())) {
+        members.insert(name.clone(), Value::Null);
+    }
+    (!members.is_empty()).then_some(members)
+}
+
+fn list(value: Option<&Value>) -> &[Value] {
+    value.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Conditions, those of other types in their places. When each changed is when its status did.
+fn conditions(before: Option<&Value>, wanted: &Value, without: Option<&Value>, now: &str) -> Value {
+    let mut conditions = list(before).to_vec();
+    let is_of = |condition: &Value, kind: Option<&Value>| condition.get("type") == kind;
+    conditions.retain(|condition| !list(without).iter().any(|kind| is_of(condition, Some(kind))));
+    for condition in list(Some(wanted)) {
+        let kind = condition.get("type");
+        let place = conditions.iter_mut().find(|known| is_of(known, kind));
+        let known = place.as_deref().filter(|known| known.get("status") == condition.get("status"));
+        let since = known.and_then(|known| known.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
+        let mut condition = condition.clone();
+        if let Some(members) = condition.as_object_mut() {
+            members.insert("lastTransitionTime".to_owned(), since);
+        }
+        match place {
+            Some(place) => *place = condition,
+            None => conditions.push(condition),
+        }
+    }
+    Value::Array(conditions)
+}
+
+/// An item with its conditions put into those of the one that was there.
+fn with_conditions(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
+    let mut item = wanted.clone();
+    let known = before.and_then(|before| before.get("conditions"));
+    if let Some(members) = item.as_object_mut()
+        && let Some(own) = wanted.get("conditions")
+    {
+        members.insert("conditions".to_owned(), conditions(known, own, None, now));
+    }
+    item
+}
+
+/// Listeners by name; those that are not wanted go.
+fn listeners(before: Option<&Value>, wanted: &Value, now: &str) -> Value {
+    let known = |name: Option<&Value>| list(before).iter().find(|listener| listener.get("name") == name);
+    list(Some(wanted)).iter().map(|listener| with_conditions(known(listener.get("name")), listener, now)).collect()
+}
+
+/// Entries by what they are about: ours in the places of those that were there, others' as they are.
+fn entries(before: Option<&Value>, wanted: &Value, reference: &str, controllers: &[&str], now: &str) -> Value {
+    let is_ours = |entry: &Value| match entry.get("controllerName").and_then(Value::as_str) {
+        Some(controller) => controllers.contains(&controller),
+        None => entry.get(reference).and_then(|about| about.get("group")).is_some_and(|group| group == ISTIO_GROUP),
+    };
+    let mut left: Vec<&Value> = list(Some(wanted)).iter().collect();
+    let mut entries = Vec::new();
+    let mut seen = BTreeSet::new();
+    for entry in list(before) {
+        if !is_ours(entry) {
+            entries.push(entry.clone());
+            continue;
+        }
+        let place = left.iter().position(|wanted| wanted.get(reference) == entry.get(reference));
+        if let Some(place) = place.filter(|_| seen.insert(entry.get(reference).map(Value::to_string))) {
+            entries.push(with_conditions(Some(entry), left.remove(place), now));
+        }
+    }
+    entries.extend(left.into_iter().map(|wanted| with_conditions(None, wanted, now)));
+    Value::Array(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A status of a route with entries of these controllers.
+    fn route(entries: &[(&str, &str, &str)]) -> Value {
+        let entry = |(controller, parent, status): &(&str, &str, &str)| {
+            json!({
+                "controllerName": controller, "parentRef": { "name": parent },
+                "conditions": [{ "type": "Accepted", "status": status }],
+            })
+        };
+        json!({ "parents": entries.iter().map(entry).collect::<Vec<_>>() })
+    }
+
+    /// The status after a correction, `None` where it was right.
+    fn corrected(status: Option<&Value>, wanted: &Value, now: &str) -> Option<Value> {
+        let members = status_correction(status, wanted.as_object().unwrap(), &["ours"], now)?;
+        let mut status = status.cloned().unwrap_or_else(|| json!({}));
+        for (name, value) in members {
+            if value.is_null() {
+                status.as_object_mut().unwrap().remove(&name);
+            } else {
+                status[name] = value;
+            }
+        }
+        Some(status)
+    }
+
+    #[test]
+    fn entries_of_others_stay_and_ours_keep_their_places() {
+        let wanted = route(&[("ours", "b", "True"), ("ours", "a", "True")]);
+        let mut before = route(&[("ours", "a", "False"), ("theirs", "a", "True"), ("ours", "gone", "True")]);
+        before["parents"][0]["conditions"].as_array_mut().unwrap().push(json!({ "type": "Theirs" }));
+        let after = corrected(Some(&before), &wanted, "t1").unwrap();
+        let names: Vec<_> =
+            after["parents"].as_array().unwrap().iter().map(|entry| &entry["parentRef"]["name"]).collect();
+        assert_eq!(names, ["a", "a", "b"]);
+        assert_eq!(after["parents"][1], before["parents"][1]);
+        assert_eq!(after["parents"][0]["conditions"][0]["lastTransitionTime"], "t1");
+        assert_eq!(after["parents"][0]["conditions"][1]["type"], "Theirs");
+        assert_eq!(corrected(Some(&after), &wanted, "t2"), None, "it is right");
+    }
+
+    #[test]
+    fn a_condition_changed_when_its_status_did() {
+        let wanted =
+            |status: &str, reason: &str| json!({ "conditions": [{ "type": "A", "status": status, "reason": reason }] });
+        let first = corrected(None, &wanted("True", "One"), "t1").unwrap();
+        let second = corrected(Some(&first), &wanted("True", "Two"), "t2").unwrap();
+        assert_eq!(second["conditions"][0]["lastTransitionTime"], "t1");
+        let third = corrected(Some(&second), &wanted("False", "Two"), "t3").unwrap();
+        assert_eq!(third["conditions"][0]["lastTransitionTime"], "t3");
+    }
+
+    #[test]
+    fn what_is_not_wanted_goes_but_addresses_stay() {
+        let before = json!({
+            "addresses": [{ "value": "1.2.3.4" }], "attachedListenerSets": 2, "conditions": [{ "type": "B" }],
+            "listeners": [{ "name": "gone" }],
+        });
+        let wanted = json!({ "conditions": [], "withoutConditions": ["B"], "listeners": [] });
+        let after = corrected(Some(&before), &wanted, "t").unwrap();
+        assert_eq!(after, json!({ "addresses": [{ "value": "1.2.3.4" }], "conditions": [], "listeners": [] }));
+    }
+
+    #[test]
+    fn entries_of_others_alone_are_right() {
+        let wanted = json!({ "parents": [] });
+        assert_eq!(corrected(Some(&wanted), &wanted, "t"), None);
+        assert_eq!(corrected(Some(&route(&[("theirs", "a", "True")])), &wanted, "t"), None);
+    }
+}

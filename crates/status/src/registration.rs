@@ -1,0 +1,416 @@
+//! Workloads that are no pods: a WorkloadEntry stands for each as long as its proxy is connected.
+//!
+//! ```text
+//! connect ──▶ create or annotate the entry ──▶ Registered ──reports──▶ condition Healthy
+//!                                                  │ dropped
+//!                                                  ▼
+//!                                   disconnectedAt ──grace──▶ delete, or forget the health
+//! ```
+//!
+//! Who may be which entry is judged by what is known of the cluster (`permit`); only those who may have the API server asked,
+//! a few at a time, in turn by their service accounts. Of several control planes the one with the connection writes. What it
+//! writes it reads from the API server itself, and writes only if that is still what was read, so that a workload that moves
+//! from one to the other is never lost.
+
+mod entries;
+mod metrics;
+mod permit;
+mod standing;
+mod sweep;
+mod workload;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::DynamicObject;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::cluster::Cluster;
+use navarch_api::object::NamespacedName;
+use navarch_net::turns::Turns;
+use navarch_store::Objects;
+
+pub use metrics::RegistrationMetrics;
+pub use standing::WorkloadHealth;
+use standing::{Annotations, Connection};
+use workload::Group;
+pub use workload::{Claim, Workload};
+
+/// How often somebody else may be faster before it is given up.
+const ATTEMPTS: usize = 5;
+/// How long to wait before what failed is tried again, at first and at last.
+const RETRY: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(10)];
+/// How long the API server may take while a proxy waits.
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Requests to the API server at once, and that wait.
+const REQUESTS: (usize, usize) = (32, 100_000);
+/// How long after a report the next is written.
+const REPORTS: Duration = Duration::from_millis(500);
+/// Bytes of what a report says is wrong.
+const MAX_MESSAGE: usize = 1024;
+
+/// What flags and environment say of workloads that are no pods.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegistrationConfig {
+    /// `PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION`: which proxies are registered at all. Default true.
+    pub auto_registers: bool,
+    /// `PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS`: their health is told. Default true.
+    pub tells_health: bool,
+    /// `ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY`: only who may be it becomes an entry. Default true.
+    pub validates_identity: bool,
+    /// `PILOT_WORKLOAD_ENTRY_GRACE_PERIOD`: how long a workload may be away. Default 10 s.
+    pub grace: Duration,
+}
+
+impl Default for RegistrationConfig {
+    fn default() -> Self {
+        Self { auto_registers: true, tells_health: true, validates_identity: true, grace: Duration::from_secs(10) }
+    }
+}
+
+/// Why a workload is not let in.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrationError {
+    /// What it names cannot be the name of an object.
+    #[error("the name of its {0} is none that an object can have")]
+    Name(&'static str),
+    /// It has not been proved to be anybody who may have entries there.
+    #[error("WorkloadEntry {0}: {1}")]
+    Unproved(NamespacedName, String),
+    /// Nothing to make an entry from.
+    #[error("WorkloadEntry {0}: there is no WorkloadGroup {1}")]
+    NoGroup(NamespacedName, NamespacedName),
+    /// The entry that it claims is not there.
+    #[error("there is no WorkloadEntry {0}")]
+    NoEntry(NamespacedName),
+    /// It is not who the entry is for.
+    #[error("WorkloadEntry {0}: {1}")]
+    Stranger(NamespacedName, String),
+    /// Others kept writing.
+    #[error("WorkloadEntry {0} keeps changing")]
+    Busy(NamespacedName),
+    /// Too much is being written.
+    #[error("WorkloadEntry {0}: too many of its service account wait for the API server")]
+    Crowded(NamespacedName),
+    /// The API server did not do it.
+    #[error("WorkloadEntry {0} cannot be written")]
+    Api(NamespacedName, #[source] kube::Error),
+    /// The API server did not answer.
+    #[error("the API server does not answer about WorkloadEntry {0}")]
+    Silence(NamespacedName),
+}
+
+/// Tells what is known of the cluster.
+pub type KnownObjects = Arc<dyn Fn() -> Objects + Send + Sync>;
+
+/// Registers workloads. Clones are one.
+#[derive(Clone, Debug)]
+pub struct Registrar(Arc<Inner>);
+
+/// What a registrar holds.
+struct Inner {
+    cluster: Cluster,
+    /// What is known of it.
+    objects: KnownObjects,
+    /// Turns at asking its API server, by service accounts.
+    turns: Arc<Turns<NamespacedName>>,
+    /// This control plane.
+    instance: String,
+    /// What flags and environment say.
+    config: RegistrationConfig,
+    metrics: RegistrationMetrics,
+    /// The workloads that are connected here, by their entries.
+    present: Mutex<BTreeMap<NamespacedName, Present>>,
+    /// One task for each stream of a workload.
+    tasks: TaskTracker,
+    /// Ends the tasks' waiting.
+    stop: CancellationToken,
+}
+
+/// A workload that is connected here.
+#[derive(Clone, Debug)]
+struct Present {
+    workload: Workload,
+    streams: usize,
+    /// When the last of them began.
+    at: Timestamp,
+}
+
+/// A registered workload's stream. Dropping it says that it has ended.
+#[derive(Debug)]
+pub struct Registered {
+    /// The newest report.
+    reports: watch::Sender<Option<(WorkloadHealth, Timestamp)>>,
+}
+
+impl Registered {
+    /// Takes a report in.
+    pub fn report(&self, mut health: WorkloadHealth) {
+        if let WorkloadHealth::Unhealthy(message) = &mut health {
+            message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        }
+        self.reports.send_replace(Some((health, Timestamp::now())));
+    }
+}
+
+impl Registrar {
+    /// A registrar by the name of `instance`, which works until told to stop.
+    #[must_use]
+    pub fn new(
+        (cluster, objects): (Cluster, KnownObjects),
+        instance: &str,
+        config: RegistrationConfig,
+        metrics: RegistrationMetrics,
+        stop: CancellationToken,
+    ) -> Self {
+        let (present, tasks, turns) = (Mutex::default(), TaskTracker::new(), Turns::new(REQUESTS.0, REQUESTS.1));
+        let instance = instance.to_owned();
+        Self(Arc::new(Inner { cluster, objects, turns, instance, config, metrics, present, tasks, stop }))
+    }
+
+    /// Lets a workload in whose stream began at `at`; `None` for one of which nothing is to be written.
+    ///
+    /// # Errors
+    /// When it may not be the entry that it claims, or none can be written.
+    pub async fn connect(&self, workload: Workload, at: Timestamp) -> Result<Option<Registered>, RegistrationError> {
+        let config = &self.0.config;
+        let counts = match &workload.claim {
+            Claim::Group(_) => config.auto_registers,
+            Claim::Entry(_) => config.tells_health,
+        };
+        if !counts {
+            return Ok(None);
+        }
+        let name = workload.entry();
+        match self.admit(&workload, &name, at).await {
+            Ok(true) => {}
+            Ok(false) => return Ok(None),
+            Err(error) => {
+                self.0.metrics.failed.inc();
+                return Err(error);
+            }
+        }
+        {
+            let mut present = self.0.present.lock();
+            let here = present.entry(name).or_insert_with(|| Present { workload: workload.clone(), streams: 0, at });
+            here.streams += 1;
+            here.at = here.at.max(at);
+        }
+        let (reports, told) = watch::channel(None);
+        self.0.tasks.spawn(self.clone().follow(workload, told));
+        Ok(Some(Registered { reports }))
+    }
+
+    /// Writes that a workload is connected, if it may be the entry that it claims.
+    async fn admit(
+        &self,
+        workload: &Workload,
+        name: &NamespacedName,
+        at: Timestamp,
+    ) -> Result<bool, RegistrationError> {
+        if !self.permits(workload)? {
+            return Ok(false);
+        }
+        let write = async {
+            let turn = self.0.turns.take(workload.payer()).await;
+            let _turn = turn.map_err(|_| RegistrationError::Crowded(name.clone()))?;
+            self.write_connected(workload, at).await
+        };
+        let written = tokio::time::timeout(API_TIMEOUT, write).await;
+        written.unwrap_or_else(|_| Err(RegistrationError::Silence(name.clone())))
+    }
+
+    /// Waits, after having been told to stop, until what was connected here is written as gone.
+    pub async fn ended(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    /// Follows a stream to its end, and what comes of the entry then.
+    async fn follow(self, workload: Workload, mut told: watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) {
+        let (name, payer) = (workload.entry(), workload.payer());
+        while told.changed().await.is_ok() {
+            let report = told.borrow_and_update().clone();
+            if let Some((health, at)) = report.filter(|_| self.0.config.tells_health) {
+                // A newer report makes an older one that cannot be written pointless.
+                tokio::select! {
+                    biased;
+                    () = self.insist((&name, &payer), || self.write_health(&name, &health, at)) => {}
+                    newer = told.changed() => if newer.is_err() { break } else { told.mark_changed() },
+                }
+                if !pause(&mut told).await {
+                    break;
+                }
+            }
+        }
+        let Some(at) = self.leave(&name) else { return };
+        let now = Timestamp::now();
+        self.insist((&name, &payer), || self.write_disconnected(&workload, at, now)).await;
+        tokio::select! {
+            () = tokio::time::sleep(self.0.config.grace) => {}
+            () = self.0.stop.cancelled() => return,
+        }
+        self.insist((&name, &payer), || self.clean(&name)).await;
+    }
+
+    /// Counts a stream out; when it was the workload's last one, says when the youngest of them began.
+    fn leave(&self, name: &NamespacedName) -> Option<Timestamp> {
+        let mut present = self.0.present.lock();
+        let here = present.get_mut(name)?;
+        here.streams = here.streams.saturating_sub(1);
+        if here.streams > 0 {
+            return None;
+        }
+        present.remove(name).map(|here| here.at)
+    }
+
+    /// Does something until it succeeds. At the end of the control plane one attempt must do.
+    async fn insist<F: Future<Output = Result<(), kube::Error>>>(
+        &self,
+        (name, payer): (&NamespacedName, &NamespacedName),
+        act: impl Fn() -> F,
+    ) {
+        let act = async || {
+            // Without a turn to be had it is tried all the same: what is connected is bounded.
+            let _turn = self.0.turns.take(payer.clone()).await;
+            act().await
+        };
+        let [mut wait, longest] = RETRY;
+        while let Err(error) = act().await {
+            if entries::is_stale(&error) {
+                tracing::debug!(%name, %error, "the workload entry has changed");
+            } else {
+                self.0.metrics.failed.inc();
+                tracing::warn!(%name, %error, "failed to write the WorkloadEntry");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.0.stop.cancelled() => {
+                    drop(act().await);
+                    return;
+                }
+            }
+            wait = (wait * 2).min(longest);
+        }
+    }
+
+    /// Writes that a workload is connected; `false` for one of which nothing is to be written.
+    async fn write_connected(&self, workload: &Workload, at: Timestamp) -> Result<bool, RegistrationError> {
+        let Inner { cluster, instance, metrics, .. } = &*self.0;
+        let (name, connection) = (workload.entry(), Connection { instance, at });
+        let failed = |error| RegistrationError::Api(name.clone(), error);
+        for _ in 0..ATTEMPTS {
+            let found = entries::get(cluster, &name).await.map_err(failed)?;
+            let is_new = found.is_none();
+            let (outcome, counter) = match (found, &workload.claim) {
+                (Some(entry), claim) => {
+                    let annotations = annotations(&entry);
+                    if matches!(claim, Claim::Entry(_)) && !annotations.contains_key(standing::CHECKED) {
+                        return Ok(false);
+                    }
+                    self.permits_spec(workload, &name, spec(&entry))?;
+                    let Some(annotations) = connection.begun(&annotations) else { return Ok(true) };
+                    (entries::annotate(cluster, &name, &entry, &annotations).await, &metrics.updated)
+                }
+                (None, Claim::Entry(_)) => return Err(RegistrationError::NoEntry(name)),
+                (None, Claim::Group(group)) => {
+                    let group_name = NamespacedName::new(workload.namespace.as_str(), group);
+                    let found = entries::get_group(cluster, &group_name).await.map_err(failed)?;
+                    let found = found.ok_or_else(|| RegistrationError::NoGroup(name.clone(), group_name))?;
+                    let uid = found.uid().unwrap_or_default();
+                    let entry = workload.entry_of(&Group { name: group, uid: &uid, spec: spec(&found) }, &connection);
+                    self.permits_spec(workload, &name, entry.get("spec").unwrap_or(&Value::Null))?;
+                    (entries::create(cluster, &name, entry).await, &metrics.created)
+                }
+            };
+            match outcome {
+                Ok(()) => {
+                    counter.inc();
+                    tracing::info!(%name, proxy = %workload.proxy, "registered a workload");
+                    return Ok(true);
+                }
+                // What is created anew and not valid never will be; the condition of a patch may hold next time.
+                Err(kube::Error::Api(status)) if is_new && status.code == 422 => {
+                    return Err(failed(kube::Error::Api(status)));
+                }
+                Err(error) if entries::is_stale(&error) => {}
+                Err(error) => return Err(failed(error)),
+            }
+        }
+        Err(RegistrationError::Busy(name))
+    }
+
+    /// Writes that a workload is gone.
+    async fn write_disconnected(&self, workload: &Workload, at: Timestamp, now: Timestamp) -> Result<(), kube::Error> {
+        let Inner { cluster, instance, metrics, .. } = &*self.0;
+        let name = workload.entry();
+        let Some(entry) = entries::get(cluster, &name).await? else { return Ok(()) };
+        let Some(annotations) = (Connection { instance, at }).ended(&annotations(&entry), now) else { return Ok(()) };
+        entries::annotate(cluster, &name, &entry, &annotations).await?;
+        if matches!(workload.claim, Claim::Group(_)) {
+            metrics.ended.inc();
+        }
+        tracing::info!(%name, proxy = %workload.proxy, "a registered workload disconnected");
+        Ok(())
+    }
+
+    /// Writes how a workload is, if it is still connected here.
+    async fn write_health(
+        &self,
+        name: &NamespacedName,
+        health: &WorkloadHealth,
+        at: Timestamp,
+    ) -> Result<(), kube::Error> {
+        let Some(entry) = entries::get(&self.0.cluster, name).await? else { return Ok(()) };
+        if !standing::is_controller(&annotations(&entry), &self.0.instance) {
+            return Ok(());
+        }
+        match standing::with_health(entry.data.get("status"), health, at) {
+            Some(conditions) => entries::tell(&self.0.cluster, name, &entry, &conditions).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("instance", &self.instance).field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Waits between one report and the next, so that a proxy that keeps changing its mind has few of them written. False when
+/// there will be no more.
+async fn pause(told: &mut watch::Receiver<Option<(WorkloadHealth, Timestamp)>>) -> bool {
+    let end = tokio::time::Instant::now() + REPORTS;
+    let mut has_more = told.has_changed().unwrap_or(true);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(end) => break,
+            newer = told.changed() => match newer {
+                Ok(()) => has_more = true,
+                Err(_) => return false,
+            },
+        }
+    }
+    if has_more {
+        told.mark_changed();
+    }
+    true
+}
+
+/// What is annotated.
+fn annotations(entry: &DynamicObject) -> Annotations {
+    entry.annotations().clone()
+}
+
+fn spec(object: &DynamicObject) -> &Value {
+    object.data.get("spec").unwrap_or(&Value::Null)
+}

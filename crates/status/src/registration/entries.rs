@@ -1,0 +1,109 @@
+//! WorkloadEntries and WorkloadGroups at the API server.
+
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::GroupVersionKind;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use super::standing::Annotations;
+use crate::cluster::Cluster;
+use navarch_api::object::NamespacedName;
+
+/// WorkloadEntries as the API server knows them.
+fn entries() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("networking.istio.io", "v1", "WorkloadEntry"),
+        "workloadentries",
+    )
+}
+
+/// WorkloadGroups as the API server knows them.
+pub(super) fn groups() -> ApiResource {
+    ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("networking.istio.io", "v1", "WorkloadGroup"),
+        "workloadgroups",
+    )
+}
+
+pub(super) fn all(cluster: &Cluster) -> Api<DynamicObject> {
+    Api::all_with(cluster.0.clone(), &entries())
+}
+
+/// Entries of a namespace.
+fn of(cluster: &Cluster, name: &NamespacedName) -> Api<DynamicObject> {
+    Api::namespaced_with(cluster.0.clone(), name.namespace.as_str(), &entries())
+}
+
+/// An entry, if it is there.
+pub(super) async fn get(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
+    let found = of(cluster, name).get_opt(&name.name).await?;
+    Ok(found.filter(|entry| is_called(entry, name)))
+}
+
+/// Whether an object is the one that was asked for: no path leads to another.
+fn is_called(object: &DynamicObject, name: &NamespacedName) -> bool {
+    let meta = &object.metadata;
+    meta.name.as_deref() == Some(&*name.name) && meta.namespace.as_deref() == Some(name.namespace.as_str())
+}
+
+/// A group, if it is there.
+pub(super) async fn get_group(cluster: &Cluster, name: &NamespacedName) -> Result<Option<DynamicObject>, kube::Error> {
+    let groups = Api::<DynamicObject>::namespaced_with(cluster.0.clone(), name.namespace.as_str(), &groups());
+    let found = groups.get_opt(&name.name).await?;
+    Ok(found.filter(|group| is_called(group, name)))
+}
+
+/// Creates an entry.
+pub(super) async fn create(cluster: &Cluster, name: &NamespacedName, entry: Value) -> Result<(), kube::Error> {
+    let entry = serde_json::from_value(entry).map_err(kube::Error::SerdeError)?;
+    of(cluster, name).create(&PostParams::default(), &entry).await.map(drop)
+}
+
+/// Writes annotations, if the entry is still the one that was read.
+pub(super) async fn annotate(
+    cluster: &Cluster,
+    name: &NamespacedName,
+    entry: &DynamicObject,
+    annotations: &Annotations,
+) -> Result<(), kube::Error> {
+    let operations = json!([same(entry), { "op": "add", "path": "/metadata/annotations", "value": annotations }]);
+    of(cluster, name).patch(&name.name, &PatchParams::default(), &json_patch(operations)?).await.map(drop)
+}
+
+/// Writes the conditions, if the entry is still the one that was read.
+pub(super) async fn tell(
+    cluster: &Cluster,
+    name: &NamespacedName,
+    entry: &DynamicObject,
+    conditions: &[Value],
+) -> Result<(), kube::Error> {
+    let mut operations = vec![same(entry)];
+    if entry.data.get("status").is_none() {
+        operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
+    }
+    operations.push(json!({ "op": "add", "path": "/status/conditions", "value": conditions }));
+    let patch = json_patch(Value::Array(operations))?;
+    of(cluster, name).patch_status(&name.name, &PatchParams::default(), &patch).await.map(drop)
+}
+
+/// Deletes an entry, if it is still the one that was read.
+pub(super) async fn delete(cluster: &Cluster, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
+    let preconditions = Preconditions { resource_version: entry.resource_version(), uid: entry.uid() };
+    let parameters = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    of(cluster, name).delete(&name.name, &parameters).await.map(drop)
+}
+
+/// Whether somebody else was faster: what is there now must be read again.
+pub(super) fn is_stale(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+/// The condition that an entry is still the one that was read.
+fn same(entry: &DynamicObject) -> Value {
+    json!({ "op": "test", "path": "/metadata/resourceVersion", "value": entry.resource_version().unwrap_or_default() })
+}
+
+/// Operations as a patch.
+fn json_patch(operations: Value) -> Result<Patch<()>, kube::Error> {
+    serde_json::from_value(operations).map(Patch::Json).map_err(kube::Error::SerdeError)
+}

@@ -1,0 +1,81 @@
+//! Which entry a workload may be: judged by what is known of the cluster, before the API server is asked for anything.
+//!
+//! Anybody may open a stream and claim any name. So names are checked before they stand in a request's path, an identity is
+//! asked for before anything is looked up, and what is not there is answered as what is another's.
+
+use serde_json::Value;
+
+use super::workload::{Claim, Workload};
+use super::{Registrar, RegistrationError, standing};
+use navarch_api::istio::{WorkloadEntry, WorkloadGroup};
+use navarch_api::names::{is_kubernetes_label, is_kubernetes_name};
+use navarch_api::object::NamespacedName;
+
+impl Registrar {
+    /// Whether a workload may be the entry that it claims; `false` for one of which nothing is to be written.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub(super) fn permits(&self, workload: &Workload) -> Result<bool, RegistrationError> {
+        let name = workload.entry();
+        check_names(workload, &name)?;
+        if self.0.config.validates_identity {
+            workload.is_proved().map_err(|why| RegistrationError::Unproved(name.clone(), why))?;
+        }
+        let objects = (self.0.objects)();
+        let entry = objects.get::<WorkloadEntry>(&name);
+        match (entry, &workload.claim) {
+            (Some(entry), claim) => {
+                self.permits_account(workload, &name, &entry.spec.service_account)?;
+                Ok(matches!(claim, Claim::Group(_)) || entry.meta.annotations.contains_key(standing::CHECKED))
+            }
+            (None, Claim::Entry(_)) => Err(RegistrationError::NoEntry(name)),
+            (None, Claim::Group(group)) => {
+                let group = NamespacedName::new(workload.namespace.as_str(), group);
+                let found = objects.get::<WorkloadGroup>(&group);
+                let found = found.ok_or_else(|| RegistrationError::NoGroup(name.clone(), group))?;
+                let account = found.spec.template.as_ref().map_or("", |template| &template.service_account);
+                self.permits_account(workload, &name, account).map(|()| true)
+            }
+        }
+    }
+
+    /// Whether a workload may be an entry for this service account.
+    fn permits_account(
+        &self,
+        workload: &Workload,
+        name: &NamespacedName,
+        account: &str,
+    ) -> Result<(), RegistrationError> {
+        match workload.may_control(account) {
+            Err(why) if self.0.config.validates_identity => Err(RegistrationError::Stranger(name.clone(), why)),
+            Err(_) | Ok(()) => Ok(()),
+        }
+    }
+
+    /// The same for an entry as the API server has it, given its spec.
+    pub(super) fn permits_spec(
+        &self,
+        workload: &Workload,
+        name: &NamespacedName,
+        spec: &Value,
+    ) -> Result<(), RegistrationError> {
+        let account = spec.get("serviceAccount").and_then(Value::as_str).unwrap_or_default();
+        self.permits_account(workload, name, account)
+    }
+}
+
+/// Checks that what a workload names can be the names of objects: they become parts of paths.
+fn check_names(workload: &Workload, entry: &NamespacedName) -> Result<(), RegistrationError> {
+    let group = match &workload.claim {
+        Claim::Group(group) => group,
+        Claim::Entry(name) => name,
+    };
+    if !is_kubernetes_label(workload.namespace.as_str()) {
+        return Err(RegistrationError::Name("namespace"));
+    }
+    if !is_kubernetes_name(group) || !is_kubernetes_name(&entry.name) {
+        return Err(RegistrationError::Name("WorkloadEntry or WorkloadGroup"));
+    }
+    Ok(())
+}

@@ -1,0 +1,240 @@
+//! What a WorkloadEntry says of its connection, and how that may change. The annotations are istiod's.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+/// The annotation that names the group of an entry that registered itself.
+pub(super) const GROUP: &str = "istio.io/autoRegistrationGroup";
+/// The annotation that names the control plane with the connection.
+const CONTROLLER: &str = "istio.io/workloadController";
+/// The annotation with the moment of the connection.
+const CONNECTED: &str = "istio.io/connectedAt";
+/// The annotation with the moment of its end.
+const DISCONNECTED: &str = "istio.io/disconnectedAt";
+/// The annotation of entries whose health is told.
+pub(super) const CHECKED: &str = "proxy.istio.io/health-checks-enabled";
+/// The condition that tells it.
+pub(super) const HEALTHY: &str = "Healthy";
+
+/// Annotations.
+pub(super) type Annotations = BTreeMap<String, String>;
+
+/// A connection of a workload to a control plane.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Connection<'a> {
+    /// The control plane.
+    pub(super) instance: &'a str,
+    /// Since when.
+    pub(super) at: Timestamp,
+}
+
+impl Connection<'_> {
+    /// Writes it down.
+    pub(super) fn write(&self, annotations: &mut Annotations) {
+        annotations.insert(CONTROLLER.to_owned(), self.instance.to_owned());
+        annotations.insert(CONNECTED.to_owned(), self.at.to_string());
+        annotations.remove(DISCONNECTED);
+    }
+
+    /// What the annotations become by it; `None` when a later one has left its mark already, or this one has.
+    pub(super) fn begun(&self, annotations: &Annotations) -> Option<Annotations> {
+        if moment(annotations, DISCONNECTED).is_some_and(|ended| self.at < ended) {
+            return None;
+        }
+        let is_known = moment(annotations, CONNECTED)
+            .is_some_and(|begun| self.at < begun || self.at == begun && is_controller(annotations, self.instance));
+        if is_known {
+            return None;
+        }
+        let mut annotations = annotations.clone();
+        self.write(&mut annotations);
+        Some(annotations)
+    }
+
+    /// What they become by its end at `now`; `None` when another connection counts.
+    pub(super) fn ended(&self, annotations: &Annotations, now: Timestamp) -> Option<Annotations> {
+        if !is_controller(annotations, self.instance) {
+            return None;
+        }
+        // Without a moment the end was written already.
+        if moment(annotations, CONNECTED).is_none_or(|begun| begun > self.at) {
+            return None;
+        }
+        let mut annotations = annotations.clone();
+        annotations.remove(CONNECTED);
+        annotations.insert(DISCONNECTED.to_owned(), now.to_string());
+        Some(annotations)
+    }
+}
+
+/// What is done with an entry whose workload has gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// It registered itself: it goes with it.
+    Delete,
+    /// It was written by people: it only loses what was said of its health.
+    Forget,
+}
+
+/// What is to be done with an entry at `now`, if anything.
+pub(super) fn remedy(
+    annotations: &Annotations,
+    status: Option<&Value>,
+    now: Timestamp,
+    grace: Duration,
+) -> Option<Remedy> {
+    if annotations.get(CONNECTED).is_some_and(|begun| !begun.is_empty()) {
+        return None;
+    }
+    let ended = annotations.get(DISCONNECTED).filter(|ended| !ended.is_empty())?;
+    // A moment that cannot be read is long past.
+    let is_past = |ended: Timestamp| now.duration_since(ended).unsigned_abs() >= grace && ended <= now;
+    if ended.parse().is_ok_and(|ended: Timestamp| !is_past(ended)) {
+        return None;
+    }
+    let has = |name: &str| annotations.get(name).is_some_and(|value| !value.is_empty());
+    if has(GROUP) {
+        Some(Remedy::Delete)
+    } else {
+        (has(CONTROLLER) && condition(status).is_some()).then_some(Remedy::Forget)
+    }
+}
+
+/// Whether a control plane has the connection.
+pub(super) fn is_controller(annotations: &Annotations, instance: &str) -> bool {
+    annotations.get(CONTROLLER).is_some_and(|controller| controller == instance)
+}
+
+/// How an application is, by the word of its agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkloadHealth {
+    /// It is well.
+    Healthy,
+    /// It is not, and why.
+    Unhealthy(String),
+}
+
+/// The conditions with a health told at `now`; `None` when there is a later word.
+pub(super) fn with_health(status: Option<&Value>, health: &WorkloadHealth, now: Timestamp) -> Option<Vec<Value>> {
+    let later = condition(status).and_then(|told| told.get("lastProbeTime")?.as_str()?.parse::<Timestamp>().ok());
+    if later.is_some_and(|later| later > now) {
+        return None;
+    }
+    let (verdict, message) = match health {
+        WorkloadHealth::Healthy => ("True", None),
+        WorkloadHealth::Unhealthy(message) => ("False", Some(message)),
+    };
+    let now = now.to_string();
+    let mut told = serde_json::json!({
+        "type": HEALTHY, "status": verdict, "lastProbeTime": now, "lastTransitionTime": now,
+    });
+    if let (Some(message), Some(told)) = (message, told.as_object_mut()) {
+        told.insert("message".to_owned(), Value::String(message.clone()));
+    }
+    let mut conditions = conditions(status);
+    match conditions.iter_mut().find(|condition| is_health(condition)) {
+        Some(before) => *before = told,
+        None => conditions.push(told),
+    }
+    Some(conditions)
+}
+
+/// The conditions without the health.
+pub(super) fn without_health(status: Option<&Value>) -> Vec<Value> {
+    conditions(status).into_iter().filter(|condition| !is_health(condition)).collect()
+}
+
+fn conditions(status: Option<&Value>) -> Vec<Value> {
+    let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+    conditions.cloned().unwrap_or_default()
+}
+
+/// The condition that tells the health.
+fn condition(status: Option<&Value>) -> Option<&Value> {
+    status?.get("conditions")?.as_array()?.iter().find(|condition| is_health(condition))
+}
+
+/// Whether a condition tells the health.
+fn is_health(condition: &Value) -> bool {
+    condition.get("type").is_some_and(|name| name == HEALTHY)
+}
+
+/// A moment in an annotation.
+fn moment(annotations: &Annotations, name: &str) -> Option<Timestamp> {
+    annotations.get(name)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn by(instance: &'static str, second: i64) -> Connection<'static> {
+        Connection { instance, at: at(second) }
+    }
+
+    #[test]
+    fn the_last_connection_counts_whatever_comes_late() {
+        let first = by("a", 10).begun(&Annotations::new()).unwrap();
+        assert!(is_controller(&first, "a"));
+        assert_eq!(by("a", 10).begun(&first), None, "it is written already");
+        assert_eq!(by("b", 9).begun(&first), None, "it has been there before");
+        let second = by("b", 11).begun(&first).unwrap();
+        assert_eq!(by("a", 10).ended(&second, at(12)), None, "the workload has moved on");
+        let again = by("b", 13).begun(&second).unwrap();
+        assert_eq!(by("b", 11).ended(&again, at(14)), None, "it is back already");
+        let ended = by("b", 13).ended(&again, at(15)).unwrap();
+        assert_eq!(ended.get(DISCONNECTED).unwrap(), "1970-01-01T00:00:15Z");
+        assert!(!ended.contains_key(CONNECTED));
+        assert_eq!(by("b", 13).ended(&ended, at(16)), None, "it is written already");
+        assert_eq!(by("a", 14).begun(&ended), None, "its end was seen first");
+        assert!(!by("a", 16).begun(&ended).unwrap().contains_key(DISCONNECTED));
+    }
+
+    #[test]
+    fn an_entry_goes_after_its_grace_and_what_people_wrote_stays() {
+        let grace = Duration::from_secs(10);
+        let written = |pairs: &[(&str, &str)]| -> Annotations {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let told = json!({ "conditions": [{ "type": HEALTHY, "status": "True" }] });
+        let ended = (DISCONNECTED, "1970-01-01T00:00:20Z");
+        let (own, theirs) = ((GROUP, "g"), (CONTROLLER, "a"));
+        for (annotations, status, now, expected) in [
+            (written(&[own, ended]), None, 29, None),
+            (written(&[own, ended]), None, 30, Some(Remedy::Delete)),
+            (written(&[own, ended]), None, 15, None),
+            (written(&[own, ended, (CONNECTED, "1970-01-01T00:00:19Z")]), None, 90, None),
+            (written(&[own]), None, 90, None),
+            (written(&[own, (DISCONNECTED, "once")]), None, 0, Some(Remedy::Delete)),
+            (written(&[theirs, ended]), Some(&told), 30, Some(Remedy::Forget)),
+            (written(&[theirs, ended]), None, 30, None),
+            (written(&[ended]), Some(&told), 30, None),
+        ] {
+            assert_eq!(remedy(&annotations, status, at(now), grace), expected, "{annotations:?} {now}");
+        }
+    }
+
+    #[test]
+    fn health_is_one_condition_among_those_of_others() {
+        let status = json!({ "conditions": [{ "type": "Mine" }] });
+        let bad = with_health(Some(&status), &WorkloadHealth::Unhealthy("no".to_owned()), at(5)).unwrap();
+        assert_eq!(
+            (&bad[0]["type"], &bad[1]["status"], &bad[1]["message"]),
+            (&json!("Mine"), &json!("False"), &json!("no"))
+        );
+        let status = json!({ "conditions": bad });
+        assert_eq!(with_health(Some(&status), &WorkloadHealth::Healthy, at(4)), None, "an old word");
+        let good = with_health(Some(&status), &WorkloadHealth::Healthy, at(6)).unwrap();
+        assert_eq!((good.len(), &good[1]["status"], &good[1]["message"]), (2, &json!("True"), &Value::Null));
+        assert_eq!(without_health(Some(&json!({ "conditions": good }))), [json!({ "type": "Mine" })]);
+    }
+}

@@ -1,0 +1,134 @@
+//! What nobody's connection stands for any more is found now and then, and what must be registered anew.
+
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::time::MissedTickBehavior;
+
+use super::standing::Remedy;
+use super::{Claim, Registrar, annotations, entries, standing};
+use navarch_api::object::NamespacedName;
+
+/// Entries that are read at once.
+const PAGE: u32 = 500;
+/// How often entries are looked through, in graces.
+const ROUNDS: u32 = 10;
+/// Time between two entries that are cleaned up: 20 a second.
+const PACE: std::time::Duration = std::time::Duration::from_millis(50);
+
+impl Registrar {
+    /// Runs until told to stop: cleans up after control planes that could not, and registers workloads whose group came
+    /// back with the entries of a former one gone.
+    pub async fn run(self) {
+        let groups = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.0.cluster.0.clone(), &entries::groups());
+        let mut events = std::pin::pin!(watcher(groups, watcher::Config::default()).default_backoff());
+        let round = self.0.config.grace.max(std::time::Duration::from_millis(1)) * ROUNDS;
+        let mut rounds = tokio::time::interval_at(tokio::time::Instant::now() + round, round);
+        rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut known = std::collections::BTreeMap::new();
+        loop {
+            tokio::select! {
+                () = self.0.stop.cancelled() => break,
+                event = events.next() => match event {
+                    Some(Ok(Event::Apply(group) | Event::InitApply(group))) => {
+                        let name = NamespacedName::new(&group.namespace().unwrap_or_default(), &group.name_any());
+                        let uid = group.uid();
+                        if known.insert(name.clone(), uid.clone()) != Some(uid) {
+                            self.register_anew(&name).await;
+                        }
+                    }
+                    Some(Ok(Event::Delete(group))) => {
+                        known.remove(&NamespacedName::new(&group.namespace().unwrap_or_default(), &group.name_any()));
+                    }
+                    Some(Ok(Event::Init | Event::InitDone)) => {}
+                    // Without the definition of the kind there are none; the watch goes on asking.
+                    Some(Err(error)) => tracing::debug!(%error, "cannot watch workload groups"),
+                    None => break,
+                },
+                _ = rounds.tick() => tokio::select! {
+                    () = self.0.stop.cancelled() => break,
+                    () = self.sweep() => {}
+                },
+            }
+        }
+        self.ended().await;
+    }
+
+    /// Registers the workloads of a group that are connected here.
+    async fn register_anew(&self, group: &NamespacedName) {
+        let is_of = |claim: &Claim| matches!(claim, Claim::Group(name) if *name == *group.name);
+        let present: Vec<_> = self.0.present.lock().values().cloned().collect();
+        for here in present {
+            if here.workload.namespace == group.namespace
+                && is_of(&here.workload.claim)
+                && let Err(error) = self.write_connected(&here.workload, here.at).await
+            {
+                self.0.metrics.failed.inc();
+                tracing::warn!(proxy = %here.workload.proxy, %error, "failed to register a workload");
+            }
+        }
+    }
+
+    /// Looks through all entries.
+    async fn sweep(&self) {
+        let entries = entries::all(&self.0.cluster);
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let found = match entries.list(&page).await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot look through workload entries");
+                    return;
+                }
+            };
+            for entry in &found.items {
+                if self.remedy(entry).is_some() {
+                    let name = NamespacedName::new(&entry.namespace().unwrap_or_default(), &entry.name_any());
+                    if let Err(error) = self.clean_up(&name, entry).await {
+                        tracing::debug!(%name, %error, "cannot clean up the workload entry");
+                    }
+                    tokio::time::sleep(PACE).await;
+                }
+            }
+            match found.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page.continue_token = Some(token),
+                None => return,
+            }
+        }
+    }
+
+    /// Cleans an entry up whose grace may be over.
+    pub(super) async fn clean(&self, name: &NamespacedName) -> Result<(), kube::Error> {
+        match entries::get(&self.0.cluster, name).await? {
+            Some(entry) => self.clean_up(name, &entry).await,
+            None => Ok(()),
+        }
+    }
+
+    /// What is to be done with an entry now.
+    fn remedy(&self, entry: &DynamicObject) -> Option<Remedy> {
+        standing::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), self.0.config.grace)
+    }
+
+    /// Does what is to be done with an entry.
+    async fn clean_up(&self, name: &NamespacedName, entry: &DynamicObject) -> Result<(), kube::Error> {
+        let cluster = &self.0.cluster;
+        match self.remedy(entry) {
+            None => Ok(()),
+            Some(Remedy::Delete) => {
+                entries::delete(cluster, name, entry).await?;
+                self.0.metrics.deleted.inc();
+                tracing::info!(%name, "deleted the WorkloadEntry of a workload that disconnected");
+                Ok(())
+            }
+            Some(Remedy::Forget) => {
+                let conditions = standing::without_health(entry.data.get("status"));
+                entries::tell(cluster, name, entry, &conditions).await
+            }
+        }
+    }
+}

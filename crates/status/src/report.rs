@@ -1,0 +1,113 @@
+//! What a replica tells the others of how far objects have come among its proxies, as ConfigMaps.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::distribution::Progresses;
+use super::reconciled::Progress;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+
+/// The label of the ConfigMaps (istiod's, of the time when it had such).
+pub(super) const LABEL: &str = "internal.istio.io/distribution-report";
+/// The key of the replica's name, which may be longer than a label.
+pub(super) const REPORTER: &str = "reporter";
+/// The key of the lines.
+pub(super) const LINES: &str = "distribution-report";
+/// The key of the moment: a report that was not renewed is nobody's.
+pub(super) const RENEWED: &str = "renewed";
+/// The most that one ConfigMap holds, well below what the API server takes.
+const MAX_BYTES: usize = 512 << 10;
+
+/// How far objects have come among the proxies of one replica; those that reach none are left out.
+pub(super) type Report = BTreeMap<ObjectRef, Progress>;
+
+/// The texts of a report, each for a ConfigMap of its own. There is always a first.
+pub(super) fn write(report: &BTreeMap<ObjectRef, Progress>) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    for (object, progress) in report.iter().filter(|(_, progress)| progress.reached > 0) {
+        let Progress { generation, reached, current } = progress;
+        let mut line = String::new();
+        // Writing to a text cannot fail.
+        let _ = writeln!(
+            line,
+            "{} {} {} {generation} {reached} {current}",
+            object.kind, object.name.namespace, object.name.name
+        );
+        match parts.last_mut().filter(|part| part.len() + line.len() <= MAX_BYTES) {
+            Some(part) => part.push_str(&line),
+            None => parts.push(line),
+        }
+    }
+    parts
+}
+
+/// Reads a text. Lines that are none, such as those of later versions, are passed over.
+pub(super) fn read(text: &str) -> Report {
+    text.lines().filter_map(line).collect()
+}
+
+/// Reads a line.
+fn line(line: &str) -> Option<(ObjectRef, Progress)> {
+    let mut parts = line.split(' ');
+    let kind = parts.next()?;
+    let kind = Kind::ALL.into_iter().find(|known| known.as_str() == kind)?;
+    let name = NamespacedName::new(parts.next()?, parts.next()?);
+    let progress = Progress {
+        generation: parts.next()?.parse().ok()?,
+        reached: parts.next()?.parse().ok()?,
+        current: parts.next()?.parse().ok()?,
+    };
+    Some((ObjectRef { kind, name }, progress))
+}
+
+/// What this replica knows, and what the others have told. Which objects there are, and in which generation, this one says.
+pub(super) fn sum<'a>(own: &Progresses, others: impl Iterator<Item = &'a Report>) -> BTreeMap<ObjectRef, Progress> {
+    let mut sum = (**own).clone();
+    for report in others {
+        for (object, theirs) in report {
+            let Some(ours) = sum.get_mut(object) else { continue };
+            ours.reached += theirs.reached;
+            // Who speaks of another generation has proxies with that one.
+            if theirs.generation == ours.generation {
+                ours.current += theirs.current.min(theirs.reached);
+            }
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn object(name: &str) -> ObjectRef {
+        ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("shop", name) }
+    }
+
+    fn progress(generation: i64, reached: usize, current: usize) -> Progress {
+        Progress { generation, reached, current }
+    }
+
+    #[test]
+    fn what_is_written_is_read_in_as_many_parts_as_it_takes() {
+        let none = write(&BTreeMap::from([(object("a"), progress(1, 0, 0))]));
+        assert_eq!(none, [""], "who reaches nobody is not told of");
+        let many: Report = (0..20_000).map(|n| (object(&format!("service-{n:05}")), progress(3, 7, 5))).collect();
+        let parts = write(&many);
+        assert!(parts.len() > 1 && parts.iter().all(|part| part.len() <= MAX_BYTES));
+        let back: Report = parts.iter().flat_map(|part| read(part)).collect();
+        assert_eq!(back, many);
+        assert!(read("VirtualService shop\nNews a b 1 2 3\nGateway a b x 2 3\n").is_empty());
+    }
+
+    #[test]
+    fn shares_are_summed_and_older_generations_are_not_current() {
+        let own = Arc::new(BTreeMap::from([(object("a"), progress(2, 3, 2)), (object("b"), progress(1, 0, 0))]));
+        let same = Report::from([(object("a"), progress(2, 4, 4)), (object("gone"), progress(1, 9, 9))]);
+        let behind = Report::from([(object("a"), progress(1, 5, 5)), (object("b"), progress(1, 1, 1))]);
+        let sum = sum(&own, [&same, &behind].into_iter());
+        assert_eq!(sum, BTreeMap::from([(object("a"), progress(2, 12, 6)), (object("b"), progress(1, 1, 1))]));
+    }
+}

@@ -1,0 +1,120 @@
+//! Keeps the report of this replica, from which whoever leads sums up.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::distribution::Progresses;
+use super::report;
+
+/// How often a report is renewed though nothing has changed.
+const RENEWAL: Duration = Duration::from_secs(20);
+/// Changes are gathered for so long.
+const GATHER: Duration = Duration::from_secs(1);
+/// How long taking the report away may last at the end.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// Tells the other replicas how far objects have come among the proxies of this one.
+#[derive(Clone, Debug)]
+pub struct Reporter {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Where the reports are.
+    pub namespace: String,
+    /// This replica.
+    pub identity: String,
+    /// How far objects have come here.
+    pub progresses: watch::Receiver<Progresses>,
+}
+
+impl Reporter {
+    /// Runs until told to stop; then the report is taken away.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), &self.namespace);
+        let mut renewal = interval(RENEWAL);
+        renewal.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let (mut written, mut count) = (None, 0);
+        loop {
+            let is_renewal = tokio::select! {
+                () = stop.cancelled() => break,
+                changed = self.progresses.changed() => match changed {
+                    Ok(()) => false,
+                    Err(_) => break,
+                },
+                _ = renewal.tick() => true,
+            };
+            let now = report::write(&self.progresses.borrow_and_update().clone());
+            if !is_renewal && written.as_ref() == Some(&now) {
+                continue;
+            }
+            let outcome = tokio::select! {
+                () = stop.cancelled() => break,
+                outcome = self.put(&maps, &now, count) => outcome,
+            };
+            match outcome {
+                Ok(()) => {
+                    count = now.len();
+                    written = Some(now);
+                    renewal.reset();
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "failed to report distribution status");
+                    written = None;
+                }
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(GATHER) => {}
+            }
+        }
+        // Whoever leads would find out, but only some time later.
+        drop(timeout(SHUTDOWN_GRACE, self.take_away(&maps, 0..count)).await);
+    }
+
+    /// Writes the parts, of which there were so many, and takes away those that are not needed any more.
+    async fn put(&self, maps: &Api<ConfigMap>, parts: &[String], before: usize) -> Result<(), kube::Error> {
+        for (index, part) in parts.iter().enumerate() {
+            let name = self.name(index);
+            let data = BTreeMap::from([
+                (report::LINES.to_owned(), part.clone()),
+                (report::REPORTER.to_owned(), self.identity.clone()),
+                (report::RENEWED.to_owned(), jiff::Timestamp::now().to_string()),
+            ]);
+            let labels = BTreeMap::from([(report::LABEL.to_owned(), "true".to_owned())]);
+            let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
+            map.metadata = ObjectMeta { name: Some(name.clone()), labels: Some(labels), ..ObjectMeta::default() };
+            // Without a version it replaces whatever is there: nobody else writes it.
+            match maps.replace(&name, &PostParams::default(), &map).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    maps.create(&PostParams::default(), &map).await?;
+                }
+                outcome => drop(outcome?),
+            }
+        }
+        self.take_away(maps, parts.len()..before).await;
+        Ok(())
+    }
+
+    /// Deletes parts of the report.
+    async fn take_away(&self, maps: &Api<ConfigMap>, parts: Range<usize>) {
+        for index in parts {
+            drop(maps.delete(&self.name(index), &DeleteParams::default()).await);
+        }
+    }
+
+    /// The name of a part.
+    fn name(&self, index: usize) -> String {
+        match index {
+            0 => format!("{}-distribution", self.identity),
+            _ => format!("{}-distribution-{index}", self.identity),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The reports of all replicas, as a watch tells them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::watcher::Event;
+use tokio::time::Instant;
+
+use super::report::{self, Report};
+
+/// A report that was not renewed for so long is of a replica that is gone.
+pub(super) const STALE: Duration = Duration::from_secs(60);
+
+/// The reports of the other replicas.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    /// By the name of the ConfigMap.
+    known: BTreeMap<String, Known>,
+    /// What a list has told so far.
+    listed: BTreeSet<String>,
+}
+
+/// A part of a report.
+#[derive(Debug)]
+struct Known {
+    /// What it says.
+    report: Report,
+    version: Option<String>,
+    /// Since when it says so, by this replica's clock.
+    since: Instant,
+}
+
+impl Reports {
+    /// Takes an event about a ConfigMap in; those of `own` do not count: what they say is known better here.
+    pub(super) fn take(&mut self, event: Event<ConfigMap>, own: &str, now: Instant) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(map) => {
+                self.listed.extend(map.metadata.name.clone());
+                self.put(map, own, now);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.known.retain(|name, _| listed.contains(name));
+            }
+            Event::Apply(map) => self.put(map, own, now),
+            Event::Delete(map) => {
+                self.known.remove(&map.metadata.name.unwrap_or_default());
+            }
+        }
+    }
+
+    /// Puts a ConfigMap in place of its former version.
+    fn put(&mut self, map: ConfigMap, own: &str, now: Instant) {
+        let reporter = map.data.as_ref().and_then(|data| data.get(report::REPORTER));
+        let Some(name) = map.metadata.name.filter(|_| reporter.is_none_or(|reporter| reporter != own)) else { return };
+        let version = map.metadata.resource_version;
+        if self.known.get(&name).is_some_and(|known| known.version == version) {
+            return;
+        }
+        let text = map.data.and_then(|mut data| data.remove(report::LINES)).unwrap_or_default();
+        self.known.insert(name, Known { report: report::read(&text), version, since: now });
+    }
+
+    /// What counts at `now`.
+    pub(super) fn fresh(&self, now: Instant) -> impl Iterator<Item = &Report> {
+        let is_fresh = move |known: &&Known| now.saturating_duration_since(known.since) < STALE;
+        self.known.values().filter(is_fresh).map(|known| &known.report)
+    }
+
+    /// The ConfigMaps of replicas that are gone.
+    pub(super) fn stale(&self, now: Instant) -> Vec<String> {
+        let is_stale = |known: &Known| now.saturating_duration_since(known.since) >= STALE;
+        self.known.iter().filter(|(_, known)| is_stale(known)).map(|(name, _)| name.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(name: &str, version: &str, line: &str) -> ConfigMap {
+        let mut map = ConfigMap::default();
+        map.metadata.name = Some(format!("{name}-distribution"));
+        map.metadata.resource_version = Some(version.to_owned());
+        let data = [(report::REPORTER, name), (report::LINES, line)];
+        map.data = Some(data.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        map
+    }
+
+    #[test]
+    fn who_does_not_renew_is_gone() {
+        let begun = Instant::now();
+        let mut reports = Reports::default();
+        let line = "Gateway a b 1 2 2\n";
+        reports.take(Event::Apply(map("me", "1", line)), "me", begun);
+        assert_eq!(reports.fresh(begun).count(), 0, "what is mine is known");
+        reports.take(Event::Apply(map("one", "2", line)), "me", begun);
+        reports.take(Event::Apply(map("two", "3", line)), "me", begun);
+        let later = begun + STALE / 2;
+        reports.take(Event::Apply(map("one", "4", line)), "me", later);
+        // A list tells again what is known: that renews nothing.
+        reports.take(Event::Init, "me", later);
+        reports.take(Event::InitApply(map("one", "4", line)), "me", later);
+        reports.take(Event::InitApply(map("two", "3", line)), "me", later);
+        reports.take(Event::InitDone, "me", later);
+        assert_eq!(reports.fresh(later).count(), 2);
+        let end = begun + STALE;
+        assert_eq!((reports.fresh(end).count(), reports.stale(end)), (1, vec!["two-distribution".to_owned()]));
+        reports.take(Event::Delete(map("two", "5", line)), "me", end);
+        assert!(reports.stale(end).is_empty());
+    }
+}

@@ -1,0 +1,218 @@
+//! A ConfigMap with a text of the CA in every namespace: the mesh's roots, by which workloads know their control plane, or lists of
+//! revoked certificates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ObjectMeta, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::namespaces::{self, NamespaceScope, Namespaces};
+
+/// The key of the roots in their ConfigMap.
+pub const ROOTS_KEY: &str = "root-cert.pem";
+/// The name of the ConfigMap with lists of revoked certificates.
+pub const REVOCATIONS: &str = "istio-ca-crl";
+/// The key of those.
+pub const REVOCATIONS_KEY: &str = "ca-crl.pem";
+/// Namespaces without workloads of the mesh. kube-system is not among them: node agents of the mesh may live there.
+const SKIPPED: [&str; 3] = ["kube-public", "kube-node-lease", "local-path-storage"];
+/// How many ConfigMaps are written at once.
+const AT_ONCE: usize = 8;
+/// How long to wait before what failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Keeps the ConfigMap in every namespace, also when somebody edits or deletes it.
+#[derive(Clone, Debug)]
+pub struct RootCertificates {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// The ConfigMap's name: `istio-ca-root-cert` (`PILOT_CA_CERT_CONFIGMAP`) or `istio-ca-crl`.
+    pub name: String,
+    /// The key in it.
+    pub key: &'static str,
+    /// The text; while it is empty nothing new is written, and what was written before is emptied.
+    pub roots: watch::Receiver<Arc<str>>,
+    /// Which namespaces get it.
+    pub scope: watch::Receiver<NamespaceScope>,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+struct World {
+    /// The key that counts.
+    key: &'static str,
+    namespaces: Namespaces,
+    /// Digests of the text in each namespace; `None` for a ConfigMap without the key.
+    maps: BTreeMap<String, Option<[u8; 32]>>,
+    /// What a list of ConfigMaps has told so far.
+    listed: BTreeSet<String>,
+    /// Whether all ConfigMaps are known.
+    complete: bool,
+    /// Namespaces to look at.
+    due: BTreeSet<String>,
+}
+
+impl World {
+    /// Takes an event about a ConfigMap.
+    fn take(&mut self, event: Event<ConfigMap>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(map) => {
+                self.listed.extend(map.metadata.namespace.clone());
+                self.put(&map);
+            }
+            Event::InitDone => {
+                self.complete = true;
+                let listed = std::mem::take(&mut self.listed);
+                let gone = self.maps.keys().filter(|namespace| !listed.contains(*namespace)).cloned();
+                self.due.extend(gone);
+                self.maps.retain(|namespace, _| listed.contains(namespace));
+            }
+            Event::Apply(map) => self.put(&map),
+            Event::Delete(map) => {
+                let namespace = map.metadata.namespace.unwrap_or_default();
+                self.maps.remove(&namespace);
+                self.due.insert(namespace);
+            }
+        }
+    }
+
+    /// Puts a ConfigMap in place of its former version.
+    fn put(&mut self, map: &ConfigMap) {
+        let namespace = map.metadata.namespace.clone().unwrap_or_default();
+        self.maps.insert(namespace.clone(), text_of(map, self.key).map(digest));
+        self.due.insert(namespace);
+    }
+
+    /// Everything must be looked at.
+    fn all_due(&mut self) {
+        self.due.extend(self.namespaces.names().cloned());
+    }
+
+    /// The namespaces whose ConfigMap is to be written, of those that are due. None before all is known.
+    fn take_due(&mut self, roots: &str, scope: &NamespaceScope) -> Vec<String> {
+        if !self.complete || !self.namespaces.complete {
+            return Vec::new();
+        }
+        let wanted = digest(roots);
+        let mut due = std::mem::take(&mut self.due);
+        if roots.is_empty() {
+            due.retain(|name| self.maps.get(name).is_some_and(Option::is_some));
+        }
+        due.retain(|name| !SKIPPED.contains(&name.as_str()) && self.namespaces.counts(name, scope));
+        due.retain(|name| self.maps.get(name) != Some(&Some(wanted)));
+        due.into_iter().collect()
+    }
+}
+
+impl RootCertificates {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut namespaces = namespaces::watch(&self.cluster);
+        let mine = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
+        let all = Api::<ConfigMap>::all(self.cluster.0.clone());
+        let mut maps = std::pin::pin!(watcher(all, mine).default_backoff());
+        let mut world = World { key: self.key, ..World::default() };
+        let mut failed = false;
+        let mut last = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = namespaces.next() => match event {
+                    Some(event) => {
+                        let due = world.namespaces.take(event);
+                        world.due.extend(due);
+                    }
+                    None => return,
+                },
+                event = maps.next() => match event {
+                    Some(Ok(event)) => world.take(event),
+                    Some(Err(error)) => tracing::warn!(%error, name = %self.name, "failed to watch ConfigMaps"),
+                    None => return,
+                },
+                Ok(()) = self.roots.changed() => {}
+                Ok(()) = self.scope.changed() => {}
+                () = tokio::time::sleep(RETRY), if failed => {}
+            }
+            let roots = self.roots.borrow_and_update().clone();
+            let scope = self.scope.borrow_and_update().clone();
+            // They may also have changed together with what the turn was for.
+            let now = Some((roots.clone(), scope.clone()));
+            if last != now {
+                world.all_due();
+                last = now;
+            }
+            let due = world.take_due(&roots, &scope);
+            let again = tokio::select! {
+                () = stop.cancelled() => return,
+                again = self.write_all(due, &roots) => again,
+            };
+            failed = !again.is_empty();
+            world.due.extend(again);
+        }
+    }
+
+    /// Writes the ConfigMaps of these namespaces; gives those that are to be tried again.
+    async fn write_all(&self, namespaces: Vec<String>, roots: &str) -> Vec<String> {
+        let write = |namespace: String| async move {
+            match self.write(&namespace, roots).await {
+                Ok(()) => None,
+                Err(kube::Error::Api(status)) if is_for_good(&status) => {
+                    tracing::debug!(ns = %namespace, %status, "config map with the roots not written");
+                    None
+                }
+                Err(error) => {
+                    tracing::warn!(ns = %namespace, name = %self.name, %error, "failed to write the ConfigMap");
+                    Some(namespace)
+                }
+            }
+        };
+        let writes = futures_util::stream::iter(namespaces.into_iter().map(write));
+        writes.buffer_unordered(AT_ONCE).filter_map(std::future::ready).collect().await
+    }
+
+    /// Writes the ConfigMap of a namespace. Other keys in it stay as they are.
+    async fn write(&self, namespace: &str, roots: &str) -> Result<(), kube::Error> {
+        let maps = Api::<ConfigMap>::namespaced(self.cluster.0.clone(), namespace);
+        let Some(mut map) = maps.get_opt(&self.name).await? else {
+            let labels = BTreeMap::from([("istio.io/config".to_owned(), "true".to_owned())]);
+            let map = ConfigMap {
+                metadata: ObjectMeta { name: Some(self.name.clone()), labels: Some(labels), ..ObjectMeta::default() },
+                data: Some(BTreeMap::from([(self.key.to_owned(), roots.to_owned())])),
+                ..ConfigMap::default()
+            };
+            return maps.create(&PostParams::default(), &map).await.map(drop);
+        };
+        if text_of(&map, self.key) == Some(roots) {
+            return Ok(());
+        }
+        map.data.get_or_insert_default().insert(self.key.to_owned(), roots.to_owned());
+        maps.replace(&self.name, &PostParams::default(), &map).await.map(drop)
+    }
+}
+
+/// Whether there is no use in trying again before something changes: the namespace is gone (404), or somebody else has
+/// just written (409), of which the watch will tell. What is forbidden may be allowed later.
+fn is_for_good(status: &kube::core::Status) -> bool {
+    matches!(status.code, 404 | 409)
+}
+
+/// The text in a ConfigMap.
+fn text_of<'a>(map: &'a ConfigMap, key: &str) -> Option<&'a str> {
+    map.data.as_ref()?.get(key).map(String::as_str)
+}
+
+/// What is kept of texts, of which a thousand namespaces hold the same.
+fn digest(roots: &str) -> [u8; 32] {
+    Sha256::digest(roots).into()
+}

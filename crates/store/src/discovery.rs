@@ -1,0 +1,203 @@
+//! Which namespaces are discovered: all, or those that mesh config selects (`discoverySelectors`).
+//!
+//! As in Istio, the filter stands before the Kubernetes API: configuration that is read from files counts in full.
+//! What lives in another namespace is kept aside, for a label may bring its namespace in at any time.
+
+use std::collections::BTreeSet;
+
+use super::Objects;
+use navarch_api::any_object::AnyObject;
+use navarch_api::mesh::LabelSelector;
+use navarch_api::names::Namespace;
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+
+/// Which kinds of objects the selectors are about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DiscoveryScope {
+    /// Kubernetes' own kinds: what configures the mesh counts wherever it lives.
+    #[default]
+    Workloads,
+    /// All kinds.
+    Everything,
+}
+
+/// All objects, parted by whether their namespace is discovered. Objects outside namespaces always are.
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    /// Which kinds must be selected.
+    scope: DiscoveryScope,
+    /// What selects namespaces; none selects all.
+    selectors: Vec<LabelSelector>,
+    /// Objects that count.
+    seen: Objects,
+    /// Objects of the other namespaces.
+    unseen: Objects,
+}
+
+impl DiscoveryScope {
+    /// Whether objects of this kind count only where their namespace is discovered.
+    #[must_use]
+    pub(super) fn covers(self, kind: Kind) -> bool {
+        let configures = kind.group().ends_with(".istio.io");
+        !kind.is_cluster_scoped() && (self == Self::Everything || !configures)
+    }
+}
+
+impl Discovery {
+    /// No objects yet; all namespaces are discovered.
+    #[must_use]
+    pub fn new(scope: DiscoveryScope) -> Self {
+        Self { scope, ..Self::default() }
+    }
+
+    /// The objects that count.
+    #[must_use]
+    pub fn seen(&self) -> &Objects {
+        &self.seen
+    }
+
+    /// Puts an object in place of the one of its name. Notes the objects that count otherwise than before.
+    pub fn put(&mut self, object: AnyObject, changed: &mut BTreeSet<ObjectRef>) {
+        let name = object.object_ref();
+        if self.scope.covers(name.kind) && !self.discovers(&name.name.namespace) {
+            self.unseen.put_any(object);
+        } else if self.change(&name, changed, |seen| seen.put_any(object)) {
+            changed.insert(name);
+        }
+    }
+
+    /// Takes an object away. Notes the objects that count otherwise than before.
+    pub fn remove(&mut self, name: &ObjectRef, changed: &mut BTreeSet<ObjectRef>) {
+        if self.change(name, changed, |seen| seen.remove_ref(name.kind, &name.name)) {
+            changed.insert(name.clone());
+        } else {
+            self.unseen.remove_ref(name.kind, &name.name);
+        }
+    }
+
+    /// Takes other selectors. Notes the objects that count otherwise than before.
+    pub fn select(&mut self, selectors: &[LabelSelector], changed: &mut BTreeSet<ObjectRef>) {
+        if self.selectors == selectors {
+            return;
+        }
+        let namespaces = self.seen.inhabited_namespaces().into_iter().chain(self.unseen.inhabited_namespaces());
+        let before: BTreeSet<(Namespace, bool)> =
+            namespaces.map(|name| (name.clone(), self.discovers(&name))).collect();
+        self.selectors = selectors.to_vec();
+        for (namespace, discovered) in before {
+            self.settle(&namespace, discovered, changed);
+        }
+    }
+
+    /// Changes an object that counts. A namespace may come in or go out by it, with all that is in it.
+    fn change(
+        &mut self,
+        name: &ObjectRef,
+        changed: &mut BTreeSet<ObjectRef>,
+        change: impl FnOnce(&mut Objects) -> bool,
+    ) -> bool {
+        if name.kind != Kind::Namespace {
+            return change(&mut self.seen);
+        }
+        let namespace = Namespace::new(&name.name.name);
+        let discovered = self.discovers(&namespace);
+        let differs = change(&mut self.seen);
+        self.settle(&namespace, discovered, changed);
+        differs
+    }
+
+    /// Moves the objects of a namespace to where they belong now.
+    fn settle(&mut self, namespace: &Namespace, discovered: bool, changed: &mut BTreeSet<ObjectRef>) {
+        let (from, to) = match (discovered, self.discovers(namespace)) {
+            (true, false) => (&mut self.seen, &mut self.unseen),
+            (false, true) => (&mut self.unseen, &mut self.seen),
+            (true, true) | (false, false) => return,
+        };
+        changed.extend(from.move_namespace(namespace, self.scope, to));
+    }
+
+    /// Whether a namespace is discovered. Under selectors, one that is not there is not.
+    fn discovers(&self, namespace: &Namespace) -> bool {
+        if self.selectors.is_empty() {
+            return true;
+        }
+        let known = self.seen.namespaces.get(&NamespacedName::new("", namespace.as_str()));
+        known.is_some_and(|known| self.selectors.iter().any(|selector| selector.selects(&known.meta.labels)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+
+    /// The only object of a text.
+    fn object(yaml: &str) -> AnyObject {
+        match decode_documents(yaml, Format::Yaml).remove(0).outcome {
+            Outcome::Read { object, .. } => object,
+            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+        }
+    }
+
+    fn namespace(name: &str, team: &str) -> AnyObject {
+        object(&format!(
+            "{{ apiVersion: v1, kind: Namespace, metadata: {{ name: {name}, labels: {{ team: {team} }} }} }}"
+        ))
+    }
+
+    fn secret(namespace: &str) -> AnyObject {
+        object(&format!("{{ apiVersion: v1, kind: Secret, metadata: {{ name: s, namespace: {namespace} }} }}"))
+    }
+
+    /// What is noted by a step.
+    fn noted(step: impl FnOnce(&mut BTreeSet<ObjectRef>)) -> Vec<String> {
+        let mut changed = BTreeSet::new();
+        step(&mut changed);
+        changed.iter().map(ToString::to_string).collect()
+    }
+
+    fn team(name: &str) -> LabelSelector {
+        LabelSelector { match_labels: BTreeMap::from([("team".into(), name.into())]), match_expressions: vec![] }
+    }
+
+    #[test]
+    fn a_namespace_comes_and_goes_with_all_that_is_in_it() {
+        let mut all = Discovery::default();
+        for object in [namespace("shop", "a"), secret("shop"), secret("bank"), namespace("bank", "b")] {
+            all.put(object, &mut BTreeSet::new());
+        }
+        assert_eq!(noted(|changed| all.select(&[team("a")], changed)), ["Secret bank/s"]);
+        assert_eq!(noted(|changed| all.put(secret("bank"), changed)), Vec::<String>::new());
+        assert_eq!(all.seen().secrets.len(), 1);
+        assert_eq!(noted(|changed| all.put(namespace("bank", "a"), changed)), ["Namespace bank", "Secret bank/s"]);
+        assert_eq!(noted(|changed| all.select(&[team("b")], changed)), ["Secret bank/s", "Secret shop/s"]);
+        assert_eq!(noted(|changed| all.remove(&secret("shop").object_ref(), changed)), Vec::<String>::new());
+        assert_eq!(noted(|changed| all.select(&[], changed)), ["Secret bank/s"]);
+    }
+
+    #[test]
+    fn configuration_is_hidden_only_where_everything_must_be_selected() {
+        let sidecar =
+            || object("{ apiVersion: networking.istio.io/v1, kind: Sidecar, metadata: { name: s, namespace: shop } }");
+        for (scope, hidden) in
+            [(DiscoveryScope::Workloads, vec![]), (DiscoveryScope::Everything, vec!["Sidecar shop/s"])]
+        {
+            let mut all = Discovery::new(scope);
+            all.put(sidecar(), &mut BTreeSet::new());
+            assert_eq!(noted(|changed| all.select(&[team("a")], changed)), hidden);
+        }
+    }
+
+    #[test]
+    fn a_namespace_that_is_gone_hides_what_it_leaves() {
+        let mut all = Discovery::default();
+        all.select(&[team("a")], &mut BTreeSet::new());
+        all.put(namespace("shop", "a"), &mut BTreeSet::new());
+        assert_eq!(noted(|changed| all.put(secret("shop"), changed)), ["Secret shop/s"]);
+        let name = namespace("shop", "a").object_ref();
+        assert_eq!(noted(|changed| all.remove(&name, changed)), ["Namespace shop", "Secret shop/s"]);
+        assert_eq!(all.seen().secrets.len(), 0);
+    }
+}

@@ -1,0 +1,97 @@
+//! The objects of one kind.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use navarch_api::names::Namespace;
+use navarch_api::object::{NamespacedName, Object};
+
+/// Objects of one kind by namespace and name, in that order. Cheap to clone.
+#[derive(Debug)]
+pub struct Table<T> {
+    /// Shared with the tables that it was cloned from, as far as they are equal.
+    objects: OrdMap<NamespacedName, Arc<Object<T>>>,
+}
+
+impl<T> Clone for Table<T> {
+    fn clone(&self) -> Self {
+        Self { objects: self.objects.clone() }
+    }
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { objects: OrdMap::new() }
+    }
+}
+
+impl<T> Table<T> {
+    /// The object of this name.
+    #[must_use]
+    pub fn get(&self, key: &NamespacedName) -> Option<&Arc<Object<T>>> {
+        self.objects.get(key)
+    }
+
+    /// All objects in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
+        self.objects.values()
+    }
+
+    /// The objects of one namespace in order. Costs what it yields.
+    pub fn in_namespace<'a>(&'a self, namespace: &Namespace) -> impl Iterator<Item = &'a Arc<Object<T>>> {
+        let from = NamespacedName::of(namespace.clone(), Arc::default());
+        let namespace = namespace.clone();
+        self.objects
+            .range((Bound::Included(from), Bound::Unbounded))
+            .take_while(move |(key, _)| key.namespace == namespace)
+            .map(|(_, object)| object)
+    }
+
+    /// Takes the objects of one namespace away. Costs what it gives.
+    pub(super) fn take_namespace(&mut self, namespace: &Namespace) -> Vec<Arc<Object<T>>> {
+        let taken: Vec<_> = self.in_namespace(namespace).cloned().collect();
+        for object in &taken {
+            self.objects.remove(&object.meta.key());
+        }
+        taken
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Takes the object of this name away.
+    pub fn remove(&mut self, key: &NamespacedName) -> Option<Arc<Object<T>>> {
+        self.objects.remove(key)
+    }
+}
+
+impl<T: PartialEq> Table<T> {
+    /// Puts an object in place of the one of its name. Says whether its content differs from what was there.
+    pub fn put(&mut self, object: Arc<Object<T>>) -> bool {
+        let key = object.meta.key();
+        let changed = self.objects.get(&key).is_none_or(|old| !old.same_content(&object));
+        self.objects.insert(key, object);
+        changed
+    }
+
+    /// Whether the object of this name says something else in `other`, being in one of them only included.
+    #[must_use]
+    pub fn differs(&self, other: &Self, key: &NamespacedName) -> bool {
+        match (self.get(key), other.get(key)) {
+            (Some(a), Some(b)) => !Arc::ptr_eq(a, b) && !a.same_content(b),
+            (None, None) => false,
+            (Some(_), None) | (None, Some(_)) => true,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Which filter chain of a listener takes a connection.
+
+use std::net::IpAddr;
+
+use navarch_proto::envoy::config::core::v3::CidrRange;
+use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
+
+use super::Connection;
+
+/// How well a chain suits one thing that a connection shows; `None` where it does not.
+type Fit = Option<u32>;
+
+/// The chain that takes a connection: thing by thing, those that suit it best go on, and none that was left behind comes
+/// back. Without any the default chain does.
+pub(super) fn find<'a>(listener: &'a Listener, connection: &Connection) -> Option<&'a FilterChain> {
+    let nothing = FilterChainMatch::default();
+    let mut left: Vec<&FilterChain> = listener.filter_chains.iter().collect();
+    let fits: [fn(&FilterChainMatch, &Connection) -> Fit; 6] =
+        [port_fit, address_fit, name_fit, transport_fit, protocol_fit, source_fit];
+    for fit in fits {
+        let of = |chain: &FilterChain| fit(chain.filter_chain_match.as_ref().unwrap_or(&nothing), connection);
+        let best = left.iter().filter_map(|chain| of(chain)).max();
+        left.retain(|chain| best.is_some() && of(chain) == best);
+    }
+    left.first().copied().or(listener.default_filter_chain.as_ref())
+}
+
+/// The destination's port.
+fn port_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
+    match wanted.destination_port {
+        None => Some(0),
+        Some(port) => (port == u32::from(connection.destination.port())).then_some(1),
+    }
+}
+
+/// The destination's address: the narrower range fits better.
+fn address_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
+    ranges_fit(&wanted.prefix_ranges, connection.destination.ip())
+}
+
+/// The client's address.
+fn source_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
+    match connection.source {
+        None => wanted.source_prefix_ranges.is_empty().then_some(0),
+        Some(source) => ranges_fit(&wanted.source_prefix_ranges, source),
+    }
+}
+
+/// How narrow the narrowest range is that holds an address; no ranges hold all.
+fn ranges_fit(ranges: &[CidrRange], ip: IpAddr) -> Fit {
+    if ranges.is_empty() {
+        return Some(0);
+    }
+    ranges.iter().filter(|range| holds(range, ip)).map(|range| 1 + range.prefix_len.unwrap_or_default()).max()
+}
+
+/// Whether a range holds an address.
+fn holds(range: &CidrRange, ip: IpAddr) -> bool {
+    let length = range.prefix_len.unwrap_or_default();
+    let same = |a: u128, b: u128, bits: u32| length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0);
+    match (range.address_prefix.parse::<IpAddr>(), ip) {
+        (Ok(IpAddr::V4(start)), IpAddr::V4(ip)) => same(u128::from(start.to_bits()), u128::from(ip.to_bits()), 32),
+        (Ok(IpAddr::V6(start)), IpAddr::V6(ip)) => same(start.to_bits(), ip.to_bits(), 128),
+        (Ok(IpAddr::V4(_) | IpAddr::V6(_)) | Err(_), _) => false,
+    }
+}
+
+/// The name that TLS shows: the whole name fits best, then the longest wildcard.
+fn name_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
+    if wanted.server_names.is_empty() {
+        return Some(0);
+    }
+    let sni = connection.tls.as_ref().map(|tls| tls.sni.to_ascii_lowercase())?;
+    let fits = wanted.server_names.iter().filter_map(|name| match name.strip_prefix('*') {
+        None => (*name == sni).then_some(u32::MAX),
+        Some(suffix) => sni.ends_with(suffix).then(|| u32::try_from(suffix.len()).unwrap_or(u32::MAX - 1)),
+    });
+    fits.max()
+}
+
+/// Whether there is TLS around it.
+fn transport_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
+    let shown = if connection.tls.is_some() { "tls" } else { "raw_buffer" };
+    match wanted.transport_protocol.as_str() {
+        "" => Some(0),
+        wanted => (wanted == shown).then_some(1),
+    }
+}
+
+/// The protocol that TLS offers, or plain HTTP shows.
+fn protocol_fit(wanted: &FilterChainMatch, connection: &Connection) -> Fit {
+    if wanted.application_protocols.is_empty() {
+        return Some(0);
+    }
+    let plain = ["http/1.1".to_owned()];
+    let shown: &[String] = match (&connection.tls, &connection.http) {
+        (Some(tls), _) => &tls.alpn,
+        (None, Some(_)) => &plain,
+        (None, None) => &[],
+    };
+    wanted.application_protocols.iter().any(|protocol| shown.contains(protocol)).then_some(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Entry, Tls};
+
+    /// The chain of two that takes TLS for a name.
+    fn chosen(first: &str, second: &str, sni: &str) -> Option<String> {
+        let chain = |name: &str| FilterChain {
+            name: name.to_owned(),
+            filter_chain_match: Some(FilterChainMatch {
+                server_names: vec![name.to_owned()],
+                ..FilterChainMatch::default()
+            }),
+            ..FilterChain::default()
+        };
+        let listener = Listener { filter_chains: vec![chain(first), chain(second)], ..Listener::default() };
+        let connection = Connection {
+            entry: Entry::Direct,
+            destination: "10.0.0.1:443".parse().unwrap(),
+            source: None,
+            tls: Some(Tls { sni: sni.to_owned(), alpn: Vec::new() }),
+            http: None,
+        };
+        find(&listener, &connection).map(|chain| chain.name.clone())
+    }
+
+    #[test]
+    fn the_longest_name_that_fits_is_taken() {
+        assert_eq!(chosen("*.example", "*.a.example", "x.a.example").as_deref(), Some("*.a.example"));
+        assert_eq!(chosen("*.example", "a.example", "a.example").as_deref(), Some("a.example"));
+        assert_eq!(chosen("*.example", "a.example", "other"), None);
+    }
+
+    #[test]
+    fn ranges_hold_what_shares_their_first_bits() {
+        let range = |start: &str, length| CidrRange { address_prefix: start.to_owned(), prefix_len: Some(length) };
+        assert!(holds(&range("10.1.0.0", 16), "10.1.2.3".parse().unwrap()));
+        assert!(!holds(&range("10.1.0.0", 16), "10.2.2.3".parse().unwrap()));
+        assert!(holds(&range("fd00::", 8), "fd00::1".parse().unwrap()));
+        assert!(holds(&range("0.0.0.0", 0), "1.2.3.4".parse().unwrap()));
+    }
+}

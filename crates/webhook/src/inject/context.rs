@@ -1,0 +1,149 @@
+//! What overlays are built from: the pod as it was before injection, and all that holds for it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::names::{INTERCEPTION_MODE, NATIVE_SIDECAR, PROXY, STATUS_PORT};
+use super::pod::{self, List};
+use super::proxy_settings::Effective;
+use super::values::{Text, Values};
+use super::workload::Workload;
+use navarch_api::mesh::{MeshConfig, ProxyConfig};
+
+/// The user and group of the proxy where the namespace has no ids of its own.
+pub(super) const PROXY_ID: i64 = 1337;
+
+/// The user and group that a proxy runs as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ids {
+    pub(super) user: i64,
+    pub(super) group: i64,
+}
+
+/// All that an overlay depends on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context<'a> {
+    /// The pod, without what an earlier injection added.
+    pub(super) pod: &'a Value,
+    pub(super) workload: &'a Workload,
+    /// Its proxy config.
+    pub(super) proxy: &'a Effective,
+    pub(super) values: &'a Values,
+    /// Mesh config.
+    pub(super) mesh: &'a MeshConfig,
+    /// The revision of the control plane.
+    pub(super) revision: &'a str,
+    /// The policy that cryptography must comply with.
+    pub(super) compliance_policy: &'a str,
+    /// Whether proxies are native sidecars unless the pod says otherwise.
+    pub(super) native_sidecars: bool,
+    /// Whom the proxy runs as.
+    pub(super) ids: Ids,
+}
+
+impl<'a> Context<'a> {
+    /// An annotation, where the pod has it.
+    pub(super) fn annotation(&self, name: &str) -> Option<&'a str> {
+        pod::annotation(self.pod, name)
+    }
+
+    /// An annotation, or what the values have in its place.
+    pub(super) fn annotation_or(&self, name: &str, value: &'a Text) -> &'a str {
+        self.annotation(name).unwrap_or(value.as_str())
+    }
+
+    /// A label, where the pod has it and it is not empty.
+    pub(super) fn label(&self, name: &str) -> Option<&'a str> {
+        pod::label(self.pod, name).filter(|value| !value.is_empty())
+    }
+
+    /// The proxy config.
+    pub(super) fn proxy_config(&self) -> &'a ProxyConfig {
+        &self.proxy.config
+    }
+
+    /// How traffic gets into the proxy.
+    pub(super) fn interception_mode(&self) -> &'a str {
+        self.annotation(INTERCEPTION_MODE).unwrap_or(self.proxy_config().interception_mode.as_str())
+    }
+
+    /// The agent's port, as text.
+    pub(super) fn status_port(&self) -> &'a str {
+        self.annotation_or(STATUS_PORT, &self.values.global.proxy.status_port)
+    }
+
+    /// Whether the overlay's proxy is a native sidecar: anything but `false` in the annotation asks for it.
+    pub(super) fn is_native(&self) -> bool {
+        match self.annotation(NATIVE_SIDECAR) {
+            None | Some("") => self.native_sidecars,
+            Some(said) => said != "false",
+        }
+    }
+
+    /// The pod's containers.
+    pub(super) fn containers(&self) -> &'a [Value] {
+        pod::containers(self.pod, List::Containers)
+    }
+
+    /// The names of the pod's containers, but for a proxy of its own.
+    pub(super) fn app_containers(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.containers().iter().map(pod::name).filter(|name| *name != PROXY)
+    }
+
+    /// The image of the proxy, or where `name` is that of the preparing container, of that one: the annotation or the
+    /// value holds a whole image or, without a slash, only a name.
+    pub(super) fn image(&self, image: ImageOf) -> String {
+        let global = &self.values.global;
+        let name = match image {
+            ImageOf::Proxy => &global.proxy.image,
+            ImageOf::Init => &global.proxy_init.image,
+        };
+        let asked = self.annotation_or("sidecar.istio.io/proxyImage", name);
+        if asked.contains('/') { asked.to_owned() } else { self.stock_image(image) }
+    }
+
+    /// The image of the values, whatever the pod asks for but its flavour.
+    pub(super) fn stock_image(&self, image: ImageOf) -> String {
+        let global = &self.values.global;
+        let name = match image {
+            ImageOf::Proxy => &global.proxy.image,
+            ImageOf::Init => &global.proxy_init.image,
+        };
+        let flavour = self.proxy_config().image.as_ref().map(|image| image.image_type.as_str());
+        let flavours = super::image::Flavours {
+            annotation: self.annotation("sidecar.istio.io/proxyImageType"),
+            proxy_config: flavour.filter(|_| image == ImageOf::Proxy),
+        };
+        super::image::image(global, name.as_str(), flavours)
+    }
+
+    /// The trust domain.
+    pub(super) fn trust_domain(&self) -> &'a str {
+        if self.mesh.trust_domain.is_empty() {
+            self.values.global.trust_domain.as_str()
+        } else {
+            &self.mesh.trust_domain
+        }
+    }
+
+    /// The proxy's further environment.
+    pub(super) fn metadata(&self) -> &'a BTreeMap<String, String> {
+        &self.proxy_config().proxy_metadata
+    }
+
+    /// The service account, as it is in the pod.
+    pub(super) fn service_account(&self) -> &'a str {
+        let account = self.pod.get("spec").and_then(|spec| spec.get("serviceAccountName"));
+        account.and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// Which container an image is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ImageOf {
+    /// The proxy.
+    Proxy,
+    /// The container that prepares or checks capture.
+    Init,
+}

@@ -1,0 +1,151 @@
+//! Probes and hooks by way of the agent, which the kubelet reaches without mutual TLS.
+
+use serde_json::{Map, Value, json};
+
+use super::super::go_json;
+use super::super::names::{PROXY, REWRITE_PROBES, STATUS, STATUS_PORT};
+use super::super::pod::{self, List};
+use navarch_api::go_text::parse_bool;
+
+/// The variable that tells the agent what the application's own probes are.
+pub(super) const PROBERS: &str = "ISTIO_KUBE_APP_PROBERS";
+
+/// The probes of a container, and the last part of their path at the agent.
+const PROBES: [(&str, &str); 3] =
+    [("readinessProbe", "readyz"), ("livenessProbe", "livez"), ("startupProbe", "startupz")];
+
+/// The hooks of a container, likewise.
+const HOOKS: [(&str, &str); 2] = [("preStop", "prestopz"), ("postStart", "poststartz")];
+
+/// Sends the probes and hooks of a pod through the agent, unless the pod's annotation, or else the values, forbid it.
+pub(super) fn rewrite(pod: &mut Value, by_default: bool, agent_port: i32) {
+    if pod::find_in_pod(pod, PROXY).is_none() {
+        return;
+    }
+    let said = pod::annotation(pod, REWRITE_PROBES).and_then(parse_bool);
+    if !said.unwrap_or(by_default) {
+        return;
+    }
+    let probers = probers(pod, agent_port);
+    if !probers.is_empty() {
+        let again = pod::annotation(pod, STATUS).is_some();
+        tell_agent(pod, probers, again);
+    }
+    let port = pod::annotation(pod, STATUS_PORT).map(|text| text.trim().parse().unwrap_or(0)).unwrap_or(agent_port);
+    for list in [List::Containers, List::Init] {
+        for container in pod::containers_mut(pod, list).into_iter().flatten() {
+            if pod::name(container) != PROXY {
+                redirect(container, port);
+            }
+        }
+    }
+}
+
+/// What the application's own probes and hooks are, by their path at the agent.
+fn probers(pod: &Value, agent_port: i32) -> Map<String, Value> {
+    let mut found = Map::new();
+    for list in [List::Init, List::Containers] {
+        for container in pod::containers(pod, list).iter().filter(|container| pod::name(container) != PROXY) {
+            let name = pod::name(container);
+            let mut tell = |path: String, probe: Option<&Value>, actions: &[&str]| {
+                if let Some(prober) = probe.and_then(|probe| prober(container, probe, actions, &path, agent_port)) {
+                    found.insert(path, prober);
+                }
+            };
+            for (field, path) in PROBES {
+                tell(format!("/app-health/{name}/{path}"), container.get(field), &["httpGet", "tcpSocket", "grpc"]);
+            }
+            for (field, path) in HOOKS {
+                let hook = container.get("lifecycle").and_then(|lifecycle| lifecycle.get(field));
+                tell(format!("/app-lifecycle/{name}/{path}"), hook, &["httpGet", "tcpSocket"]);
+            }
+        }
+    }
+    found
+}
+
+/// What one probe or hook does, with its port as a number. `None` where the agent cannot do it, or does it already, by its
+/// port or by its path.
+fn prober(container: &Value, probe: &Value, actions: &[&str], path: &str, agent_port: i32) -> Option<Value> {
+    let (kind, action) =
+        actions.iter().find_map(|kind| Some((*kind, probe.get(kind).filter(|action| action.is_object())?)))?;
+    let mut action = action.clone();
+    if action.get("path").and_then(Value::as_str) == Some(path) {
+        return None;
+    }
+    if kind == "grpc" {
+        // As istiod writes it where no service is named.
+        pod::as_map(&mut action).entry("service").or_insert(Value::Null);
+    } else {
+        let number = match action.get("port") {
+            Some(Value::String(name)) => Some(port_of(container, name)?),
+            Some(port) if port.as_i64() == Some(i64::from(agent_port)) => return None,
+            Some(_) | None => None,
+        };
+        if let Some(number) = number {
+            pod::as_map(&mut action).insert("port".to_owned(), number);
+        }
+    }
+    let mut prober = Map::from_iter([(kind.to_owned(), action)]);
+    if let Some(seconds) = probe.get("timeoutSeconds").filter(|seconds| seconds.as_i64() != Some(0)) {
+        prober.insert("timeoutSeconds".to_owned(), seconds.clone());
+    }
+    Some(Value::Object(prober))
+}
+
+/// The number of a container's port by its name; the last one counts.
+fn port_of(container: &Value, name: &str) -> Option<Value> {
+    let ports = container.get("ports")?.as_array()?;
+    let named = ports.iter().rev().find(|port| pod::name(port) == name && !name.is_empty())?;
+    named.get("containerPort").cloned()
+}
+
+/// Tells the agent of the application's probes. What an earlier injection told it stands: the pod's probes no longer say.
+fn tell_agent(pod: &mut Value, mut probers: Map<String, Value>, again: bool) {
+    let Some(proxy) = pod::find_in_pod_mut(pod, PROXY) else { return };
+    let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));
+    let Some(env) = env.as_array_mut() else { return };
+    let told = env.iter_mut().find(|variable| again && pod::name(variable) == PROBERS);
+    let Some(told) = told else {
+        env.push(json!({ "name": PROBERS, "value": go_json::text(&Value::Object(probers)) }));
+        return;
+    };
+    let before = told.get("value").and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    if let Some(Value::Object(before)) = before {
+        probers.extend(before);
+        *told = json!({ "name": PROBERS, "value": go_json::text(&Value::Object(probers)) });
+    }
+}
+
+/// Points the probes and hooks of a container to the agent.
+fn redirect(container: &mut Value, port: i32) {
+    let name = pod::name(container).to_owned();
+    for (field, path) in PROBES {
+        if let Some(probe) = container.get_mut(field) {
+            redirect_one(probe, &["httpGet", "tcpSocket", "grpc"], &format!("/app-health/{name}/{path}"), port);
+        }
+    }
+    for (field, path) in HOOKS {
+        if let Some(hook) = container.get_mut("lifecycle").and_then(|lifecycle| lifecycle.get_mut(field)) {
+            redirect_one(hook, &["httpGet", "tcpSocket"], &format!("/app-lifecycle/{name}/{path}"), port);
+        }
+    }
+}
+
+/// Points one probe or hook to the agent, where the agent can do what it does. The kubelet always speaks plain HTTP to the
+/// agent, which speaks as the probe said to the application.
+fn redirect_one(probe: &mut Value, actions: &[&str], path: &str, port: i32) {
+    let Value::Object(probe) = probe else { return };
+    let is_set = |action: &&&str| probe.get(**action).is_some_and(Value::is_object);
+    let Some(kind) = actions.iter().find(is_set) else { return };
+    let mut action = match (*kind, probe.remove(*kind)) {
+        ("httpGet", Some(Value::Object(action))) => action,
+        (_, _) => Map::new(),
+    };
+    if action.get("scheme").and_then(Value::as_str) == Some("HTTPS") {
+        action.insert("scheme".to_owned(), json!("HTTP"));
+    }
+    action.insert("path".to_owned(), json!(path));
+    action.insert("port".to_owned(), json!(port));
+    probe.insert("httpGet".to_owned(), Value::Object(action));
+}

@@ -1,0 +1,215 @@
+//! Metrics of the application by way of the agent.
+
+use serde_json::{Map, Value, json};
+
+use super::super::error::InjectError;
+use super::super::go_json;
+use super::super::names::PROXY;
+use super::super::pod;
+
+use navarch_api::go_text::parse_bool;
+
+/// The variable that tells the agent where the application's metrics are.
+pub(super) const SCRAPING: &str = "ISTIO_PROMETHEUS_ANNOTATIONS";
+
+/// The variable that gives the agent a port for metrics over TLS.
+const SECURE_PORT: &str = "ENVOY_SECURE_MERGED_METRICS_PORT";
+
+/// Ports of proxy and agent, which hold no metrics of an application, and what they are.
+const OWN_PORTS: [(u16, &str); 9] = [
+    (15000, "Envoy's admin interface"),
+    (15001, "capture of outbound traffic"),
+    (15004, "the control plane's debug interface"),
+    (15006, "capture of inbound traffic"),
+    (15008, "HBONE"),
+    (15020, "the agent, which serves the merged metrics"),
+    (15021, "Envoy's health"),
+    (15053, "DNS"),
+    (15090, "Envoy's own metrics, which are merged anyway"),
+];
+
+/// What an annotation says of scraping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// Whether to scrape.
+    Scrape,
+    /// The port.
+    Port,
+    /// The path.
+    Path,
+    /// Several ports and paths.
+    Targets,
+}
+
+impl Said {
+    /// What an annotation says. Prometheus tells apart letters, digits and underscores alone.
+    fn of(name: &str) -> Option<Self> {
+        let sanitised = sanitised(name);
+        match sanitised.as_str() {
+            "prometheus_io_scrape" => Some(Self::Scrape),
+            "prometheus_io_port" => Some(Self::Port),
+            "prometheus_io_path" => Some(Self::Path),
+            "prometheus_istio_io_scrape_targets" => Some(Self::Targets),
+            _ => None,
+        }
+    }
+}
+
+/// A name as Prometheus sees it.
+fn sanitised(name: &str) -> String {
+    name.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '_' }).collect()
+}
+
+/// Where metrics are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Scraping {
+    /// Whether to scrape.
+    scrape: String,
+    path: String,
+    port: String,
+    /// Several ports and paths.
+    targets: Vec<Target>,
+}
+
+/// A port and a path with metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    port: String,
+    path: String,
+}
+
+impl Scraping {
+    /// Reads annotations.
+    fn of(annotations: &Map<String, Value>) -> Self {
+        let mut found = Self::default();
+        for (name, value) in annotations {
+            let value = value.as_str().unwrap_or_default();
+            match Said::of(name) {
+                Some(Said::Scrape) => value.clone_into(&mut found.scrape),
+                Some(Said::Port) => value.clone_into(&mut found.port),
+                Some(Said::Path) => value.clone_into(&mut found.path),
+                Some(Said::Targets) => found.targets = targets(value).unwrap_or_default(),
+                None => {}
+            }
+        }
+        if let Some(first) = found.targets.first() {
+            // Older agents know one target alone.
+            found.port.clone_from(&first.port);
+            found.path.clone_from(&first.path);
+        }
+        found
+    }
+
+    /// The JSON for the agent, `None` where nothing is said.
+    fn text(&self) -> Option<String> {
+        if *self == Self::default() {
+            return None;
+        }
+        let quoted = |text: &str| go_json::text(&json!(text));
+        let mut text = format!(
+            r#"{{"scrape":{},"path":{},"port":{}"#,
+            quoted(&self.scrape),
+            quoted(&self.path),
+            quoted(&self.port)
+        );
+        if !self.targets.is_empty() {
+            let targets = self.targets.iter();
+            let targets: Vec<_> = targets
+                .map(|target| format!(r#"{{"port":{},"path":{}}}"#, quoted(&target.port), quoted(&target.path)))
+                .collect();
+            text.push_str(&format!(r#","targets":[{}]"#, targets.join(",")));
+        }
+        text.push('}');
+        Some(text)
+    }
+}
+
+/// Reads `port:path,…`; a target without a path has the usual one. `None` where a port is missing.
+fn targets(text: &str) -> Option<Vec<Target>> {
+    let entries = text.split(',').map(str::trim).filter(|entry| !entry.is_empty());
+    entries
+        .map(|entry| {
+            let (port, path) = entry.split_once(':').unwrap_or((entry, ""));
+            let path = if path.trim().is_empty() { "/metrics" } else { path.trim() };
+            (!port.trim().is_empty()).then(|| Target { port: port.trim().to_owned(), path: path.to_owned() })
+        })
+        .collect()
+}
+
+/// The port that annotations announce.
+pub(in super::super) fn port(annotations: &Map<String, Value>) -> Option<String> {
+    let port = annotations.iter().find(|(name, _)| Said::of(name) == Some(Said::Port));
+    port.and_then(|(_, value)| Some(value.as_str()?.to_owned()))
+}
+
+/// Removes all annotations about scraping.
+pub(in super::super) fn clear(annotations: &mut Map<String, Value>) {
+    annotations.retain(|name, _| Said::of(name).is_none());
+}
+
+/// Has the agent serve the metrics of a pod's application, and Prometheus ask the agent.
+///
+/// # Errors
+/// When a port is none, or is one of proxy or agent.
+pub(super) fn merge(pod: &mut Value, agent_port: &str) -> Result<(), InjectError> {
+    let annotations = pod::annotations_mut(pod);
+    let refused = annotations
+        .iter()
+        .filter(|(name, _)| Said::of(name) == Some(Said::Scrape))
+        .find_map(|(_, value)| parse_bool(value.as_str()?))
+        .is_some_and(|scrape| !scrape);
+    if refused || port(annotations).as_deref() == Some(agent_port) {
+        return Ok(());
+    }
+    let scraping = Scraping::of(annotations);
+    check(&scraping, agent_port)?;
+    clear(annotations);
+    let announced = [
+        ("prometheus.io/port", agent_port),
+        ("prometheus.io/path", "/stats/prometheus"),
+        ("prometheus.io/scrape", "true"),
+    ];
+    annotations.extend(announced.map(|(name, value)| (name.to_owned(), json!(value))));
+    if let (Some(text), Some(proxy)) = (scraping.text(), pod::find_in_pod_mut(pod, PROXY)) {
+        let env = pod::as_map(proxy).entry("env").or_insert_with(|| Value::Array(Vec::new()));
+        env.as_array_mut().into_iter().for_each(|env| env.push(json!({ "name": SCRAPING, "value": text })));
+    }
+    Ok(())
+}
+
+/// Checks the ports of an application's metrics.
+fn check(scraping: &Scraping, agent_port: &str) -> Result<(), InjectError> {
+    let ports: Vec<_> = match scraping.targets.as_slice() {
+        [] if scraping.port.is_empty() => Vec::new(),
+        [] => vec![scraping.port.as_str()],
+        targets => targets.iter().map(|target| target.port.as_str()).collect(),
+    };
+    for port in ports {
+        let fault = |reason: &str| Err(InjectError::Prometheus(format!("port {port:?} {reason}")));
+        let number = port.strip_prefix('+').unwrap_or(port).parse::<u16>().ok().filter(|number| *number != 0);
+        let Some(number) = number else { return fault("is not a port; write a number from 1 to 65535") };
+        if number.to_string() == agent_port {
+            return fault("is the agent's own");
+        }
+        if let Some((_, what)) = OWN_PORTS.iter().find(|(own, _)| *own == number) {
+            return fault(&format!("is Istio's own: {what}"));
+        }
+    }
+    Ok(())
+}
+
+/// Announces the port for metrics over TLS that the proxy's environment sets, unless the pod announces one itself.
+pub(super) fn announce_secure_port(pod: &mut Value) {
+    let announced = |name: &String| sanitised(name) == "prometheus_istio_io_secure_port";
+    if pod::annotations(pod).is_some_and(|annotations| annotations.keys().any(announced)) {
+        return;
+    }
+    let env = pod::find_in_pod(pod, PROXY).and_then(|proxy| proxy.get("env")?.as_array()).into_iter().flatten();
+    let ports = env
+        .filter(|variable| pod::name(variable) == SECURE_PORT)
+        .filter_map(|variable| variable.get("value")?.as_str());
+    let port = ports.into_iter().find(|port| !port.is_empty() && *port != "0").map(str::to_owned);
+    if let Some(port) = port {
+        pod::annotations_mut(pod).insert("prometheus.istio.io/secure-port".to_owned(), json!(port));
+    }
+}

@@ -1,0 +1,121 @@
+//! The JSON patch (RFC 6902) that makes one pod of another.
+
+use serde_json::{Map, Value, json};
+
+/// Parts of a pod that injection never changes, which may be long: they are not compared.
+const UNTOUCHED: [&str; 2] = ["/metadata/managedFields", "/status"];
+
+/// The operations that make `after` of `before`, in the order in which they are to be done.
+pub(super) fn patch(before: &Value, after: &Value) -> Value {
+    let mut patch = Patch::default();
+    patch.values(before, after);
+    Value::Array(patch.operations)
+}
+
+/// A patch so far.
+#[derive(Debug, Default)]
+struct Patch {
+    /// Where the comparison stands, as a JSON pointer.
+    at: String,
+    operations: Vec<Value>,
+}
+
+impl Patch {
+    /// Goes one step down, compares there, and comes back.
+    fn within(&mut self, step: &str, compare: impl FnOnce(&mut Self)) {
+        let length = self.at.len();
+        self.at.push('/');
+        for sign in step.chars() {
+            match sign {
+                '~' => self.at.push_str("~0"),
+                '/' => self.at.push_str("~1"),
+                _ => self.at.push(sign),
+            }
+        }
+        compare(self);
+        self.at.truncate(length);
+    }
+
+    /// Notes an operation here.
+    fn note(&mut self, operation: &str, value: Option<&Value>) {
+        let mut noted = json!({ "op": operation, "path": self.at });
+        if let (Some(value), Value::Object(fields)) = (value, &mut noted) {
+            fields.insert("value".to_owned(), value.clone());
+        }
+        self.operations.push(noted);
+    }
+
+    /// Compares two values.
+    fn values(&mut self, before: &Value, after: &Value) {
+        match (before, after) {
+            (Value::Object(before), Value::Object(after)) => self.maps(before, after),
+            (Value::Array(before), Value::Array(after)) => self.lists(before, after),
+            (before, after) if before == after => {}
+            (_, after) => self.note("replace", Some(after)),
+        }
+    }
+
+    /// Compares two objects.
+    fn maps(&mut self, before: &Map<String, Value>, after: &Map<String, Value>) {
+        for name in before.keys().filter(|name| !after.contains_key(*name)) {
+            self.within(name, |patch| {
+                if !UNTOUCHED.contains(&patch.at.as_str()) {
+                    patch.note("remove", None);
+                }
+            });
+        }
+        for (name, value) in after {
+            self.within(name, |patch| match before.get(name) {
+                Some(other) => patch.values(other, value),
+                None => patch.note("add", Some(value)),
+            });
+        }
+    }
+
+    /// Compares two lists: what both begin and end with stays; what is between is compared one by one where there is as much
+    /// of it in both, else replaced.
+    fn lists(&mut self, before: &[Value], after: &[Value]) {
+        let begin = before.iter().zip(after).take_while(|(a, b)| a == b).count();
+        let (old, new) = (before.get(begin..).unwrap_or_default(), after.get(begin..).unwrap_or_default());
+        let end = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
+        let (old, new) =
+            (old.get(..old.len() - end).unwrap_or_default(), new.get(..new.len() - end).unwrap_or_default());
+        if old.len() == new.len() {
+            for (at, (old, new)) in old.iter().zip(new).enumerate() {
+                self.within(&(begin + at).to_string(), |patch| patch.values(old, new));
+            }
+            return;
+        }
+        for at in (begin..begin + old.len()).rev() {
+            self.within(&at.to_string(), |patch| patch.note("remove", None));
+        }
+        for (at, value) in new.iter().enumerate() {
+            self.within(&(begin + at).to_string(), |patch| patch.note("add", Some(value)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_makes_the_second_of_the_first() {
+        let pods = [
+            json!({"a": [1, 2, 3], "b": {"x/y~": 1}}),
+            json!({"a": [2, 3, 4, 5], "c": null}),
+            json!({"a": [], "b": {"x/y~": 2, "z": []}}),
+            json!({"a": [1, {"k": 1}, 3], "b": 7}),
+        ];
+        for before in &pods {
+            for after in &pods {
+                let patch: json_patch::Patch = serde_json::from_value(patch(before, after)).unwrap();
+                let mut patched = before.clone();
+                json_patch::patch(&mut patched, &patch).unwrap();
+                assert_eq!(patched, *after);
+            }
+            assert_eq!(patch(before, before), json!([]));
+        }
+        assert_eq!(patch(&json!({"a": 1, "status": {}}), &json!({"a": 1})), json!([]));
+    }
+}

@@ -1,0 +1,306 @@
+//! The rules of injection, read once from their inputs, and what they make of a pod.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::config::InjectionConfig;
+use super::context::{Context, Ids, PROXY_ID};
+use super::error::{ConfigError, InjectError};
+use super::finish::{Finishing, cluster};
+use super::names::{INJECT, NATIVE_SIDECAR, NETWORK, PROXY, TEMPLATES};
+use super::pod::{self, List};
+use super::proxy_settings::{Effective, ProxySettings};
+use super::request::{InjectRequest, Injection, Outcome};
+use super::settings::{InjectorInputs, OWN_CLUSTER};
+use super::strip::{Overrides, Status, stripped};
+use super::template::Templates;
+use super::values::Values;
+use super::workload::Workload;
+use super::{annotations, merge, openshift, overrides, patch, selection, tidy};
+
+/// What decides how pods are injected.
+#[derive(Debug)]
+pub(super) struct Rules {
+    /// Policy, selectors and the names of templates.
+    config: InjectionConfig,
+    /// The templates themselves.
+    templates: Templates,
+    values: Values,
+    /// Proxy configs.
+    proxies: ProxySettings,
+    /// What was handed in as it is.
+    inputs: InjectorInputs,
+}
+
+impl Rules {
+    /// Reads the inputs.
+    ///
+    /// # Errors
+    /// When values, config or a template cannot be read.
+    pub(super) fn read(inputs: &InjectorInputs) -> Result<Self, ConfigError> {
+        let (values, raw) = Values::parse(&inputs.values)?;
+        let config = InjectionConfig::read(&inputs.config, &values)?;
+        let templates = Templates::read(&config.templates, &raw, inputs)?;
+        let proxies = ProxySettings::read(&inputs.mesh, &inputs.proxy_configs)
+            .map_err(|error| ConfigError::Config(error.to_string()))?;
+        Ok(Self { config, templates, values, proxies, inputs: inputs.clone() })
+    }
+
+    pub(super) fn templates(&self) -> &Templates {
+        &self.templates
+    }
+
+    pub(super) fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// Proxy configs.
+    pub(super) fn proxies(&self) -> &ProxySettings {
+        &self.proxies
+    }
+
+    /// What the rules were read from.
+    pub(super) fn inputs(&self) -> &InjectorInputs {
+        &self.inputs
+    }
+
+    /// What becomes of a pod, of a workload where that is known, and the pod itself where it is injected.
+    ///
+    /// # Errors
+    /// When the pod must be refused.
+    pub(super) fn inject(
+        &self,
+        request: &InjectRequest<'_>,
+        workload: Option<&Workload>,
+    ) -> Result<(Injection, Option<Value>), InjectError> {
+        pod::check(request.pod)?;
+        let namespace = match pod::meta(request.pod, "namespace") {
+            "" => request.namespace,
+            namespace => namespace,
+        };
+        if let Some(reason) = selection::skipped(&self.config, request.pod, namespace) {
+            let audit = BTreeMap::from([("skipped".to_owned(), reason.as_str().to_owned())]);
+            let outcome = Outcome::Skipped(reason);
+            return Ok((Injection { outcome, warnings: wish_warnings(request.pod), audit }, None));
+        }
+        annotations::validate(pod::annotations(request.pod))?;
+        let proxy = self.proxies.of(request.pod, namespace)?;
+        let templates = self.template_names(request.pod);
+        let injected = Run { rules: self, request, namespace, proxy: &proxy, workload }.injected(&templates)?;
+        let audit = BTreeMap::from([
+            ("injected".to_owned(), templates.join(",")),
+            ("revision".to_owned(), self.inputs.revision.clone()),
+        ]);
+        let outcome = Outcome::Injected(patch::patch(request.pod, &injected));
+        Ok((Injection { outcome, warnings: warnings(request.pod, &proxy), audit }, Some(injected)))
+    }
+
+    /// The templates for a pod: those it asks for, else those of the config, with aliases resolved once.
+    fn template_names(&self, pod: &Value) -> Vec<String> {
+        let asked = pod::annotation(pod, TEMPLATES)
+            .map(|asked| asked.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>());
+        let names = asked.as_deref().unwrap_or(&self.config.default_templates);
+        let resolved = names.iter().flat_map(|name| match self.config.aliases.get(name) {
+            Some(others) => others.as_slice(),
+            None => std::slice::from_ref(name),
+        });
+        resolved.cloned().collect()
+    }
+}
+
+/// What users should know of a pod that says neither yes nor no.
+fn wish_warnings(pod: &Value) -> Vec<String> {
+    let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
+    let strange = said.filter(|said| !matches!(*said, "true" | "false" | ""));
+    strange
+        .map(|said| format!("{INJECT} is {said:?}, which counts as not set; write true or false"))
+        .into_iter()
+        .collect()
+}
+
+/// What users should know of an injected pod.
+fn warnings(pod: &Value, proxy: &Effective) -> Vec<String> {
+    let mut warnings = wish_warnings(pod);
+    let policy = pod.get("spec").and_then(|spec| spec.get("dnsPolicy")).and_then(Value::as_str).unwrap_or_default();
+    if !matches!(policy, "" | "ClusterFirst") {
+        warnings.push(format!(
+            "spec.dnsPolicy is {policy:?}; the proxy may not find the control plane unless it is ClusterFirst"
+        ));
+    }
+    let unknown = proxy.unknown_fields.iter();
+    warnings.extend(unknown.map(|field| format!("annotation proxy.istio.io/config: {field} is unknown and ignored")));
+    warnings
+}
+
+/// The injection of one pod.
+#[derive(Clone, Copy, Debug)]
+struct Run<'a> {
+    rules: &'a Rules,
+    request: &'a InjectRequest<'a>,
+    /// The pod's namespace.
+    namespace: &'a str,
+    /// The pod's proxy config.
+    proxy: &'a Effective,
+    /// The pod's workload, where the request's maker knows it.
+    workload: Option<&'a Workload>,
+}
+
+impl Run<'_> {
+    /// The injected pod.
+    ///
+    /// # Errors
+    /// When a template is unknown or fails, or what it adds does not fit.
+    fn injected(&self, templates: &[String]) -> Result<Value, InjectError> {
+        let rules = self.rules;
+        let original = self.original();
+        let status = Status::of(&original);
+        let existing = Overrides::of(&original)?;
+        let agent_port = rules.inputs.mesh.default_config.status_port.to_string();
+        let bare = stripped(&original, &existing, status.as_ref(), &agent_port);
+        let workload = self.workload.cloned().unwrap_or_else(|| Workload::of(&original, self.namespace));
+        let environment = self.environment();
+        let context = Context {
+            pod: &bare,
+            workload: &workload,
+            proxy: self.proxy,
+            values: &rules.values,
+            mesh: &rules.inputs.mesh,
+            revision: &rules.inputs.revision,
+            compliance_policy: &rules.inputs.compliance_policy,
+            native_sidecars: self.native_sidecars(&environment),
+            ids: self.ids(),
+        };
+        let mut merged = without_bulk(&original);
+        if status.is_some() {
+            cluster::unset_environment(&mut merged, &environment);
+        }
+        let mut template = json!({});
+        for name in templates {
+            let overlay = rules.templates.overlay(name, &context)?;
+            merge::merge(&mut template, overlay.clone())?;
+            move_native(&mut merged, &template, context.native_sidecars)?;
+            merge::merge(&mut merged, overlay)?;
+        }
+        overrides::reapply(&mut merged, &original, &template, &existing, status.as_ref())?;
+        overrides::follow_user(&mut merged, &original, &existing, status.as_ref(), &self.proxy.config);
+        tidy_injected(&mut merged, &template);
+        let finishing = Finishing {
+            mesh: &rules.inputs.mesh,
+            proxy_config: &self.proxy.config,
+            hold: rules.values.global.proxy.hold_application_until_proxy_starts,
+            rewrite_probes: rules.values.sidecar_injector_webhook.rewrite_app_http_probe,
+            environment: &environment,
+            annotations: &rules.config.injected_annotations,
+            revision: &rules.inputs.revision,
+        };
+        finishing.finish(&mut merged, &template)?;
+        tidy::labels(&mut merged, &original);
+        Ok(merged)
+    }
+
+    /// The pod of the request. On OpenShift, less what the platform has given a proxy of the pod's own.
+    fn original(&self) -> Cow<'_, Value> {
+        let mut pod = Cow::Borrowed(self.request.pod);
+        if self.rules.inputs.openshift && self.request.namespace_annotations.is_some() {
+            openshift::part_users(pod.to_mut());
+        }
+        pod
+    }
+
+    /// Whom the proxy runs as.
+    fn ids(&self) -> Ids {
+        if self.rules.inputs.openshift {
+            openshift::ids(self.request.namespace_annotations)
+        } else {
+            Ids { user: PROXY_ID, group: PROXY_ID }
+        }
+    }
+
+    /// Whether proxies are native sidecars on the pod's node, in the cluster that the environment names.
+    fn native_sidecars(&self, environment: &BTreeMap<String, String>) -> bool {
+        let inputs = &self.rules.inputs;
+        let node = self.request.pod.get("spec").and_then(|spec| spec.get("nodeName")).and_then(Value::as_str);
+        let cluster = environment.get("ISTIO_META_CLUSTER_ID").map_or(OWN_CLUSTER, String::as_str);
+        inputs.native_sidecars.hold(inputs.kubelets.get(cluster), node.filter(|node| !node.is_empty()))
+    }
+
+    /// The environment that stands above the template's: the request's, with cluster and network of the values, and the
+    /// network of the pod's label.
+    fn environment(&self) -> BTreeMap<String, String> {
+        let mut environment = self.request.parameters.clone();
+        let label = pod::label(self.request.pod, NETWORK);
+        let global = &self.rules.values.global;
+        let of_values = [
+            ("ISTIO_META_CLUSTER_ID", Some(&global.multi_cluster.cluster_name)),
+            // A label that is empty says that the network is not the values'.
+            ("ISTIO_META_NETWORK", Some(&global.network).filter(|_| label.is_none())),
+        ];
+        for (name, value) in of_values.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+            let unset = environment.get(name).is_none_or(String::is_empty);
+            if unset && !value.is_empty() {
+                environment.insert(name.to_owned(), value.to_string());
+            }
+        }
+        if let Some(network) = label.filter(|network| !network.is_empty()) {
+            environment.insert("ISTIO_META_NETWORK".to_owned(), network.to_owned());
+        }
+        environment
+    }
+}
+
+/// Moves a proxy of the pod's own to the init containers, where the template has the proxy as a native sidecar.
+///
+/// One that is there already is the work of an earlier injection by the same templates: it becomes that.
+///
+/// # Errors
+/// When both cannot be merged.
+fn move_native(merged: &mut Value, template: &Value, by_default: bool) -> Result<(), InjectError> {
+    let native = match pod::annotation(merged, NATIVE_SIDECAR) {
+        Some("true") => true,
+        Some("false") => false,
+        Some(_) | None => by_default,
+    };
+    if !native || pod::find(pod::containers(template, List::Init), PROXY).is_none() {
+        return Ok(());
+    }
+    let Some(containers) = pod::containers_mut(merged, List::Containers) else { return Ok(()) };
+    let Some(at) = containers.iter().position(|container| pod::name(container) == PROXY) else { return Ok(()) };
+    let own = containers.remove(at);
+    if pod::find(pod::containers(merged, List::Init), PROXY).is_some() {
+        return merge::merge(merged, json!({ "spec": { List::Init.field(): [own] } }));
+    }
+    let init = pod::member_map(pod::as_map(merged), "spec").entry(List::Init.field());
+    if let Some(init) = init.or_insert_with(|| Value::Array(Vec::new())).as_array_mut() {
+        init.push(own);
+    }
+    Ok(())
+}
+
+/// A pod without the parts that injection never looks at, which may be long.
+fn without_bulk(pod: &Value) -> Value {
+    let Value::Object(fields) = pod else { return pod.clone() };
+    let slim = fields.iter().filter(|(name, _)| *name != "status").map(|(name, value)| {
+        let value = match (name.as_str(), value) {
+            ("metadata", Value::Object(meta)) => {
+                let kept = meta.iter().filter(|(name, _)| *name != "managedFields");
+                Value::Object(kept.map(|(name, value)| (name.clone(), value.clone())).collect())
+            }
+            (_, value) => value.clone(),
+        };
+        (name.clone(), value)
+    });
+    Value::Object(slim.collect())
+}
+
+/// Tidies the containers that a template has.
+fn tidy_injected(merged: &mut Value, template: &Value) {
+    for list in [List::Containers, List::Init] {
+        for container in pod::containers_mut(merged, list).into_iter().flatten() {
+            if pod::find(pod::containers(template, list), pod::name(container)).is_some() {
+                tidy::container(container);
+            }
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Which pods are injected.
+
+use serde_json::{Map, Value};
+
+use super::config::InjectionConfig;
+use super::names::INJECT;
+use super::pod;
+use super::request::SkipReason;
+use navarch_api::mesh::LabelSelector;
+use navarch_api::text_map::TextMap;
+
+/// Namespaces of the system, in which nothing is injected.
+const SYSTEM_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+
+/// What the pod itself says.
+enum Requested {
+    /// It wants a proxy.
+    Yes,
+    /// It wants none.
+    No,
+    /// It says nothing, or nothing that can be understood.
+    Silent,
+}
+
+/// Why a pod of a namespace is not injected; `None` is that it is.
+pub(super) fn skipped(config: &InjectionConfig, pod: &Value, namespace: &str) -> Option<SkipReason> {
+    if pod.pointer("/spec/hostNetwork") == Some(&Value::Bool(true)) {
+        return Some(SkipReason::HostNetwork);
+    }
+    if SYSTEM_NAMESPACES.contains(&namespace) {
+        return Some(SkipReason::SystemNamespace);
+    }
+    match requested(pod) {
+        Requested::Yes => None,
+        Requested::No => Some(SkipReason::Disabled),
+        Requested::Silent => by_selectors(config, pod::labels(pod)),
+    }
+}
+
+/// What the pod itself says: the label, else the annotation.
+fn requested(pod: &Value) -> Requested {
+    let said = pod::label(pod, INJECT).or_else(|| pod::annotation(pod, INJECT));
+    match said {
+        Some("true") => Requested::Yes,
+        Some("false") => Requested::No,
+        Some(_) | None => Requested::Silent,
+    }
+}
+
+/// What selectors and policy make of a pod that says nothing.
+fn by_selectors(config: &InjectionConfig, labels: Option<&Map<String, Value>>) -> Option<SkipReason> {
+    if !config.never_inject_selector.is_empty() || !config.always_inject_selector.is_empty() {
+        let labels = label_map(labels);
+        let any = |selectors: &[LabelSelector]| selectors.iter().any(|selector| selector.selects(&labels));
+        if any(&config.never_inject_selector) {
+            return Some(SkipReason::NeverSelector);
+        }
+        if any(&config.always_inject_selector) {
+            return None;
+        }
+    }
+    (config.policy != "enabled").then_some(SkipReason::Policy)
+}
+
+/// Labels in the form in which selectors take them.
+fn label_map(labels: Option<&Map<String, Value>>) -> TextMap {
+    let labels = labels.into_iter().flatten();
+    labels.filter_map(|(key, value)| Some((key.as_str().into(), value.as_str()?.into()))).collect()
+}

@@ -1,0 +1,136 @@
+//! Sprig's functions on texts.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use gotmpl::{Result, Value};
+
+use super::super::super::go_json;
+use super::super::value::{of_json, text, to_json};
+use super::Function;
+use super::arguments::{at, bounded, bounded_list, fault, int_at, length_at, list_at, printed, text_at};
+
+use navarch_api::digest::sha256_hex;
+
+/// The most that a text is repeated.
+const MAX_REPEAT: usize = 100_000;
+
+/// The functions by name.
+pub(super) const FUNCTIONS: &[(&str, Function)] = &[
+    ("trim", |args| bounded(text_at(args, 0)?.trim().to_owned())),
+    ("trimAll", |args| {
+        let cut = text_at(args, 0)?;
+        bounded(text_at(args, 1)?.trim_matches(|sign| cut.contains(sign)).to_owned())
+    }),
+    ("trimPrefix", |args| {
+        let (cut, whole) = (text_at(args, 0)?, text_at(args, 1)?);
+        bounded(whole.strip_prefix(&cut).unwrap_or(&whole).to_owned())
+    }),
+    ("trimSuffix", |args| {
+        let (cut, whole) = (text_at(args, 0)?, text_at(args, 1)?);
+        bounded(whole.strip_suffix(&cut).unwrap_or(&whole).to_owned())
+    }),
+    ("upper", |args| bounded(text_at(args, 0)?.to_uppercase())),
+    ("lower", |args| bounded(text_at(args, 0)?.to_lowercase())),
+    ("title", |args| bounded(title(&text_at(args, 0)?))),
+    ("nospace", |args| bounded(text_at(args, 0)?.split_whitespace().collect())),
+    ("trunc", trunc),
+    ("substr", substr),
+    ("repeat", |args| {
+        let (times, part) = (length_at(args, 0)?.min(MAX_REPEAT), text_at(args, 1)?);
+        if part.len().saturating_mul(times) > super::super::output::MAX_BYTES {
+            return Err(fault("a text is too long"));
+        }
+        bounded(part.repeat(times))
+    }),
+    ("hasPrefix", |args| Ok(Value::Bool(text_at(args, 1)?.starts_with(&text_at(args, 0)?)))),
+    ("hasSuffix", |args| Ok(Value::Bool(text_at(args, 1)?.ends_with(&text_at(args, 0)?)))),
+    ("nindent", |args| {
+        let spaces = " ".repeat(length_at(args, 0)?.min(1_000));
+        bounded(format!("\n{spaces}{}", text_at(args, 1)?.replace('\n', &format!("\n{spaces}"))))
+    }),
+    ("replace", replace),
+    ("join", |args| {
+        let (between, items) = (text_at(args, 0)?, list_at(args, 1)?);
+        bounded(items.iter().map(printed).collect::<Result<Vec<_>>>()?.join(&between))
+    }),
+    ("splitList", |args| {
+        let (between, whole) = (text_at(args, 0)?, text_at(args, 1)?);
+        bounded_list(whole.split(between.as_str()).map(text).collect())
+    }),
+    ("toString", |args| text_at(args, 0).map(text)),
+    ("b64enc", |args| bounded(STANDARD.encode(text_at(args, 0)?))),
+    ("b64dec", |args| {
+        let decoded = STANDARD.decode(text_at(args, 0)?).map_err(|error| fault(error.to_string()))?;
+        bounded(String::from_utf8_lossy(&decoded).into_owned())
+    }),
+    ("sha256sum", |args| bounded(sha256_hex(text_at(args, 0)?))),
+    ("toJson", |args| bounded(go_json::text(&to_json(at(args, 0)?)?))),
+    ("toRawJson", |args| bounded(to_json(at(args, 0)?)?.to_string())),
+    ("toPrettyJson", |args| {
+        bounded(serde_json::to_string_pretty(&to_json(at(args, 0)?)?).map_err(|error| fault(error.to_string()))?)
+    }),
+    ("fromJson", |args| Ok(serde_json::from_str(&text_at(args, 0)?).map_or(Value::Nil, |json| of_json(&json)))),
+    ("regexMatch", |args| Ok(Value::Bool(pattern(args)?.is_match(&text_at(args, 1)?)))),
+    ("regexReplaceAll", |args| {
+        bounded(pattern(args)?.replace_all(&text_at(args, 1)?, text_at(args, 2)?.as_str()).into_owned())
+    }),
+    ("regexFind", |args| {
+        let whole = text_at(args, 1)?;
+        bounded(pattern(args)?.find(&whole).map(|found| found.as_str().to_owned()).unwrap_or_default())
+    }),
+];
+
+/// The first argument as a regular expression. Its automaton is bounded, and matching takes linear time.
+fn pattern(args: &[Value]) -> Result<regex::Regex> {
+    let built = regex::RegexBuilder::new(&text_at(args, 0)?).size_limit(1 << 20).build();
+    built.map_err(|error| fault(error.to_string()))
+}
+
+/// Each word with its first letter raised.
+fn title(whole: &str) -> String {
+    let mut begins = true;
+    let raise = |letter: char| {
+        let raised = if begins { letter.to_uppercase().next().unwrap_or(letter) } else { letter };
+        begins = letter.is_whitespace();
+        raised
+    };
+    whole.chars().map(raise).collect()
+}
+
+/// The nearest place at or before one at which a text can be cut.
+fn cut_at(whole: &str, mut place: usize) -> usize {
+    place = place.min(whole.len());
+    while !whole.is_char_boundary(place) {
+        place -= 1;
+    }
+    place
+}
+
+/// A text cut to a length; a negative one keeps the end.
+fn trunc(args: &[Value]) -> Result<Value> {
+    let (length, whole) = (int_at(args, 0)?, text_at(args, 1)?);
+    let bytes = usize::try_from(length.unsigned_abs()).unwrap_or(usize::MAX);
+    let kept = if length >= 0 {
+        whole.get(..cut_at(&whole, bytes))
+    } else {
+        whole.get(cut_at(&whole, whole.len().saturating_sub(bytes))..)
+    };
+    bounded(kept.unwrap_or_default().to_owned())
+}
+
+/// A part of a text; a negative end is the text's.
+fn substr(args: &[Value]) -> Result<Value> {
+    let (start, end, whole) = (length_at(args, 0)?, int_at(args, 1)?, text_at(args, 2)?);
+    let end = usize::try_from(end).map_or(whole.len(), |end| cut_at(&whole, end));
+    bounded(whole.get(cut_at(&whole, start)..end).unwrap_or_default().to_owned())
+}
+
+/// A text with one part replaced by another wherever it is.
+fn replace(args: &[Value]) -> Result<Value> {
+    let (old, new, whole) = (text_at(args, 0)?, text_at(args, 1)?, text_at(args, 2)?);
+    let growth = whole.matches(old.as_str()).count().saturating_mul(new.len());
+    if whole.len().saturating_add(growth) > 2 * super::super::output::MAX_BYTES {
+        return Err(fault("a text is too long"));
+    }
+    bounded(whole.replace(old.as_str(), &new))
+}

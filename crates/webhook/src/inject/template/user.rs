@@ -1,0 +1,149 @@
+//! A template of the config.
+
+use gotmpl::{FuncMap, Template};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use super::super::merge::clean;
+use super::output::{MAX_BYTES, Output};
+use super::tree::{self, Trees};
+use navarch_api::yaml::{self, Schema};
+
+/// The longest template that is read, in bytes.
+const MAX_TEXT: usize = 1 << 20;
+
+/// The most steps of all loops of one rendering together.
+const MAX_STEPS: u64 = 20_000;
+
+/// The name under which the text itself stands among the templates that it defines.
+const MAIN: &str = "inject";
+
+/// Functions of the template language itself.
+const OWN: [&str; 23] = [
+    "and", "call", "html", "index", "slice", "js", "len", "not", "or", "print", "printf", "println", "urlquery", "eq",
+    "ge", "gt", "le", "lt", "ne", "break", "continue", "true", "false",
+];
+
+/// A template with an empty text in place of each comment, which trims the white space that it says and no more: the parser
+/// takes a comment with a trim marker on one side as having one on both.
+fn without_comments(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("{{") {
+        let (before, action) = rest.split_at(at + 2);
+        out.push_str(before);
+        let inner = action.strip_prefix('-').unwrap_or(action).trim_start();
+        let comment = inner.strip_prefix("/*").and_then(|inner| inner.find("*/").and_then(|end| inner.get(end + 2..)));
+        rest = match comment {
+            Some(after) => {
+                out.push_str(if action.starts_with('-') { "- \"\"" } else { "\"\"" });
+                after
+            }
+            None => action,
+        };
+    }
+    out.push_str(rest);
+    out
+}
+
+/// A template that was parsed and looked through.
+pub(super) struct UserTemplate(Template);
+
+impl std::fmt::Debug for UserTemplate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("UserTemplate").finish_non_exhaustive()
+    }
+}
+
+impl UserTemplate {
+    /// Parses a text.
+    ///
+    /// # Errors
+    /// When it is no template, calls what there is not, or could run for ever.
+    pub(super) fn parse(text: &str, functions: &FuncMap) -> Result<Self, String> {
+        if text.len() > MAX_TEXT {
+            return Err(format!("it has {} bytes, at most {MAX_TEXT} are taken", text.len()));
+        }
+        let parsed = Template::new(MAIN).parse(&without_comments(text)).map_err(|error| error.to_string())?;
+        let named = parsed.templates();
+        let mut trees: Trees =
+            named.iter().filter_map(|name| Some(((*name).to_owned(), parsed.lookup(name)?.clone()))).collect();
+        let known = |name: &str| OWN.contains(&name) || functions.contains_key(name);
+        if trees.contains_key(MAIN) {
+            tree::adapt(&mut trees, MAIN, &known)?;
+        }
+        let empty = Template::new(MAIN).funcs(functions.clone()).max_range_iters(MAX_STEPS);
+        let whole = trees.into_iter().fold(empty, |template, (name, tree)| template.add_parse_tree(&name, tree));
+        Ok(Self(whole))
+    }
+
+    /// What the template writes.
+    ///
+    /// # Errors
+    /// When it fails, or writes too much.
+    fn text(&self, data: &gotmpl::Value) -> Result<String, String> {
+        let mut output = Output::default();
+        if self.0.lookup(MAIN).is_some() {
+            self.0.execute_template_fmt(&mut output, MAIN, data).map_err(|error| match error {
+                gotmpl::TemplateError::Write => format!("it writes more than {MAX_BYTES} bytes"),
+                error => error.to_string(),
+            })?;
+        }
+        Ok(output.into_text())
+    }
+
+    /// Renders the template and reads what comes out as objects, one in each document.
+    ///
+    /// # Errors
+    /// When it fails, writes too much, or writes what is no object.
+    pub(super) fn objects(&self, data: &gotmpl::Value) -> Result<Vec<Value>, String> {
+        let text = self.text(data)?;
+        let mut objects = Vec::new();
+        for document in yaml::documents(&text) {
+            match yaml::parse_last_wins(document.text, Schema::V1_1) {
+                Ok(Value::Null) => {}
+                Ok(object @ Value::Object(_)) => objects.push(object),
+                Ok(_) => return Err(format!("line {} of what it writes is no object", document.lines_before + 1)),
+                Err(error) => {
+                    let line = document.text.lines().nth(error.line.saturating_sub(1)).unwrap_or_default();
+                    return Err(format!("what it writes is not YAML: {error}: {}", line.trim()));
+                }
+            }
+        }
+        Ok(objects)
+    }
+
+    /// Renders the template and reads what comes out as part of a pod.
+    ///
+    /// # Errors
+    /// When it fails, writes too much, or writes what is no part of a pod.
+    pub(super) fn render(&self, data: &gotmpl::Value) -> Result<Value, String> {
+        let text = self.text(data)?;
+        // Templates write a name of their own before what a user's annotation says, which may name the same again.
+        let overlay = match yaml::parse_last_wins(&text, Schema::V1_1) {
+            Ok(Value::Null) => Value::Object(serde_json::Map::new()),
+            Ok(overlay @ Value::Object(_)) => overlay,
+            Ok(_) => return Err("what it writes is not an object".to_owned()),
+            Err(error) => {
+                let line = text.lines().nth(error.line.saturating_sub(1)).unwrap_or_default();
+                return Err(format!("what it writes is not YAML: {error}: {}", line.trim()));
+            }
+        };
+        // Unknown fields are let through, as they may be newer than this program; wrong types are not.
+        serde_json::from_value::<Pod>(clean(overlay.clone()))
+            .map_err(|error| format!("what it writes is no part of a pod: {error}"))?;
+        Ok(overlay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_trim_what_they_say() {
+        let text = "a\n  {{- /* x */}}\n b {{/* y */ -}}\n c{{ 1 }}";
+        let template = Template::new(MAIN).parse(&without_comments(text)).unwrap();
+        assert_eq!(template.execute_to_string(&gotmpl::Value::Nil).unwrap(), "a\n b c1");
+    }
+}

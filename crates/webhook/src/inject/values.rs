@@ -1,0 +1,165 @@
+//! The chart's values that decide how pods are injected, with the chart's own defaults.
+
+mod global;
+mod text;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodSecurityContext;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::error::ConfigError;
+use navarch_api::mesh::LabelSelector;
+use navarch_api::typed::Typed;
+use navarch_api::yaml::{self, Schema};
+
+pub(super) use global::Global;
+pub(super) use text::{Text, flag};
+
+/// The values (`manifests/charts/istio-control/istio-discovery/values.yaml`), less what injection does not read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Values {
+    /// `global`.
+    pub(super) global: Global,
+    /// `sidecarInjectorWebhook`.
+    pub(super) sidecar_injector_webhook: WebhookValues,
+    /// `revision`.
+    pub(super) revision: Text,
+    /// `pilot`.
+    pub(super) pilot: PilotValues,
+    /// `gateways`.
+    pub(super) gateways: GatewayValues,
+}
+
+impl Values {
+    /// The chart's defaults as plain data, with values laid over them.
+    pub(super) fn over_defaults(values: &Value) -> Value {
+        let mut all = serde_json::to_value(Self::default()).unwrap_or_default();
+        lay(&mut all, values);
+        all
+    }
+
+    /// Reads the text of the values, and the same as plain data for templates.
+    ///
+    /// # Errors
+    /// When it is not YAML, or a value has the wrong type.
+    pub(super) fn parse(text: &str) -> Result<(Self, Value), ConfigError> {
+        let broken = |reason: String| ConfigError::Values(reason);
+        let raw = match yaml::parse(text, Schema::V1_1).map_err(|error| broken(error.to_string()))? {
+            Value::Null => Value::Object(Map::new()),
+            raw @ Value::Object(_) => raw,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                return Err(broken("the text is not a map of values".to_owned()));
+            }
+        };
+        let value = without_nulls(raw.clone());
+        let typed = Typed::<Self>::from_json(&value).map_err(|error| broken(error.to_string()))?;
+        Ok((typed.value, raw))
+    }
+}
+
+/// Lays values over others, map by map.
+fn lay(below: &mut Value, over: &Value) {
+    match (below, over) {
+        (Value::Object(below), Value::Object(over)) => {
+            for (name, value) in over {
+                lay(below.entry(name).or_insert(Value::Null), value);
+            }
+        }
+        (below, over) => *below = over.clone(),
+    }
+}
+
+/// A value without the members that are null: Helm writes null where it unsets a default.
+pub(super) fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let kept = fields.into_iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key, without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(without_nulls).collect()),
+        value @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => value,
+    }
+}
+
+/// `sidecarInjectorWebhook`: what the chart writes into the config.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WebhookValues {
+    /// Pods that are never injected.
+    pub(super) never_inject_selector: Vec<LabelSelector>,
+    /// Pods that are always injected.
+    pub(super) always_inject_selector: Vec<LabelSelector>,
+    /// Annotations for injected pods.
+    pub(super) injected_annotations: BTreeMap<String, Text>,
+    /// Whether probes go through the agent unless a pod says otherwise.
+    #[serde(rename = "rewriteAppHTTPProbe", deserialize_with = "flag")]
+    pub(super) rewrite_app_http_probe: bool,
+    /// Templates by name.
+    pub(super) templates: BTreeMap<String, String>,
+    /// The templates of pods that name none.
+    pub(super) default_templates: Vec<String>,
+}
+
+impl Default for WebhookValues {
+    fn default() -> Self {
+        Self {
+            never_inject_selector: Vec::new(),
+            always_inject_selector: Vec::new(),
+            injected_annotations: BTreeMap::new(),
+            rewrite_app_http_probe: true,
+            templates: BTreeMap::new(),
+            default_templates: Vec::new(),
+        }
+    }
+}
+
+/// `pilot`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PilotValues {
+    /// How the CNI plugin takes part.
+    pub(super) cni: CniValues,
+    /// Environment of the control plane; `ENABLE_CLUSTER_TRUST_BUNDLE_API` changes where roots come from.
+    pub(super) env: BTreeMap<String, Value>,
+    /// The ConfigMap of revoked certificates; empty is `istio-ca-crl`.
+    pub(super) crl_config_map_name: Text,
+}
+
+impl PilotValues {
+    /// Whether roots come as a ClusterTrustBundle. Only the boolean counts, as in the chart.
+    pub(super) fn uses_trust_bundles(&self) -> bool {
+        self.env.get("ENABLE_CLUSTER_TRUST_BUNDLE_API") == Some(&Value::Bool(true))
+    }
+}
+
+/// `pilot.cni`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct CniValues {
+    /// Whether the plugin sets up capture, so that pods need no privileged init container.
+    #[serde(deserialize_with = "flag")]
+    pub(super) enabled: bool,
+    /// `default` or `multus`.
+    pub(super) provider: Text,
+}
+
+/// `gateways`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct GatewayValues {
+    /// The security context of gateway pods, in place of the one that opens low ports.
+    pub(super) security_context: Option<PodSecurityContext>,
+}
+
+impl GatewayValues {
+    /// The security context, where one is set that says anything.
+    pub(super) fn own_security_context(&self) -> Option<PodSecurityContext> {
+        self.security_context.clone().filter(|context| *context != PodSecurityContext::default())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,30 @@
+use serde_json::json;
+
+use super::*;
+
+/// The values that the chart's table says change the injection and nothing else, each with a setting.
+fn settings() -> Vec<(String, Value)> {
+    let table = include_str!("../../../../../tests/chart/navarch.txt");
+    // The one that leaves the ConfigMap out is nothing to be read in it.
+    let rows = table.lines().filter(|line| !line.starts_with("global.omitSidecarInjectorConfigMap"));
+    let rows = rows.filter_map(|line| line.strip_suffix(" -> injector"));
+    rows.filter_map(|row| {
+        let (path, setting) = row.split(" with ").next()?.split_once(" = ")?;
+        Some((path.to_owned(), serde_json::from_str(setting).ok()?))
+    })
+    .collect()
+}
+
+#[test]
+fn what_the_chart_passes_to_injection_alone_is_read() {
+    let (usual, _) = Values::parse("{}").unwrap();
+    let settings = settings();
+    assert!(settings.len() > 35, "{settings:?}");
+    for (path, setting) in settings {
+        // The chart writes what has no prefix under `pilot`.
+        let path = if path.starts_with("cni.") { format!("pilot.{path}") } else { path };
+        let value = path.rsplit('.').fold(setting, |value, key| json!({ key: value }));
+        let (read, _) = Values::parse(&value.to_string()).unwrap();
+        assert_ne!(read, usual, "{path} is not read");
+    }
+}

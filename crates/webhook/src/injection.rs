@@ -1,0 +1,111 @@
+//! Reviews of pods: what the injector is asked, and how its word is answered.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::inject::{InjectRequest, Injector, Outcome, parameters};
+use super::metrics::{Metrics, PodFate};
+use super::review::{self, Answer, Request};
+use navarch_api::object::NamespacedName;
+use navarch_store::Objects;
+
+/// How many warnings are told, and how long each may be: API servers drop and cut what is more.
+const WARNINGS: (usize, usize) = (20, 250);
+/// The longest note in the audit log.
+const MAX_NOTE_LENGTH: usize = 1000;
+/// The longest reason of a refusal that is told: what users wrote may be within.
+const MAX_REASON_LENGTH: usize = 4000;
+
+/// Answers the body of a review of a pod. `path` is that of the request; `objects` are those that are there already.
+///
+/// # Errors
+/// When the answer cannot be written.
+pub fn inject_review(
+    body: &[u8],
+    path: &str,
+    injector: &Injector,
+    objects: Option<&Objects>,
+) -> Result<Vec<u8>, serde_json::Error> {
+    counted(body, path, injector, objects, &Metrics::default())
+}
+
+/// As [`inject_review`], counted.
+pub(super) fn counted(
+    body: &[u8],
+    path: &str,
+    injector: &Injector,
+    objects: Option<&Objects>,
+    metrics: &Metrics,
+) -> Result<Vec<u8>, serde_json::Error> {
+    let start = Instant::now();
+    review::answer(body, |request| {
+        let answer = answer(&request, path, injector, objects);
+        let fate = match (answer.allowed, &answer.patch) {
+            (true, Some(_)) => PodFate::Injected,
+            (true, None) => PodFate::Skipped,
+            (false, _) => PodFate::Refused,
+        };
+        metrics.pod(fate, start.elapsed());
+        answer
+    })
+}
+
+/// What is said of a pod.
+fn answer(request: &Request, path: &str, injector: &Injector, objects: Option<&Objects>) -> Answer {
+    if !request.object.is_object() {
+        return Answer::refuse("could not read the pod: request.object is no object").noting("injection", "refused");
+    }
+    let text = |pointer: &str| request.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let pod = [text("/metadata/name"), text("/metadata/generateName")].into_iter().find(|name| !name.is_empty());
+    let pod = pod.unwrap_or_default();
+    let namespace = request.namespace.as_deref().unwrap_or_default();
+    let parameters = parameters(path);
+    let namespace_annotations = objects.and_then(|objects| annotations(objects, namespace));
+    let asked = InjectRequest {
+        pod: &request.object,
+        namespace,
+        namespace_annotations: namespace_annotations.as_ref(),
+        parameters: &parameters,
+    };
+    let injection = match injector.inject(&asked) {
+        Ok(injection) => injection,
+        Err(error) => {
+            let reason = error.to_string();
+            tracing::warn!(namespace, pod, reason, "cannot be injected");
+            return Answer::refuse(review::cut(&reason, MAX_REASON_LENGTH)).noting("injection", "refused");
+        }
+    };
+    let mut answer = match &injection.outcome {
+        Outcome::Skipped(reason) => {
+            tracing::debug!(namespace, pod, reason = reason.as_str(), "not injected");
+            Answer::allow().noting("injection", format!("none: {}", reason.as_str()))
+        }
+        Outcome::Injected(patch) => match serde_json::to_vec(patch) {
+            Ok(patch) => {
+                tracing::info!(namespace, pod, dry_run = request.is_dry_run(), "injected");
+                let mut answer = Answer::allow().noting("injection", "injected");
+                answer.patch = Some(BASE64_STANDARD.encode(patch));
+                answer.patch_type = Some("JSONPatch");
+                answer
+            }
+            Err(error) => return Answer::refuse(format!("the patch cannot be written: {error}")),
+        },
+    };
+    answer.warnings = injection.warnings.iter().take(WARNINGS.0).map(|one| review::cut(one, WARNINGS.1)).collect();
+    for (name, value) in injection.audit {
+        answer = answer.noting(name, review::cut(&value, MAX_NOTE_LENGTH));
+    }
+    answer
+}
+
+/// The annotations of a namespace.
+fn annotations(objects: &Objects, namespace: &str) -> Option<BTreeMap<String, String>> {
+    let found = objects.namespaces.get(&NamespacedName::new("", namespace))?;
+    let owned = |(key, value): (&Arc<str>, &Arc<str>)| (key.to_string(), value.to_string());
+    Some(found.meta.annotations.iter().map(owned).collect())
+}

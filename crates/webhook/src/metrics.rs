@@ -1,0 +1,245 @@
+//! Metrics of the webhooks, under istiod's names.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::injector_state::InjectorState;
+use super::review::Resource;
+use navarch_api::counter::Count;
+use navarch_api::crds;
+
+/// Handles of all metrics of this room. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// `galley_validation_passed`.
+    passed: Family<ResourceLabels, Count>,
+    /// `galley_validation_failed`.
+    failed: Family<FailureLabels, Count>,
+    /// `galley_validation_http_error`.
+    http_errors: Family<StatusLabel, Count>,
+    /// `galley_validation_config_updates`.
+    validation_updates: Count,
+    /// `galley_validation_config_update_error`.
+    validation_update_errors: Family<ReasonLabel, Count>,
+    /// `webhook_patch_attempts_total`.
+    injection_updates: Family<NameLabel, Counter>,
+    /// `webhook_patch_failures_total`.
+    injection_update_errors: Family<PatchLabels, Counter>,
+    /// `sidecar_injection_requests_total`.
+    asked: Counter,
+    /// `sidecar_injection_success_total`.
+    injected: Counter,
+    /// `sidecar_injection_failure_total`.
+    not_injectable: Counter,
+    /// `sidecar_injection_skip_total`.
+    skipped: Counter,
+    /// `sidecar_injection_time_seconds`.
+    injection_time: Histogram,
+    /// `navarch_injector_state`.
+    injector: Family<StateLabel, Gauge>,
+}
+
+/// What was judged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabels {
+    group: String,
+    version: String,
+    resource: String,
+}
+
+/// What was refused, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FailureLabels {
+    group: String,
+    version: String,
+    resource: String,
+    /// One of istiod's words.
+    reason: &'static str,
+}
+
+/// Whether pods can be injected.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StateLabel {
+    /// In a word.
+    state: &'static str,
+}
+
+/// A status of HTTP.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabel {
+    status: u16,
+}
+
+/// Why something failed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    /// In a word.
+    reason: &'static str,
+}
+
+/// A webhook configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NameLabel {
+    name: String,
+}
+
+/// A webhook configuration that could not be written.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PatchLabels {
+    name: String,
+    /// Why, in a word.
+    reason: &'static str,
+}
+
+/// What became of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PodFate {
+    /// It got a proxy.
+    Injected,
+    /// It stays as it is.
+    Skipped,
+    /// It was refused.
+    Refused,
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let m = metrics.clone();
+        registry.register("galley_validation_passed", "Objects found valid", m.passed);
+        registry.register("galley_validation_failed", "Objects refused, by reason", m.failed);
+        registry.register("galley_validation_http_error", "Reviews not taken, by HTTP status", m.http_errors);
+        let help = "Updates of webhook configurations that validate";
+        registry.register("galley_validation_config_updates", help, m.validation_updates);
+        let help = "Failed updates of webhook configurations that validate";
+        registry.register("galley_validation_config_update_error", help, m.validation_update_errors);
+        registry.register(
+            "webhook_patch_attempts",
+            "Updates of webhook configurations that inject",
+            m.injection_updates,
+        );
+        let help = "Failed updates of webhook configurations that inject";
+        registry.register("webhook_patch_failures", help, m.injection_update_errors);
+        registry.register("sidecar_injection_requests", "Pods asked about", m.asked);
+        registry.register("sidecar_injection_success", "Pods that got a proxy", m.injected);
+        registry.register("sidecar_injection_failure", "Pods refused", m.not_injectable);
+        registry.register("sidecar_injection_skip", "Pods left as they are", m.skipped);
+        registry.register("sidecar_injection_time_seconds", "Seconds to answer about a pod", m.injection_time);
+        let help = "1 for the state of the injector's configuration: off, pending, failed, ready, or stale where a later one is refused";
+        registry.register("navarch_injector_state", help, m.injector);
+        metrics
+    }
+
+    /// Shows whether pods can be injected.
+    pub fn injector(&self, now: &InjectorState) {
+        for state in InjectorState::LABELS {
+            self.injector.get_or_create(&StateLabel { state }).set(i64::from(state == now.label()));
+        }
+    }
+
+    /// Counts an object that was judged; `refused` is istiod's word for why it was.
+    pub(super) fn judged(&self, of: &Resource, refused: Option<&'static str>) {
+        let Resource { group, version, resource } = labels_of(of);
+        match refused {
+            None => self.passed.get_or_create(&ResourceLabels { group, version, resource }).inc(),
+            Some(reason) => self.failed.get_or_create(&FailureLabels { group, version, resource, reason }).inc(),
+        };
+    }
+
+    /// Counts a review that was not taken.
+    pub(super) fn not_taken(&self, status: u16) {
+        self.http_errors.get_or_create(&StatusLabel { status }).inc();
+    }
+
+    /// Counts a pod.
+    pub(super) fn pod(&self, fate: PodFate, took: Duration) {
+        self.asked.inc();
+        match fate {
+            PodFate::Injected => self.injected.inc(),
+            PodFate::Skipped => self.skipped.inc(),
+            PodFate::Refused => self.not_injectable.inc(),
+        };
+        self.injection_time.observe(took.as_secs_f64());
+    }
+
+    /// Counts an update of a configuration that validates.
+    pub(super) fn validation_update(&self, is_good: bool) {
+        if is_good {
+            self.validation_updates.inc();
+        } else {
+            self.validation_update_errors.get_or_create(&ReasonLabel { reason: "update" }).inc();
+        }
+    }
+
+    /// Counts an update of a configuration that injects.
+    pub(super) fn injection_update(&self, name: &str, is_good: bool) {
+        self.injection_updates.get_or_create(&NameLabel { name: name.to_owned() }).inc();
+        if !is_good {
+            let labels = PatchLabels { name: name.to_owned(), reason: "webhook_update_failure" };
+            self.injection_update_errors.get_or_create(&labels).inc();
+        }
+    }
+}
+
+/// What an object is counted as: reviews come from anybody, and what they name must not make rows of the metrics.
+fn labels_of(of: &Resource) -> Resource {
+    if crds::is_defined(&of.group, &of.version, &of.resource) {
+        return of.clone();
+    }
+    let other = || "other".to_owned();
+    Resource { group: other(), version: other(), resource: other() }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            passed: Family::default(),
+            failed: Family::default(),
+            http_errors: Family::default(),
+            validation_updates: Count::default(),
+            validation_update_errors: Family::default(),
+            injection_updates: Family::default(),
+            injection_update_errors: Family::default(),
+            asked: Counter::default(),
+            injected: Counter::default(),
+            not_injectable: Counter::default(),
+            skipped: Counter::default(),
+            injection_time: Histogram::new([0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0]),
+            injector: Family::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reviews_of_what_is_not_defined_share_a_row() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let of = |group: &str, version: &str, resource: &str| Resource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: resource.to_owned(),
+        };
+        for number in 0..100 {
+            metrics.judged(&of(&format!("{number}.istio.io"), "v1", "gateways"), None);
+            metrics.judged(&of("networking.istio.io", &format!("v{number}x"), "gateways"), None);
+            metrics.judged(&of("networking.istio.io", "v1", &"x".repeat(number)), Some("invalid_resource"));
+        }
+        metrics.judged(&of("networking.istio.io", "v1beta1", "gateways"), None);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let rows = |name: &str| text.lines().filter(|line| line.starts_with(name)).count();
+        assert_eq!((rows("galley_validation_passed{"), rows("galley_validation_failed{")), (2, 1), "{text}");
+        assert!(text.contains("group=\"networking.istio.io\",version=\"v1beta1\",resource=\"gateways\"} 1"), "{text}");
+    }
+}

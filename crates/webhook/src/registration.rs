@@ -1,0 +1,278 @@
+//! Tells the API server how to know Navarch, in the webhook configurations that are its own.
+//!
+//! Which are its own is told by the label `istio.io/rev`. `caBundle` is kept as it must be, also when somebody edits it;
+//! validation fails closed (`failurePolicy: Fail`) once a trial has shown that broken objects are refused. Nothing is
+//! written where nothing differs, so replicas that agree are silent.
+
+mod bundle;
+mod hooks;
+mod rollover;
+mod trial;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube::api::PostParams;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::metrics::Metrics;
+use bundle::Grace;
+pub use hooks::HookKind;
+pub use rollover::{Rollover, rollover};
+
+/// The label that names a revision.
+const REVISION: &str = "istio.io/rev";
+/// How soon what failed is tried again, at first and at most.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(60));
+/// Trials that may fail before that is worth a warning: some 25 seconds, as the API server takes a moment to see the webhook.
+const TRIALS: u32 = 8;
+/// How often one configuration is written within [`WINDOW`]: somebody else who keeps it otherwise is not fought for ever.
+const WRITES: usize = 10;
+/// See [`WRITES`].
+const WINDOW: Duration = Duration::from_secs(60);
+/// How long a call to the API server may take.
+const CALL: Duration = Duration::from_secs(20);
+
+/// Keeps the webhook configurations of one kind.
+#[derive(Clone)]
+pub struct Registration {
+    /// The API server.
+    pub client: Client,
+    /// Which configurations.
+    pub kind: HookKind,
+    /// The revision of this control plane.
+    pub revision: String,
+    /// The namespace of this control plane.
+    pub namespace: String,
+    /// The roots by which it is known, as PEM.
+    pub roots: watch::Receiver<Arc<str>>,
+    /// How long roots that are not (or no more) ours are left in place.
+    pub grace: Duration,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+impl std::fmt::Debug for Registration {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration")
+            .field("kind", &self.kind)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is known of the configurations, and what is to be done.
+#[derive(Debug, Default)]
+struct State {
+    /// The configurations by name.
+    known: BTreeMap<String, DynamicObject>,
+    /// The names of a list that is under way.
+    listed: Vec<String>,
+    /// Whether a trial has shown that broken objects are refused.
+    is_tried: bool,
+    /// How many trials have shown something else.
+    trials: u32,
+    /// Roots of others, and since when they are seen.
+    grace: Grace,
+    /// When each configuration was written of late.
+    written: BTreeMap<String, VecDeque<Instant>>,
+    /// When to look again although nothing changed.
+    again: Option<Instant>,
+    /// How long to wait after the next failure.
+    wait: Duration,
+}
+
+impl Registration {
+    /// Keeps them until told to stop. `registered` is told the roots that stand in all of them.
+    pub async fn run(mut self, registered: watch::Sender<Arc<str>>, stop: CancellationToken) {
+        let resource = resource(self.kind);
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &resource);
+        let config = watcher::Config::default().labels(&format!("{REVISION}={}", self.revision));
+        let mut events = std::pin::pin!(watcher(api.clone(), config).default_backoff());
+        let mut state = State { wait: RETRY.0, ..State::default() };
+        let mut is_synced = false;
+        loop {
+            let again = state.again;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Ok(()) = self.roots.changed() => {}
+                () = wake(again) => state.again = None,
+                event = events.next() => match event {
+                    Some(Ok(event)) => is_synced |= state.take(event),
+                    Some(Err(error)) => {
+                        tracing::warn!(kind = ?self.kind, %error, "failed to watch webhook configurations");
+                        continue;
+                    }
+                    None => return,
+                },
+            }
+            if is_synced {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.settle(&api, &mut state, &registered) => {}
+                }
+            }
+        }
+    }
+
+    /// Brings all configurations to what they must be.
+    async fn settle(&self, api: &Api<DynamicObject>, state: &mut State, registered: &watch::Sender<Arc<str>>) {
+        let roots = self.roots.borrow().clone();
+        if roots.is_empty() {
+            return;
+        }
+        let mut all_well = true;
+        for (name, found) in state.known.clone() {
+            let mut wanted = found.clone();
+            let until = hooks::set_bundle(self.kind, &mut wanted, &roots, &mut state.grace, self.grace);
+            state.look_again(until);
+            if self.kind == HookKind::Validating && hooks::is_open(&wanted) {
+                if !state.is_tried && hooks::holds(self.kind, &found, &roots) {
+                    let outcome = trial::run(&self.client, &self.namespace, &self.revision).await;
+                    state.tried(outcome);
+                }
+                if state.is_tried {
+                    hooks::close(&mut wanted);
+                } else {
+                    all_well = false;
+                }
+            }
+            if wanted == found || !state.may_write(&name) {
+                continue;
+            }
+            match self.write(api, &name, &wanted).await {
+                Ok(now) => _ = state.known.insert(name, now),
+                Err(error) => {
+                    tracing::warn!(kind = ?self.kind, name, error, "failed to update the webhook configuration");
+                    all_well = false;
+                }
+            }
+        }
+        if state.known.values().all(|found| hooks::holds(self.kind, found, &roots)) {
+            registered.send_if_modified(|told| std::mem::replace(told, roots.clone()) != roots);
+        }
+        if all_well {
+            state.wait = RETRY.0;
+        } else {
+            state.look_again(Some(Instant::now() + state.wait));
+            state.wait = (state.wait * 2).min(RETRY.1);
+        }
+    }
+
+    /// Puts a configuration in place of the version that was seen; of two who write, one fails.
+    async fn write(
+        &self,
+        api: &Api<DynamicObject>,
+        name: &str,
+        wanted: &DynamicObject,
+    ) -> Result<DynamicObject, String> {
+        let parameters = PostParams::default();
+        let outcome = tokio::time::timeout(CALL, api.replace(name, &parameters, wanted)).await;
+        let is_good = matches!(outcome, Ok(Ok(_)));
+        match self.kind {
+            HookKind::Mutating => self.metrics.injection_update(name, is_good),
+            HookKind::Validating => self.metrics.validation_update(is_good),
+        }
+        match outcome {
+            Ok(Ok(now)) => {
+                tracing::info!(kind = ?self.kind, name, "webhook configuration updated");
+                Ok(now)
+            }
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the API server does not answer".to_owned()),
+        }
+    }
+}
+
+/// The kind of a webhook configuration as the API has it.
+fn resource(kind: HookKind) -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind.as_str()))
+}
+
+/// Waits for a moment, if there is one.
+async fn wake(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+impl State {
+    /// Takes an event; says whether all configurations are known with it.
+    fn take(&mut self, event: Event<DynamicObject>) -> bool {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => {
+                self.listed.extend(object.metadata.name.clone());
+                self.put(object);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.known.retain(|name, _| listed.contains(name));
+                return true;
+            }
+            Event::Apply(object) => self.put(object),
+            Event::Delete(object) => _ = self.known.remove(&object.metadata.name.unwrap_or_default()),
+        }
+        false
+    }
+
+    /// Takes in what a trial has shown.
+    fn tried(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => {
+                tracing::info!("validation is in force: failurePolicy is set to Fail");
+                self.is_tried = true;
+            }
+            Err(reason) => {
+                self.trials += 1;
+                if self.trials == TRIALS {
+                    tracing::warn!(reason, "validation is not in force: failurePolicy stays Ignore");
+                } else {
+                    tracing::debug!(reason, "validation is not in force yet");
+                }
+            }
+        }
+    }
+
+    /// Keeps a configuration.
+    fn put(&mut self, object: DynamicObject) {
+        if let Some(name) = object.metadata.name.clone() {
+            self.known.insert(name, object);
+        }
+    }
+
+    /// Whether a configuration may be written now; if so, that counts. If not, it is looked at again later.
+    fn may_write(&mut self, name: &str) -> bool {
+        let now = Instant::now();
+        let written = self.written.entry(name.to_owned()).or_default();
+        written.retain(|at| *at + WINDOW > now);
+        if written.len() < WRITES {
+            written.push_back(now);
+            return true;
+        }
+        let next = written.front().map(|first| *first + WINDOW);
+        tracing::warn!(
+            name,
+            "the webhook configuration is written by somebody else, too; it is left alone for a while"
+        );
+        self.look_again(next);
+        false
+    }
+
+    /// Looks again at that moment at the latest.
+    fn look_again(&mut self, at: Option<Instant>) {
+        self.again = match (self.again, at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}

@@ -1,0 +1,214 @@
+//! `AdmissionReview`, in the versions `v1` and `v1beta1`: what is asked and how it is answered.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The group and versions that are spoken; the second is what istiod answers to those it does not understand.
+const V1: &str = "admission.k8s.io/v1";
+/// As [`V1`].
+const V1_BETA1: &str = "admission.k8s.io/v1beta1";
+
+/// What the API server sends.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Review {
+    /// `apiVersion`, which the answer repeats.
+    #[serde(default)]
+    api_version: String,
+    /// `kind`: `AdmissionReview`.
+    #[serde(default)]
+    kind: String,
+    /// What is asked.
+    #[serde(default)]
+    request: Option<Request>,
+}
+
+/// What is asked. What is not needed here, such as the old object and the user, is passed over unread.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Request {
+    /// By which the API server knows the answer.
+    pub(super) uid: String,
+    /// What kind of object it is.
+    pub(super) resource: Resource,
+    /// The namespace of the object.
+    pub(super) namespace: Option<String>,
+    /// The name of the object, where it has one yet.
+    pub(super) name: Option<String>,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub(super) operation: String,
+    /// Nothing will be stored.
+    pub(super) dry_run: Option<bool>,
+    pub(super) object: Value,
+}
+
+/// What kind of object it is, as API paths have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct Resource {
+    /// The group; empty for the core group.
+    pub(super) group: String,
+    pub(super) version: String,
+    /// The plural of the kind.
+    pub(super) resource: String,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answer {
+    /// That of the request.
+    uid: String,
+    /// Whether the object may be stored.
+    pub(super) allowed: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) status: Option<Status>,
+    /// What the user is told all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+    /// A JSON patch of the object, as base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) patch: Option<String>,
+    /// `JSONPatch` where there is a patch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) patch_type: Option<&'static str>,
+    /// What the API server notes in its audit log.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) audit_annotations: BTreeMap<String, String>,
+}
+
+/// Why an object is refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Status {
+    /// In words.
+    pub(super) message: String,
+}
+
+impl Request {
+    /// Whether nothing will be stored.
+    #[must_use]
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run.unwrap_or_default()
+    }
+}
+
+impl Answer {
+    /// The object may be stored as it is.
+    #[must_use]
+    pub(super) fn allow() -> Self {
+        Self { allowed: true, ..Self::default() }
+    }
+
+    /// The object may not be stored.
+    #[must_use]
+    pub(super) fn refuse(message: impl Into<String>) -> Self {
+        Self { status: Some(Status { message: message.into() }), ..Self::default() }
+    }
+
+    /// Notes something in the audit log.
+    #[must_use]
+    pub(super) fn noting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.audit_annotations.insert(name.into(), value.into());
+        self
+    }
+}
+
+/// Reads a review, has it answered, and writes the answer in the version of the review. What cannot be read is refused.
+pub(super) fn answer(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Result<Vec<u8>, serde_json::Error> {
+    let (version, uid, answer) = match read(body) {
+        Err(refusal) => (V1_BETA1, String::new(), Answer::refuse(refusal)),
+        Ok((version, request)) => (version, request.uid.clone(), decide(request)),
+    };
+    let response = Answer { uid, ..answer };
+    serde_json::to_vec(&Written { kind: "AdmissionReview", api_version: version, response })
+}
+
+/// An answer as it is written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    /// `AdmissionReview`.
+    kind: &'static str,
+    /// The version of the review.
+    api_version: &'static str,
+    response: Answer,
+}
+
+/// Reads a review: its version and what it asks.
+fn read(body: &[u8]) -> Result<(&'static str, Request), String> {
+    let review: Review = serde_json::from_slice(body)
+        .map_err(|error| format!("could not decode body: it is no AdmissionReview: {error}"))?;
+    let version = match review.api_version.as_str() {
+        V1 => V1,
+        V1_BETA1 => V1_BETA1,
+        other => {
+            return Err(format!("could not decode body: apiVersion is {:?}, want {V1} or {V1_BETA1}", shorten(other)));
+        }
+    };
+    if review.kind != "AdmissionReview" {
+        return Err(format!("could not decode body: kind is {:?}, want AdmissionReview", shorten(&review.kind)));
+    }
+    let request = review.request.ok_or("could not decode body: the AdmissionReview has no request")?;
+    Ok((version, request))
+}
+
+/// The first letters of a text that somebody wrote.
+fn shorten(text: &str) -> String {
+    cut(text, 100)
+}
+
+/// A text that is cut where it is too long, and is one line.
+pub(super) fn cut(text: &str, longest: usize) -> String {
+    let end = text.char_indices().map(|(at, _)| at).chain([text.len()]).take_while(|at| *at <= longest).last();
+    let kept = text.get(..end.unwrap_or_default()).unwrap_or_default();
+    let is_cut = kept.len() < text.len();
+    let mut kept = kept.replace(['\n', '\r'], " ");
+    if is_cut {
+        kept.push('…');
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Answers a body by allowing all.
+    fn allow_all(body: &[u8]) -> Value {
+        serde_json::from_slice(&answer(body, |_| Answer::allow()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn answers_come_in_the_version_of_the_review() {
+        for version in [V1, V1_BETA1] {
+            let review = json!({ "apiVersion": version, "kind": "AdmissionReview", "request": { "uid": "u" } });
+            let written = allow_all(review.to_string().as_bytes());
+            let response = json!({ "uid": "u", "allowed": true });
+            assert_eq!(written, json!({ "apiVersion": version, "kind": "AdmissionReview", "response": response }));
+        }
+    }
+
+    #[test]
+    fn what_is_no_review_is_refused_in_words() {
+        let bodies = [
+            "x",
+            "{}",
+            "[]",
+            r#"{"apiVersion":"v1","kind":"Pod"}"#,
+            r#"{"apiVersion":"admission.k8s.io/v1","kind":"Pod","request":{}}"#,
+            r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#,
+            r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":3}}"#,
+        ];
+        for body in bodies.map(str::to_owned).into_iter().chain([format!("{}1", "[".repeat(100_000))]) {
+            let written = allow_all(body.as_bytes());
+            assert_eq!(written["response"]["allowed"], false, "{body}");
+            let message = written["response"]["status"]["message"].as_str().unwrap();
+            assert!(message.starts_with("could not decode body: "), "{message}");
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The paths that the API server asks, and what keeps them from harm.
+
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+use http::Request;
+
+use super::inject::Injector;
+use super::injection;
+use super::injector_state::CurrentInjector;
+use super::limits::{Intake, Limits, NotTaken};
+use super::metrics::{Metrics, PodFate};
+use super::validation;
+use navarch_net::turns::Turns;
+use navarch_store::Objects;
+
+/// A review of more bytes is answered on a thread of its own: it must not hold up the others.
+const LARGE: usize = 64 << 10;
+/// Large reviews that may wait for their turn. There are seldom any.
+const WAITING: usize = 256;
+
+/// The objects of this moment; `None` as long as they are not all known.
+pub type ObjectsProvider = Arc<dyn Fn() -> Option<Objects> + Send + Sync>;
+
+/// What the webhooks answer with.
+pub struct Webhooks {
+    /// Says whether Navarch is ready.
+    ready: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Gives the objects that are there already.
+    surroundings: ObjectsProvider,
+    /// What injects.
+    injector: CurrentInjector,
+    /// Takes reviews within limits.
+    intake: Intake,
+    /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes. Callers
+    /// take turns.
+    large: Arc<Turns<IpAddr>>,
+    /// What is counted.
+    metrics: Metrics,
+}
+
+impl std::fmt::Debug for Webhooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhooks").field("injector", &self.injector).finish_non_exhaustive()
+    }
+}
+
+impl Webhooks {
+    /// What injects, now and later.
+    #[must_use]
+    pub fn injector(&self) -> CurrentInjector {
+        self.injector.clone()
+    }
+
+    /// Webhooks over a world.
+    #[must_use]
+    pub fn new(
+        ready: Arc<dyn Fn() -> bool + Send + Sync>,
+        surroundings: ObjectsProvider,
+        injector: CurrentInjector,
+        limits: Limits,
+        metrics: Metrics,
+    ) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let large = Turns::new(processors, WAITING);
+        Self { ready, surroundings, injector, intake: Intake::new(limits), large, metrics }
+    }
+}
+
+/// Which webhook is asked.
+enum Asked {
+    /// `/validate`. What is invalid is so whatever else there is; only warnings need other objects, and are left out as long
+    /// as those are not known.
+    Validation,
+    /// `/inject`, with the whole path, and what injects.
+    Injection(String, Arc<Injector>),
+}
+
+/// All paths of the webhooks. What is below a webhook's path is the same webhook, as with istiod.
+pub fn routes(webhooks: Arc<Webhooks>) -> Router {
+    Router::new()
+        .route("/validate", any(validate))
+        .route("/validate/{*rest}", any(validate))
+        .route("/validate/", any(validate))
+        .route("/inject", any(inject))
+        .route("/inject/", any(inject))
+        .route("/inject/{*rest}", any(inject))
+        .route("/httpsReady", get(ready))
+        .with_state(webhooks)
+}
+
+/// Whether Navarch is ready, for a port that nothing else says it on.
+pub(super) async fn ready(State(webhooks): State<Arc<Webhooks>>) -> StatusCode {
+    if (webhooks.ready)() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+}
+
+impl Webhooks {
+    /// What is counted.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// The path that says whether Navarch is ready, for the port of the webhooks alone: the HTTP port has its own.
+    pub fn readiness(self: &Arc<Self>) -> Router {
+        Router::new().route("/ready", get(ready)).with_state(self.clone())
+    }
+}
+
+/// Answers `/validate`.
+async fn validate(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
+    review(webhooks, Asked::Validation, request).await
+}
+
+/// Answers `/inject`.
+async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
+    let injector = match webhooks.injector.load().injector() {
+        Ok(injector) => injector,
+        Err(refusal) => {
+            webhooks.metrics.pod(PodFate::Refused, Duration::ZERO);
+            return refusal.into_response();
+        }
+    };
+    let path = request.uri().path().to_owned();
+    review(webhooks, Asked::Injection(path, injector), request).await
+}
+
+/// Takes a review and answers it.
+async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -> Response {
+    let taken = match webhooks.intake.take(request).await {
+        Ok(taken) => taken,
+        Err(not_taken) => {
+            let response = not_taken.into_response();
+            webhooks.metrics.not_taken(response.status().as_u16());
+            return response;
+        }
+    };
+    let decided = if taken.body.len() <= LARGE {
+        decide(&webhooks, &asked, &taken.body)
+    } else {
+        let Ok(turn) = webhooks.large.take(taken.peer).await else {
+            webhooks.metrics.not_taken(StatusCode::SERVICE_UNAVAILABLE.as_u16());
+            return NotTaken::Busy.into_response();
+        };
+        // It goes on where the caller gives up, and is charged as long.
+        let decided = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            decide(&webhooks, &asked, &taken.body)
+        });
+        decided.await.unwrap_or(None)
+    };
+    match decided {
+        Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
+        None => {
+            (StatusCode::INTERNAL_SERVER_ERROR, "the review could not be answered; see Navarch's log").into_response()
+        }
+    }
+}
+
+/// Answers the body of a review; `None` when that failed. A panic goes no further: the next review is answered as if it had
+/// not been.
+fn decide(webhooks: &Webhooks, asked: &Asked, body: &[u8]) -> Option<Vec<u8>> {
+    let answer = || {
+        let objects = (webhooks.surroundings)();
+        match asked {
+            Asked::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
+            Asked::Injection(path, injector) => {
+                injection::counted(body, path, injector, objects.as_ref(), &webhooks.metrics)
+            }
+        }
+    };
+    match catch_unwind(AssertUnwindSafe(answer)) {
+        Ok(Ok(answer)) => Some(answer),
+        Ok(Err(error)) => {
+            tracing::error!(%error, "an answer could not be written");
+            None
+        }
+        Err(_) => None,
+    }
+}

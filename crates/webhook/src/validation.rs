@@ -1,0 +1,102 @@
+//! Reviews of configuration: the verdict in the words of an answer.
+
+use super::metrics::Metrics;
+use super::neighbours;
+use super::review::{self, Answer, Request, cut};
+use super::verdict::{Judged, judge};
+use navarch_api::validation::Problem;
+use navarch_store::Objects;
+
+/// How many faults are told in one answer.
+const FAULTS: usize = 20;
+/// How many warnings are told in one answer.
+const WARNINGS: usize = 20;
+/// The longest part of a fault that is told: values that users wrote are within.
+const MAX_MESSAGE_LENGTH: usize = 1000;
+/// The longest warning: API servers cut longer ones, and drop what comes after.
+const LONGEST_WARNING: usize = 250;
+/// The longest note in the audit log.
+const LONGEST_NOTE: usize = 250;
+
+/// Answers the body of a review. `objects` are those that are there already, where they are known.
+///
+/// # Errors
+/// When the answer cannot be written.
+pub fn validate_review(body: &[u8], objects: Option<&Objects>) -> Result<Vec<u8>, serde_json::Error> {
+    counted(body, objects, &Metrics::default())
+}
+
+/// As [`validate_review`], counted.
+pub(super) fn counted(body: &[u8], objects: Option<&Objects>, metrics: &Metrics) -> Result<Vec<u8>, serde_json::Error> {
+    review::answer(body, |request| answer(&request, objects, metrics))
+}
+
+/// What is said of an object.
+fn answer(request: &Request, objects: Option<&Objects>, metrics: &Metrics) -> Answer {
+    if !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
+        metrics.judged(&request.resource, Some("unsupported_operation"));
+        return Answer::allow().noting("validation", "none: nothing is stored");
+    }
+    if !request.object.is_object() {
+        metrics.judged(&request.resource, Some("yaml_decode_error"));
+        return Answer::refuse("cannot decode configuration: request.object is no object")
+            .noting("validation", "refused");
+    }
+    let Judged { mut subject, object, verdict } = judge(&request.object);
+    let reason = if object.is_none() { "crd_conversion_error" } else { "invalid_resource" };
+    metrics.judged(&request.resource, (!verdict.is_valid()).then_some(reason));
+    if let Some(namespace) = &request.namespace
+        && request.object.pointer("/metadata/namespace").is_none()
+    {
+        subject.namespace.clone_from(namespace);
+    }
+    if !verdict.is_valid() {
+        let fault = verdict.errors.first().map(tracing::field::display);
+        if request.is_dry_run() {
+            // Nothing was to be stored; among these are our own trials.
+            tracing::debug!(%subject, fault, "refused in a dry run");
+        } else {
+            tracing::info!(%subject, fault, "refused");
+        }
+        let fields = verdict.errors.iter().map(|problem| problem.field.as_str()).collect::<Vec<_>>().join(", ");
+        return Answer::refuse(refusal(&subject.to_string(), &verdict.errors))
+            .noting("validation", format!("refused: {}", cut(&fields, LONGEST_NOTE)));
+    }
+    let mut warnings: Vec<String> =
+        verdict.warnings.iter().take(WARNINGS).map(|problem| warning(&subject.to_string(), problem)).collect();
+    if let (Some(object), Some(objects)) = (&object, objects) {
+        let left = WARNINGS.saturating_sub(warnings.len());
+        let found = neighbours::look(object, objects);
+        warnings.extend(found.iter().take(left).map(|problem| warning(&subject.to_string(), problem)));
+    }
+    let note = if warnings.is_empty() { "valid".to_owned() } else { format!("valid, {} warnings", warnings.len()) };
+    let mut answer = Answer::allow().noting("validation", note);
+    answer.warnings = warnings;
+    answer
+}
+
+/// Why an object is refused: which object, and every fault with its field.
+fn refusal(subject: &str, errors: &[Problem]) -> String {
+    let mut text = format!("configuration is invalid: {}", cut(subject, MAX_MESSAGE_LENGTH));
+    let told = errors.iter().take(FAULTS);
+    for (index, problem) in told.enumerate() {
+        let start = if index == 0 { ": " } else { "; " };
+        text.push_str(start);
+        text.push_str(&fault(problem, MAX_MESSAGE_LENGTH));
+    }
+    if errors.len() > FAULTS {
+        text.push_str(&format!("; and {} more", errors.len() - FAULTS));
+    }
+    text
+}
+
+/// A fault as it is told.
+fn fault(problem: &Problem, longest: usize) -> String {
+    let text = if problem.field.is_empty() { problem.message.clone() } else { problem.to_string() };
+    cut(&text, longest)
+}
+
+/// A warning as it is told, short enough for an API server.
+fn warning(subject: &str, problem: &Problem) -> String {
+    cut(&format!("{subject}: {}", fault(problem, LONGEST_WARNING)), LONGEST_WARNING)
+}

@@ -1,0 +1,95 @@
+//! What is said of one object on its own: istiod's verdict, and what of the object counts for nothing.
+
+use std::borrow::Cow;
+
+use serde_json::{Value, json};
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::{Outcome, Subject, decode_value, served_versions};
+use navarch_api::validation::{Problem, Verdict, validate_any};
+
+/// The group of the Gateway API, whose kinds the API server judges alone.
+const GATEWAY_API: &str = "gateway.networking.k8s.io/";
+/// How many fields are told of that count for nothing.
+const UNKNOWN_FIELDS: usize = 20;
+
+/// An object and what is said of it.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// What it is called.
+    pub subject: Subject,
+    /// The object, where it can be read and is of a kind that is read here.
+    pub object: Option<AnyObject>,
+    /// What is said of it.
+    pub verdict: Verdict,
+}
+
+/// Judges an object as the API server is about to store it.
+#[must_use]
+pub fn judge(object: &Value) -> Judged {
+    let object = settle(object);
+    let (subject, outcome) = decode_value(&object);
+    let refused =
+        |field: String, message: String| Verdict { errors: vec![Problem { field, message }], warnings: Vec::new() };
+    match outcome {
+        Outcome::Read { object, unknown_fields } => {
+            let mut verdict = validate_any(&object);
+            tell_unknown(&unknown_fields, &mut verdict);
+            Judged { subject, object: Some(object), verdict }
+        }
+        Outcome::Rejected(error) => Judged { subject, object: None, verdict: refused(error.path, error.reason) },
+        Outcome::Ignored if subject.api_version.starts_with(GATEWAY_API) => {
+            Judged { subject, object: None, verdict: Verdict::default() }
+        }
+        Outcome::Ignored => {
+            let message =
+                format!("unrecognized type {} of {}: no kind that is checked here", subject.kind, subject.api_version);
+            Judged { subject, object: None, verdict: refused("kind".to_owned(), message) }
+        }
+    }
+}
+
+/// The object as it is read here: all versions of a kind are one, so one that is not known yet will do; and an object whose
+/// name the server is still to make has one for now.
+fn settle(object: &Value) -> Cow<'_, Value> {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let mut object = Cow::Borrowed(object);
+    let subject =
+        Subject { api_version: text("/apiVersion").to_owned(), kind: text("/kind").to_owned(), ..Subject::default() };
+    if let (Some(kind), Some((group, version))) = (subject.known_kind(), subject.api_version.split_once('/'))
+        && let [best, ..] = served_versions(kind)
+        && !served_versions(kind).contains(&version)
+        && let Some(members) = object.to_mut().as_object_mut()
+    {
+        members.insert("apiVersion".to_owned(), json!(format!("{group}/{best}")));
+    }
+    if object.pointer("/metadata/name").is_none_or(|name| name == "")
+        && let Some(metadata) = object.to_mut().get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        let stem = metadata.get("generateName").and_then(Value::as_str).unwrap_or("nameless-");
+        let name = format!("{stem}x");
+        metadata.insert("name".to_owned(), Value::String(name));
+    }
+    object
+}
+
+/// Tells of unknown fields: beside the parts of every object they refuse it, as with istiod; within them they count for
+/// nothing.
+fn tell_unknown(fields: &[String], verdict: &mut Verdict) {
+    let (within, beside): (Vec<_>, Vec<_>) = fields.iter().partition(|field| field.contains(['.', '[']));
+    for field in beside.into_iter().take(UNKNOWN_FIELDS) {
+        let message = "unknown field: an object has apiVersion, kind, metadata, spec and status".to_owned();
+        verdict.errors.push(Problem { field: field.clone(), message });
+    }
+    let more = within.len().saturating_sub(UNKNOWN_FIELDS);
+    for field in within.into_iter().take(UNKNOWN_FIELDS) {
+        verdict.warnings.push(Problem { field: field.clone(), message: UNKNOWN.to_owned() });
+    }
+    if more > 0 {
+        let message = format!("{more} more unknown fields, which count for nothing");
+        verdict.warnings.push(Problem { field: "spec".to_owned(), message });
+    }
+}
+
+/// What is said of a field that the kind does not have.
+pub const UNKNOWN: &str = "unknown field, which counts for nothing; is it misspelt?";

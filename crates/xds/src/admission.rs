@@ -1,0 +1,67 @@
+//! How many streams may begin per second (`PILOT_MAX_REQUESTS_PER_SECOND`).
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The longest that a stream waits to be let in before it is refused; as istiod's.
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A token bucket of one token: at most one stream per interval, in the order in which they came.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Time per stream; `None` lets all in.
+    interval: Option<Duration>,
+    /// When the next may begin.
+    next: Mutex<Option<Instant>>,
+}
+
+/// Too many streams begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooMany;
+
+impl Admission {
+    /// Lets `per_second` streams in; all if it is not positive.
+    pub(super) fn new(per_second: f64) -> Self {
+        let interval = (per_second > 0.0).then(|| Duration::try_from_secs_f64(1.0 / per_second).ok()).flatten();
+        Self { interval, next: Mutex::new(None) }
+    }
+
+    /// When a stream that came at `now` may begin.
+    ///
+    /// # Errors
+    /// When it would have to wait for too long; it then takes nobody's place.
+    pub(super) fn admit(&self, now: Instant) -> Result<Instant, TooMany> {
+        let Some(interval) = self.interval else { return Ok(now) };
+        let mut next = self.next.lock();
+        let begin = next.map_or(now, |next| next.max(now));
+        if begin > now + QUEUE_TIMEOUT {
+            return Err(TooMany);
+        }
+        *next = Some(begin + interval);
+        Ok(begin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_wait_in_line_and_are_refused_when_it_is_long() {
+        let admission = Admission::new(2.0);
+        let now = Instant::now();
+        let half = Duration::from_millis(500);
+        let begins: Vec<Result<Instant, TooMany>> = (0..4).map(|_| admission.admit(now)).collect();
+        assert_eq!(begins, [Ok(now), Ok(now + half), Ok(now + 2 * half), Err(TooMany)]);
+        assert_eq!(admission.admit(now + 4 * half), Ok(now + 4 * half));
+    }
+
+    #[test]
+    fn no_limit_lets_all_in() {
+        let admission = Admission::new(0.0);
+        let now = Instant::now();
+        assert!((0..1000).all(|_| admission.admit(now) == Ok(now)));
+    }
+}

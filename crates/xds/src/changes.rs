@@ -1,0 +1,335 @@
+//! The difference between what a client has and what it shall have.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse, RawResource};
+use prost::Message;
+
+use super::aliases::aliases_of;
+use navarch_api::names::ResourceName;
+use navarch_push::resource::{Collection, Resource, ResourceType, Version};
+
+/// A set of names that several streams share.
+pub(super) type Names = Arc<BTreeSet<ResourceName>>;
+
+/// Encoded resources, shared. They may hold keys: only their size is shown.
+#[derive(Clone, Default)]
+pub(super) struct Payload(pub(super) Bytes);
+
+/// What a client has of one type, as far as the server knows.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Base {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What was sent on this stream.
+    Sent(Arc<Collection>),
+    /// What it brought from an earlier stream (`initial_resource_versions`).
+    Brought(Arc<Brought>),
+}
+
+/// Names and versions that a client brought, sorted by name. A version that is not of our making is `None`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct Brought(Vec<(ResourceName, Option<Version>)>);
+
+/// A name that a client has and shall lose, with the resource if it was sent on this stream.
+pub(super) type Leaving = (ResourceName, Option<Arc<Resource>>);
+
+/// How a client asks for resources of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// For all that there are.
+    ForAll,
+    /// For each by one of its names: it is told the others.
+    ByName,
+}
+
+/// One step from a [`Base`] to a collection.
+#[derive(Debug)]
+pub(super) struct Changes {
+    /// Resources that are new or another version, and those that were asked for by name; sorted by name.
+    pub(super) resources: Vec<Arc<Resource>>,
+    /// What the client has that is no more; sorted by name.
+    pub(super) removed: Vec<Leaving>,
+    /// The endpoint sets that the clusters among `resources` wait for.
+    pub(super) warming: Names,
+    /// `resources` as a delta response has them, encoded at first use.
+    delta: OnceLock<Payload>,
+    /// `resources` as a state-of-the-world response has them.
+    state: OnceLock<Payload>,
+    /// Everything there is and what is leaving, as a state-of-the-world response has it.
+    keeping: OnceLock<Payload>,
+}
+
+/// The part of a cluster that tells which endpoint set it waits for. All else is skipped.
+#[derive(Clone, PartialEq, prost::Message)]
+struct ClusterGlance {
+    /// `type`.
+    #[prost(int32, optional, tag = "2")]
+    discovery: Option<i32>,
+    /// `eds_cluster_config`.
+    #[prost(message, optional, tag = "3")]
+    eds: Option<EdsGlance>,
+}
+
+/// `Cluster.EdsClusterConfig`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct EdsGlance {
+    /// `service_name`; the cluster's name if empty.
+    #[prost(string, tag = "2")]
+    service_name: String,
+}
+
+/// `Cluster.DiscoveryType.EDS`.
+const DISCOVERY_EDS: i32 = 3;
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
+}
+
+impl Brought {
+    /// From what a request carries, sorted by name.
+    pub(super) fn new(versions: impl IntoIterator<Item = (ResourceName, String)>) -> Self {
+        let mut versions: Vec<(ResourceName, Option<Version>)> =
+            versions.into_iter().map(|(name, version)| (name, Version::parse(&version))).collect();
+        versions.sort_unstable();
+        versions.dedup_by(|a, b| a.0 == b.0);
+        Self(versions)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        self.0.iter().map(|(name, _)| name)
+    }
+
+    /// About how many bytes it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let each = size_of::<(ResourceName, Option<Version>)>();
+        // The text of a name has two counts before it.
+        self.0.iter().map(|(name, _)| each + 2 * size_of::<usize>() + name.as_str().len()).sum()
+    }
+
+    /// Whether the client brought nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the client brought this one.
+    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+        self.0.binary_search_by(|(known, _)| known.cmp(name)).is_ok()
+    }
+}
+
+impl Base {
+    /// Whether the client has something of this name.
+    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Sent(collection) => find(collection, name).is_some(),
+            Self::Brought(brought) => brought.contains(name),
+        }
+    }
+
+    /// The names of what the client has.
+    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+        let (sent, brought) = match self {
+            Self::Nothing => (None, None),
+            Self::Sent(collection) => (Some(collection), None),
+            Self::Brought(brought) => (None, Some(brought)),
+        };
+        let sent = sent.into_iter().flat_map(|collection| &collection.resources).map(|resource| &resource.name);
+        sent.chain(brought.into_iter().flat_map(|brought| brought.names()))
+    }
+
+    /// Whether it is exactly this collection, by identity.
+    pub(super) fn is(&self, collection: &Arc<Collection>) -> bool {
+        match self {
+            Self::Sent(sent) => Arc::ptr_eq(sent, collection),
+            Self::Nothing | Self::Brought(_) => false,
+        }
+    }
+}
+
+/// Those of `names` that stand for nothing. Costs a walk over both.
+pub(super) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
+    if let Some(unknown) = &collection.unknown {
+        return names.intersection(unknown).cloned().collect();
+    }
+    let mut missing = BTreeSet::new();
+    if names.is_empty() {
+        return missing;
+    }
+    walk(
+        names.iter().map(|name| (name, ())),
+        collection.resources.iter(),
+        |_, _| {},
+        |name, ()| {
+            missing.insert(name.clone());
+        },
+    );
+    missing
+}
+
+/// The names of the resources that are meant where other names of theirs are asked for. Costs a look at all resources of types
+/// that have other names, if anything is asked for.
+pub(super) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
+    if asked.is_empty() || !collection.kind.is_by_address() {
+        return Vec::new();
+    }
+    let is_meant = |resource: &&Arc<Resource>| aliases_of(resource).iter().any(|alias| asked.contains(alias.as_str()));
+    collection.resources.iter().filter(is_meant).map(|resource| resource.name.clone()).collect()
+}
+
+/// The resource of this name.
+pub(super) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
+    collection.resources.find(name)
+}
+
+impl Changes {
+    /// Compares. `forced` are sent whether or not they changed. Costs a walk over what the two sides do not share.
+    pub(super) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
+        let mut resources: Vec<Arc<Resource>> = Vec::new();
+        let mut removed = Vec::new();
+        match base {
+            Base::Nothing => resources.extend(latest.resources.iter().cloned()),
+            Base::Sent(sent) => {
+                let [before, now] = sent.resources.apart(&latest.resources);
+                walk(
+                    before.map(|old| (&old.name, old)),
+                    now,
+                    |new, old| {
+                        if old.is_none_or(|old| !Arc::ptr_eq(old, new) && old.version != new.version) {
+                            resources.push(new.clone());
+                        }
+                    },
+                    |name, old| removed.push((name.clone(), Some(old.clone()))),
+                );
+            }
+            Base::Brought(brought) => walk(
+                brought.0.iter().map(|(name, version)| (name, version)),
+                latest.resources.iter(),
+                |new, version| {
+                    if version != Some(&Some(new.version)) {
+                        resources.push(new.clone());
+                    }
+                },
+                |name, _| removed.push((name.clone(), None)),
+            ),
+        }
+        if let (Base::Brought(_), Some(unknown)) = (base, &latest.unknown) {
+            // A client that asks by address counts what it asked for among what it has.
+            removed.retain(|(name, _): &Leaving| !is_address(name) || unknown.contains(name));
+        }
+        if let Some(forced) = forced {
+            resources.extend(forced.iter().filter_map(|name| find(latest, name)).cloned());
+            resources.sort_by(|a, b| a.name.cmp(&b.name));
+            resources.dedup_by(|a, b| a.name == b.name);
+        }
+        let warming = Arc::new(resources.iter().filter_map(|resource| warms_with(resource)).collect());
+        let (delta, state, keeping) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { resources, removed, warming, delta, state, keeping }
+    }
+
+    /// Bytes of the resources' bodies.
+    pub(super) fn size(&self) -> usize {
+        self.resources.iter().map(|resource| resource.body.len()).sum()
+    }
+
+    /// The changed resources as the `resources` of a delta response. All who make this step ask in one way.
+    pub(super) fn delta(&self, asked: Asked) -> Payload {
+        self.delta.get_or_init(|| encode_delta(&self.resources, asked)).clone()
+    }
+
+    /// The changed resources as the `resources` of a state-of-the-world response.
+    pub(super) fn state(&self) -> Payload {
+        self.state.get_or_init(|| encode_state(&self.resources)).clone()
+    }
+
+    /// All of `latest`, to which this step leads, and what it removes, as the `resources` of a state-of-the-world response.
+    pub(super) fn keeping(&self, latest: &Collection) -> Payload {
+        self.keeping
+            .get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone())))
+            .clone()
+    }
+}
+
+/// Whether a name is `network/address`.
+fn is_address(name: &ResourceName) -> bool {
+    name.as_str().split_once('/').is_some_and(|(_, address)| address.parse::<IpAddr>().is_ok())
+}
+
+/// Walks old and new side by side, both sorted by name: calls `each` for every new one with its old one, `gone` for every old
+/// one without a new one.
+fn walk<'a, T>(
+    old: impl Iterator<Item = (&'a ResourceName, T)>,
+    new: impl Iterator<Item = &'a Arc<Resource>>,
+    mut each: impl FnMut(&Arc<Resource>, Option<T>),
+    mut gone: impl FnMut(&ResourceName, T),
+) {
+    let mut old = old.peekable();
+    for resource in new {
+        while let Some((name, value)) = old.next_if(|(name, _)| **name < resource.name) {
+            gone(name, value);
+        }
+        let before = old.next_if(|(name, _)| **name == resource.name).map(|(_, value)| value);
+        each(resource, before);
+    }
+    for (name, value) in old {
+        gone(name, value);
+    }
+}
+
+/// The endpoint set that a resource waits for before it can be used, if it is a cluster with endpoints from EDS.
+fn warms_with(resource: &Resource) -> Option<ResourceName> {
+    if resource.kind != ResourceType::Cluster {
+        return None;
+    }
+    let snapshot = ClusterGlance::decode(resource.body.clone()).ok()?;
+    if snapshot.discovery != Some(DISCOVERY_EDS) {
+        return None;
+    }
+    match snapshot.eds {
+        Some(eds) if !eds.service_name.is_empty() => Some(ResourceName::new(eds.service_name)),
+        Some(_) | None => Some(resource.name.clone()),
+    }
+}
+
+/// The `resources` field of a delta response.
+fn encode_delta(resources: &[Arc<Resource>], asked: Asked) -> Payload {
+    let resources = resources
+        .iter()
+        .map(|resource| RawResource {
+            version: resource.version.to_string(),
+            resource: Some(any(resource)),
+            name: resource.name.as_str().to_owned(),
+            aliases: match asked {
+                Asked::ByName => aliases_of(resource),
+                Asked::ForAll => Vec::new(),
+            },
+        })
+        .collect();
+    Payload(RawDeltaDiscoveryResponse { resources, ..RawDeltaDiscoveryResponse::default() }.encode_to_vec().into())
+}
+
+/// The `resources` field of a state-of-the-world response.
+fn encode_state(resources: &[Arc<Resource>]) -> Payload {
+    let resources = resources.iter().map(|resource| any(resource)).collect();
+    Payload(RawDiscoveryResponse { resources, ..RawDiscoveryResponse::default() }.encode_to_vec().into())
+}
+
+/// The `resources` field of a state-of-the-world response with all of `latest` and what is `leaving`.
+pub(super) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Payload {
+    let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    encode_state(&all)
+}
+
+/// A resource with its type, sharing its bytes.
+fn any(resource: &Resource) -> RawAny {
+    RawAny { type_url: resource.kind.type_url().to_owned(), value: resource.body.clone() }
+}

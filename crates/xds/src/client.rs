@@ -1,0 +1,201 @@
+//! The client of a stream, and what it makes the process hold: charged to its address, so that no client can fill the memory.
+
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use tonic::Status;
+
+use super::changes::Brought;
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+use navarch_net::budget::{Budget, Charge};
+use navarch_net::rejections::Rejections;
+
+/// Bytes that a stream takes, whatever it asks for.
+const STREAM: usize = 4 << 10;
+/// Bytes that a name takes in the set that it is in and, where it stands for nothing, in the engine.
+const NAME: usize = 256;
+/// The same of a client that was not proved to be anybody, which may name what there is not.
+const UNPROVED_NAME: usize = 1 << 10;
+
+/// What all clients hold.
+#[derive(Debug)]
+pub(super) struct Memory {
+    budget: Arc<Budget>,
+    /// Where it is counted who is turned away.
+    rejections: Rejections,
+    /// By address of the set: what is paid for sets that many streams share.
+    sets: Mutex<KeyedMap<usize, Weak<HeldSet>>>,
+}
+
+/// A set of names that is paid for. Streams that hold the same share it.
+pub(super) struct HeldSet {
+    /// What is paid for it.
+    _charge: Charge,
+    /// The set. While it lives no other has its address.
+    _set: Arc<dyn Any + Send + Sync>,
+}
+
+/// The client of a stream.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    /// What all clients hold.
+    memory: Arc<Memory>,
+    /// The port that it came to, by its name in metrics.
+    port: &'static str,
+    address: IpAddr,
+}
+
+impl fmt::Debug for HeldSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldSet").finish_non_exhaustive()
+    }
+}
+
+impl Memory {
+    /// Nothing is held yet.
+    pub(super) fn new(budget: Arc<Budget>, rejections: Rejections) -> Arc<Self> {
+        Arc::new(Self { budget, rejections, sets: Mutex::default() })
+    }
+
+    /// A client of a port. Those whose address the transport does not say are one.
+    pub(super) fn client(self: &Arc<Self>, port: &'static str, address: Option<IpAddr>) -> Client {
+        let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.to_canonical());
+        Client { memory: self.clone(), port, address }
+    }
+}
+
+impl Client {
+    /// Counts that it is turned away.
+    pub(super) fn turned_away(&self, reason: &'static str) {
+        self.memory.rejections.count(self.port, reason, self.address);
+    }
+
+    /// Pays for a stream.
+    ///
+    /// # Errors
+    /// As [`Client::pay`].
+    pub(super) fn begin_stream(&self) -> Result<Charge, Status> {
+        let mut charge = self.nothing()?;
+        self.pay(&mut charge, STREAM)?;
+        Ok(charge)
+    }
+
+    /// A charge of nothing, to be paid upon.
+    ///
+    /// # Errors
+    /// None in fact: nothing has always room.
+    pub(super) fn nothing(&self) -> Result<Charge, Status> {
+        self.memory.budget.charge(self.address, 0).map_err(|full| Status::resource_exhausted(full.to_string()))
+    }
+
+    /// Pays for more bytes.
+    ///
+    /// # Errors
+    /// When the client holds its share, or all clients hold all that they may.
+    pub(super) fn pay(&self, charge: &mut Charge, bytes: usize) -> Result<(), Status> {
+        charge.grow(bytes).map_err(|full| {
+            self.turned_away("memory");
+            Status::resource_exhausted(full.to_string())
+        })
+    }
+
+    /// Pays for names that it watches, unless another stream has and still holds them.
+    ///
+    /// # Errors
+    /// As [`Client::pay`].
+    pub(super) fn pay_for_names(
+        &self,
+        names: &Arc<BTreeSet<ResourceName>>,
+        is_proved: bool,
+    ) -> Result<Arc<HeldSet>, Status> {
+        let each = if is_proved { NAME } else { UNPROVED_NAME };
+        self.pay_once(names, || names.iter().map(|name| each + name.as_str().len()).sum())
+    }
+
+    /// Pays for what it brought from an earlier stream, unless another stream has and still holds it.
+    ///
+    /// # Errors
+    /// As [`Client::pay`].
+    pub(super) fn pay_for_brought(&self, brought: &Arc<Brought>) -> Result<Arc<HeldSet>, Status> {
+        self.pay_once(brought, || brought.bytes())
+    }
+
+    /// Pays for a set that others may hold as well.
+    fn pay_once<T: Any + Send + Sync>(
+        &self,
+        set: &Arc<T>,
+        bytes: impl FnOnce() -> usize,
+    ) -> Result<Arc<HeldSet>, Status> {
+        let address = Arc::as_ptr(set).addr();
+        if let Some(held) = self.memory.sets.lock().get(&address).and_then(Weak::upgrade) {
+            return Ok(held);
+        }
+        let mut charge = self.nothing()?;
+        self.pay(&mut charge, bytes())?;
+        let held = Arc::new(HeldSet { _charge: charge, _set: set.clone() });
+        let mut sets = self.memory.sets.lock();
+        if sets.len() == sets.capacity() {
+            sets.retain(|_, held| held.strong_count() > 0);
+        }
+        sets.insert(address, Arc::downgrade(&held));
+        Ok(held)
+    }
+}
+
+#[cfg(test)]
+impl Client {
+    /// One that may hold so much.
+    pub(super) fn with_budget(bytes: usize) -> Self {
+        Memory::new(Budget::new(2 * bytes), Rejections::default()).client("grpc", None)
+    }
+
+    /// What all clients hold.
+    pub(super) fn held(&self) -> usize {
+        self.memory.budget.held()
+    }
+
+    /// How often clients were turned away for this.
+    pub(super) fn counted(&self, reason: &'static str) -> u64 {
+        self.memory.rejections.counted(self.port, reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tonic::Code;
+
+    use super::*;
+
+    fn names(count: usize) -> Arc<BTreeSet<ResourceName>> {
+        Arc::new((0..count).map(|number| ResourceName::new(format!("name-{number:04}"))).collect())
+    }
+
+    #[test]
+    fn a_set_that_many_streams_hold_is_paid_once_and_given_back_with_the_last() {
+        let client = Client::with_budget(1 << 20);
+        let set = names(100);
+        let held: Vec<_> = (0..5000).map(|_| client.pay_for_names(&set, true).unwrap()).collect();
+        assert_eq!(client.held(), 100 * (NAME + 9));
+        let other = client.pay_for_names(&names(100), false).unwrap();
+        assert_eq!(client.held(), 100 * (NAME + UNPROVED_NAME + 18));
+        drop((held, other));
+        assert_eq!(client.held(), 0);
+        for _ in 0..1000 {
+            drop(client.pay_for_names(&names(1), true).unwrap());
+        }
+        assert!(client.memory.sets.lock().len() < 100);
+    }
+
+    #[test]
+    fn who_holds_its_share_is_turned_away_and_counted() {
+        let client = Client::with_budget(100 * (NAME + 9));
+        assert_eq!(client.pay_for_names(&names(101), true).unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!((client.counted("memory"), client.held()), (1, 0));
+        client.pay_for_names(&names(100), true).unwrap();
+    }
+}

@@ -1,0 +1,141 @@
+//! What the next response of a watch holds.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::changes::{Asked, Base, Changes, Leaving, Payload, encode_keeping, find, meant_by_aliases, missing};
+use super::frames::Frames;
+use super::request::Protocol;
+use super::watch::{Leavers, Watch};
+use navarch_api::names::ResourceName;
+use navarch_push::resource::{Collection, ResourceType};
+
+/// Whether what is gone may be taken from the client now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removals {
+    /// Now.
+    Allowed,
+    /// When nothing can refer to it any more.
+    Withheld,
+}
+
+/// What the next response holds.
+#[derive(Debug)]
+pub(super) struct Composed {
+    /// The difference behind it.
+    pub(super) changes: Arc<Changes>,
+    /// The encoded resources.
+    pub(super) payload: Payload,
+    /// How many.
+    pub(super) count: usize,
+    /// The names that the client is told to forget (delta only).
+    pub(super) removed: Vec<ResourceName>,
+    /// What it shall lose later.
+    pub(super) leaving: Leavers,
+    /// Whether there is anything to say.
+    pub(super) worth_sending: bool,
+}
+
+impl Watch {
+    /// Makes up the next response. Costs little when another stream made the same step.
+    pub(super) fn compose(&self, protocol: Protocol, frames: &Frames, removals: Removals) -> Option<Composed> {
+        let latest = self.latest.as_ref()?;
+        let changes = self.changes(frames, latest);
+        let gone = self.gone(&changes, latest);
+        Some(match protocol {
+            Protocol::Delta => self.compose_delta(changes, gone, latest, removals),
+            Protocol::StateOfTheWorld if self.is_told_whole() => {
+                self.compose_whole(&changes, gone, latest, removals, frames)
+            }
+            Protocol::StateOfTheWorld => {
+                let (payload, count) = (changes.state(), changes.resources.len());
+                let worth_sending = self.owed.first || count > 0;
+                Composed { changes, payload, count, removed: Vec::new(), leaving: Leavers::new(), worth_sending }
+            }
+        })
+    }
+
+    /// A delta response: what changed, and the names that are gone.
+    fn compose_delta(&self, changes: Arc<Changes>, gone: Leavers, latest: &Collection, removals: Removals) -> Composed {
+        // Names that do not exist are told as removed at once: the client waits for an answer.
+        let mut removed = missing(&self.owed.asked, latest);
+        let mut leaving = gone;
+        match removals {
+            Removals::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
+            Removals::Withheld => leaving.retain(|name, _| !removed.contains(name)),
+        }
+        let asked = if self.interest.wildcard { Asked::ForAll } else { Asked::ByName };
+        let (payload, count) = (changes.delta(asked), changes.resources.len());
+        let worth_sending = self.owed.first || count > 0 || !removed.is_empty();
+        Composed { changes, payload, count, removed: removed.into_iter().collect(), leaving, worth_sending }
+    }
+
+    /// A state-of-the-world response of a type that is told whole.
+    fn compose_whole(
+        &self,
+        changes: &Arc<Changes>,
+        gone: Leavers,
+        latest: &Arc<Collection>,
+        removals: Removals,
+        frames: &Frames,
+    ) -> Composed {
+        // What the client may or may not have cannot be kept for it.
+        let is_doubtful = gone.values().any(Option::is_none);
+        let mut worth_sending =
+            self.owed.first || is_doubtful || !self.owed.asked.is_empty() || !changes.resources.is_empty();
+        let mut leaving = gone;
+        leaving.retain(|_, resource| resource.is_some());
+        if removals == Removals::Allowed {
+            worth_sending |= !leaving.is_empty();
+            leaving.clear();
+        }
+        let count = latest.resources.len() + leaving.len();
+        let payload = if !worth_sending {
+            Payload::default()
+        } else if leaving.is_empty() {
+            frames.changes(&Base::Nothing, latest, None).state()
+        } else if self.held.leaving.is_empty() && leaving.len() == changes.removed.len() {
+            changes.keeping(latest)
+        } else {
+            encode_keeping(latest, leaving.values().flatten().cloned())
+        };
+        Composed { changes: changes.clone(), payload, count, removed: Vec::new(), leaving, worth_sending }
+    }
+
+    /// The step to take. Shared, unless this client asked for what it has.
+    fn changes(&self, frames: &Frames, latest: &Arc<Collection>) -> Arc<Changes> {
+        let meant = meant_by_aliases(&self.owed.asked, latest);
+        let again = self.owed.asked.iter().chain(self.held.leaving.keys()).chain(&meant);
+        let again: BTreeSet<ResourceName> = again.filter(|name| self.held.base.contains(name)).cloned().collect();
+        match self.owed.forced.as_slice() {
+            [] if again.is_empty() => frames.changes(&self.held.base, latest, None),
+            [names] if again.is_empty() => frames.changes(&self.held.base, latest, Some(names)),
+            several => {
+                let all: BTreeSet<ResourceName> =
+                    several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
+                Arc::new(Changes::between(&self.held.base, latest, Some(&all)))
+            }
+        }
+    }
+
+    /// What the client has, still wants, and shall lose.
+    fn gone(&self, changes: &Changes, latest: &Collection) -> Leavers {
+        // Envoy wants extensions to stay while anything may refer to them (envoyproxy/envoy #32823).
+        if self.kind == ResourceType::ExtensionConfig {
+            return Leavers::new();
+        }
+        let earlier = self.held.leaving.iter().filter(|(name, _)| find(latest, name).is_none());
+        let all = earlier.map(|(name, old): (_, _)| -> Leaving { (name.clone(), old.clone()) });
+        all.chain(changes.removed.iter().cloned()).filter(|(name, _)| self.is_wanted(name)).collect()
+    }
+
+    /// Whether the client wants this name. What it asked for by an address it was sent under another name.
+    fn is_wanted(&self, name: &ResourceName) -> bool {
+        self.interest.wildcard || self.kind.is_by_address() || self.interest.names.contains(name)
+    }
+
+    /// Whether a state-of-the-world response holds everything: clients take what is not in it as removed.
+    fn is_told_whole(&self) -> bool {
+        self.kind.is_wildcard_by_default() || self.interest.wildcard
+    }
+}

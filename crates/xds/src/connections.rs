@@ -1,0 +1,174 @@
+//! The streams that are open, for people to look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use parking_lot::Mutex;
+
+use super::mailbox::Mailbox;
+use super::request::{Protocol, Rejection};
+use super::session::Session;
+use super::watch::Told;
+use navarch_api::names::ResourceName;
+use navarch_push::engine::ProxyId;
+use navarch_push::proxy::Proxy;
+use navarch_push::resource::{Collection, ResourceType};
+
+/// All open streams.
+#[derive(Debug, Default)]
+pub struct Connections {
+    /// By number.
+    open: Mutex<BTreeMap<u64, Arc<Connection>>>,
+}
+
+/// One open stream.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// `<pod>.<namespace>-<number>`, as in Istio's debug output.
+    pub(super) id: Arc<str>,
+    /// Unique within the process.
+    pub(super) number: u64,
+    /// Where the client is.
+    pub(super) peer: Option<SocketAddr>,
+    /// When it came.
+    pub(super) since: Timestamp,
+    /// Which protocol it speaks.
+    pub(super) protocol: Protocol,
+    /// Who it is.
+    pub(super) proxy: Arc<Proxy>,
+    /// Its name in the engine.
+    pub(super) proxy_id: ProxyId,
+    /// The state. Its task takes the lock for one step at a time; others only to read.
+    pub(super) session: Mutex<Session>,
+    /// What the push thread has for it; closed, it ends the stream.
+    pub(super) mailbox: Arc<Mailbox>,
+}
+
+/// A look at one stream.
+#[derive(Clone, Debug)]
+pub struct ConnectionInfo {
+    /// `<pod>.<namespace>-<number>`.
+    pub id: Arc<str>,
+    /// Where the client is, if the transport says so.
+    pub peer: Option<SocketAddr>,
+    /// When it came.
+    pub connected_at: Timestamp,
+    /// Which protocol it speaks.
+    pub protocol: Protocol,
+    /// Who it is.
+    pub proxy: Arc<Proxy>,
+    /// Its name in the engine.
+    pub proxy_id: ProxyId,
+    /// What it watches, in push order.
+    pub types: Vec<TypeInfo>,
+}
+
+/// A look at one type of one stream.
+#[derive(Clone, Debug)]
+pub struct TypeInfo {
+    /// The type.
+    pub kind: ResourceType,
+    /// Whether it watches everything.
+    pub wildcard: bool,
+    /// What it watches by name.
+    pub names: Arc<BTreeSet<ResourceName>>,
+    /// The last response.
+    pub sent: Option<Mark>,
+    /// The last response that the client took.
+    pub acked: Option<Mark>,
+    /// Why the client did not take the response that it answered last, if it did not.
+    pub rejected: Option<Rejection>,
+    /// What it was sent, all in all, as of the last response that it did not reject.
+    pub resources: Option<Arc<Collection>>,
+    /// Whether all there is was sent and taken.
+    pub in_sync: bool,
+}
+
+/// One response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Its nonce.
+    pub nonce: Arc<str>,
+    /// Its version.
+    pub version: Arc<str>,
+    /// When it was sent.
+    pub at: Timestamp,
+}
+
+impl Connections {
+    /// Looks at all streams, ordered by the time at which they came.
+    #[must_use]
+    pub fn list(&self) -> Vec<ConnectionInfo> {
+        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        open.iter().map(|connection| connection.look()).collect()
+    }
+
+    /// How many streams are open.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// Ends the stream of this id. False if there is none.
+    pub fn disconnect(&self, id: &str) -> bool {
+        let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
+        found.inspect(|connection| connection.mailbox.close()).is_some()
+    }
+
+    /// Ends all streams that there are.
+    pub(super) fn end(&self) {
+        for connection in self.open.lock().values() {
+            connection.mailbox.close();
+        }
+    }
+
+    /// A stream has begun.
+    pub(super) fn add(&self, connection: Arc<Connection>) {
+        self.open.lock().insert(connection.number, connection);
+    }
+
+    /// A stream has ended.
+    pub(super) fn remove(&self, number: u64) {
+        self.open.lock().remove(&number);
+    }
+}
+
+impl Connection {
+    /// Looks at the stream.
+    fn look(&self) -> ConnectionInfo {
+        let session = self.session.lock();
+        let types = session.watches.iter().map(|(kind, watch)| TypeInfo {
+            kind: *kind,
+            wildcard: watch.interest.wildcard,
+            names: watch.interest.names.clone(),
+            sent: watch.history.sent.as_ref().map(|told| self.mark(told)),
+            acked: watch.history.acked.as_ref().map(|told| self.mark(told)),
+            rejected: watch.history.rejected.clone(),
+            resources: watch.sent().cloned(),
+            in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),
+        });
+        ConnectionInfo {
+            id: self.id.clone(),
+            peer: self.peer,
+            connected_at: self.since,
+            protocol: self.protocol,
+            proxy: self.proxy.clone(),
+            proxy_id: self.proxy_id,
+            types: types.collect(),
+        }
+    }
+
+    /// A response as others see it.
+    fn mark(&self, told: &Told) -> Mark {
+        Mark { nonce: told.nonce.clone(), version: told.version.clone(), at: after(self.since, told.at) }
+    }
+}
+
+/// The moment that is `elapsed` after another.
+pub(super) fn after(moment: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    moment.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,214 @@
+//! Differences and their bytes, computed once for all streams that make the same step.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+use super::changes::{Base, Brought, Changes, Names};
+use super::interner::Interner;
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+use navarch_push::resource::Collection;
+
+/// Steps kept per generation. Streams that move together make the same few steps; old ones are not made again.
+const STEPS: usize = 1024;
+/// Bytes of resource bodies kept per generation.
+const BYTES: usize = 32 << 20;
+/// After how many bytes of resource bodies steps are looked over for those that nobody can make any more.
+const LOOK_OVER: usize = 1 << 20;
+
+/// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    generations: Mutex<Generations>,
+    /// What clients brought: those that come back after a restart mostly bring the same.
+    pub(super) brought: Interner<Brought>,
+    /// What clients watch by name.
+    pub(super) names: Interner<BTreeSet<ResourceName>>,
+}
+
+/// The two generations.
+#[derive(Debug, Default)]
+struct Generations {
+    /// Steps made or used lately.
+    young: KeyedMap<Step, Arc<Kept>>,
+    /// Those of the generation before.
+    old: KeyedMap<Step, Arc<Kept>>,
+    /// Bytes of resource bodies in the young steps.
+    bytes: usize,
+    /// Bytes of resource bodies in steps made since all were looked over.
+    fresh: usize,
+}
+
+/// A step by the addresses of what it goes between: zero for nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Step {
+    /// What the client has.
+    base: usize,
+    /// What it shall have.
+    latest: usize,
+    /// What it needs again.
+    forced: usize,
+}
+
+/// A step's outcome. The weak references keep the addresses in the key from being used again while the entry lives, and do
+/// not keep the collections alive.
+#[derive(Debug)]
+struct Kept {
+    /// What the step changes, once somebody has worked it out.
+    changes: OnceLock<Arc<Changes>>,
+    /// Guards [`Step::base`].
+    base: Guard,
+    /// Guards [`Step::latest`].
+    latest: Weak<Collection>,
+    /// Guards [`Step::forced`].
+    forced: Option<Weak<BTreeSet<ResourceName>>>,
+}
+
+/// Guards the address of a base.
+#[derive(Debug)]
+enum Guard {
+    /// There is none.
+    Nothing,
+    /// Of a collection.
+    Sent(Weak<Collection>),
+    /// Of what a client brought.
+    Brought(Weak<Brought>),
+}
+
+impl Kept {
+    /// Whether somebody may make this step: all that it goes between is still there.
+    fn is_possible(&self) -> bool {
+        let base = match &self.base {
+            Guard::Nothing => true,
+            Guard::Sent(sent) => sent.strong_count() > 0,
+            Guard::Brought(brought) => brought.strong_count() > 0,
+        };
+        base && self.latest.strong_count() > 0 && self.forced.as_ref().is_none_or(|names| names.strong_count() > 0)
+    }
+}
+
+impl Frames {
+    /// The step from `base` to `latest`. `forced` are sent whether or not they changed. Streams that ask for the same step
+    /// get the same changes; while one computes them, the others wait for it.
+    pub(super) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Changes> {
+        let kept = self.kept(base, latest, forced);
+        let mut computed = None;
+        let changes = kept
+            .changes
+            .get_or_init(|| {
+                let changes = Changes::between(base, latest, forced.map(|names| &**names));
+                computed = Some(changes.size());
+                Arc::new(changes)
+            })
+            .clone();
+        if let Some(bytes) = computed {
+            self.generations.lock().charge(bytes);
+        }
+        changes
+    }
+
+    /// The entry of a step, made if need be.
+    fn kept(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Kept> {
+        let (base_address, guard) = match base {
+            Base::Nothing => (0, Guard::Nothing),
+            Base::Sent(sent) => (Arc::as_ptr(sent).addr(), Guard::Sent(Arc::downgrade(sent))),
+            Base::Brought(brought) => (Arc::as_ptr(brought).addr(), Guard::Brought(Arc::downgrade(brought))),
+        };
+        let step = Step {
+            base: base_address,
+            latest: Arc::as_ptr(latest).addr(),
+            forced: forced.map_or(0, |names| Arc::as_ptr(names).addr()),
+        };
+        let mut generations = self.generations.lock();
+        if let Some(kept) = generations.young.get(&step) {
+            return kept.clone();
+        }
+        let kept = generations.old.remove(&step).unwrap_or_else(|| {
+            Arc::new(Kept {
+                changes: OnceLock::new(),
+                base: guard,
+                latest: Arc::downgrade(latest),
+                forced: forced.map(Arc::downgrade),
+            })
+        });
+        generations.young.insert(step, kept.clone());
+        kept
+    }
+}
+
+impl Generations {
+    /// Counts a step that was worked out. Lets go of those that nobody can make any more, such as one from what all clients
+    /// had before the last push, and lets the young grow old when they are too many.
+    fn charge(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.fresh += bytes;
+        if self.fresh > LOOK_OVER {
+            self.fresh = 0;
+            self.young.retain(|_, kept| kept.is_possible());
+            self.old.retain(|_, kept| kept.is_possible());
+        }
+        if self.bytes > BYTES || self.young.len() > STEPS {
+            self.old = std::mem::take(&mut self.young);
+            self.bytes = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::changes::Asked;
+    use navarch_push::resource::{Resource, ResourceType};
+
+    fn collection(resources: &[(&str, &str)]) -> Arc<Collection> {
+        let kind = ResourceType::Endpoint;
+        let one = |(name, body): &(&str, &str)| {
+            Arc::new(Resource::new(kind, ResourceName::new(name), Bytes::copy_from_slice(body.as_bytes())))
+        };
+        Arc::new(Collection::new(kind, resources.iter().map(one).collect()))
+    }
+
+    #[test]
+    fn streams_that_make_the_same_step_share_its_bytes() {
+        let frames = Frames::default();
+        let (old, new) = (collection(&[("a", "1"), ("b", "1")]), collection(&[("a", "2"), ("b", "1")]));
+        let base = Base::Sent(old);
+        let (one, other) = (frames.changes(&base, &new, None), frames.changes(&base, &new, None));
+        assert!(Arc::ptr_eq(&one, &other));
+        assert_eq!(one.delta(Asked::ForAll).0.as_ptr(), other.delta(Asked::ForAll).0.as_ptr());
+        let forced: Names = Arc::new([ResourceName::new("b")].into());
+        assert_eq!(frames.changes(&base, &new, Some(&forced)).resources.len(), 2);
+        assert_eq!(frames.changes(&Base::Nothing, &new, None).resources.len(), 2);
+    }
+
+    #[test]
+    fn bytes_of_steps_that_nobody_can_make_are_let_go() {
+        let frames = Frames::default();
+        let large = "x".repeat(LOOK_OVER);
+        let (old, new, newest) =
+            (collection(&[("a", "")]), collection(&[("a", &large)]), collection(&[("a", &format!("{large}y"))]));
+        let step = Arc::downgrade(&frames.changes(&Base::Sent(old), &new, None));
+        let kept = Arc::downgrade(&frames.changes(&Base::Nothing, &newest, None));
+        frames.changes(&Base::Sent(new), &newest, None);
+        assert!(step.upgrade().is_none(), "what it went from is gone");
+        assert!(kept.upgrade().is_some());
+    }
+
+    #[test]
+    fn the_memo_is_bounded_and_right_however_addresses_are_used_again() {
+        let frames = Frames::default();
+        for round in 0..3 * STEPS {
+            let text = round.to_string();
+            let (old, new) = (collection(&[("a", "0"), ("b", "0")]), collection(&[("a", &text)]));
+            let changes = frames.changes(&Base::Sent(old), &new, None);
+            assert_eq!((changes.resources.len(), changes.removed.len()), (usize::from(round > 0), 1));
+            assert!(changes.resources.iter().all(|resource| *resource.body == *text.as_bytes()));
+        }
+        let generations = frames.generations.lock();
+        assert!(generations.young.len() + generations.old.len() <= 2 * STEPS + 2);
+    }
+}

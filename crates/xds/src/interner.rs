@@ -1,0 +1,56 @@
+//! One copy of equal values: a thousand proxies alike watch the same thousand names.
+
+use std::hash::Hash;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use navarch_api::hash::{KeyedMap, keyed_hash};
+
+/// Gives equal values one allocation, as long as somebody holds it.
+#[derive(Debug)]
+pub(super) struct Interner<T> {
+    /// The copies by hash.
+    known: Mutex<KeyedMap<u64, Weak<T>>>,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Self { known: Mutex::default() }
+    }
+}
+
+impl<T: Hash + Eq> Interner<T> {
+    /// The shared copy of `value`, which is `value` itself if there was none. Costs a hash of it.
+    pub(super) fn intern(&self, value: Arc<T>) -> Arc<T> {
+        let hash = keyed_hash(&*value);
+        let mut known = self.known.lock();
+        if let Some(found) = known.get(&hash).and_then(Weak::upgrade) {
+            // Of two values with one hash the later is kept apart, which costs memory, not truth.
+            return if *found == *value { found } else { value };
+        }
+        if known.len() == known.capacity() {
+            known.retain(|_, value| value.strong_count() > 0);
+        }
+        known.insert(hash, Arc::downgrade(&value));
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_values_are_one_and_nothing_is_kept_alive() {
+        let interner = Interner::default();
+        let one = interner.intern(Arc::new("a".to_owned()));
+        let other = interner.intern(Arc::new("a".to_owned()));
+        assert!(Arc::ptr_eq(&one, &other));
+        for number in 0..10_000 {
+            interner.intern(Arc::new(number.to_string()));
+        }
+        assert!(interner.known.lock().len() < 1000);
+        assert!(Arc::ptr_eq(&one, &interner.intern(Arc::new("a".to_owned()))));
+    }
+}

@@ -1,0 +1,334 @@
+//! Metrics of the streams, under Istio's names and with its buckets (`pilot/pkg/xds/monitoring.go`, `pkg/xds/monitoring.go`).
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tonic::Code;
+
+use navarch_api::counter::Count;
+use navarch_api::hash::KeyedMap;
+use navarch_push::resource::ResourceType;
+
+/// Versions of proxies that have a row each; of more there is one for all.
+const MAX_VERSIONS: usize = 100;
+/// Bytes of a version.
+const MAX_VERSION_BYTES: usize = 64;
+/// Bytes of `<pod>.<namespace>`.
+const MAX_NAME_BYTES: usize = 320;
+/// What stands for a text that is none of those.
+const UNKNOWN: &str = "unknown";
+
+/// Handles of all metrics of this room. Cloning shares them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// `pilot_xds`.
+    connected: Family<VersionLabel, Gauge>,
+    /// How many proxies there are of each version that has a row.
+    versions: Arc<Mutex<KeyedMap<Arc<str>, i64>>>,
+    /// `pilot_xds_pushes`.
+    pushes: Family<TypeLabel, Count>,
+    /// `pilot_xds_push_time`.
+    push_time: Family<TypeLabel, Histogram>,
+    /// `pilot_xds_send_time`.
+    send_time: Histogram,
+    /// `pilot_xds_config_size_bytes`.
+    size: Family<TypeLabel, Histogram>,
+    /// `pilot_proxy_convergence_time`.
+    convergence: Histogram,
+    /// `pilot_proxy_queue_time`.
+    queue: Histogram,
+    /// `pilot_total_xds_rejects`.
+    rejects: Family<TypeLabel, Count>,
+    /// `pilot_xds_cds_reject`.
+    rejected_clusters: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_eds_reject`.
+    rejected_endpoints: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_lds_reject`.
+    rejected_listeners: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_rds_reject`.
+    rejected_routes: Family<RejectLabel, Gauge>,
+    /// `pilot_xds_expired_nonce`.
+    expired_nonces: Family<TypeLabel, Count>,
+    /// `pilot_total_xds_internal_errors`.
+    errors: Count,
+    /// `pilot_xds_recv_max`.
+    largest_request: Gauge,
+    /// What is counted of each type's responses, found once: it is counted for each of thousands of proxies.
+    responses: Arc<[OnceLock<Responses>; ResourceType::ALL.len()]>,
+}
+
+/// What is counted of the responses of one type.
+#[derive(Clone, Debug)]
+struct Responses {
+    /// Of `pilot_xds_pushes`.
+    pushes: Count,
+    /// Of `pilot_xds_push_time`.
+    push_time: Histogram,
+    /// Of `pilot_xds_config_size_bytes`.
+    size: Histogram,
+}
+
+/// The proxy's `ISTIO_VERSION`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct VersionLabel {
+    version: Arc<str>,
+}
+
+/// The type: its short name, or its URL where Istio has that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    /// The name or URL.
+    r#type: &'static str,
+}
+
+/// Which proxy rejected, and with what code. Bounded by the connected proxies: [`Metrics::forget`] takes them out.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct RejectLabel {
+    /// `<pod>.<namespace>`.
+    node: Arc<str>,
+    /// The gRPC code by name.
+    err: String,
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(registry: &mut Registry) -> Self {
+        let seconds = || Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]);
+        let metrics = Self {
+            connected: Family::default(),
+            versions: Arc::default(),
+            pushes: Family::default(),
+            push_time: Family::new_with_constructor(seconds),
+            send_time: Histogram::new([0.01, 0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            size: Family::new_with_constructor(|| {
+                Histogram::new([1.0, 10_000.0, 1_000_000.0, 4_000_000.0, 10_000_000.0, 40_000_000.0])
+            }),
+            convergence: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            queue: Histogram::new([0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
+            rejects: Family::default(),
+            rejected_clusters: Family::default(),
+            rejected_endpoints: Family::default(),
+            rejected_listeners: Family::default(),
+            rejected_routes: Family::default(),
+            expired_nonces: Family::default(),
+            errors: Count::default(),
+            largest_request: Gauge::default(),
+            responses: Arc::default(),
+        };
+        let m = metrics.clone();
+        registry.register("pilot_xds", "Proxies connected over xDS, by their version", m.connected);
+        registry.register("pilot_xds_pushes", "Responses sent, by type", m.pushes);
+        registry.register("pilot_xds_push_time", "Seconds to make up a response", m.push_time);
+        registry.register("pilot_xds_send_time", "Seconds that a response waits for the wire", m.send_time);
+        registry.register("pilot_xds_config_size_bytes", "Bytes of responses, by type URL", m.size);
+        registry.register(
+            "pilot_proxy_convergence_time",
+            "Seconds from a change being worked out to a proxy having been sent all of it",
+            m.convergence,
+        );
+        registry.register(
+            "pilot_proxy_queue_time",
+            "Seconds from a change being worked out to a proxy's stream taking it up",
+            m.queue,
+        );
+        registry.register("pilot_total_xds_rejects", "Responses that proxies rejected, by type", m.rejects);
+        registry.register("pilot_xds_cds_reject", "Rejected clusters, by proxy and code", m.rejected_clusters);
+        registry.register("pilot_xds_eds_reject", "Rejected endpoints, by proxy and code", m.rejected_endpoints);
+        registry.register("pilot_xds_lds_reject", "Rejected listeners, by proxy and code", m.rejected_listeners);
+        registry.register("pilot_xds_rds_reject", "Rejected routes, by proxy and code", m.rejected_routes);
+        registry.register(
+            "pilot_xds_expired_nonce",
+            "Requests about a response that is not the last",
+            m.expired_nonces,
+        );
+        registry.register("pilot_total_xds_internal_errors", "Streams that ended by an error", m.errors);
+        registry.register("pilot_xds_recv_max", "Bytes of the largest request so far", m.largest_request);
+        metrics
+    }
+
+    /// A proxy came that says it is of this version. Gives the version under which it is counted.
+    pub(super) fn connected(&self, version: &str) -> Arc<str> {
+        let mut versions = self.versions.lock();
+        let known =
+            version_label(version).filter(|version| versions.len() < MAX_VERSIONS || versions.contains_key(*version));
+        let version: Arc<str> = Arc::from(known.unwrap_or(UNKNOWN));
+        let count = versions.entry(version.clone()).or_default();
+        *count += 1;
+        self.connected.get_or_create(&VersionLabel { version: version.clone() }).set(*count);
+        version
+    }
+
+    /// A proxy went that was counted under this version.
+    pub(super) fn disconnected(&self, version: &Arc<str>) {
+        let mut versions = self.versions.lock();
+        let label = VersionLabel { version: version.clone() };
+        match versions.get_mut(version) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                self.connected.get_or_create(&label).set(*count);
+            }
+            Some(_) | None => {
+                versions.remove(version);
+                self.connected.remove(&label);
+            }
+        }
+    }
+
+    /// A response was handed to the wire.
+    pub(super) fn pushed(&self, kind: ResourceType, bytes: usize, took: Duration) {
+        let place = ResourceType::ALL.iter().position(|other| *other == kind);
+        let Some(slot) = place.and_then(|place| self.responses.get(place)) else { return };
+        let responses = slot.get_or_init(|| {
+            let label = TypeLabel { r#type: kind.short_name() };
+            Responses {
+                pushes: self.pushes.get_or_create(&label).clone(),
+                push_time: self.push_time.get_or_create(&label).clone(),
+                size: self.size.get_or_create(&TypeLabel { r#type: kind.type_url() }).clone(),
+            }
+        });
+        responses.pushes.inc();
+        responses.push_time.observe(took.as_secs_f64());
+        responses.size.observe(u32::try_from(bytes).map_or(f64::from(u32::MAX), f64::from));
+    }
+
+    /// A response waited this long until the wire had room.
+    pub(super) fn waited(&self, time: Duration) {
+        self.send_time.observe(time.as_secs_f64());
+    }
+
+    /// A proxy was sent all of a change, this long after the change was worked out.
+    pub(super) fn converged(&self, after: Duration) {
+        self.convergence.observe(after.as_secs_f64());
+    }
+
+    /// A proxy's stream takes a change up, this long after it was worked out.
+    pub(super) fn taken_up(&self, after: Duration) {
+        self.queue.observe(after.as_secs_f64());
+    }
+
+    /// A proxy rejected a response. What it gives is to be forgotten when the proxy goes.
+    pub(super) fn rejected(&self, kind: ResourceType, node: &Arc<str>, code: i32) -> RejectLabel {
+        self.rejects.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
+        let node = if is_name(node) { node.clone() } else { Arc::from(UNKNOWN) };
+        let label = RejectLabel { node, err: format!("{:?}", Code::from_i32(code)) };
+        if let Some(family) = self.rejections_of(kind) {
+            family.get_or_create(&label).inc();
+        }
+        label
+    }
+
+    /// Takes a proxy's rejections out.
+    pub(super) fn forget(&self, kind: ResourceType, label: &RejectLabel) {
+        if let Some(family) = self.rejections_of(kind) {
+            family.remove(label);
+        }
+    }
+
+    /// A request was about a response that is not the last.
+    pub(super) fn expired(&self, kind: ResourceType) {
+        self.expired_nonces.get_or_create(&TypeLabel { r#type: kind.short_name() }).inc();
+    }
+
+    /// A stream ended by an error.
+    pub(super) fn failed(&self) {
+        self.errors.inc();
+    }
+
+    /// A request of this many bytes came.
+    pub(super) fn received(&self, bytes: usize) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.largest_request.inner().fetch_max(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// The gauge of a type's rejections; Istio has none for the rarer types.
+    fn rejections_of(&self, kind: ResourceType) -> Option<&Family<RejectLabel, Gauge>> {
+        match kind {
+            ResourceType::Cluster => Some(&self.rejected_clusters),
+            ResourceType::Endpoint => Some(&self.rejected_endpoints),
+            ResourceType::Listener => Some(&self.rejected_listeners),
+            ResourceType::Route => Some(&self.rejected_routes),
+            ResourceType::VirtualHost
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig
+            | ResourceType::ObjectStatus
+            | ResourceType::Address
+            | ResourceType::Workload
+            | ResourceType::Authorization => None,
+        }
+    }
+}
+
+/// A version as a label, unless it is none: what proxies say of themselves is in the metrics for as long as they are connected.
+fn version_label(version: &str) -> Option<&str> {
+    let version = version.get(..version.floor_char_boundary(MAX_VERSION_BYTES)).unwrap_or_default();
+    let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'+' | b'-');
+    Some(version).filter(|version| !version.is_empty() && version.bytes().all(is_sign))
+}
+
+/// Whether a text may be `<pod>.<namespace>`.
+fn is_name(text: &str) -> bool {
+    let is_sign = |sign: u8| sign.is_ascii_alphanumeric() || matches!(sign, b'.' | b'-' | b'_');
+    text.len() <= MAX_NAME_BYTES && text.bytes().all(is_sign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_proxies_say_of_themselves_makes_few_and_short_rows_that_go_with_them() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let rows = || {
+            text(&registry).lines().filter(|line| line.starts_with("pilot_xds{")).map(str::to_owned).collect::<Vec<_>>()
+        };
+        let strange = ["", "1.30\n", "v 1", "\"", "1.30.0-ä"].map(|version| metrics.connected(version));
+        assert_eq!(rows(), ["pilot_xds{version=\"unknown\"} 5"]);
+        let long = metrics.connected(&"9".repeat(1 << 20));
+        assert_eq!(long.len(), MAX_VERSION_BYTES);
+        let many: Vec<Arc<str>> =
+            (0..10 * MAX_VERSIONS).map(|number| metrics.connected(&format!("1.{number}"))).collect();
+        assert_eq!(rows().len(), MAX_VERSIONS);
+        strange.iter().chain([&long]).chain(&many).for_each(|version| metrics.disconnected(version));
+        assert!(rows().is_empty() && metrics.versions.lock().is_empty());
+        let label = metrics.rejected(ResourceType::Cluster, &Arc::from("x".repeat(1 << 20)), 3);
+        assert_eq!(&*label.node, UNKNOWN);
+    }
+
+    #[test]
+    fn names_are_istios_to_the_letter() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::register(&mut registry);
+        let node: Arc<str> = Arc::from("web.shop");
+        metrics.pushed(ResourceType::Cluster, 5, Duration::ZERO);
+        let label = metrics.rejected(ResourceType::Listener, &node, 13);
+        metrics.connected("1.30.0");
+        let written = text(&registry);
+        for line in [
+            "# TYPE pilot_xds_pushes counter",
+            "pilot_xds_pushes{type=\"cds\"} 1",
+            "pilot_total_xds_rejects{type=\"lds\"} 1",
+            "pilot_xds_lds_reject{node=\"web.shop\",err=\"Internal\"} 1",
+            "pilot_xds{version=\"1.30.0\"} 1",
+            "pilot_total_xds_internal_errors 0",
+        ] {
+            assert!(written.lines().any(|found| found == line), "{line} in\n{written}");
+        }
+        metrics.forget(ResourceType::Listener, &label);
+        assert!(!text(&registry).contains("web.shop"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Who a stream is for: the node of its first request, checked against who the caller was proved to be.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use prost_types::value::Kind as ValueKind;
+use serde_json::{Map, Number, Value};
+use tonic::Status;
+
+use navarch_api::identity::{Caller, Identity};
+use navarch_push::proxy::{Locality, Proxy, ProxyKind};
+
+/// Which proxies are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Served {
+    /// Sidecars and gateways.
+    #[default]
+    Envoys,
+    /// Those of ambient mode, too: `PILOT_ENABLE_AMBIENT`.
+    Ambient,
+}
+
+/// Whole numbers are exact in a double up to here.
+const MAX_WHOLE: f64 = 9_007_199_254_740_992.0;
+
+/// The proxy that a node describes.
+///
+/// # Errors
+/// `InvalidArgument` when the node is not a proxy's; `PermissionDenied` when the caller is somebody else; `Unimplemented` when
+/// proxies of its kind are not served.
+pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Result<Proxy, Status> {
+    let metadata = node.metadata.map_or_else(|| Value::Object(Map::new()), |metadata| object(metadata.fields));
+    let locality = node.locality.map_or_else(Locality::default, |locality| Locality {
+        region: Arc::from(locality.region),
+        zone: Arc::from(locality.zone),
+        sub_zone: Arc::from(locality.sub_zone),
+    });
+    let mut proxy =
+        Proxy::parse(&node.id, metadata, locality).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let extensions: BTreeSet<Arc<str>> =
+        node.extensions.into_iter().map(|extension| Arc::from(extension.name)).collect();
+    proxy.extensions = (!extensions.is_empty()).then(|| Arc::new(extensions));
+    proxy.service_cluster = Arc::from(node.cluster);
+    is_served(&proxy, served)?;
+    if let Some(caller) = caller {
+        proxy.identity = Some(identity_of(&proxy, caller)?);
+    }
+    Ok(proxy)
+}
+
+/// Refuses proxies that would take what sidecars and gateways get for an empty mesh.
+fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
+    let kind = match proxy.kind {
+        ProxyKind::Sidecar | ProxyKind::Router => None,
+        ProxyKind::Ztunnel if served == Served::Ambient => None,
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Some(kind_name(proxy.kind)),
+    };
+    if let Some(kind) = kind {
+        return Err(Status::unimplemented(format!("proxies of type {kind} are not supported by this control plane")));
+    }
+    match proxy.meta("GENERATOR").as_deref() {
+        // Applications with gRPC are sidecars as well, without a proxy.
+        None | Some("" | "grpc") => Ok(()),
+        Some(generator) => {
+            let generator: String = generator.chars().take(64).collect();
+            Err(Status::unimplemented(format!(
+                "clients with GENERATOR {generator:?} in their metadata are not supported by this control plane"
+            )))
+        }
+    }
+}
+
+/// The identity under which the caller may be this proxy (istiod's `PILOT_ENABLE_XDS_IDENTITY_CHECK`).
+fn identity_of(proxy: &Proxy, caller: &Caller) -> Result<Identity, Status> {
+    let account = proxy.meta("SERVICE_ACCOUNT").unwrap_or_default();
+    let fits = |identity: &&Identity| {
+        identity.namespace == proxy.namespace && (account.is_empty() || identity.service_account == *account)
+    };
+    caller.identities.iter().find(fits).cloned().ok_or_else(|| {
+        let proved: Vec<String> = caller.identities.iter().map(ToString::to_string).collect();
+        let claimed = if account.is_empty() { "any service account" } else { &account };
+        Status::permission_denied(format!(
+            "the node says that it is {claimed} of namespace {}, the caller is {}",
+            proxy.namespace,
+            proved.join(", ")
+        ))
+    })
+}
+
+/// Istio's name of a proxy kind in debug output.
+pub(super) fn kind_name(kind: ProxyKind) -> &'static str {
+    match kind {
+        ProxyKind::Sidecar => "sidecar",
+        ProxyKind::Router => "router",
+        ProxyKind::Waypoint => "waypoint",
+        ProxyKind::Ztunnel => "ztunnel",
+        ProxyKind::AgentGateway => "agentgateway",
+    }
+}
+
+/// A `google.protobuf.Struct` as JSON.
+fn object(fields: impl IntoIterator<Item = (String, prost_types::Value)>) -> Value {
+    Value::Object(fields.into_iter().map(|(key, value)| (key, json(value))).collect())
+}
+
+/// A `google.protobuf.Value` as JSON. As deep as the decoder lets messages be.
+fn json(value: prost_types::Value) -> Value {
+    match value.kind {
+        None | Some(ValueKind::NullValue(_)) => Value::Null,
+        Some(ValueKind::NumberValue(number)) => whole_or_not(number),
+        Some(ValueKind::StringValue(text)) => Value::String(text),
+        Some(ValueKind::BoolValue(truth)) => Value::Bool(truth),
+        Some(ValueKind::StructValue(inner)) => object(inner.fields),
+        Some(ValueKind::ListValue(list)) => Value::Array(list.values.into_iter().map(json).collect()),
+    }
+}
+
+/// A number; whole ones without a fraction, as people write ports.
+fn whole_or_not(number: f64) -> Value {
+    let number = if number.fract() == 0.0 && number.abs() < MAX_WHOLE {
+        #[expect(clippy::cast_possible_truncation, reason = "a whole number that fits, as was just asked")]
+        let whole = number as i64;
+        Some(Number::from(whole))
+    } else {
+        Number::from_f64(number)
+    };
+    number.map_or(Value::Null, Value::Number)
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_proto::envoy::config::core::v3::Extension;
+
+    use super::*;
+
+    const ID: &str = "sidecar~10.1.2.3~web-1.shop~shop.svc.cluster.local";
+
+    fn node(metadata: &[(&str, ValueKind)]) -> Node {
+        let fields = metadata
+            .iter()
+            .map(|(key, kind)| ((*key).to_owned(), prost_types::Value { kind: Some(kind.clone()) }))
+            .collect();
+        Node { id: ID.to_owned(), metadata: Some(prost_types::Struct { fields }), ..Node::default() }
+    }
+
+    fn text(text: &str) -> ValueKind {
+        ValueKind::StringValue(text.to_owned())
+    }
+
+    fn caller(identity: &str) -> Caller {
+        let identities = ["spiffe://x/ns/other/sa/web", identity].map(|text| Identity::parse(text).unwrap());
+        Caller { identities: identities.into(), ..Caller::default() }
+    }
+
+    #[test]
+    fn a_node_is_read() {
+        let labels =
+            prost_types::Struct { fields: [("app".to_owned(), prost_types::Value { kind: Some(text("web")) })].into() };
+        let mut node = node(&[
+            ("NAMESPACE", text("shop")),
+            ("INSTANCE_IPS", text("10.1.2.3,fd00::3")),
+            ("PORT", ValueKind::NumberValue(15020.0)),
+            ("LABELS", ValueKind::StructValue(labels)),
+        ]);
+        node.extensions = vec![Extension { name: "envoy.filters.http.router".to_owned(), ..Extension::default() }];
+        let proxy = proxy(node, None, Served::Envoys).unwrap();
+        assert_eq!(proxy.ips.len(), 2);
+        assert_eq!(proxy.metadata["PORT"], 15020);
+        assert_eq!(&*proxy.labels["app"], "web");
+        assert!(proxy.supports("envoy.filters.http.router") && !proxy.supports("istio.alpn"));
+        assert_eq!(proxy.identity, None);
+    }
+
+    #[test]
+    fn a_node_that_lists_no_extensions_is_taken_to_have_all() {
+        assert!(proxy(node(&[]), None, Served::Envoys).unwrap().supports("istio.alpn"));
+    }
+
+    #[test]
+    fn what_is_no_proxy_is_refused() {
+        let refused = proxy(Node { id: "me".to_owned(), ..Node::default() }, None, Served::Envoys).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    }
+
+    #[test]
+    fn who_would_take_its_answers_for_an_empty_mesh_is_refused() {
+        for (kind, metadata, served) in [
+            ("sidecar", vec![], true),
+            ("router", vec![("GENERATOR", text(""))], true),
+            ("waypoint", vec![], false),
+            ("ztunnel", vec![], false),
+            ("agentgateway", vec![], false),
+            ("sidecar", vec![("GENERATOR", text("grpc"))], true),
+            ("sidecar", vec![("GENERATOR", text("api"))], false),
+        ] {
+            let mut node = node(&metadata);
+            node.id = node.id.replace("sidecar", kind);
+            let found = proxy(node, None, Served::Envoys).map(|_| ()).map_err(|status| status.code());
+            assert_eq!(found, if served { Ok(()) } else { Err(tonic::Code::Unimplemented) }, "{kind} {metadata:?}");
+        }
+    }
+
+    #[test]
+    fn ztunnel_is_served_in_ambient_mode() {
+        for (kind, served) in [("ztunnel", true), ("waypoint", false)] {
+            let mut node = node(&[]);
+            node.id = node.id.replace("sidecar", kind);
+            assert_eq!(proxy(node, None, Served::Ambient).is_ok(), served, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_caller_may_only_be_itself() {
+        let account = [("NAMESPACE", text("shop")), ("SERVICE_ACCOUNT", text("web"))];
+        for (identity, metadata, allowed) in [
+            ("spiffe://cluster.local/ns/shop/sa/web", &account[..], true),
+            ("spiffe://cluster.local/ns/shop/sa/api", &account[..], false),
+            ("spiffe://cluster.local/ns/shop/sa/api", &account[..1], true),
+            ("spiffe://cluster.local/ns/bank/sa/web", &account[..1], false),
+        ] {
+            let found = proxy(node(metadata), Some(&caller(identity)), Served::Envoys);
+            match found {
+                Ok(proxy) => assert_eq!((proxy.identity, allowed), (Identity::parse(identity).ok(), true)),
+                Err(status) => assert_eq!((status.code(), allowed), (tonic::Code::PermissionDenied, false)),
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The order across types: make before break.
+//!
+//! Listeners and routes wait until the clusters that they may name are sent and warm; clusters are taken away only when no
+//! listener and no route can name them any more. Every wait is bounded.
+
+use std::time::Duration;
+
+use super::changes::Names;
+use super::compose::Removals;
+use super::session::Session;
+use navarch_push::resource::ResourceType;
+
+/// The longest that one type waits for another.
+pub(super) const ORDER_WAIT: Duration = Duration::from_secs(5);
+
+/// What types wait for.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Endpoint sets that clusters sent on this stream wait for.
+    warming: Vec<Names>,
+    /// Since when listeners or routes wait.
+    held_since: Option<Duration>,
+    /// The client rejected routes: whether it took the virtual hosts that were for them, nobody knows.
+    pub(super) hosts_in_doubt: bool,
+}
+
+impl Session {
+    /// Clusters were sent that wait for these endpoint sets. Those that the client watches already it needs once more: Envoy
+    /// warms a changed cluster anew, and asks again in neither protocol for sure (envoyproxy/envoy #13009, #33607).
+    pub(super) fn clusters_sent(&mut self, warming: &Names) {
+        if warming.is_empty() {
+            return;
+        }
+        self.order.warming.push(warming.clone());
+        if let Some(endpoints) = self.watches.get_mut(&ResourceType::Endpoint) {
+            endpoints.force(warming);
+        }
+    }
+
+    /// Whether a type's changes may go out now, as far as other types count.
+    pub(super) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
+        match kind {
+            // Virtual hosts that come before their route configuration are lost to Envoy.
+            ResourceType::VirtualHost if self.is_unsent(ResourceType::Route) => return false,
+            ResourceType::Listener | ResourceType::Route | ResourceType::VirtualHost => {}
+            ResourceType::Cluster
+            | ResourceType::Endpoint
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig
+            | ResourceType::ObjectStatus
+            | ResourceType::Address
+            | ResourceType::Workload
+            | ResourceType::Authorization => return true,
+        }
+        if !self.are_clusters_cold() {
+            self.order.held_since = None;
+            return true;
+        }
+        let since = *self.order.held_since.get_or_insert(now);
+        if now < since + ORDER_WAIT {
+            return false;
+        }
+        self.order.warming.clear();
+        true
+    }
+
+    /// Whether clusters or their endpoints are unsent, or clusters wait for endpoints that the client has yet to ask for. A
+    /// client that watches no endpoints at all never asks.
+    fn are_clusters_cold(&self) -> bool {
+        self.is_unsent(ResourceType::Cluster)
+            || self.is_unsent(ResourceType::Endpoint)
+            || !self.order.warming.is_empty() && self.watches.contains_key(&ResourceType::Endpoint)
+    }
+
+    /// All that the client watches of endpoints is sent: clusters wait no longer for those.
+    pub(super) fn endpoints_sent(&mut self) {
+        let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else { return };
+        let interest = &endpoints.interest;
+        self.order.warming.retain(|names| !interest.wildcard && !names.is_subset(&interest.names));
+    }
+
+    /// Whether what is gone of a type may be taken from the client now.
+    pub(super) fn removals(&self, kind: ResourceType, now: Duration) -> Removals {
+        let waited = || {
+            let since = self.watches.get(&kind).and_then(|watch| watch.leaving_since());
+            since.is_some_and(|since| since + ORDER_WAIT <= now)
+        };
+        let are_quiet = match kind {
+            ResourceType::Cluster => {
+                let users = [ResourceType::Listener, ResourceType::Route];
+                let hosts_are_quiet = self.is_quiet(ResourceType::VirtualHost);
+                // Who comes back with clusters has listeners, too, and is about to ask for them.
+                let comes_back = self.watches.get(&kind).is_some_and(|watch| watch.has_brought) && now < ORDER_WAIT;
+                hosts_are_quiet
+                    && users
+                        .into_iter()
+                        .all(|user| self.is_quiet(user) && (!comes_back || self.watches.contains_key(&user)))
+            }
+            ResourceType::Endpoint => self.is_quiet(ResourceType::Cluster),
+            // While the route configuration says that they come one by one, the client has no others.
+            ResourceType::VirtualHost => !self.is_unsent(ResourceType::Route),
+            ResourceType::Listener
+            | ResourceType::Route
+            | ResourceType::Secret
+            | ResourceType::ExtensionConfig
+            | ResourceType::NameTable
+            | ResourceType::ProxyConfig
+            | ResourceType::ObjectStatus
+            | ResourceType::Address
+            | ResourceType::Workload
+            | ResourceType::Authorization => true,
+        };
+        if are_quiet || waited() { Removals::Allowed } else { Removals::Withheld }
+    }
+
+    /// When listeners and routes go out come what may.
+    pub(super) fn held_until(&self) -> Option<Duration> {
+        self.order.held_since.map(|since| since + ORDER_WAIT)
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn release(&mut self) {
+        let waits = [ResourceType::Listener, ResourceType::Route, ResourceType::VirtualHost];
+        let waits = waits.into_iter().any(|kind| self.is_unsent(kind));
+        if !waits {
+            self.order.held_since = None;
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Requests of both protocols, taken apart at the door.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use prost::Message as _;
+use tonic::Status;
+
+use super::changes::Brought;
+use super::node::Served;
+use navarch_api::names::ResourceName;
+use navarch_push::resource::ResourceType;
+
+/// Names in one request. A client may build up more with several; [`MAX_WATCHED`](super::session::MAX_WATCHED) bounds those.
+const MAX_NAMES: usize = 100_000;
+/// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
+const MAX_NAME_BYTES: usize = 4096;
+/// Bytes of one type URL.
+const MAX_URL_BYTES: usize = 1024;
+/// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension names.
+const MAX_NODE_BYTES: usize = 1 << 20;
+/// Bytes of a node's id, which is in every line of the log about its stream: two names and a domain of Kubernetes, and an address.
+const MAX_NODE_ID_BYTES: usize = 2048;
+/// Bytes kept of why a response was rejected.
+const MAX_ERROR_BYTES: usize = 4096;
+/// What the types of Envoy start with. Those that are not served have nothing to do with the mesh.
+const ENVOY: &str = "type.googleapis.com/envoy.";
+/// The name that stands for everything.
+const STAR: &str = "*";
+/// Health reports of virtual machines come over the same stream.
+const HEALTH_URL: &str = "type.googleapis.com/istio.v1.HealthInformation";
+
+/// Which of the two protocols a stream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    /// `StreamAggregatedResources`.
+    StateOfTheWorld,
+    /// `DeltaAggregatedResources`.
+    Delta,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) enum Request {
+    /// All that the client wants of a type from now on.
+    State(StateRequest),
+    /// What the client wants more and less of a type.
+    Delta(DeltaRequest),
+    /// A type that is not served.
+    Unserved {
+        /// The type URL.
+        url: String,
+    },
+    /// A health report, with what is wrong if anything is: nothing to answer.
+    Health(Option<Rejection>),
+}
+
+/// A state-of-the-world request.
+#[derive(Debug)]
+pub(super) struct StateRequest {
+    pub(super) kind: ResourceType,
+    /// What it says about the last response.
+    pub(super) quoted: Quoted,
+    /// What it wants.
+    pub(super) wanted: Wanted,
+}
+
+/// A delta request.
+#[derive(Debug)]
+pub(super) struct DeltaRequest {
+    pub(super) kind: ResourceType,
+    /// What it says about an earlier response.
+    pub(super) quoted: Quoted,
+    /// What it wants from now on.
+    pub(super) subscribe: Wanted,
+    /// What it wants no longer.
+    pub(super) unsubscribe: Wanted,
+    /// What it has from an earlier stream.
+    pub(super) brought: Brought,
+}
+
+/// What a request says about a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Quoted {
+    /// The response's nonce; empty if the request is about none.
+    pub(super) nonce: String,
+    /// Why the response was rejected, if it was.
+    pub(super) error: Option<Rejection>,
+}
+
+/// Why a client did not take a response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The gRPC code.
+    pub code: i32,
+    /// In the client's words.
+    pub message: Arc<str>,
+}
+
+/// Names, and whether `*` is among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted {
+    /// `*` is among them.
+    pub(super) star: bool,
+    pub(super) names: BTreeSet<ResourceName>,
+}
+
+/// A request message of either protocol.
+pub(super) trait Wire: prost::Message + Default + 'static {
+    /// The protocol that it belongs to.
+    const PROTOCOL: Protocol;
+
+    /// Who asks; clients say so on the first request only.
+    fn node(&mut self) -> &mut Option<Node>;
+
+    /// Whether it is a health report, which says nothing of who sends it.
+    fn is_health(&self) -> bool;
+
+    /// Takes the message apart.
+    ///
+    /// # Errors
+    /// When it is larger than any honest client's.
+    fn parse(self) -> Result<Request, Status>;
+}
+
+/// Whether bytes would be taken as the first request of a stream, by anybody: to try what strangers may send.
+///
+/// # Errors
+/// When they are none, or are larger than any honest client's.
+pub fn would_be_taken(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
+    match protocol {
+        Protocol::StateOfTheWorld => taken::<DiscoveryRequest>(bytes),
+        Protocol::Delta => taken::<DeltaDiscoveryRequest>(bytes),
+    }
+}
+
+/// Reads a first request as streams do.
+fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
+    let mut request = M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
+    let node = sender(&mut request)?;
+    super::node::proxy(node, None, Served::Ambient)?;
+    request.parse().map(drop)
+}
+
+/// Who sends a first request.
+///
+/// # Errors
+/// When it does not say, or says more than any honest client.
+pub(super) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
+    let node = request.node().take().filter(|node| !node.id.is_empty());
+    let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
+    if node.id.len() > MAX_NODE_ID_BYTES {
+        return Err(Status::invalid_argument(format!("a node id of more than {MAX_NODE_ID_BYTES} bytes")));
+    }
+    if node.encoded_len() > MAX_NODE_BYTES {
+        return Err(Status::invalid_argument(format!("a node of more than {MAX_NODE_BYTES} bytes")));
+    }
+    Ok(node)
+}
+
+impl Request {
+    /// The type, if it is one that is served.
+    pub(super) fn kind(&self) -> Option<ResourceType> {
+        match self {
+            Self::State(request) => Some(request.kind),
+            Self::Delta(request) => Some(request.kind),
+            Self::Unserved { .. } | Self::Health(_) => None,
+        }
+    }
+}
+
+impl Wanted {
+    /// Takes a list of names.
+    fn parse(names: Vec<String>) -> Result<Self, Status> {
+        if names.len() > MAX_NAMES {
+            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} resource names in a request")));
+        }
+        let mut wanted = Self::default();
+        for name in names {
+            if name == STAR {
+                wanted.star = true;
+            } else {
+                wanted.names.insert(resource_name(&name)?);
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Whether it is about nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        !self.star && self.names.is_empty()
+    }
+}
+
+impl Quoted {
+    /// What a request says of a response.
+    fn new(nonce: String, error: Option<ErrorDetail>) -> Self {
+        let error = error.map(|error| {
+            let message = error.message.get(..error.message.floor_char_boundary(MAX_ERROR_BYTES)).unwrap_or_default();
+            Rejection { code: error.code, message: Arc::from(message) }
+        });
+        Self { nonce, error }
+    }
+}
+
+impl Wire for DiscoveryRequest {
+    const PROTOCOL: Protocol = Protocol::StateOfTheWorld;
+
+    fn node(&mut self) -> &mut Option<Node> {
+        &mut self.node
+    }
+
+    fn is_health(&self) -> bool {
+        self.type_url == HEALTH_URL
+    }
+
+    fn parse(self) -> Result<Request, Status> {
+        // Envoy takes virtual hosts on delta streams alone.
+        let kind = ResourceType::from_type_url(&self.type_url).filter(|kind| *kind != ResourceType::VirtualHost);
+        let Some(kind) = kind else {
+            return unserved(self.type_url, self.error_detail);
+        };
+        let quoted = Quoted::new(self.response_nonce, self.error_detail);
+        Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(self.resource_names)? }))
+    }
+}
+
+impl Wire for DeltaDiscoveryRequest {
+    const PROTOCOL: Protocol = Protocol::Delta;
+
+    fn node(&mut self) -> &mut Option<Node> {
+        &mut self.node
+    }
+
+    fn is_health(&self) -> bool {
+        self.type_url == HEALTH_URL
+    }
+
+    fn parse(self) -> Result<Request, Status> {
+        let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
+            return unserved(self.type_url, self.error_detail);
+        };
+        if self.initial_resource_versions.len() > MAX_NAMES {
+            return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")));
+        }
+        let brought = self.initial_resource_versions.into_iter();
+        let brought: Result<Vec<_>, Status> =
+            brought.map(|(name, version)| Ok((resource_name(&name)?, version))).collect();
+        Ok(Request::Delta(DeltaRequest {
+            kind,
+            quoted: Quoted::new(self.response_nonce, self.error_detail),
+            subscribe: Wanted::parse(self.resource_names_subscribe)?,
+            unsubscribe: Wanted::parse(self.resource_names_unsubscribe)?,
+            brought: Brought::new(brought?),
+        }))
+    }
+}
+
+/// A request of a type that is not among those served. Envoy's own are answered with nothing, as istiod does; what others take
+/// an empty answer for is not ours to know: an empty mesh, or no policies.
+fn unserved(url: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
+    match url.as_str() {
+        HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
+        _ if url.len() > MAX_URL_BYTES => {
+            Err(Status::invalid_argument(format!("a type URL of more than {MAX_URL_BYTES} bytes")))
+        }
+        _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
+        _ => Ok(Request::Unserved { url }),
+    }
+}
+
+/// The refusal of a type that is not served.
+pub(super) fn not_served(url: &str) -> Status {
+    Status::unimplemented(format!("resources of type {url:?} are not supported by this control plane"))
+}
+
+/// A name of bearable length.
+fn resource_name(name: &str) -> Result<ResourceName, Status> {
+    if name.len() > MAX_NAME_BYTES {
+        return Err(Status::invalid_argument(format!("a resource name of more than {MAX_NAME_BYTES} bytes")));
+    }
+    Ok(ResourceName::new(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+    use tonic::Code;
+
+    use super::*;
+
+    /// What a stranger may send: any bytes, and requests that are nearly right.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let honest =
+            (any::<bool>(), prop::collection::vec(".{0,40}", 0..5), ".{0,80}").prop_map(|(known, names, text)| {
+                let url = if known { ResourceType::Cluster.type_url().to_owned() } else { text.clone() };
+                DeltaDiscoveryRequest {
+                    node: Some(Node { id: text.clone(), ..Node::default() }),
+                    type_url: url,
+                    initial_resource_versions: names.iter().map(|name| (name.clone(), text.clone())).collect(),
+                    resource_names_subscribe: names,
+                    response_nonce: text.clone(),
+                    error_detail: Some(ErrorDetail { code: -1, message: text, details: Vec::new() }),
+                    ..DeltaDiscoveryRequest::default()
+                }
+                .encode_to_vec()
+            });
+        prop_oneof![prop::collection::vec(any::<u8>(), 0..200), honest]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn no_request_is_too_strange_to_be_read_or_refused(bytes in bytes()) {
+            for protocol in [Protocol::StateOfTheWorld, Protocol::Delta] {
+                drop(would_be_taken(protocol, &bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_kept_of_a_rejection_is_bounded() {
+        let long = ErrorDetail { code: 13, message: "ä".repeat(10_000), details: Vec::new() };
+        let kept = Quoted::new(String::new(), Some(long)).error.unwrap().message.len();
+        assert_eq!(kept, MAX_ERROR_BYTES);
+    }
+
+    #[test]
+    fn large_things_and_what_is_not_served_are_refused() {
+        let unserved = |name: &str| format!("type.googleapis.com/{name}");
+        let refused = || Err(Code::Unimplemented);
+        let parse = |request: DeltaDiscoveryRequest| request.parse().map(|_| ()).map_err(|status| status.code());
+        let url = || ResourceType::Endpoint.type_url().to_owned();
+        for (request, expected) in [
+            (
+                DeltaDiscoveryRequest {
+                    type_url: url(),
+                    resource_names_subscribe: vec![String::new(); MAX_NAMES + 1],
+                    ..DeltaDiscoveryRequest::default()
+                },
+                Err(Code::ResourceExhausted),
+            ),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: url(),
+                    initial_resource_versions: [("x".repeat(MAX_NAME_BYTES + 1), String::new())].into(),
+                    ..DeltaDiscoveryRequest::default()
+                },
+                Err(Code::InvalidArgument),
+            ),
+            (
+                DeltaDiscoveryRequest { type_url: "x".repeat(MAX_URL_BYTES + 1), ..DeltaDiscoveryRequest::default() },
+                Err(Code::InvalidArgument),
+            ),
+            (DeltaDiscoveryRequest { type_url: url(), ..DeltaDiscoveryRequest::default() }, Ok(())),
+            (DeltaDiscoveryRequest { type_url: unserved("istio.workload.Bus"), ..Default::default() }, refused()),
+            (DeltaDiscoveryRequest { type_url: "istio.io/debug/syncz".to_owned(), ..Default::default() }, refused()),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: "networking.istio.io/v1/ServiceEntry".to_owned(),
+                    ..DeltaDiscoveryRequest::default()
+                },
+                refused(),
+            ),
+            (
+                DeltaDiscoveryRequest { type_url: unserved("envoy.service.runtime.v3.Runtime"), ..Default::default() },
+                Ok(()),
+            ),
+        ] {
+            assert_eq!(parse(request), expected);
+        }
+        for (id, cluster) in [(MAX_NODE_ID_BYTES + 1, 0), (1, MAX_NODE_BYTES)] {
+            let node = Node { id: "x".repeat(id), cluster: "x".repeat(cluster), ..Node::default() };
+            let mut request = DiscoveryRequest { node: Some(node), ..DiscoveryRequest::default() };
+            assert_eq!(sender(&mut request).unwrap_err().code(), Code::InvalidArgument);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! The request side of a stream on the wire: gRPC messages one after the other, which leave nothing behind.
+//!
+//! tonic's own keeps a buffer as large as the largest request for as long as the stream lives; that in which an Envoy asks for
+//! the endpoints of a thousand clusters is some 60 kB, and Envoys are many.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use prost::Message;
+use tokio::time::{Instant, timeout_at};
+use tonic::body::Body;
+use tonic::{Code, Status};
+
+use super::client::{Client, Memory};
+use super::request::Protocol;
+use navarch_net::budget::{Budget, Charge};
+use navarch_net::rejections::Rejections;
+
+/// Before every gRPC message: a byte that tells whether it is compressed, and its length.
+pub(super) const PREFIX: usize = 5;
+
+/// The requests of a stream.
+pub(super) struct Requests<M> {
+    /// Where they come from.
+    body: Body,
+    /// What came last and is not taken yet. Kept when it is: while somebody holds a part of it, h2 goes on to a new buffer
+    /// of 8 KiB when the one that it came in is full; else it would keep that, which is as large as the largest frame.
+    chunk: Bytes,
+    /// The begin of a request of which more must come.
+    begun: BytesMut,
+    /// What is paid for it: what is held of others' half messages is bounded by what all clients may hold.
+    paid: Option<Charge>,
+    /// When the rest of it must be here.
+    deadline: Option<Instant>,
+    /// Who sends them.
+    client: Client,
+    /// What one may have.
+    limits: RequestLimits,
+    /// Bytes that the last one had.
+    length: usize,
+    /// What they are.
+    kind: PhantomData<fn() -> M>,
+}
+
+/// What one request may have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RequestLimits {
+    /// Bytes.
+    pub(super) bytes: usize,
+    /// Time for the rest of it to come, once there is some of it.
+    pub(super) rest: Duration,
+}
+
+impl<M> fmt::Debug for Requests<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Requests")
+            .field("waiting", &(self.begun.len() + self.chunk.len()))
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<M: Message + Default> Requests<M> {
+    /// Those of a call's body.
+    pub(super) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
+        let (chunk, begun) = (Bytes::new(), BytesMut::new());
+        Self { body, chunk, begun, paid: None, deadline: None, client, limits, length: 0, kind: PhantomData }
+    }
+
+    /// The next one; `None` when the client is done or gone. Nothing is lost when the wait is given up.
+    ///
+    /// # Errors
+    /// When a request is too large, compressed, cut off or no message of its type, when its rest does not come, or when
+    /// clients hold too much for it to be taken in.
+    pub(super) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
+        loop {
+            if let Some(message) = self.take()? {
+                return Ok(Some(message));
+            }
+            let frame = match self.deadline {
+                None => self.body.frame().await,
+                Some(deadline) => timeout_at(deadline, self.body.frame()).await.map_err(|_| {
+                    self.client.turned_away("request_timeout");
+                    Status::deadline_exceeded("the rest of a request did not come in time")
+                })?,
+            };
+            match frame {
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        self.chunk = data;
+                    }
+                }
+                // A client that goes away without a word has no more to say.
+                Some(Err(status)) if status.code() == Code::Cancelled => return Ok(None),
+                Some(Err(status)) => return Err(status),
+                None if self.begun.is_empty() => return Ok(None),
+                None => return Err(Status::data_loss("the stream ended within a request")),
+            }
+        }
+    }
+
+    /// Bytes of the request that was given last.
+    pub(super) fn length(&self) -> usize {
+        self.length
+    }
+
+    /// Takes a request out of what came, if all of it is there.
+    fn take(&mut self) -> Result<Option<Box<M>>, Status> {
+        // Most come whole; only others are copied.
+        if self.begun.is_empty()
+            && let Some(body) = first(&self.chunk, self.limits.bytes)?
+        {
+            let message = decode(body)?;
+            self.length = body.len();
+            self.chunk.advance(PREFIX + self.length);
+            return Ok(Some(message));
+        }
+        self.keep_chunk()?;
+        let Some(body) = first(&self.begun, self.limits.bytes)? else {
+            if !self.begun.is_empty() && self.deadline.is_none() {
+                self.deadline = Some(Instant::now() + self.limits.rest);
+            }
+            return Ok(None);
+        };
+        let message = decode(body)?;
+        self.length = body.len();
+        self.begun.advance(PREFIX + self.length);
+        self.deadline = None;
+        if self.begun.is_empty() {
+            self.begun = BytesMut::new();
+            self.paid = None;
+        }
+        Ok(Some(message))
+    }
+
+    /// Puts what came behind what is there of a begun request.
+    fn keep_chunk(&mut self) -> Result<(), Status> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let mut paid = match self.paid.take() {
+            Some(paid) => paid,
+            None => self.client.nothing()?,
+        };
+        // The buffer grows by doubling.
+        self.client.pay(&mut paid, 2 * self.chunk.len())?;
+        self.paid = Some(paid);
+        self.begun.extend_from_slice(&self.chunk);
+        self.chunk.advance(self.chunk.len());
+        Ok(())
+    }
+}
+
+/// What a stream of so-cut bytes would be read as: the number of requests, and how it ends. To try what strangers may send.
+pub async fn would_be_read(protocol: Protocol, pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+    match protocol {
+        Protocol::StateOfTheWorld => read_all::<DiscoveryRequest>(pieces, limit).await,
+        Protocol::Delta => read_all::<DeltaDiscoveryRequest>(pieces, limit).await,
+    }
+}
+
+/// Reads requests until the stream ends.
+async fn read_all<M: Message + Default>(pieces: Vec<Bytes>, limit: usize) -> (usize, Result<(), Status>) {
+    let frames = pieces.into_iter().map(|piece| Ok::<_, Infallible>(Frame::data(piece)));
+    let body = Body::new(StreamBody::new(tokio_stream::iter(frames)));
+    let memory = Memory::new(Budget::new(16 * limit), Rejections::default());
+    let limits = RequestLimits { bytes: limit, rest: Duration::from_secs(30) };
+    let mut requests = Requests::<M>::new(body, limits, memory.client("grpc", None));
+    let mut count = 0;
+    loop {
+        match requests.message().await {
+            Ok(Some(_)) => count += 1,
+            Ok(None) => return (count, Ok(())),
+            Err(status) => return (count, Err(status)),
+        }
+    }
+}
+
+/// The body of the first message, if all of it is there.
+fn first(bytes: &[u8], limit: usize) -> Result<Option<&[u8]>, Status> {
+    let Some(([compressed, length @ ..], rest)) = bytes.split_first_chunk::<PREFIX>() else { return Ok(None) };
+    if *compressed != 0 {
+        return Err(Status::unimplemented("compressed requests are not taken"));
+    }
+    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    if length > limit {
+        return Err(Status::out_of_range(format!("a request of {length} bytes, where {limit} are the limit")));
+    }
+    Ok(rest.get(..length))
+}
+
+/// A message from its bytes. Boxed: whoever waits with one in hand holds so much less.
+fn decode<M: Message + Default>(body: &[u8]) -> Result<Box<M>, Status> {
+    Box::<M>::decode(body).map_err(|error| Status::internal(format!("a request that cannot be decoded: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    const LIMITS: RequestLimits = RequestLimits { bytes: 1000, rest: Duration::from_secs(30) };
+
+    /// Requests from a body that comes in pieces of a size.
+    fn in_pieces(bytes: &[u8], size: usize) -> Requests<DeltaDiscoveryRequest> {
+        let pieces: Vec<Result<Frame<Bytes>, Infallible>> =
+            bytes.chunks(size).map(|piece| Ok(Frame::data(Bytes::copy_from_slice(piece)))).collect();
+        Requests::new(Body::new(StreamBody::new(tokio_stream::iter(pieces))), LIMITS, Client::with_budget(1 << 20))
+    }
+
+    fn framed(request: &DeltaDiscoveryRequest) -> Vec<u8> {
+        let body = request.encode_to_vec();
+        let mut bytes = vec![0];
+        bytes.extend_from_slice(&u32::try_from(body.len()).unwrap().to_be_bytes());
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    fn request(nonce: &str) -> DeltaDiscoveryRequest {
+        DeltaDiscoveryRequest { response_nonce: nonce.to_owned(), ..DeltaDiscoveryRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn requests_come_whole_however_they_are_cut_and_leave_nothing_behind() {
+        let sent = [request("one"), request(""), request(&"x".repeat(900))];
+        let bytes: Vec<u8> = sent.iter().flat_map(framed).collect();
+        for size in [1, 4, 7, 100, bytes.len()] {
+            let mut requests = in_pieces(&bytes, size);
+            for expected in &sent {
+                assert_eq!(requests.message().await.unwrap().as_deref(), Some(expected));
+            }
+            assert!(requests.message().await.unwrap().is_none());
+            assert_eq!((requests.begun.capacity(), requests.client.held()), (0, 0));
+        }
+    }
+
+    /// What comes before the body falls silent.
+    fn and_then_nothing(bytes: &[u8], rest: Duration, client: &Client) -> Requests<DeltaDiscoveryRequest> {
+        let pieces = bytes.chunks(100).map(|piece| Ok::<_, Infallible>(Frame::data(Bytes::copy_from_slice(piece))));
+        let pieces = tokio_stream::iter(pieces.collect::<Vec<_>>()).chain(tokio_stream::pending());
+        Requests::new(Body::new(StreamBody::new(pieces)), RequestLimits { rest, ..LIMITS }, client.clone())
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_begun_request_must_come_in_time_and_the_next_may_take_for_ever() {
+        let (client, rest) = (Client::with_budget(1 << 20), Duration::from_millis(20));
+        let whole = framed(&request(&"x".repeat(500)));
+        let mut requests = and_then_nothing(&[&whole[..], &whole[..300]].concat(), rest, &client);
+        assert!(requests.message().await.unwrap().is_some());
+        assert_eq!(requests.message().await.unwrap_err().code(), Code::DeadlineExceeded);
+        assert_eq!(client.counted("request_timeout"), 1);
+        let mut requests = and_then_nothing(&whole, rest, &client);
+        assert!(requests.message().await.unwrap().is_some());
+        let waited = tokio::time::timeout(20 * rest, requests.message()).await;
+        assert!(waited.is_err(), "silence between requests is no fault");
+    }
+
+    #[tokio::test]
+    async fn half_requests_are_bounded_by_what_all_clients_may_hold() {
+        let client = Client::with_budget(2000);
+        let half = &framed(&request(&"x".repeat(900)))[..800];
+        let mut first = and_then_nothing(half, LIMITS.rest, &client);
+        let rest = tokio::time::timeout(Duration::from_millis(20), first.message()).await;
+        assert!(rest.is_err() && client.held() >= half.len());
+        let refused = and_then_nothing(half, LIMITS.rest, &client).message().await.unwrap_err();
+        assert_eq!((refused.code(), client.counted("memory")), (Code::ResourceExhausted, 1));
+        drop(first);
+        assert_eq!(client.held(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_is_no_request_is_refused() {
+        let whole = framed(&request("one"));
+        let compressed = [&[1], &whole[1..]].concat();
+        for (bytes, code) in [
+            (framed(&request(&"x".repeat(1000))), Code::OutOfRange),
+            (compressed, Code::Unimplemented),
+            (whole[..whole.len() - 1].to_vec(), Code::DataLoss),
+            (vec![0, 0, 0, 0, 1, 0xff], Code::Internal),
+        ] {
+            assert_eq!(in_pieces(&bytes, 3).message().await.unwrap_err().code(), code);
+        }
+    }
+}

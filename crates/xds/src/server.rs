@@ -1,0 +1,321 @@
+//! The gRPC service, and the port on which it is served in plain text.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderValue, Response, header};
+use jiff::Timestamp;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::server::TcpConnectInfo;
+
+use super::admission::Admission;
+use super::calls::{PortName, Reply};
+use super::client::Memory;
+use super::connections::Connections;
+use super::frames::Frames;
+use super::metrics::Metrics;
+use super::node::Served;
+use super::outbox::Outbox;
+use super::request::Wire;
+use super::requests::{RequestLimits, Requests};
+use super::secret_access::AccessQuestion;
+use super::serving::{Server, plain_connections};
+use super::stream::{self, Origin};
+use super::together::Companions;
+use super::workloads::Workloads;
+use navarch_api::identity::{Caller, CredentialExpiry};
+use navarch_net::budget::Budget;
+use navarch_net::port::Port;
+use navarch_net::rejections::Rejections;
+use navarch_push::worker::PushHandle;
+
+/// What one client may do, and how the connections are kept alive.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit: where istiod limits
+    /// what it works on at once, here clients take turns.
+    pub streams_per_second: f64,
+    /// `ISTIO_GPRC_MAXRECVMSGSIZE`: bytes of one request. Default 4 MiB; 16 MiB in ambient mode.
+    pub request_bytes: usize,
+    /// `ISTIO_GPRC_MAXSTREAMS`: streams on one connection. Default 100,000.
+    pub streams_per_connection: u32,
+    /// `--keepaliveInterval`: quiet after which a client is asked for a sign of life. Default 30 s.
+    pub keepalive_interval: Duration,
+    /// `--keepaliveTimeout`: how long it may take to give it. Default 10 s.
+    pub keepalive_timeout: Duration,
+    /// `--keepaliveMaxServerConnectionAge`: how long a connection may live, a tenth more or less. Default 30 min, as Istio's chart
+    /// has it; `None` is for ever.
+    pub max_age: Option<Duration>,
+    /// How long streams of a connection that came of age may go on. Default 10 s.
+    pub max_age_grace: Duration,
+    /// How long a stream may take to send its first request. Default 10 s.
+    pub first_request: Duration,
+    /// How long the rest of a request may take once some of it is there. Default 30 s.
+    pub request_rest: Duration,
+    /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream may watch whose client was not proved to be anybody.
+    /// Default 50,000.
+    pub unproved_names: usize,
+}
+
+/// What the aggregated discovery service is made of.
+#[derive(Debug)]
+pub struct AdsParts {
+    /// Where resources come from.
+    pub push: PushHandle,
+    /// The metrics.
+    pub metrics: Metrics,
+    /// What one client may do.
+    pub limits: Limits,
+    /// The wall clock now.
+    pub started: Timestamp,
+    /// Ends all streams.
+    pub drain: CancellationToken,
+    /// What clients may hold, here and elsewhere.
+    pub memory: Arc<Budget>,
+    /// Where it is counted who is turned away.
+    pub rejections: Rejections,
+    /// Who is asked, before secrets are served, whether the service account may read them; `None` where all may.
+    pub access: Option<mpsc::Sender<AccessQuestion>>,
+    /// Who is told of proxies that may stand for workloads that are no pods; `None` where nobody is.
+    pub workloads: Option<Arc<dyn Workloads>>,
+    /// Which proxies are served.
+    pub served: Served,
+}
+
+impl AdsParts {
+    /// Those without which it cannot be, and defaults for the others: nobody is asked or told, and clients may hold much.
+    #[must_use]
+    pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
+        let (limits, rejections) = (Limits::default(), Rejections::default());
+        let memory = Budget::new(1 << 30);
+        let (access, workloads, served) = (None, None, Served::default());
+        Self { push, metrics, limits, started, drain, memory, rejections, access, workloads, served }
+    }
+}
+
+/// The aggregated discovery service. Clones are one service: all ports serve the same streams.
+#[derive(Clone, Debug)]
+pub struct Ads {
+    /// What its streams share.
+    core: Arc<Core>,
+}
+
+/// What all streams share.
+#[derive(Debug)]
+pub(super) struct Core {
+    /// Where resources come from.
+    pub(super) push: PushHandle,
+    /// Steps and their bytes.
+    pub(super) frames: Frames,
+    pub(super) metrics: Metrics,
+    /// The open streams.
+    pub(super) connections: Arc<Connections>,
+    /// Ends all streams.
+    pub(super) drain: CancellationToken,
+    /// The wall clock at the start; later moments are told from [`Core::begun`].
+    pub(super) started: Timestamp,
+    /// The same as versions show it, to the second.
+    pub(super) started_text: Arc<str>,
+    /// The steady clock at the start.
+    pub(super) begun: Instant,
+    /// Who knows which service accounts may read secrets; `None` where all may.
+    pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
+    /// Who is told of workloads that are no pods; `None` where nobody is.
+    pub(super) workloads: Option<Arc<dyn Workloads>>,
+    /// Which proxies are served.
+    pub(super) served: Served,
+    /// What one client may do.
+    pub(super) limits: Limits,
+    /// What clients hold.
+    memory: Arc<Memory>,
+    /// Who may begin when.
+    admission: Admission,
+    /// Numbers given to streams.
+    numbers: AtomicU64,
+    /// The streams' tasks.
+    tasks: TaskTracker,
+    /// Set once it is waited for the drain.
+    is_waiting: Once,
+}
+
+/// The service's name on the wire.
+const SERVICE: &str = "envoy.service.discovery.v3.AggregatedDiscoveryService";
+/// The path of its state-of-the-world method.
+const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources";
+/// The path of its delta method.
+const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            streams_per_second: 0.0,
+            request_bytes: 4 << 20,
+            streams_per_connection: 100_000,
+            keepalive_interval: Duration::from_secs(30),
+            keepalive_timeout: Duration::from_secs(10),
+            max_age: Some(Duration::from_mins(30)),
+            max_age_grace: Duration::from_secs(10),
+            first_request: Duration::from_secs(10),
+            request_rest: Duration::from_secs(30),
+            unproved_names: 50_000,
+        }
+    }
+}
+
+impl Core {
+    /// The next stream's number.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// When a moment of the wall clock comes: now where it is past, `None` where it is beyond all time.
+    pub(super) fn instant_of(&self, moment: Timestamp) -> Option<Instant> {
+        let since_start = moment.duration_since(self.started).try_into().unwrap_or(Duration::ZERO);
+        self.begun.checked_add(since_start)
+    }
+}
+
+impl Ads {
+    /// A service made of these.
+    #[must_use]
+    pub fn new(parts: AdsParts) -> Self {
+        let AdsParts { push, metrics, limits, started, drain, memory, rejections, access, workloads, served } = parts;
+        let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
+        let core = Core {
+            push,
+            frames: Frames::default(),
+            metrics,
+            connections: Arc::default(),
+            drain,
+            started,
+            started_text,
+            begun: Instant::now(),
+            access,
+            workloads,
+            served,
+            memory: Memory::new(memory, rejections),
+            admission: Admission::new(limits.streams_per_second),
+            limits,
+            numbers: AtomicU64::new(0),
+            tasks: TaskTracker::new(),
+            is_waiting: Once::new(),
+        };
+        Self { core: Arc::new(core) }
+    }
+
+    /// The open streams.
+    #[must_use]
+    pub fn connections(&self) -> Arc<Connections> {
+        self.core.connections.clone()
+    }
+
+    /// Serves in plain text, as many connections as come, until the drain is signalled and all streams have ended.
+    pub async fn serve(self, listener: TcpListener) {
+        let (drain, incoming) = (self.core.drain.clone(), plain_connections(listener, Port::unlimited("grpc")));
+        self.server("grpc").add_service(self.clone()).serve(incoming, drain.cancelled()).await;
+        self.ended().await;
+    }
+
+    /// A gRPC server with the limits of this service, for a port that serves it beside others. `port` is its name in metrics.
+    #[must_use]
+    pub fn server(&self, port: &'static str) -> Server {
+        Server::new(port, self.core.limits.clone())
+    }
+
+    /// Waits until all streams have ended after the drain was signalled.
+    pub async fn ended(&self) {
+        self.core.tasks.close();
+        self.core.tasks.wait().await;
+    }
+
+    /// Begins a stream, which answers by itself.
+    fn begin<M: Wire>(&self, request: http::Request<Body>) -> Result<(), Status> {
+        let core = self.core.clone();
+        if !core.push.is_synced() {
+            return Err(Status::unavailable("the server has not read its configuration yet"));
+        }
+        let (parts, body) = request.into_parts();
+        let extensions = &parts.extensions;
+        let port = extensions.get::<PortName>().map_or("grpc", |port| port.0);
+        let peer = extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        let client = core.memory.client(port, peer.map(|peer| peer.ip()));
+        let begin = core.admission.admit(Instant::now()).map_err(|_| {
+            client.turned_away("streams_per_second");
+            Status::resource_exhausted("too many streams begin; try again later")
+        })?;
+        let paid = client.begin_stream()?;
+        let (Some(companions), Some(mut reply)) =
+            (extensions.get::<Companions>(), extensions.get::<Reply>().and_then(Reply::take))
+        else {
+            return Err(Status::internal("the stream is on no connection"));
+        };
+        let caller = extensions.get::<Caller>().cloned();
+        let expires = match &caller {
+            Some(caller) => caller.expires,
+            None => extensions.get::<CredentialExpiry>().map(|expiry| expiry.0),
+        };
+        let mut head = Response::new(());
+        head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        // A client that is gone already needs no answer.
+        let Ok(responses) = reply.send_response(head, false) else { return Ok(()) };
+        let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
+        let requests = Requests::new(body, limits, client.clone());
+        let origin = Origin { peer, caller, expires, client, paid };
+        self.wait_for_drain();
+        let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
+        companions.join(self.core.tasks.track_future(stream));
+        Ok(())
+    }
+
+    /// Has all streams end when the server does.
+    fn wait_for_drain(&self) {
+        self.core.is_waiting.call_once(|| {
+            let (drain, connections) = (self.core.drain.clone(), self.core.connections.clone());
+            drop(self.core.tasks.spawn(async move {
+                drain.cancelled().await;
+                connections.end();
+            }));
+        });
+    }
+}
+
+/// Runs a stream when its turn has come.
+async fn wait_and_run<M: Wire>(core: Arc<Core>, begin: Instant, requests: Requests<M>, outbox: Outbox, origin: Origin) {
+    tokio::time::sleep_until(begin).await;
+    stream::run(core, requests, outbox, origin).await;
+}
+
+impl NamedService for Ads {
+    const NAME: &'static str = SERVICE;
+}
+
+impl tower_service::Service<http::Request<Body>> for Ads {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let answer = match request.uri().path() {
+            STATE_PATH => self.begin::<DiscoveryRequest>(request),
+            DELTA_PATH => self.begin::<DeltaDiscoveryRequest>(request),
+            _ => Err(Status::unimplemented("no such method")),
+        };
+        ready(Ok(answer.map_or_else(Status::into_http, |()| Response::new(Body::empty()))))
+    }
+}

@@ -1,0 +1,322 @@
+//! The state of one stream: events in, effects out, no I/O and no clock.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::changes::{Base, Brought, Payload};
+use super::compose::Removals;
+use super::frames::Frames;
+use super::mailbox::Mail;
+use super::order::{ORDER_WAIT, Order};
+use super::request::{Protocol, Rejection, Request};
+use super::watch::{Told, Watch};
+use navarch_api::names::ResourceName;
+use navarch_push::engine::Interest;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::resources::Resources;
+
+/// Names that one stream may watch, of all types.
+pub(super) const MAX_WATCHED: usize = 200_000;
+/// Types that are not served and that one stream may ask for.
+const MAX_UNSERVED: usize = 64;
+
+/// What happens to a stream.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// The client said something.
+    Request(Request),
+    /// The push thread said what the client shall have of a type.
+    Mail(ResourceType, Mail),
+}
+
+/// What a stream's task does upon an event.
+#[derive(Debug, PartialEq)]
+pub(super) enum Effect {
+    /// Tell the push thread what the client wants.
+    Subscribe(ResourceType, Interest),
+    /// Tell the push thread that the client wants nothing of a type.
+    Unsubscribe(ResourceType),
+    /// A response was rejected.
+    Rejected(ResourceType, Rejection),
+    /// A request was about a response that is not the last.
+    Stale(ResourceType),
+    /// The client asks for more than any honest one: end the stream.
+    Refuse(&'static str),
+}
+
+/// One response to send.
+#[derive(Debug)]
+pub(super) struct Response {
+    /// The type, `None` for one that is not served.
+    pub(super) kind: Option<ResourceType>,
+    /// The type URL.
+    pub(super) type_url: String,
+    /// The version of the whole.
+    pub(super) version: Arc<str>,
+    /// What the client quotes in its answer.
+    pub(super) nonce: Arc<str>,
+    /// Names that no longer stand for anything (delta only).
+    pub(super) removed: Vec<ResourceName>,
+    /// The `resources` field, encoded.
+    pub(super) payload: Payload,
+    /// How many there are.
+    pub(super) count: usize,
+}
+
+/// What a type does when there is room on the wire.
+#[derive(Debug)]
+enum Turn {
+    /// Nothing.
+    Idle,
+    /// It came to rest, with nothing to say.
+    Silent,
+    /// It says this.
+    Sends(Response),
+}
+
+/// The state.
+#[derive(Debug)]
+pub(super) struct Session {
+    /// What the client speaks.
+    protocol: Protocol,
+    /// Names that it may watch.
+    most_names: usize,
+    /// What the next response is marked with.
+    marks: Marks,
+    /// By type; no entry for types that were never asked for. Boxed: the map has room for eleven from the first on.
+    pub(super) watches: BTreeMap<ResourceType, Box<Watch>>,
+    /// Subscriptions that the push thread has yet to answer. What it sends before is for what the client wanted earlier.
+    unanswered: BTreeMap<ResourceType, u32>,
+    /// What types wait for.
+    pub(super) order: Order,
+    /// Types of which names were asked for (state of the world).
+    pub(super) named: BTreeSet<ResourceType>,
+    /// Types that are not served and were asked for.
+    unserved: BTreeSet<String>,
+    /// Those of them that are to be answered.
+    to_answer: VecDeque<String>,
+    /// The newest snapshot heard of.
+    revision: u64,
+}
+
+/// What versions and nonces are made of.
+#[derive(Clone, Debug)]
+pub(super) struct Marks {
+    /// The server's start: tells versions of two processes apart.
+    pub(super) started: Arc<str>,
+    /// The stream's number within the process.
+    pub(super) stream: u64,
+    /// Responses sent so far.
+    pub(super) count: u64,
+}
+
+impl Marks {
+    /// Marks of the next response.
+    fn next(&mut self, revision: u64, at: Duration) -> Told {
+        self.count += 1;
+        let version: Arc<str> = format!("{}/{revision}", self.started).into();
+        let nonce = format!("{version}-{}.{}", self.stream, self.count).into();
+        Told { nonce, version, at }
+    }
+}
+
+impl Session {
+    /// A stream that has asked for nothing yet.
+    pub(super) fn new(protocol: Protocol, marks: Marks, most_names: usize) -> Self {
+        Self {
+            protocol,
+            most_names,
+            marks,
+            watches: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
+            order: Order::default(),
+            named: BTreeSet::new(),
+            unserved: BTreeSet::new(),
+            to_answer: VecDeque::new(),
+            revision: 0,
+        }
+    }
+
+    /// Takes an event in.
+    pub(super) fn step(&mut self, event: Event, frames: &Frames) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        match event {
+            Event::Request(Request::State(request)) => {
+                self.on_state(request, frames, &mut effects);
+                self.bound(&mut effects);
+            }
+            Event::Request(Request::Delta(request)) => {
+                self.on_delta(request, frames, &mut effects);
+                self.bound(&mut effects);
+            }
+            Event::Request(Request::Unserved { url }) => {
+                if self.unserved.len() >= MAX_UNSERVED {
+                    effects.push(Effect::Refuse("too many types that are not served"));
+                } else if self.unserved.insert(url.clone()) {
+                    self.to_answer.push_back(url);
+                }
+            }
+            // It is for others, and the stream has told them.
+            Event::Request(Request::Health(_)) => {}
+            Event::Mail(kind, mail) => self.on_mail(kind, mail),
+        }
+        effects
+    }
+
+    /// Refuses a client that has come to watch too much.
+    fn bound(&self, effects: &mut Vec<Effect>) {
+        let names: usize = self.watches.values().map(|watch| watch.interest.names.len()).sum();
+        if names > self.most_names {
+            // Before anything is asked of the push thread.
+            effects.insert(0, Effect::Refuse("too many resource names on one stream"));
+        }
+    }
+
+    /// What the client brought of a type from an earlier stream and was not answered yet.
+    pub(super) fn brought(&self, kind: ResourceType) -> Option<&Arc<Brought>> {
+        match &self.watches.get(&kind)?.held.base {
+            Base::Brought(brought) => Some(brought),
+            Base::Nothing | Base::Sent(_) => None,
+        }
+    }
+
+    /// The push thread said what the client shall have.
+    fn on_mail(&mut self, kind: ResourceType, mail: Mail) {
+        self.revision = self.revision.max(mail.revision);
+        let unanswered = self.unanswered.entry(kind).or_default();
+        *unanswered = unanswered.saturating_sub(mail.answers);
+        if *unanswered > 0 {
+            return;
+        }
+        if let Some(watch) = self.watches.get_mut(&kind)
+            && !is_empty(kind, &watch.interest)
+        {
+            watch.receive(mail.collection, mail.revision);
+        }
+    }
+
+    /// Has the push thread told what the client wants of a type now.
+    pub(super) fn refresh(&mut self, kind: ResourceType, frames: &Frames, effects: &mut Vec<Effect>) {
+        if kind == ResourceType::VirtualHost && !self.follow_routes() {
+            return;
+        }
+        let Some(watch) = self.watches.get_mut(&kind) else { return };
+        if is_empty(kind, &watch.interest) {
+            watch.receive(Arc::new(Collection::new(kind, Resources::default())), self.revision);
+            effects.push(Effect::Unsubscribe(kind));
+        } else {
+            watch.interest.names = frames.names.intern(watch.interest.names.clone());
+            *self.unanswered.entry(kind).or_default() += 1;
+            effects.push(Effect::Subscribe(kind, watch.interest.clone()));
+        }
+        if kind == ResourceType::Route {
+            self.refresh(ResourceType::VirtualHost, frames, effects);
+        }
+    }
+
+    /// The next response, if any may be sent now. To be asked whenever there is room on the wire: what is asked later is
+    /// newer.
+    pub(super) fn next(&mut self, now: Duration, frames: &Frames) -> Option<Response> {
+        if let Some(type_url) = self.to_answer.pop_front() {
+            let Told { nonce, version, .. } = self.marks.next(self.revision, now);
+            let (removed, payload) = (Vec::new(), Payload::default());
+            return Some(Response { kind: None, type_url, version, nonce, removed, payload, count: 0 });
+        }
+        loop {
+            let mut has_moved = false;
+            for kind in ResourceType::ALL {
+                match self.turn_of(kind, now, frames) {
+                    Turn::Idle => {}
+                    Turn::Silent => has_moved = true,
+                    Turn::Sends(response) => return Some(response),
+                }
+            }
+            // What came to rest without a word may be what an earlier type waited for.
+            if !has_moved {
+                self.release();
+                return None;
+            }
+        }
+    }
+
+    /// What one type does when there is room on the wire.
+    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &Frames) -> Turn {
+        if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
+            return Turn::Idle;
+        }
+        let removals = self.removals(kind, now);
+        let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
+        let takes_away = removals == Removals::Allowed && has(|watch| watch.leaving_since().is_some());
+        if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
+            return Turn::Idle;
+        }
+        let Some(watch) = self.watches.get_mut(&kind) else { return Turn::Idle };
+        let Some(composed) = watch.compose(self.protocol, frames, removals) else { return Turn::Idle };
+        let told = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
+        watch.settle(&composed, told.clone(), now);
+        if kind == ResourceType::Endpoint {
+            self.endpoints_sent();
+        }
+        let Some(Told { nonce, version, .. }) = told else { return Turn::Silent };
+        if kind == ResourceType::Route {
+            self.routes_sent();
+        }
+        if kind == ResourceType::Cluster {
+            self.clusters_sent(&composed.changes.warming);
+        }
+        Turn::Sends(Response {
+            kind: Some(kind),
+            type_url: kind.type_url().to_owned(),
+            version,
+            nonce,
+            removed: composed.removed,
+            payload: composed.payload,
+            count: composed.count,
+        })
+    }
+
+    /// When, after `now`, something may be sent though nothing happens before.
+    pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
+        let waits = self.watches.values().flat_map(|watch| {
+            let free = watch.free_at().filter(|_| watch.is_unsent() || watch.leaving_since().is_some());
+            [free, watch.leaving_since().map(|since| since + ORDER_WAIT)]
+        });
+        waits.chain([self.held_until()]).flatten().filter(|at| *at > now).min()
+    }
+
+    /// Whether there is nothing left to send but what a rejection bars.
+    pub(super) fn is_all_sent(&self) -> bool {
+        self.watches.keys().all(|kind| !self.is_unsent(*kind))
+    }
+
+    /// Whether there is nothing to send, now or later, until something happens.
+    pub(super) fn is_at_rest(&self) -> bool {
+        let mut watches = self.watches.iter();
+        let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.leaving_since().is_some());
+        self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
+    }
+
+    /// Whether what is known of a type is for what the client wanted earlier.
+    fn is_unanswered(&self, kind: ResourceType) -> bool {
+        self.unanswered.get(&kind).is_some_and(|count| *count > 0)
+    }
+
+    /// Whether a type has changes that are not sent.
+    pub(super) fn is_unsent(&self, kind: ResourceType) -> bool {
+        self.watches.get(&kind).is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
+    }
+
+    /// Whether all of a type is sent and answered.
+    pub(super) fn is_quiet(&self, kind: ResourceType) -> bool {
+        self.watches.get(&kind).is_none_or(|watch| watch.is_quiet() && !self.is_unanswered(kind))
+    }
+}
+
+/// Whether nothing is wanted. Clients that ask by address get what is on their node without asking.
+fn is_empty(kind: ResourceType, interest: &Interest) -> bool {
+    !interest.wildcard && interest.names.is_empty() && !kind.is_by_address()
+}
+
+#[cfg(test)]
+mod tests;

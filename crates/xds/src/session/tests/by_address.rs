@@ -1,0 +1,83 @@
+//! Types that are asked for by address: what is there has other names, too.
+
+use navarch_proto::istio::workload::Workload;
+use navarch_proto::raw::RawDeltaDiscoveryResponse;
+use navarch_push::resource::Resource;
+use prost::Message;
+use tokio::time::Instant;
+
+use super::super::*;
+use super::rig::*;
+
+const KIND: ResourceType = ResourceType::Workload;
+
+/// The push thread says which workloads there are for the client, by UID and the last part of their address; of what it asked for,
+/// `/10.0.0.9` means nothing.
+fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
+    let one = |(uid, last): &(&str, u8)| {
+        let addresses = vec![vec![10, 0, 0, *last].into()];
+        let workload = Workload { uid: (*uid).to_owned(), addresses, ..Workload::default() };
+        Arc::new(Resource::new(KIND, ResourceName::new(uid), workload.encode_to_vec().into()))
+    };
+    let unknown = Some(Arc::new([ResourceName::new("/10.0.0.9")].into()));
+    let resources = workloads.iter().map(one).collect();
+    let collection = Arc::new(Collection { kind: KIND, resources, unknown });
+    let mail = Mail { collection, revision: 1, answers, since: Instant::now() };
+    assert_eq!(rig.session.step(Event::Mail(KIND, mail), &rig.frames), []);
+}
+
+/// Names with their aliases, and names that are gone, of the next response; acknowledged.
+#[track_caller]
+fn next(rig: &mut Rig) -> (Vec<String>, Vec<String>) {
+    let response = rig.session.next(rig.now, &rig.frames).expect("a response");
+    let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+    let names = decoded.resources.into_iter().map(|one| format!("{} {}", one.name, one.aliases.join(",")));
+    rig.request(delta(KIND, &[], &response.nonce, None));
+    (names.collect(), response.removed.iter().map(ToString::to_string).collect())
+}
+
+fn asked(rig: &mut Rig, names: &[&str]) {
+    rig.request(delta(KIND, names, "", None));
+}
+
+#[test]
+fn what_is_asked_for_by_an_address_is_told_by_its_own_name() {
+    let mut rig = Rig::new(Protocol::Delta);
+    asked(&mut rig, &["/10.0.0.1", "/10.0.0.9"]);
+    tell(&mut rig, &[("a", 1), ("b", 2)], 1);
+    assert_eq!(next(&mut rig), (strings(&["a /10.0.0.1", "b /10.0.0.2"]), strings(&["/10.0.0.9"])));
+    // A workload that goes is told by the name that the client knows.
+    tell(&mut rig, &[("b", 2)], 0);
+    assert_eq!(next(&mut rig), (vec![], strings(&["a"])));
+    // Who asks again waits for an answer.
+    asked(&mut rig, &["/10.0.0.2"]);
+    tell(&mut rig, &[("b", 2)], 1);
+    assert_eq!(next(&mut rig), (strings(&["b /10.0.0.2"]), vec![]));
+    rig.is_silent();
+}
+
+#[test]
+fn who_asks_for_all_is_told_no_other_names() {
+    let mut rig = Rig::new(Protocol::Delta);
+    asked(&mut rig, &[]);
+    tell(&mut rig, &[("a", 1)], 1);
+    assert_eq!(next(&mut rig), (strings(&["a "]), vec![]));
+}
+
+#[test]
+fn who_asks_for_nothing_yet_is_told_what_is_on_its_node() {
+    let mut rig = Rig::new(Protocol::Delta);
+    let effects = rig.request(delta(KIND, &["*", "-*"], "", None));
+    assert_eq!(effects, [Effect::Subscribe(KIND, Interest::default())]);
+    tell(&mut rig, &[("a", 1)], 1);
+    assert_eq!(next(&mut rig), (strings(&["a /10.0.0.1"]), vec![]));
+}
+
+#[test]
+fn addresses_that_a_client_brings_are_not_taken_from_it() {
+    let mut rig = Rig::new(Protocol::Delta);
+    rig.request(come_back(KIND, &["/10.0.0.1"], &["/10.0.0.1", "/10.0.0.9", "a", "gone"]));
+    tell(&mut rig, &[("a", 1)], 1);
+    let (names, gone) = next(&mut rig);
+    assert_eq!((names, gone), (strings(&["a /10.0.0.1"]), strings(&["/10.0.0.9", "gone"])));
+}

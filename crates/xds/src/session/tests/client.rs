@@ -1,0 +1,197 @@
+//! The client's half of a conversation: it keeps what it is sent, as proxies do.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
+use prost::Message;
+
+use super::super::*;
+use super::rig::*;
+use crate::request::Wire;
+
+/// What a client wants and has of one type.
+#[derive(Debug, Default)]
+pub(super) struct Have {
+    pub(super) wildcard: bool,
+    pub(super) names: BTreeSet<String>,
+    /// Body and version.
+    pub(super) resources: BTreeMap<String, (String, String)>,
+    /// Whether the type was asked for on this stream.
+    pub(super) begun: bool,
+    pub(super) nonce: String,
+}
+
+/// A client of either protocol. Its requests reach the server in order, as late as the test wants.
+pub(super) struct Client {
+    pub(super) protocol: Protocol,
+    pub(super) have: BTreeMap<ResourceType, Have>,
+    pub(super) to_server: VecDeque<Request>,
+    /// Endpoint sets that its clusters wait for, and clusters that it can send to (only in conversations about order).
+    pub(super) warming: BTreeSet<String>,
+    pub(super) active: BTreeSet<String>,
+}
+
+pub(super) const KINDS: [ResourceType; 4] = [CDS, EDS, LDS, RDS];
+pub(super) const NAMES: [&str; 4] = ["a", "b", "c", "z"];
+
+impl Client {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        let have = KINDS.into_iter().map(|kind| (kind, Have::default())).collect();
+        let (warming, active) = (BTreeSet::new(), BTreeSet::new());
+        Self { protocol, have, to_server: VecDeque::new(), warming, active }
+    }
+
+    /// Wants a name more, or, if it wants it already, less.
+    pub(super) fn toggle(&mut self, kind: ResourceType, name: &str) {
+        let have = self.have.get_mut(&kind).unwrap();
+        let more = have.names.insert(name.to_owned());
+        if !more {
+            have.names.remove(name);
+            if !have.wildcard {
+                have.resources.remove(name);
+            }
+        }
+        match self.protocol {
+            Protocol::Delta => self.say_delta(kind, more.then_some(name), (!more).then_some(name)),
+            Protocol::StateOfTheWorld => self.say_state(kind, None),
+        }
+    }
+
+    /// Wants everything, or no longer.
+    pub(super) fn toggle_wildcard(&mut self, kind: ResourceType) {
+        let have = self.have.get_mut(&kind).unwrap();
+        have.wildcard = !have.wildcard;
+        let star = Some("*");
+        if have.wildcard {
+            self.say_delta(kind, star, None);
+        } else {
+            let Have { resources, names, .. } = have;
+            resources.retain(|name, _| names.contains(name));
+            self.say_delta(kind, None, star);
+        }
+    }
+
+    pub(super) fn say_delta(&mut self, kind: ResourceType, more: Option<&str>, less: Option<&str>) {
+        let have = self.have.get_mut(&kind).unwrap();
+        let mut subscribe: Vec<String> = more.iter().map(|name| (*name).to_owned()).collect();
+        let mut unsubscribe: Vec<String> = less.iter().map(|name| (*name).to_owned()).collect();
+        if !have.begun && kind.is_wildcard_by_default() && !have.wildcard && subscribe.is_empty() {
+            // The way to begin with nothing.
+            subscribe = vec!["*".to_owned()];
+            unsubscribe = subscribe.clone();
+        }
+        have.begun = true;
+        let request = DeltaDiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            resource_names_subscribe: subscribe,
+            resource_names_unsubscribe: unsubscribe,
+            ..DeltaDiscoveryRequest::default()
+        };
+        self.to_server.push_back(request.parse().unwrap());
+    }
+
+    pub(super) fn say_state(&mut self, kind: ResourceType, error: Option<ErrorDetail>) {
+        let have = self.have.get_mut(&kind).unwrap();
+        have.begun = !have.names.is_empty() || kind.is_wildcard_by_default();
+        let nonce = have.nonce.clone();
+        if !have.begun {
+            have.nonce.clear();
+        }
+        let request = DiscoveryRequest {
+            type_url: kind.type_url().to_owned(),
+            resource_names: have.names.iter().cloned().collect(),
+            response_nonce: nonce,
+            error_detail: error,
+            ..DiscoveryRequest::default()
+        };
+        self.to_server.push_back(request.parse().unwrap());
+    }
+
+    /// Begins again on a new stream, with what it has.
+    pub(super) fn come_back(&mut self) {
+        self.to_server.clear();
+        for kind in KINDS {
+            let have = self.have.get_mut(&kind).unwrap();
+            have.nonce.clear();
+            have.begun = false;
+            if !have.wildcard && have.names.is_empty() {
+                continue;
+            }
+            if self.protocol == Protocol::StateOfTheWorld {
+                self.say_state(kind, None);
+                continue;
+            }
+            have.begun = true;
+            let star = have.wildcard.then(|| "*".to_owned());
+            let versions = have.resources.iter().map(|(name, (_, version))| (name.clone(), version.clone()));
+            let request = DeltaDiscoveryRequest {
+                type_url: kind.type_url().to_owned(),
+                resource_names_subscribe: have.names.iter().cloned().chain(star).collect(),
+                initial_resource_versions: versions.collect(),
+                ..DeltaDiscoveryRequest::default()
+            };
+            self.to_server.push_back(request.parse().unwrap());
+        }
+    }
+
+    /// Takes a response; rejects it after `taken` resources if that is given.
+    pub(super) fn receive(&mut self, response: &Response, taken: Option<usize>) {
+        let kind = response.kind.unwrap();
+        let limit = taken.unwrap_or(usize::MAX);
+        let error = taken.map(|_| ErrorDetail { code: 13, message: "no".to_owned(), details: Vec::new() });
+        let have = self.have.get_mut(&kind).unwrap();
+        have.nonce = response.nonce.to_string();
+        match self.protocol {
+            Protocol::Delta => {
+                have.receive_delta(kind, response, limit);
+                let request = DeltaDiscoveryRequest {
+                    type_url: kind.type_url().to_owned(),
+                    response_nonce: response.nonce.to_string(),
+                    error_detail: error,
+                    ..DeltaDiscoveryRequest::default()
+                };
+                self.to_server.push_back(request.parse().unwrap());
+            }
+            Protocol::StateOfTheWorld => {
+                if have.begun {
+                    have.receive_state(kind, response, limit);
+                    self.say_state(kind, error);
+                }
+            }
+        }
+    }
+}
+
+impl Have {
+    pub(super) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
+        let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+        let mut seen: BTreeSet<String> = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
+        for (at, resource) in decoded.resources.into_iter().enumerate() {
+            assert!(seen.insert(resource.name.clone()), "{} twice in a response", resource.name);
+            if at < limit && (self.wildcard || self.names.contains(&resource.name)) {
+                let body = text_of(kind, &resource.resource.unwrap().value);
+                self.resources.insert(resource.name, (body, resource.version));
+            }
+        }
+        for name in response.removed.iter().take(limit) {
+            self.resources.remove(name.as_str());
+        }
+    }
+
+    pub(super) fn receive_state(&mut self, kind: ResourceType, response: &Response, limit: usize) {
+        let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+        if kind.is_wildcard_by_default() && limit == usize::MAX {
+            self.resources.clear();
+        }
+        for any in decoded.resources.into_iter().take(limit) {
+            // Bodies begin with the resource's name.
+            let text = text_of(kind, &any.value);
+            let (name, _) = text.split_once('=').unwrap();
+            if kind.is_wildcard_by_default() || self.names.contains(name) {
+                self.resources.insert(name.to_owned(), (text.clone(), String::new()));
+            }
+        }
+    }
+}

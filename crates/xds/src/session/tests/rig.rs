@@ -1,0 +1,190 @@
+//! A session driven by hand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DiscoveryRequest};
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
+use prost::Message;
+use tokio::time::Instant;
+
+use super::super::*;
+use crate::request::Wire;
+use navarch_push::resource::Resource;
+
+pub(super) use ResourceType::{
+    Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS, VirtualHost as VHDS,
+};
+
+/// A session with its memo, and a clock that stands still.
+pub(super) struct Rig {
+    pub(super) session: Session,
+    pub(super) frames: Frames,
+    pub(super) now: Duration,
+    pub(super) revision: u64,
+}
+
+/// A response in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Got {
+    pub(super) kind: ResourceType,
+    /// `name=body` in delta, `body` else; a cluster's body is its version.
+    pub(super) resources: Vec<String>,
+    pub(super) removed: Vec<String>,
+    pub(super) nonce: String,
+}
+
+pub(super) fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+pub(super) fn strings(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// The body of a cluster with endpoints from EDS.
+pub(super) fn cluster_body(name: &str, version: &str) -> Bytes {
+    let cluster = Cluster {
+        name: name.to_owned(),
+        alt_stat_name: version.to_owned(),
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into())),
+        ..Cluster::default()
+    };
+    cluster.encode_to_vec().into()
+}
+
+pub(super) fn body_of(kind: ResourceType, name: &str, text: &str) -> Bytes {
+    if kind == CDS { cluster_body(name, text) } else { Bytes::copy_from_slice(text.as_bytes()) }
+}
+
+pub(super) fn text_of(kind: ResourceType, body: &[u8]) -> String {
+    if kind == CDS { Cluster::decode(body).unwrap().alt_stat_name } else { String::from_utf8(body.to_vec()).unwrap() }
+}
+
+pub(super) fn collection(kind: ResourceType, resources: &BTreeMap<String, String>) -> Arc<Collection> {
+    let resource = |(name, text): (&String, &String)| {
+        Arc::new(Resource::new(kind, ResourceName::new(name), body_of(kind, name, text)))
+    };
+    Arc::new(Collection::new(kind, resources.iter().map(resource).collect()))
+}
+
+/// A delta request in short; names start with `-` to unsubscribe.
+pub(super) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
+    let (off, on): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with('-'));
+    let request = DeltaDiscoveryRequest {
+        type_url: kind.type_url().to_owned(),
+        resource_names_subscribe: strings(&on),
+        resource_names_unsubscribe: off.iter().map(|name| name[1..].to_owned()).collect(),
+        response_nonce: nonce.to_owned(),
+        error_detail: error.map(detail),
+        ..DeltaDiscoveryRequest::default()
+    };
+    request.parse().unwrap()
+}
+
+/// A delta client's first request of a type, with names that it has from an earlier stream.
+pub(super) fn come_back(kind: ResourceType, names: &[&str], brought: &[&str]) -> Request {
+    let request = DeltaDiscoveryRequest {
+        type_url: kind.type_url().to_owned(),
+        resource_names_subscribe: strings(names),
+        initial_resource_versions: brought.iter().map(|name| ((*name).to_owned(), String::new())).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    request.parse().unwrap()
+}
+
+/// A state-of-the-world request in short.
+pub(super) fn state(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
+    let request = DiscoveryRequest {
+        type_url: kind.type_url().to_owned(),
+        resource_names: strings(names),
+        response_nonce: nonce.to_owned(),
+        error_detail: error.map(detail),
+        ..DiscoveryRequest::default()
+    };
+    request.parse().unwrap()
+}
+
+fn detail(message: &str) -> ErrorDetail {
+    ErrorDetail { code: 13, message: message.to_owned(), details: Vec::new() }
+}
+
+impl Rig {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        let marks = Marks { started: Arc::from("start"), stream: 1, count: 0 };
+        Self {
+            session: Session::new(protocol, marks, MAX_WATCHED),
+            frames: Frames::default(),
+            now: Duration::ZERO,
+            revision: 1,
+        }
+    }
+
+    pub(super) fn request(&mut self, request: Request) -> Vec<Effect> {
+        self.session.step(Event::Request(request), &self.frames)
+    }
+
+    /// The push thread answers a subscription.
+    pub(super) fn answer(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
+        self.mail(kind, resources, 1);
+    }
+
+    /// The push thread tells a change.
+    pub(super) fn change(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
+        self.revision += 1;
+        self.mail(kind, resources, 0);
+    }
+
+    fn mail(&mut self, kind: ResourceType, resources: &[(&str, &str)], answers: u32) {
+        let resources = resources.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let collection = collection(kind, &resources);
+        let mail = Mail { collection, revision: self.revision, answers, since: Instant::now() };
+        let effects = self.session.step(Event::Mail(kind, mail), &self.frames);
+        assert_eq!(effects, []);
+    }
+
+    pub(super) fn next(&mut self) -> Option<Got> {
+        let response = self.session.next(self.now, &self.frames)?;
+        Some(read(self.session.protocol, &response))
+    }
+
+    /// The next response, with these contents; gives its nonce.
+    #[track_caller]
+    pub(super) fn sends(&mut self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> String {
+        let got = self.next().unwrap_or_else(|| panic!("nothing instead of {} {resources:?}", kind.short_name()));
+        let expected = (kind, strings(resources), strings(removed));
+        assert_eq!((got.kind, got.resources, got.removed), expected);
+        got.nonce
+    }
+
+    #[track_caller]
+    pub(super) fn is_silent(&mut self) {
+        assert_eq!(self.next(), None);
+    }
+}
+
+pub(super) fn read(protocol: Protocol, response: &Response) -> Got {
+    let kind = response.kind.unwrap();
+    let resources = match protocol {
+        Protocol::Delta => {
+            let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+            let one = |r: navarch_proto::raw::RawResource| {
+                format!("{}={}", r.name, text_of(kind, &r.resource.unwrap().value))
+            };
+            decoded.resources.into_iter().map(one).collect()
+        }
+        Protocol::StateOfTheWorld => {
+            let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
+            decoded.resources.iter().map(|any| text_of(kind, &any.value)).collect()
+        }
+    };
+    let resources: Vec<String> = resources;
+    assert_eq!(resources.len(), response.count);
+    let removed = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
+    Got { kind, resources, removed, nonce: response.nonce.to_string() }
+}

@@ -1,0 +1,107 @@
+//! The server's half of a conversation.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::super::*;
+use super::rig::*;
+use crate::mailbox::Mailbox;
+use navarch_push::engine::{PushCause, Sink};
+use navarch_push::fact::FactKey;
+
+/// All resources, by type and name.
+pub(super) type World = BTreeMap<ResourceType, BTreeMap<String, String>>;
+
+/// A session with the push thread behind it and a wire before it, each as slow as the test wants.
+pub(super) struct Server {
+    pub(super) rig: Rig,
+    pub(super) mailbox: Mailbox,
+    pub(super) world: World,
+    /// What the push thread has yet to do.
+    pub(super) commands: VecDeque<Effect>,
+    pub(super) shown: BTreeMap<ResourceType, (Interest, Arc<Collection>)>,
+    pub(super) to_client: VecDeque<Response>,
+}
+
+impl Server {
+    pub(super) fn new(protocol: Protocol) -> Self {
+        Self {
+            rig: Rig::new(protocol),
+            mailbox: Mailbox::default(),
+            world: World::new(),
+            commands: VecDeque::new(),
+            shown: BTreeMap::new(),
+            to_client: VecDeque::new(),
+        }
+    }
+
+    /// The client's stream broke; it makes a new one.
+    pub(super) fn restart(&mut self) {
+        let mut fresh = Self::new(self.rig.session.protocol);
+        fresh.world = std::mem::take(&mut self.world);
+        fresh.rig.revision = self.rig.revision;
+        fresh.rig.session.marks.stream = self.rig.session.marks.stream + 1;
+        *self = fresh;
+    }
+
+    pub(super) fn request(&mut self, request: Request) {
+        let effects = self.rig.request(request);
+        self.commands.extend(effects);
+    }
+
+    pub(super) fn look_up(&self, kind: ResourceType, interest: &Interest) -> Arc<Collection> {
+        let all = self.world.get(&kind).cloned().unwrap_or_default();
+        let shown =
+            all.into_iter().filter(|(name, _)| interest.wildcard || interest.names.contains(name.as_str())).collect();
+        collection(kind, &shown)
+    }
+
+    /// The push thread does one thing.
+    pub(super) fn push_thread(&mut self) {
+        match self.commands.pop_front() {
+            Some(Effect::Subscribe(kind, interest)) => {
+                let collection = self.look_up(kind, &interest);
+                self.shown.insert(kind, (interest, collection.clone()));
+                let cause = PushCause { revision: self.rig.revision, changed: Vec::new(), answers: 1 };
+                self.mailbox.publish(kind, collection, &Arc::new(cause));
+            }
+            Some(Effect::Unsubscribe(kind)) => {
+                self.shown.remove(&kind);
+            }
+            Some(Effect::Rejected(..) | Effect::Stale(_) | Effect::Refuse(_)) | None => {}
+        }
+    }
+
+    /// The world changes.
+    pub(super) fn change(&mut self, edit: impl FnOnce(&mut World)) {
+        edit(&mut self.world);
+        self.rig.revision += 1;
+        let cause = Arc::new(PushCause { revision: self.rig.revision, changed: vec![FactKey::Mesh], answers: 0 });
+        let mut shown = std::mem::take(&mut self.shown);
+        // In an order of no meaning, as the engine does.
+        for (kind, (interest, old)) in shown.iter_mut().rev() {
+            let new = self.look_up(*kind, interest);
+            if *new != **old {
+                *old = new.clone();
+                self.mailbox.publish(*kind, new, &cause);
+            }
+        }
+        self.shown = shown;
+        self.mailbox.settled();
+    }
+
+    pub(super) fn take_mail(&mut self) {
+        let mut letters = Vec::new();
+        self.mailbox.take(&mut letters);
+        for (kind, mail) in letters {
+            self.rig.session.step(Event::Mail(kind, mail), &self.rig.frames);
+        }
+    }
+
+    pub(super) fn send(&mut self) -> bool {
+        self.take_mail();
+        let response = self.rig.session.next(self.rig.now, &self.rig.frames);
+        let sent = response.is_some();
+        self.to_client.extend(response);
+        sent
+    }
+}

@@ -1,0 +1,461 @@
+//! The task of one stream: it moves requests, mail and responses; what they mean is decided in its session.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use prost::Message as _;
+use tokio::time::{Instant, timeout};
+use tonic::{Code, Status};
+use tracing::{debug, info, warn};
+
+use super::client::{Client, HeldSet};
+use super::connections::{Connection, after};
+use super::mailbox::{Letters, Mailbox};
+use super::metrics::RejectLabel;
+use super::node::{self, Served};
+use super::outbox::{Message, Outbox};
+use super::request::{Protocol, Rejection, Request, Wire, not_served, sender};
+use super::requests::Requests;
+use super::secret_access;
+use super::server::Core;
+use super::session::{Effect, Event, MAX_WATCHED, Marks, Session};
+use super::workloads::Presence;
+use navarch_api::identity::Caller;
+use navarch_net::budget::Charge;
+use navarch_push::engine::{Interest, ProxyId};
+use navarch_push::proxy::Proxy;
+use navarch_push::resource::ResourceType;
+use navarch_push::worker::Ended;
+use navarch_security::rules;
+
+/// How long a stream's rejections are not logged after one was: a client can send as many as the wire carries.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Where a stream comes from.
+#[derive(Debug)]
+pub(super) struct Origin {
+    /// The client's address, if the transport says so.
+    pub(super) peer: Option<SocketAddr>,
+    /// Who the client was proved to be, where that is asked.
+    pub(super) caller: Option<Caller>,
+    /// When what the client has shown expires.
+    pub(super) expires: Option<Timestamp>,
+    /// The client as far as it holds memory.
+    pub(super) client: Client,
+    /// What is paid for the stream.
+    pub(super) paid: Charge,
+}
+
+/// Names that are paid for, of one type.
+#[derive(Debug, Default)]
+struct Names {
+    /// Those that it watches.
+    watched: Option<Arc<HeldSet>>,
+    /// Those that it brought from an earlier stream, until it is answered.
+    brought: Option<Arc<HeldSet>>,
+}
+
+/// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
+struct Stream {
+    /// What it shares with others.
+    core: Arc<Core>,
+    /// What others may look at.
+    connection: Arc<Connection>,
+    /// What was taken out of its mailbox; empty but for its room.
+    letters: Letters,
+    /// The session's time zero.
+    begun: Instant,
+    /// The version under which the proxy is counted.
+    version: Arc<str>,
+    /// What the metrics hold of this proxy's rejections: of each type the last.
+    rejections: BTreeMap<ResourceType, RejectLabel>,
+    /// When a rejection was logged last.
+    logged: Option<Instant>,
+    /// The client as far as it holds memory.
+    client: Client,
+    /// What is paid for the stream and its node.
+    _paid: Charge,
+    /// What is paid for names.
+    names: BTreeMap<ResourceType, Names>,
+    /// Held while it matters what the proxy's service account may read.
+    access: Option<Arc<()>>,
+    /// Who is told how the proxy's workload is, if anybody.
+    presence: Option<Box<dyn Presence>>,
+    /// When the oldest change that is not sent in full was worked out.
+    changed: Option<Instant>,
+}
+
+/// Runs a stream to its end.
+pub(super) async fn run<M: Wire>(core: Arc<Core>, requests: Requests<M>, mut outbox: Outbox, origin: Origin) {
+    let status = match serve(&core, requests, &mut outbox, origin).await {
+        Ok(()) => Status::ok(""),
+        Err(status) => {
+            // Clients go without a word all the time; that is no fault of anybody.
+            if matches!(status.code(), Code::Internal | Code::DataLoss | Code::OutOfRange) {
+                core.metrics.failed();
+                warn!(%status, "stream failed");
+            }
+            status
+        }
+    };
+    outbox.end(&status);
+}
+
+/// Lets the client say who it is, and talks with it.
+async fn serve<M: Wire>(
+    core: &Arc<Core>,
+    mut requests: Requests<M>,
+    outbox: &mut Outbox,
+    mut origin: Origin,
+) -> Result<(), Status> {
+    let first = tokio::select! {
+        biased;
+        () = core.drain.cancelled() => return Err(going_away()),
+        first = timeout(core.limits.first_request, first_request(core, &mut requests)) => first.map_err(|_| {
+            origin.client.turned_away("first_request_timeout");
+            Status::deadline_exceeded("no request came in time")
+        })??,
+    };
+    let Some(mut first) = first else { return Ok(()) };
+    let node = sender(&mut *first)?;
+    // As JSON it takes some times what it took on the wire.
+    origin.client.pay(&mut origin.paid, 4 * node.encoded_len())?;
+    let mut proxy = node::proxy(node, origin.caller.as_ref(), core.served)?;
+    proxy.takes_deltas = M::PROTOCOL == Protocol::Delta;
+    let proxy = Arc::new(proxy);
+    let mailbox = Arc::new(Mailbox::default());
+    let address = origin.peer.map(|peer| peer.ip().to_canonical());
+    let proxy_id = core.push.connect(proxy.clone(), address, mailbox.clone()).await.map_err(push_ended)?;
+    let expires = origin.expires.and_then(|expires| core.instant_of(expires));
+    let mut stream = Stream::new(core, M::PROTOCOL, proxy, proxy_id, mailbox, origin);
+    tokio::select! {
+        biased;
+        () = at(expires) => {
+            debug!(proxy = %stream.connection.id, "the client's credential has expired");
+            Err(Status::unauthenticated("the client's certificate or token has expired; connect again with a new one"))
+        }
+        ended = stream.present_and_talk(first, requests, outbox) => ended,
+    }
+}
+
+/// Waits for a moment, where there is one to wait for.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The first request that is more than a health report.
+async fn first_request<M: Wire>(core: &Core, requests: &mut Requests<M>) -> Result<Option<Box<M>>, Status> {
+    loop {
+        let Some(request) = requests.message().await? else { return Ok(None) };
+        core.metrics.received(requests.length());
+        if !request.is_health() {
+            return Ok(Some(request));
+        }
+    }
+}
+
+impl Stream {
+    /// Makes the stream known.
+    fn new(
+        core: &Arc<Core>,
+        protocol: Protocol,
+        proxy: Arc<Proxy>,
+        proxy_id: ProxyId,
+        mailbox: Arc<Mailbox>,
+        origin: Origin,
+    ) -> Self {
+        let Origin { peer, caller: _, expires: _, client, paid } = origin;
+        let number = core.next_number();
+        let begun = Instant::now();
+        let id: Arc<str> = format!("{}-{number}", proxy.name).into();
+        let version = core.metrics.connected(&proxy.meta("ISTIO_VERSION").unwrap_or_default());
+        let most_names =
+            if proxy.identity.is_some() { MAX_WATCHED } else { core.limits.unproved_names.min(MAX_WATCHED) };
+        let marks = Marks { started: core.started_text.clone(), stream: number, count: 0 };
+        let connection = Arc::new(Connection {
+            id,
+            number,
+            peer,
+            since: after(core.started, begun.saturating_duration_since(core.begun)),
+            protocol,
+            proxy,
+            proxy_id,
+            session: Mutex::new(Session::new(protocol, marks, most_names)),
+            mailbox,
+        });
+        core.connections.add(connection.clone());
+        if core.drain.is_cancelled() {
+            connection.mailbox.close();
+        }
+        info!(proxy = %connection.id, peer = ?peer, ?protocol, kind = node::kind_name(connection.proxy.kind), "connected");
+        Self {
+            core: core.clone(),
+            connection,
+            letters: Letters::new(),
+            begun,
+            version,
+            rejections: BTreeMap::new(),
+            logged: None,
+            client,
+            _paid: paid,
+            names: BTreeMap::new(),
+            access: None,
+            presence: None,
+            changed: None,
+        }
+    }
+
+    /// Takes the first request in and talks with the client until either side ends.
+    async fn present_and_talk<M: Wire>(
+        &mut self,
+        first: Box<M>,
+        requests: Requests<M>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Status> {
+        self.present_itself().await?;
+        self.on_request(first).await?;
+        self.talk(requests, outbox).await
+    }
+
+    /// Tells of the proxy who wants to know.
+    async fn present_itself(&mut self) -> Result<(), Status> {
+        let Some(workloads) = &self.core.workloads else { return Ok(()) };
+        let connection = &self.connection;
+        let admittance = workloads.connect(&connection.proxy, connection.since);
+        self.presence = tokio::select! {
+            biased;
+            () = connection.mailbox.closed() => return Err(going_away()),
+            presence = admittance => presence?,
+        };
+        Ok(())
+    }
+
+    /// Moves requests, mail and responses until either side ends.
+    ///
+    /// Mail and requests go first: a client may be waiting for an answer, and they are cheap. Responses are made up when the
+    /// wire has room, never before.
+    #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
+    async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &mut Outbox) -> Result<(), Status> {
+        let connection = self.connection.clone();
+        let mut may_send = true;
+        let mut waiting = Instant::now();
+        let mut wake: Option<Instant> = None;
+        loop {
+            let is_busy = tokio::select! {
+                biased;
+                is_open = connection.mailbox.wait() => {
+                    if !is_open {
+                        return Err(going_away());
+                    }
+                    self.on_mail();
+                    true
+                }
+                request = requests.message() => {
+                    let Some(request) = request? else { return Ok(()) };
+                    self.core.metrics.received(requests.length());
+                    self.on_request(request).await?;
+                    !self.is_at_rest()
+                }
+                has_room = outbox.room(), if may_send => {
+                    if !has_room {
+                        return Ok(());
+                    }
+                    self.core.metrics.waited(waiting.elapsed());
+                    (may_send, wake) = match self.next()? {
+                        Some(message) => {
+                            outbox.send(message);
+                            (!self.is_at_rest(), None)
+                        }
+                        None => (false, self.wake_at()),
+                    };
+                    waiting = Instant::now();
+                    continue;
+                }
+                () = tokio::time::sleep_until(wake.unwrap_or(waiting)), if wake.is_some() => {
+                    wake = None;
+                    true
+                }
+            };
+            if is_busy && !may_send {
+                waiting = Instant::now();
+            }
+            may_send = is_busy;
+        }
+    }
+
+    /// Takes a request in.
+    async fn on_request<M: Wire>(&mut self, request: Box<M>) -> Result<(), Status> {
+        let request = request.parse()?;
+        debug!(?request, "request");
+        // Without ambient mode an empty answer would stand for an empty mesh.
+        if let Some(kind) = request.kind().filter(|kind| kind.is_ambient() && self.core.served != Served::Ambient) {
+            return Err(not_served(kind.type_url()));
+        }
+        if let Request::Health(wrong) = &request
+            && let Some(presence) = &self.presence
+        {
+            presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
+        }
+        self.carry_out(Event::Request(request)).await
+    }
+
+    /// Has the session take an event in, and does what it says.
+    async fn carry_out(&mut self, event: Event) -> Result<(), Status> {
+        let effects = self.connection.session.lock().step(event, &self.core.frames);
+        let id = self.connection.proxy_id;
+        for effect in effects {
+            match effect {
+                Effect::Subscribe(kind, interest) => {
+                    if kind == ResourceType::Secret {
+                        self.ask_access().await;
+                    }
+                    let is_proved = self.connection.proxy.identity.is_some();
+                    let allowed = rules::may_subscribe(kind.short_name(), is_proved);
+                    self.pay_for_names(kind, &interest, is_proved)?;
+                    let interest = if allowed { interest } else { Interest::default() };
+                    self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;
+                }
+                Effect::Unsubscribe(kind) => {
+                    self.names.remove(&kind);
+                    self.core.push.unsubscribe(id, kind).await.map_err(push_ended)?;
+                }
+                Effect::Rejected(kind, rejection) => self.on_rejection(kind, &rejection),
+                Effect::Stale(kind) => self.core.metrics.expired(kind),
+                Effect::Refuse(why) => {
+                    self.client.turned_away("resource_names");
+                    return Err(Status::resource_exhausted(why));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Pays for what the client watches of a type by name, and for what it brought of it.
+    fn pay_for_names(&mut self, kind: ResourceType, interest: &Interest, is_proved: bool) -> Result<(), Status> {
+        let brought = self.connection.session.lock().brought(kind).cloned();
+        let names = self.names.entry(kind).or_default();
+        names.watched = match interest.names.is_empty() {
+            true => None,
+            false => Some(self.client.pay_for_names(&interest.names, is_proved)?),
+        };
+        names.brought = brought.map(|brought| self.client.pay_for_brought(&brought)).transpose()?;
+        Ok(())
+    }
+
+    /// Counts a response that the client did not take, and logs it unless one was logged a moment ago.
+    fn on_rejection(&mut self, kind: ResourceType, rejection: &Rejection) {
+        let (proxy, code, error) = (&self.connection.id, rejection.code, &*rejection.message);
+        if self.logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
+            self.logged = Some(Instant::now());
+            warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        } else {
+            debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        }
+        let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, code);
+        if let Some(earlier) = self.rejections.insert(kind, label.clone()).filter(|earlier| *earlier != label) {
+            self.core.metrics.forget(kind, &earlier);
+        }
+    }
+
+    /// Has it found out, once, whether the proxy's service account may read secrets.
+    async fn ask_access(&mut self) {
+        if self.access.is_none()
+            && let (Some(questions), Some(identity)) = (&self.core.access, &self.connection.proxy.identity)
+        {
+            self.access = Some(secret_access::ask(questions, identity).await);
+        }
+    }
+
+    /// Takes all mail in.
+    fn on_mail(&mut self) {
+        self.connection.mailbox.take(&mut self.letters);
+        let mut session = self.connection.session.lock();
+        for (kind, mail) in self.letters.drain(..) {
+            if mail.answers == 0 {
+                self.core.metrics.taken_up(mail.since.elapsed());
+                self.changed = Some(self.changed.map_or(mail.since, |earlier| earlier.min(mail.since)));
+            }
+            // Mail asks nothing of the task.
+            session.step(Event::Mail(kind, mail), &self.core.frames);
+        }
+    }
+
+    /// The next message for the wire, from the newest there is.
+    fn next(&mut self) -> Result<Option<Message>, Status> {
+        self.on_mail();
+        let begin = Instant::now();
+        let now = begin.saturating_duration_since(self.begun);
+        let mut session = self.connection.session.lock();
+        let Some(response) = session.next(now, &self.core.frames) else {
+            if session.is_all_sent() {
+                drop(session);
+                self.converged();
+            }
+            return Ok(None);
+        };
+        drop(session);
+        let (kind, count, removed) = (response.kind, response.count, response.removed.len());
+        let nonce = response.nonce.clone();
+        let message = Message::new(self.connection.protocol, response)?;
+        if let Some(kind) = kind {
+            if let Some(names) = self.names.get_mut(&kind) {
+                names.brought = None;
+            }
+            self.core.metrics.pushed(kind, message.len(), begin.elapsed());
+            let bytes = message.len();
+            debug!(kind = kind.short_name(), count, removed, bytes, %nonce, "push");
+        }
+        Ok(Some(message))
+    }
+
+    /// Whether there is nothing to send until something happens.
+    fn is_at_rest(&mut self) -> bool {
+        let is_at_rest = self.connection.session.lock().is_at_rest();
+        if is_at_rest {
+            self.converged();
+        }
+        is_at_rest
+    }
+
+    /// Notes that all is sent.
+    fn converged(&mut self) {
+        if let Some(changed) = self.changed.take() {
+            self.core.metrics.converged(changed.elapsed());
+        }
+    }
+
+    /// When to look for something to send though nothing happens before.
+    fn wake_at(&self) -> Option<Instant> {
+        let now: Duration = self.begun.elapsed();
+        self.connection.session.lock().wake_at(now).map(|at| self.begun + at)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.core.push.disconnect(self.connection.proxy_id);
+        self.core.connections.remove(self.connection.number);
+        self.core.metrics.disconnected(&self.version);
+        for (kind, label) in &self.rejections {
+            self.core.metrics.forget(*kind, label);
+        }
+        info!(proxy = %self.connection.id, "disconnected");
+    }
+}
+
+/// How streams end when the server does.
+fn going_away() -> Status {
+    Status::unavailable("the server is going away; connect again")
+}
+
+/// How streams end when the push thread has.
+fn push_ended(_: Ended) -> Status {
+    Status::unavailable("the server is going away")
+}

@@ -1,0 +1,132 @@
+//! What a request does to a session: subscriptions, ACK and NACK, by protocol.
+
+use std::sync::Arc;
+
+use super::changes::Base;
+use super::frames::Frames;
+use super::request::{DeltaRequest, Quoted, StateRequest, Wanted};
+use super::session::{Effect, Session};
+use super::watch::Watch;
+use navarch_api::names::ResourceName;
+use navarch_push::engine::Interest;
+use navarch_push::resource::ResourceType;
+
+impl Session {
+    /// A state-of-the-world request: all that the client wants of a type, and what it says to the last response.
+    pub(super) fn on_state(&mut self, request: StateRequest, frames: &Frames, effects: &mut Vec<Effect>) {
+        let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: Wanted { star, names } } = request;
+        // An empty list means all, unless the client has named some before: then it leaves the type, as gRPC does.
+        if !names.is_empty() {
+            self.named.insert(kind);
+        }
+        let wildcard = star || names.is_empty() && kind.is_wildcard_by_default() && !self.named.contains(&kind);
+        let interest = Interest { wildcard, names: Arc::new(names) };
+        let wants_nothing = !wildcard && interest.names.is_empty();
+        let is_rejected = error.is_some();
+        effects.extend(error.clone().map(|error| Effect::Rejected(kind, error)));
+        let Some(watch) = self.watches.get_mut(&kind) else {
+            if !wants_nothing {
+                self.watches.insert(kind, Box::new(Watch::new(kind, interest, Base::Nothing)));
+                self.refresh(kind, frames, effects);
+            }
+            return;
+        };
+        if let Some(error) = error {
+            watch.reject(&nonce, error);
+        }
+        if wants_nothing {
+            self.watches.remove(&kind);
+            effects.push(Effect::Unsubscribe(kind));
+            return;
+        }
+        let last = watch.last_nonce();
+        if nonce.is_empty() && last.is_some() {
+            watch.restart();
+        } else if !nonce.is_empty() && last != Some(&*nonce) {
+            // The client will say again what it wants when it answers the last response.
+            effects.push(Effect::Stale(kind));
+            return;
+        } else if !is_rejected {
+            watch.acknowledge(&nonce);
+        }
+        if interest == watch.interest {
+            return;
+        }
+        if wildcard && !watch.interest.wildcard {
+            watch.ask_for_all();
+        }
+        let added: Vec<ResourceName> = interest.names.difference(&watch.interest.names).cloned().collect();
+        watch.ask(added);
+        watch.interest = interest;
+        self.refresh(kind, frames, effects);
+    }
+
+    /// A delta request: what the client wants more and less of a type, and what it says to a response.
+    pub(super) fn on_delta(&mut self, request: DeltaRequest, frames: &Frames, effects: &mut Vec<Effect>) {
+        let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, brought: _ } = &request;
+        effects.extend(error.clone().map(|error| Effect::Rejected(*kind, error)));
+        let Some(watch) = self.watches.get_mut(kind) else {
+            self.on_first_delta(request, frames, effects);
+            return;
+        };
+        let is_known = nonce.is_empty() || watch.last_nonce() == Some(nonce);
+        let is_answer = match error {
+            Some(error) => {
+                self.order.hosts_in_doubt |= *kind == ResourceType::Route;
+                watch.reject(nonce, error.clone())
+            }
+            None => watch.acknowledge(nonce),
+        };
+        if !is_answer && !is_known {
+            // What it wants counts all the same: it says that only once.
+            effects.push(Effect::Stale(*kind));
+        }
+        if subscribe.is_empty() && unsubscribe.is_empty() {
+            return;
+        }
+        let mut interest = watch.interest.clone();
+        interest.wildcard = (interest.wildcard || subscribe.star) && !unsubscribe.star;
+        let names = Arc::make_mut(&mut interest.names);
+        names.extend(subscribe.names.iter().cloned());
+        names.retain(|name| !unsubscribe.names.contains(name));
+        watch.ask(subscribe.names.iter().cloned());
+        for name in &unsubscribe.names {
+            watch.let_go(name);
+        }
+        if interest.wildcard {
+            // The client cannot know whether the wildcard brings it the name that it let go.
+            watch.ask(unsubscribe.names.iter().cloned());
+            if !watch.interest.wildcard {
+                watch.ask_for_all();
+            }
+        }
+        if interest != watch.interest {
+            watch.interest = interest;
+            self.refresh(*kind, frames, effects);
+        }
+        if *kind == ResourceType::Route {
+            self.hosts_of_again(&subscribe.names);
+        }
+    }
+
+    /// The first delta request of a type.
+    fn on_first_delta(&mut self, request: DeltaRequest, frames: &Frames, effects: &mut Vec<Effect>) {
+        let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, brought } = request;
+        let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
+        // Virtual hosts come with their route configurations, whatever is named.
+        let wildcard = asks_for_all && !unsubscribe.star || kind == ResourceType::VirtualHost;
+        let mut names = subscribe.names;
+        if !wildcard {
+            // What the client has of named types it had asked for, as in Istio.
+            names.extend(brought.names().cloned());
+        }
+        names.retain(|name| !unsubscribe.names.contains(name));
+        let base = match brought.is_empty() {
+            true => Base::Nothing,
+            false => Base::Brought(frames.brought.intern(Arc::new(brought))),
+        };
+        let interest = Interest { wildcard, names: Arc::new(names) };
+        self.watches.insert(kind, Box::new(Watch::new(kind, interest, base)));
+        self.refresh(kind, frames, effects);
+    }
+}

@@ -1,0 +1,180 @@
+//! What a client may make the server hold, and for how long.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use jiff::Timestamp;
+use navarch_proto::envoy::config::core::v3::Node;
+use tokio::net::TcpListener;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::transport::Channel;
+use tower_service::Service;
+
+use super::bench::*;
+use crate::connections::TypeInfo;
+use crate::serving::plain_connections;
+use crate::{Ads, Limits};
+use navarch_api::identity::{Caller, Identity};
+use navarch_net::port::Port;
+
+/// Tells the service who calls.
+#[derive(Clone)]
+struct As {
+    caller: Caller,
+    ads: Ads,
+}
+
+impl NamedService for As {
+    const NAME: &'static str = Ads::NAME;
+}
+
+impl Service<Request<Body>> for As {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = <Ads as Service<Request<Body>>>::Future;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.ads.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        request.extensions_mut().insert(self.caller.clone());
+        self.ads.call(request)
+    }
+}
+
+#[test]
+fn who_opens_a_stream_and_asks_nothing_is_let_go() {
+    run(async {
+        let limits = Limits { first_request: Duration::from_millis(50), ..Limits::default() };
+        let mesh = Mesh::with_limits(&[(LDS, "a", body("1"))], limits).await;
+        let mut talks = mesh.delta().await;
+        talks.subscribe(LDS, &[]).await;
+        talks.take().await.is(LDS, &["a=1"], &[]);
+        let silent = mesh.delta().await;
+        assert_eq!(silent.end().await.code(), Code::DeadlineExceeded);
+        assert_eq!(mesh.rejections.counted("grpc", "first_request_timeout"), 1);
+        mesh.edit(&[(LDS, "a", body("2"))]).await;
+        talks.take().await.is(LDS, &["a=2"], &[]);
+    });
+}
+
+#[test]
+fn a_stream_ends_when_the_credential_of_its_client_expires() {
+    run(async {
+        let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
+        // By the clock of the test the server started at 1970.
+        let caller = Caller {
+            identities: vec![Identity::parse("spiffe://td/ns/shop/sa/web").unwrap()],
+            expires: Some(Timestamp::from_millisecond(1000).unwrap()),
+            ..Caller::default()
+        };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let server = mesh.ads.server("secure-grpc").add_service(As { caller, ads: mesh.ads.clone() });
+        tokio::task::spawn_local(
+            server.serve(plain_connections(listener, Port::unlimited("test")), std::future::pending()),
+        );
+        let channel = Channel::from_shared(url).unwrap().connect().await.unwrap();
+        let mut client = mesh.delta_on(channel).await;
+        client.subscribe(LDS, &[]).await;
+        client.take().await.is(LDS, &["a=1"], &[]);
+        let status = client.end().await;
+        assert_eq!(status.code(), Code::Unauthenticated, "{status}");
+        assert!(status.message().contains("expired"), "{status}");
+        mesh.until(<[_]>::is_empty).await;
+    });
+}
+
+#[test]
+fn a_client_without_an_identity_may_watch_so_many_names() {
+    run(async {
+        let mesh = Mesh::with_limits(&[], Limits { unproved_names: 3, ..Limits::default() }).await;
+        let mut client = mesh.delta().await;
+        client.subscribe(EDS, &["a", "b"]).await;
+        client.take().await.is(EDS, &[], &["a", "b"]);
+        client.subscribe(RDS, &["c", "d"]).await;
+        assert_eq!(client.end().await.code(), Code::ResourceExhausted);
+        assert_eq!(mesh.rejections.counted("grpc", "resource_names"), 1);
+    });
+}
+
+#[test]
+fn what_clients_hold_is_bounded_and_given_back() {
+    run(async {
+        let memory = 256 << 10;
+        let mesh = Mesh::with_memory(&[], memory).await;
+        // The same names on many streams are held once.
+        let names: Vec<String> = (0..50).map(|number| format!("service-{number}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let mut alike = Vec::new();
+        for _ in 0..10 {
+            let mut client = mesh.delta().await;
+            client.subscribe(EDS, &names).await;
+            client.take().await;
+            alike.push(client);
+        }
+        assert!(mesh.memory.held() < memory / 2, "{}", mesh.memory.held());
+        let others: Vec<String> = (0..200).map(|number| format!("other-{number}")).collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let mut greedy = mesh.delta().await;
+        greedy.subscribe(EDS, &others).await;
+        assert_eq!(greedy.end().await.code(), Code::ResourceExhausted);
+        assert_eq!(mesh.rejections.counted("grpc", "memory"), 1);
+        drop(alike);
+        mesh.until(<[_]>::is_empty).await;
+        soon(async {
+            while mesh.memory.held() > 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn proxies_and_types_that_are_not_served_are_refused_with_a_reason() {
+    run(async {
+        let mesh = Mesh::new(&[]).await;
+        for kind in ["waypoint", "ztunnel", "agentgateway"] {
+            let id = format!("{kind}~10.0.0.1~w.shop~shop.svc.cluster.local");
+            let mut client = mesh.delta().await.of(Node { id, ..Node::default() });
+            client.subscribe(CDS, &[]).await;
+            let status = client.end().await;
+            assert_eq!(status.code(), Code::Unimplemented);
+            assert!(status.message().contains(kind), "{status}");
+        }
+        for url in ["type.googleapis.com/istio.workload.Address", "istio.io/debug/syncz"] {
+            let mut client = mesh.delta().await;
+            client.ask(url).await;
+            let status = client.end().await;
+            assert_eq!(status.code(), Code::Unimplemented);
+            assert!(status.message().contains(url), "{status}");
+        }
+    });
+}
+
+#[test]
+fn a_stream_has_one_row_of_rejections_for_each_type() {
+    run(async {
+        let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
+        let mut client = mesh.delta().await;
+        client.subscribe(LDS, &[]).await;
+        for code in 1..=16 {
+            let got = client.get().await;
+            client.reject(LDS, &got.nonce, code).await;
+            let is_rejected = |one: &TypeInfo| one.rejected.as_ref().is_some_and(|rejected| rejected.code == code);
+            mesh.until(|streams| streams[0].types.iter().all(is_rejected)).await;
+            mesh.edit(&[(LDS, "a", body(&format!("after {code}")))]).await;
+        }
+        client.take().await;
+        assert_eq!(mesh.metric("pilot_xds_lds_reject{").len(), 1);
+        drop(client);
+        mesh.until(<[_]>::is_empty).await;
+        assert_eq!(mesh.metric("pilot_xds_lds_reject{"), [""; 0]);
+    });
+}

@@ -1,0 +1,49 @@
+//! `navarch request`: asks the control plane beside, as `pilot-discovery request` does (istioctl runs it in the pod).
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use navarch_agent::local_http::Question;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The most bytes of an answer that are read: `config_dump`s are large.
+const LIMIT: usize = 1 << 30;
+
+/// Ask the control plane that runs beside, on its port of metrics and debug pages
+#[derive(Args, Debug)]
+pub(super) struct Request {
+    /// `GET`, `POST`, …
+    method: String,
+    /// Path and query, such as `/debug/syncz`
+    path: String,
+    /// What is sent
+    body: Option<String>,
+    /// The port on this machine
+    #[arg(long, value_name = "PORT", default_value_t = 15014)]
+    port: u16,
+}
+
+impl Request {
+    /// Asks, and prints the answer's body and nothing else.
+    #[expect(clippy::print_stdout, reason = "printing is what the command is for")]
+    pub(super) fn run(self) -> anyhow::Result<()> {
+        let path = format!("/{}", self.path.trim_start_matches('/'));
+        let question = Question {
+            method: self
+                .method
+                .to_ascii_uppercase()
+                .parse()
+                .with_context(|| format!("{:?} is no method", self.method))?,
+            body: self.body.unwrap_or_default().into(),
+            limit: LIMIT,
+            ..Question::get("127.0.0.1", self.port, &path, TIMEOUT)
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let answer = runtime.block_on(question.ask()).with_context(|| format!("127.0.0.1:{}{path}", self.port))?;
+        println!("{}", String::from_utf8_lossy(&answer.body));
+        ensure!(answer.status.is_success(), "the answer has status {}", answer.status);
+        Ok(())
+    }
+}

@@ -1,0 +1,225 @@
+//! The program of pods on a real node: an application, or a client that counts what it gets.
+//!
+//! `workload serve NAME PORT` answers every request with NAME; its headers say what it was asked (`x-seen-path`, `x-seen-host`) and
+//! who asked, by Envoy's word (`x-seen-client`). Told to end (SIGTERM), it answers what is under way and takes nothing new.
+//!
+//! `workload load PORT RATE ADDRESS/HOST/PATH…` asks each address, by the name HOST, RATE times a second without ever trying
+//! again: every other time on a connection of its own, else on one that is kept. `GET /` on PORT gives what came of it
+//! ([`Tally`]) since the start.
+//!
+//! `workload get COUNT ADDRESS/HOST/PATH` asks so many times, one after the other, and prints the tally; fails if anything was lost.
+//! `workload try` does not fail.
+//!
+//! `workload sniff ONE OTHER WORD` says `listening`, and at the end of its input what passed between two addresses, and how
+//! much of it had WORD in clear ([`navarch_testkit::sniffer::Seen`]).
+
+#![expect(clippy::print_stdout, reason = "its output is a pod's log")]
+#![allow(clippy::disallowed_methods, reason = "a program for tests has the machine's clock, and spawns")]
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use axum::Router;
+use axum::extract::Request;
+use http_body_util::{BodyExt, Empty};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::SendRequest;
+use hyper_util::rt::TokioIo;
+use navarch_testkit::sniffer::Sniffer;
+use navarch_testkit::tally::Tally;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+/// What it can be told.
+const USAGE: &str =
+    "serve NAME PORT | load PORT RATE ADDRESS/HOST/PATH… | get|try COUNT ADDRESS/HOST/PATH | sniff ONE OTHER WORD";
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["serve", name, port] => serve(name, port.parse()?).await,
+        ["load", port, rate, targets @ ..] => load(port.parse()?, rate.parse()?, targets).await,
+        ["get", count, target] => get(count.parse()?, target).await?.none_lost(target, 1),
+        ["try", count, target] => get(count.parse()?, target).await.map(drop),
+        ["sniff", one, other, word] => sniff(one.parse()?, other.parse()?, word),
+        _ => bail!("{USAGE}"),
+    }
+}
+
+/// Listens on all addresses.
+async fn listen(port: u16) -> Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await.with_context(|| format!("port {port}"))
+}
+
+/// Ends when the process is told to.
+async fn told_to_end() {
+    let handlers = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()));
+    // Without handlers a signal ends the process anyway.
+    let (Ok(mut term), Ok(mut int)) = handlers else { return std::future::pending().await };
+    tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+}
+
+async fn serve(name: &str, port: u16) -> Result<()> {
+    let said = name.to_owned();
+    let app = Router::new().fallback(move |request: Request| {
+        let header = |name: &str| {
+            request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let seen = [
+            ("x-seen-path", request.uri().path().to_owned()),
+            ("x-seen-host", header("host")),
+            ("x-seen-client", header("x-forwarded-client-cert")),
+        ];
+        let name = said.clone();
+        async move { (seen, name) }
+    });
+    let listener = listen(port).await?;
+    println!("{name} listens on {port}");
+    axum::serve(listener, app).with_graceful_shutdown(told_to_end()).await?;
+    Ok(())
+}
+
+/// Some requests, one after the other; prints what came of them.
+async fn get(count: usize, target: &str) -> Result<Tally> {
+    let target = Target::parse(target)?;
+    let mut tally = Tally::default();
+    for _ in 0..count {
+        let begun = Instant::now();
+        let outcome = in_time(async { ask(&mut connect(&target).await?, &target).await }).await;
+        tally.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.said));
+    }
+    println!("{}", serde_json::to_string(&tally)?);
+    Ok(tally)
+}
+
+/// Listens on the wires of the network namespace that it runs in.
+fn sniff(one: Ipv4Addr, other: Ipv4Addr, word: &str) -> Result<()> {
+    let sniffer = Sniffer::start()?;
+    println!("listening");
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    println!("{}", serde_json::to_string(&sniffer.stop(one, other, word))?);
+    Ok(())
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+struct Target {
+    /// Whom to connect to: `name:port`.
+    address: String,
+    /// The request's host.
+    host: String,
+    path: String,
+}
+
+impl Target {
+    /// Reads `ADDRESS/HOST/PATH`.
+    fn parse(text: &str) -> Result<Self> {
+        let (address, rest) = text.split_once('/').with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
+        let (host, path) = rest.split_once('/').with_context(|| format!("{text}: ADDRESS/HOST/PATH"))?;
+        Ok(Self { address: address.to_owned(), host: host.to_owned(), path: format!("/{path}") })
+    }
+}
+
+async fn load(port: u16, rate: u32, targets: &[&str]) -> Result<()> {
+    ensure!(rate > 1, "the rate is at least 2");
+    let tally = Arc::new(Mutex::new(Tally::default()));
+    for target in targets {
+        let target = Target::parse(target)?;
+        // Half of the requests each.
+        let pause = Duration::from_secs(2) / rate;
+        tokio::spawn(on_connections_of_their_own(target.clone(), pause, tally.clone()));
+        tokio::spawn(on_one_connection(target, pause, tally.clone()));
+    }
+    let app = Router::new().fallback(move || {
+        let tally = tally.clone();
+        // It is numbers and texts, which always become JSON.
+        async move { serde_json::to_string(&*tally.lock().await).unwrap_or_default() }
+    });
+    axum::serve(listen(port).await?, app).with_graceful_shutdown(told_to_end()).await?;
+    Ok(())
+}
+
+/// Asks at the rate whether answers come or not.
+async fn on_connections_of_their_own(target: Target, pause: Duration, tally: Arc<Mutex<Tally>>) {
+    let mut ticks = interval(pause);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let (target, tally) = (target.clone(), tally.clone());
+        tokio::spawn(async move {
+            let begun = Instant::now();
+            let outcome = in_time(async { ask(&mut connect(&target).await?, &target).await }).await;
+            tally.lock().await.count(&target.host, begun.elapsed(), outcome.map(|reply| reply.said));
+        });
+    }
+}
+
+/// Asks one after the other on a connection that is kept as long as the other side lets it.
+async fn on_one_connection(target: Target, pause: Duration, tally: Arc<Mutex<Tally>>) {
+    let mut kept: Option<SendRequest<Empty<Bytes>>> = None;
+    loop {
+        let begun = Instant::now();
+        // A connection that was closed while nothing was asked on it loses nothing.
+        let usable = match kept.take() {
+            Some(mut sender) => sender.ready().await.is_ok().then_some(sender),
+            None => None,
+        };
+        let outcome = in_time(async {
+            let mut sender = match usable {
+                Some(sender) => sender,
+                None => connect(&target).await?,
+            };
+            let reply = ask(&mut sender, &target).await?;
+            Ok((sender, reply))
+        });
+        let outcome = outcome.await.map(|(sender, reply)| {
+            kept = reply.kept.then_some(sender);
+            reply.said
+        });
+        tally.lock().await.count(&target.host, begun.elapsed(), outcome);
+        sleep(pause.saturating_sub(begun.elapsed())).await;
+    }
+}
+
+/// What came back.
+struct Reply {
+    /// The body of an answer of 200, else the status.
+    said: String,
+    /// Whether the connection may be used again.
+    kept: bool,
+}
+
+/// Fails when it takes too long.
+async fn in_time<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(PATIENCE, work).await.unwrap_or_else(|_| bail!("no answer in {PATIENCE:?}"))
+}
+
+/// A connection to a target.
+async fn connect(target: &Target) -> Result<SendRequest<Empty<Bytes>>> {
+    let addresses: Vec<SocketAddr> = tokio::net::lookup_host(&target.address).await?.collect();
+    let stream = TcpStream::connect(addresses.as_slice()).await.context("no connection")?;
+    stream.set_nodelay(true)?;
+    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
+    // Its errors are those of the request on it.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
+}
+
+/// One request on a connection; anything but 200 is a failure.
+async fn ask(sender: &mut SendRequest<Empty<Bytes>>, target: &Target) -> Result<Reply> {
+    let request = hyper::Request::get(&target.path).header("host", &target.host).body(Empty::new())?;
+    let response = sender.send_request(request).await?;
+    let (parts, body) = response.into_parts();
+    let body = String::from_utf8_lossy(&body.collect().await?.to_bytes()).into_owned();
+    ensure!(parts.status == 200, "{} {body}", parts.status);
+    let kept = parts.headers.get("connection").is_none_or(|value| value != "close");
+    Ok(Reply { said: body, kept })
+}

@@ -1,0 +1,260 @@
+//! The sample mesh as pods of a real node.
+//!
+//! Pods become Deployments by application and version, running `workload serve`; addresses and endpoints are the cluster's to
+//! give. The bank, outside of the mesh, gets a namespace of its own that is not injected; the gateway is injected as one.
+
+#![allow(clippy::indexing_slicing, reason = "looking into JSON that is not as the sample has it gives null")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::BACKEND_PORT;
+
+/// The image of `workload` in the cluster.
+pub const IMAGE: &str = "localhost/workload:test";
+/// The sample's namespace.
+pub const NAMESPACE: &str = "bookshop";
+/// The namespace of the gateway, whose Deployment and Service have this name, too.
+pub const GATEWAY: &str = "istio-ingressgateway";
+/// The host that the gateway serves.
+pub const HOST: &str = "shop.example.com";
+/// The namespace of what is not in the mesh.
+pub const OUTSIDE: &str = "outside";
+/// How long a pod that is told to end goes on serving, in seconds: until all that ask it know, also on a busy machine.
+const LEAVING: u32 = 5;
+/// The port of the sample's Gateway in the gateway's pods.
+const GATEWAY_PORT: u16 = 18080;
+
+/// All objects of the sample in the checkout at `root`, in an order in which they can be made.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn objects(root: &Path) -> Result<Vec<Value>> {
+    let mut pods: BTreeMap<(String, String), usize> = BTreeMap::new();
+    let mut objects = Vec::new();
+    for object in super::read(root)? {
+        match object["kind"].as_str() {
+            Some("Pod") => {
+                let label = |name: &str| object["metadata"]["labels"][name].as_str().unwrap_or_default().to_owned();
+                *pods.entry((label("app"), label("version"))).or_default() += 1;
+            }
+            // Made by the cluster, or by Helm.
+            Some("EndpointSlice") => {}
+            Some("Namespace") if object["metadata"]["name"] != NAMESPACE => {}
+            _ => objects.push(convert(object)),
+        }
+    }
+    let applications: std::collections::BTreeSet<String> = pods.keys().map(|(app, _)| app.clone()).collect();
+    objects.extend(applications.iter().map(|app| account(NAMESPACE, app)));
+    for ((app, version), replicas) in &pods {
+        // As the sample's own backends name themselves.
+        let says = if app == "reviews" { format!("{app} {version}") } else { app.clone() };
+        objects.push(application(&Application {
+            namespace: NAMESPACE,
+            app,
+            version,
+            replicas: *replicas,
+            says: &says,
+        }));
+    }
+    objects.extend(outside());
+    objects.extend(gateway());
+    objects.sort_by_key(|object| object["kind"] != "Namespace");
+    Ok(objects)
+}
+
+/// One object of the sample as the cluster takes it.
+fn convert(mut object: Value) -> Value {
+    match object["kind"].as_str() {
+        Some("Namespace") => object["metadata"]["labels"] = json!({"istio-injection": "enabled"}),
+        Some("Service") => {
+            if let Some(spec) = object["spec"].as_object_mut() {
+                spec.remove("clusterIP");
+            }
+        }
+        Some("ServiceEntry") => {
+            object["spec"]["resolution"] = json!("DNS");
+            object["spec"]["endpoints"] =
+                json!([{"address": format!("bank.{OUTSIDE}.svc.cluster.local"), "ports": {"http": BACKEND_PORT}}]);
+        }
+        Some("VirtualService") => without_timeouts(&mut object["spec"]),
+        _ => {}
+    }
+    object
+}
+
+/// Takes the time limits of routes away: on a machine that starts pods while it does other things an answer may take a second,
+/// and a request that is given up then would count as lost.
+fn without_timeouts(value: &mut Value) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|name, _| name != "timeout" && name != "perTryTimeout");
+        fields.values_mut().for_each(without_timeouts);
+    } else if let Some(items) = value.as_array_mut() {
+        items.iter_mut().for_each(without_timeouts);
+    }
+}
+
+/// An application in pods.
+struct Application<'a> {
+    /// Where it is.
+    namespace: &'a str,
+    /// Its name, which its service account has, too.
+    app: &'a str,
+    /// The version of its pods.
+    version: &'a str,
+    /// How many there are.
+    replicas: usize,
+    /// What it answers.
+    says: &'a str,
+}
+
+/// A service account.
+fn account(namespace: &str, name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
+}
+
+/// The Deployment of an application. It goes on serving while those who know it are told that it ends.
+fn application(application: &Application<'_>) -> Value {
+    let Application { namespace, app, version, replicas, says } = application;
+    let labels = json!({"app": app, "version": version});
+    let probe = |kind: &str| json!({kind: {"path": "/ready", "port": BACKEND_PORT}, "periodSeconds": 1});
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": format!("{app}-{version}"), "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": app,
+                    "terminationGracePeriodSeconds": 20,
+                    "containers": [{
+                        "name": "app",
+                        "image": IMAGE,
+                        "args": ["serve", says, BACKEND_PORT.to_string()],
+                        "ports": [{"containerPort": BACKEND_PORT}],
+                        "readinessProbe": probe("httpGet"),
+                        "livenessProbe": {"tcpSocket": {"port": BACKEND_PORT}, "periodSeconds": 5},
+                        "lifecycle": {"preStop": {"sleep": {"seconds": LEAVING}}},
+                        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                    }],
+                },
+            },
+        },
+    })
+}
+
+/// What is not in the mesh.
+fn outside() -> Vec<Value> {
+    let bank = Application { namespace: OUTSIDE, app: "bank", version: "v1", replicas: 1, says: "bank" };
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": OUTSIDE}}),
+        account(OUTSIDE, "bank"),
+        application(&bank),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "bank", "namespace": OUTSIDE},
+            "spec": {"selector": {"app": "bank"}, "ports": [{"name": "http", "port": BACKEND_PORT}]},
+        }),
+    ]
+}
+
+/// The gateway: a Deployment whose only container is the injector's to fill in.
+fn gateway() -> Vec<Value> {
+    let labels = json!({"app": GATEWAY, "istio": "ingressgateway"});
+    let metadata = json!({"name": GATEWAY, "namespace": GATEWAY, "labels": labels});
+    vec![
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": GATEWAY, "labels": {"istio-injection": "enabled"}}}),
+        account(GATEWAY, GATEWAY),
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata,
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels, "annotations": {"inject.istio.io/templates": "gateway"}},
+                    "spec": {
+                        "serviceAccountName": GATEWAY,
+                        "terminationGracePeriodSeconds": 20,
+                        "containers": [{
+                            "name": "istio-proxy",
+                            "image": "auto",
+                            // With `auto`, whose tag counts as `latest`, it would be pulled always.
+                            "imagePullPolicy": "IfNotPresent",
+                            "lifecycle": {"preStop": {"sleep": {"seconds": LEAVING}}},
+                        }],
+                    },
+                },
+            },
+        }),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata,
+            "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": GATEWAY_PORT}]},
+        }),
+    ]
+}
+
+/// A pod that asks the targets of `workload load` over and over, and tells what came of it on [`COUNTS_PORT`].
+#[must_use]
+pub fn client(namespace: &str, name: &str, rate: u32, targets: &[String]) -> Value {
+    let mut arguments = vec!["load".to_owned(), COUNTS_PORT.to_string(), rate.to_string()];
+    arguments.extend(targets.iter().cloned());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": {"app": name},
+            // Who reads the counts is not in the mesh.
+            "annotations": {"traffic.sidecar.istio.io/excludeInboundPorts": COUNTS_PORT.to_string()},
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "app",
+                "image": IMAGE,
+                "args": arguments,
+                "readinessProbe": {"tcpSocket": {"port": COUNTS_PORT}, "periodSeconds": 1},
+                "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+            }],
+        },
+    })
+}
+
+/// Where a [`client`] tells what it counted.
+pub const COUNTS_PORT: u16 = 9900;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sample_keeps_its_routes_and_leaves_addresses_to_the_cluster() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let objects = objects(&root).unwrap();
+        let of = |kind: &str| -> Vec<&Value> { objects.iter().filter(|object| object["kind"] == kind).collect() };
+        let names = |kind: &str| -> Vec<&str> {
+            of(kind).iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect()
+        };
+        assert_eq!(names("Namespace"), ["bookshop", "outside", "istio-ingressgateway"]);
+        assert_eq!(
+            names("Deployment"),
+            ["catalog-v1", "reviews-v1", "reviews-v2", "storefront-v1", "bank-v1", "istio-ingressgateway"]
+        );
+        assert_eq!(of("Deployment")[0]["spec"]["replicas"], 2, "the sample has two pods of the catalog");
+        assert_eq!(names("VirtualService"), ["storefront", "reviews"]);
+        let text = serde_json::to_string(&objects).unwrap();
+        assert!(!text.contains("127."), "no address of the sample's machine is left: {text}");
+    }
+}

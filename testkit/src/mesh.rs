@@ -1,0 +1,223 @@
+//! Navarch and the bookshop as pods of a real node: images, the chart, the clients that count.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::bookshop::pods;
+use crate::client;
+use crate::helm::Helm;
+use crate::node::Node;
+use crate::tally::Tally;
+
+/// Where Navarch is installed.
+pub const NAMESPACE: &str = "istio-system";
+/// The tag of the images in the cluster, below `localhost`.
+pub const TAG: &str = "test";
+/// How long pods may take to be ready.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Makes the images of the mesh into the folder `out` from programs that are built: `navarch`, and beside it `pilot-agent`
+/// and `workload`. Gives their archives; those that are newer than the programs stay as they are.
+///
+/// # Errors
+/// When a program is missing or an image cannot be made.
+pub fn images(root: &Path, navarch: &Path, out: &Path) -> Result<Vec<PathBuf>> {
+    let (agent, workload) = (navarch.with_file_name("pilot-agent"), navarch.with_file_name("workload"));
+    for program in [&agent, &workload] {
+        ensure!(program.exists(), "{} is missing: cargo build --workspace --bins", program.display());
+    }
+    std::fs::create_dir_all(out)?;
+    let archives = ["navarch", "navarch-proxy", "workload"].map(|name| out.join(format!("{name}.tar")));
+    let [control, proxy, app] = &archives;
+    if !(newer(control, navarch) && newer(proxy, &agent)) {
+        let mut command = Command::new(root.join("scripts/image"));
+        command.args(["--hub", "localhost", "--tag", TAG, "--strip"]);
+        run(command.arg("--program").arg(navarch).arg("--out").arg(out))?;
+    }
+    if !newer(app, &workload) {
+        let folder = tempfile::tempdir()?;
+        let files = folder.path().join("root");
+        run(Command::new(root.join("scripts/image-root")).arg("program").arg(&files).arg(&workload))?;
+        let mut pack = Command::new(root.join("scripts/oci-image"));
+        pack.arg(app).args(["--name", pods::IMAGE, "--entrypoint=/usr/local/bin/workload", "--root"]).arg(&files);
+        run(&mut pack)?;
+    }
+    Ok(archives.to_vec())
+}
+
+/// Whether a file is there and not older than another.
+fn newer(file: &Path, than: &Path) -> bool {
+    let time = |path: &Path| std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    time(file).is_some_and(|made| time(than).is_some_and(|built| made >= built))
+}
+
+/// Runs a command, and fails with what it says.
+fn run(command: &mut Command) -> Result<()> {
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Navarch on a node.
+#[derive(Debug)]
+pub struct Mesh {
+    /// The cluster.
+    pub node: Node,
+    /// Helm.
+    helm: Helm,
+    chart: PathBuf,
+}
+
+impl Mesh {
+    /// The mesh of the checkout at `root` on a cluster; nothing is installed yet.
+    ///
+    /// # Errors
+    /// When there is no Helm.
+    pub fn on(root: &Path, node: Node) -> Result<Self> {
+        Ok(Self { node, helm: Helm::find()?, chart: root.join("deploy/charts/navarch") })
+    }
+
+    /// Installs or upgrades a release of the chart with the images of the cluster, and waits until it is rolled out. What a
+    /// small machine can spare is asked for, and as many replicas as `set` says, one if it says nothing.
+    ///
+    /// # Errors
+    /// When Helm fails.
+    pub fn install(&self, release: &str, set: &[&str]) -> Result<()> {
+        let chart = self.chart.display().to_string();
+        let small = [
+            "global.hub=localhost",
+            &format!("global.tag={TAG}"),
+            "autoscaleEnabled=false",
+            "replicaCount=1",
+            "resources.requests.cpu=20m",
+            "global.proxy.resources.requests.cpu=10m",
+            "global.proxy.resources.requests.memory=40Mi",
+        ];
+        let mut arguments =
+            vec!["upgrade", "--install", release, &chart, "--namespace", NAMESPACE, "--create-namespace"];
+        arguments.extend(["--wait", "--timeout", "120s"]);
+        for value in small.iter().chain(set) {
+            arguments.extend(["--set", value]);
+        }
+        self.helm.run(Some(&self.node.kubeconfig()), &arguments).map(drop)
+    }
+
+    /// Takes a release away.
+    ///
+    /// # Errors
+    /// When Helm fails.
+    pub fn uninstall(&self, release: &str) -> Result<()> {
+        let arguments = ["uninstall", release, "--namespace", NAMESPACE, "--wait"];
+        self.helm.run(Some(&self.node.kubeconfig()), &arguments).map(drop)
+    }
+
+    /// Applies objects.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub fn apply(&self, objects: &[Value]) -> Result<()> {
+        let documents: Vec<String> = objects.iter().map(Value::to_string).collect();
+        self.node.apply(&documents.join("\n---\n"))
+    }
+
+    /// Brings the bookshop, and waits until all of it is ready.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn bookshop(&self, root: &Path) -> Result<()> {
+        self.apply(&pods::objects(root)?)?;
+        for namespace in [pods::NAMESPACE, pods::OUTSIDE, pods::GATEWAY] {
+            self.rolled_out(namespace)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until every Deployment of a namespace is rolled out.
+    ///
+    /// # Errors
+    /// With its pods, when it is not in time.
+    pub fn rolled_out(&self, namespace: &str) -> Result<()> {
+        let timeout = format!("--timeout={}s", PATIENCE.as_secs());
+        let outcome = self.node.kubectl(&["--namespace", namespace, "rollout", "status", "deployment", &timeout]);
+        outcome.map(drop).with_context(|| self.describe(namespace))
+    }
+
+    /// Waits until a pod is ready.
+    ///
+    /// # Errors
+    /// With its namespace's pods, when it is not in time.
+    pub fn ready(&self, namespace: &str, pod: &str) -> Result<()> {
+        let (pod, timeout) = (format!("pod/{pod}"), format!("--timeout={}s", PATIENCE.as_secs()));
+        let outcome = self.node.kubectl(&["--namespace", namespace, "wait", "--for=condition=Ready", &pod, &timeout]);
+        outcome.map(drop).with_context(|| self.describe(namespace))
+    }
+
+    /// What can be seen of a namespace's pods: for errors.
+    fn describe(&self, namespace: &str) -> String {
+        let seen = |arguments: &[&str]| self.node.kubectl(arguments).unwrap_or_else(|error| format!("{error:#}"));
+        let pods = seen(&["--namespace", namespace, "get", "pods", "--output=wide"]);
+        let events = seen(&["--namespace", namespace, "get", "events", "--sort-by=.lastTimestamp"]);
+        let events: Vec<&str> = events.lines().rev().take(15).collect();
+        format!("{pods}\n{}", events.into_iter().rev().collect::<Vec<_>>().join("\n"))
+    }
+
+    /// The address of a pod.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn address(&self, namespace: &str, pod: &str, port: u16) -> Result<SocketAddr> {
+        let pod = self.node.get(namespace, &["pod", pod])?;
+        let ip = pod.pointer("/status/podIP").and_then(Value::as_str).context("the pod has no address")?;
+        Ok(SocketAddr::new(ip.parse()?, port))
+    }
+
+    /// The address of a Service.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn service(&self, namespace: &str, name: &str, port: u16) -> Result<SocketAddr> {
+        let service = self.node.get(namespace, &["service", name])?;
+        let ip = service.pointer("/spec/clusterIP").and_then(Value::as_str).context("the Service has no address")?;
+        Ok(SocketAddr::new(ip.parse()?, port))
+    }
+
+    /// Starts a [`pods::client`] and waits until it asks.
+    ///
+    /// # Errors
+    /// When it does not get ready.
+    pub fn client(&self, namespace: &str, name: &str, rate: u32, targets: &[String]) -> Result<()> {
+        self.apply(&[pods::client(namespace, name, rate, targets)])?;
+        self.ready(namespace, name)
+    }
+}
+
+/// What a client at an address has counted so far. The API server is not asked.
+///
+/// # Errors
+/// When it does not tell.
+pub async fn counted(client: SocketAddr) -> Result<Tally> {
+    Ok(serde_json::from_str(&client::get(client, "client", "/", &[]).await?.body)?)
+}
+
+/// Waits until a client has asked so many times more than `before`, and gives what it has counted then.
+///
+/// # Errors
+/// When it does not ask.
+pub async fn more(client: SocketAddr, before: &Tally, requests: u64) -> Result<Tally> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let now = counted(client).await?;
+        let asked = now.asked.saturating_sub(before.asked);
+        if asked >= requests {
+            return Ok(now);
+        }
+        ensure!(Instant::now() < end, "{client} asked {asked} times in {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

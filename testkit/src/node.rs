@@ -1,0 +1,240 @@
+//! A Kubernetes cluster of one node whose pods run: `scripts/cluster`, whose README says what it is made of.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::guard::Guard;
+
+/// The folder of the scripts in the checkout at `root`.
+fn scripts(root: &Path) -> PathBuf {
+    root.join("scripts/cluster")
+}
+
+/// What keeps this machine from having such a cluster; nothing if it can.
+#[must_use]
+pub fn missing(root: &Path) -> Option<String> {
+    let output = match Command::new(scripts(root).join("missing")).output() {
+        Ok(output) => output,
+        Err(error) => return Some(format!("scripts/cluster/missing cannot be run: {error}")),
+    };
+    (!output.status.success()).then(|| {
+        let said = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+        String::from_utf8_lossy(&said).trim().to_owned()
+    })
+}
+
+/// A running cluster. One that was started in a folder of its own ends when dropped, also when the process is killed.
+#[derive(Debug)]
+pub struct Node {
+    /// Where all of it is.
+    folder: PathBuf,
+    scripts: PathBuf,
+    /// The networks, as variables of the scripts.
+    networks: Vec<(&'static str, String)>,
+    /// The folder, if it goes with the cluster, and what ends the cluster when nobody is left to.
+    own: Option<(TempDir, Guard)>,
+}
+
+impl Node {
+    /// Starts one in a folder of its own, with networks that no other has; ends with its handle.
+    ///
+    /// # Errors
+    /// When a part is missing ([`missing`] tells) or does not get ready.
+    pub fn start(root: &Path, images: &[&Path]) -> Result<Self> {
+        // Sockets have short names, so the folder does.
+        let folder = tempfile::Builder::new().prefix("node-").tempdir_in("/tmp")?;
+        let down = scripts(root).join("down");
+        let words = [down.as_os_str(), folder.path().as_os_str()];
+        let guard = Guard::running(&words, Some(folder.path()))?;
+        let mut node = Self {
+            folder: folder.path().to_owned(),
+            scripts: scripts(root),
+            networks: free_networks()?,
+            own: Some((folder, guard)),
+        };
+        node.up(images)?;
+        Ok(node)
+    }
+
+    /// Starts the one of `folder`, or goes on with it; it stays when the handle is dropped.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn keep(root: &Path, folder: &Path, images: &[&Path]) -> Result<Self> {
+        let mut node = Self { folder: folder.to_owned(), scripts: scripts(root), networks: Vec::new(), own: None };
+        node.up(images)?;
+        Ok(node)
+    }
+
+    /// Starts the cluster with images to load first.
+    fn up(&mut self, images: &[&Path]) -> Result<()> {
+        let folder = self.folder.join("images");
+        std::fs::create_dir_all(&folder)?;
+        for image in images {
+            let name = image.file_name().context("an image is a file")?;
+            std::fs::copy(image, folder.join(name)).with_context(|| format!("cannot copy {}", image.display()))?;
+        }
+        self.script("up", &[])
+    }
+
+    /// Runs a script on the cluster's folder.
+    fn script(&self, name: &str, arguments: &[&str]) -> Result<()> {
+        let mut command = Command::new(self.scripts.join(name));
+        command.arg(&self.folder).args(arguments);
+        command.envs(self.networks.iter().map(|(name, value)| (*name, value.as_str())));
+        succeed(command.stdin(Stdio::null()), &format!("scripts/cluster/{name}")).map(drop)
+    }
+
+    /// What clients and `kubectl` read.
+    #[must_use]
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.folder.join("kubeconfig")
+    }
+
+    /// Where its logs are.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    /// A command that runs in the node's network, where all pods' traffic passes.
+    ///
+    /// # Errors
+    /// When the node does not run.
+    pub fn in_network(&self, program: &Path) -> Result<Command> {
+        let written = std::fs::read_to_string(self.folder.join("pid")).context("the node does not run")?;
+        let pid = written.split_whitespace().next().context("no process id")?;
+        let mut command = Command::new("nsenter");
+        command.args(["--target", pid, "--net"]).arg(program);
+        Ok(command)
+    }
+
+    /// A command of kubectl on the cluster.
+    fn kubectl_command(&self, arguments: &[&str]) -> Result<Command> {
+        let mut command = Command::new(crate::cluster::programs()?.join("kubectl"));
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(arguments);
+        Ok(command)
+    }
+
+    /// What kubectl prints.
+    ///
+    /// # Errors
+    /// When it fails, with what it says.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        succeed(self.kubectl_command(arguments)?.stdin(Stdio::null()), &format!("kubectl {}", arguments.join(" ")))
+    }
+
+    /// What the API server holds under such a name, such as `deployment/istiod`, or a list of a kind.
+    ///
+    /// # Errors
+    /// When there is no such object.
+    pub fn get(&self, namespace: &str, what: &[&str]) -> Result<Value> {
+        let mut arguments = vec!["--namespace", namespace, "get", "--output=json"];
+        arguments.extend(what);
+        Ok(serde_json::from_str(&self.kubectl(&arguments)?)?)
+    }
+
+    /// Applies YAML or JSON documents.
+    ///
+    /// # Errors
+    /// When one is refused.
+    pub fn apply(&self, documents: &str) -> Result<()> {
+        let mut command = self.kubectl_command(&["apply", "--filename=-"])?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        child.stdin.take().context("kubectl has no input")?.write_all(documents.as_bytes())?;
+        let output = child.wait_with_output()?;
+        ensure!(output.status.success(), "kubectl apply: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(())
+    }
+
+    /// Loads an image's archive.
+    ///
+    /// # Errors
+    /// When containerd does not take it.
+    pub fn load(&self, archive: &Path) -> Result<()> {
+        self.ctr(&["import", &archive.display().to_string()])
+    }
+
+    /// Gives an image another name.
+    ///
+    /// # Errors
+    /// When there is no such image.
+    pub fn tag(&self, image: &str, name: &str) -> Result<()> {
+        self.ctr(&["tag", "--force", image, name])
+    }
+
+    /// Runs a command of containerd on images.
+    fn ctr(&self, arguments: &[&str]) -> Result<()> {
+        let mut command = Command::new("ctr");
+        command.arg("--address").arg(self.folder.join("run/containerd/containerd.sock"));
+        command.args(["--namespace=k8s.io", "images"]).args(arguments);
+        succeed(command.stdin(Stdio::null()), "ctr images").map(drop)
+    }
+
+    /// Kills a part (`apiserver`, `kubelet`, …), which then stays away.
+    ///
+    /// # Errors
+    /// When it does not run.
+    pub fn kill(&self, part: &str) -> Result<()> {
+        self.script("part", &["kill", part])
+    }
+
+    /// Lets a part that was killed start again.
+    ///
+    /// # Errors
+    /// When there is no such part.
+    pub fn revive(&self, part: &str) -> Result<()> {
+        self.script("part", &["start", part])
+    }
+
+    /// Ends the node with all of its pods, and starts it with what it kept.
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn reboot(&mut self) -> Result<()> {
+        self.script("down", &[])?;
+        self.up(&[])
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // The guard runs `down` and removes the folder; waiting for it makes sure that it has.
+        if let Some((folder, guard)) = self.own.take() {
+            drop(guard);
+            drop(folder);
+        }
+    }
+}
+
+/// Runs a command and gives what it prints.
+fn succeed(command: &mut Command, what: &str) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot start {what}"))?;
+    ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Networks to which this machine has no route yet.
+fn free_networks() -> Result<Vec<(&'static str, String)>> {
+    let routes = succeed(Command::new("ip").args(["-4", "route"]), "ip route")?;
+    // Tests of several processes that start at once begin to look at different places.
+    let first = std::process::id() % 20;
+    for step in 0..20 {
+        let number = (first + step) % 20;
+        let (node, pods, services) =
+            (format!("10.200.{number}"), format!("10.{}", 201 + number), format!("10.{}", 221 + number));
+        if [&node, &pods, &services].iter().all(|prefix| !routes.contains(&format!("{prefix}."))) {
+            return Ok(vec![
+                ("NODE_NET", node),
+                ("POD_CIDR", format!("{pods}.0.0/16")),
+                ("SERVICE_CIDR", format!("{services}.0.0/16")),
+            ]);
+        }
+    }
+    bail!("twenty clusters run already")
+}

@@ -1,0 +1,111 @@
+//! Navarch on a real Kubernetes node (`scripts/cluster`): installed by its chart, with sidecars and a gateway that a kubelet runs.
+//! What the mesh does is seen by requests; while it is changed, clients that never try again count what they lose.
+//!
+//! Needs root and what `scripts/cluster/missing` names; a test that cannot run says why (`navarch_testkit::skip`). `make soak`
+//! sets `NAVARCH_CLUSTER_SECONDS`: how long the API server stays away, and how long clients are watched after each change.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly, print, and read its switches from the environment"
+)]
+
+#[path = "cluster/changes.rs"]
+mod changes;
+#[path = "cluster/injected.rs"]
+mod injected;
+#[path = "cluster/traffic.rs"]
+mod traffic;
+#[path = "cluster/watched.rs"]
+mod watched;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use navarch_testkit::mesh::{self, Mesh};
+use navarch_testkit::node::{self, Node};
+use tokio::time::Instant;
+
+use watched::Watched;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A program that is built beside the tests.
+fn program(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_BIN_EXE_navarch")).with_file_name(name)
+}
+
+/// How long the API server stays away, and clients are watched after a change.
+fn seconds(otherwise: u64) -> Duration {
+    let set = std::env::var("NAVARCH_CLUSTER_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(set.unwrap_or(otherwise))
+}
+
+/// Says when a stage is over.
+struct Stages(Instant);
+
+impl Stages {
+    /// The stage that ends now.
+    fn over(&mut self, what: &str) {
+        eprintln!("{what}: {:.1} s", self.0.elapsed().as_secs_f64());
+        self.0 = Instant::now();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Result<()> {
+    if let Some(why) = node::missing(root()) {
+        navarch_testkit::skip::skip(&why);
+        return Ok(());
+    }
+    let mut stages = Stages(Instant::now());
+    let folder = tempfile::tempdir()?;
+    let images = mesh::images(root(), &program("navarch"), folder.path())?;
+    stages.over("images");
+    let images: Vec<&Path> = images.iter().map(AsRef::as_ref).collect();
+    let mut mesh = Mesh::on(root(), Node::start(root(), &images)?)?;
+    drop(folder);
+    stages.over("node");
+    mesh.install("navarch", &[])?;
+    stages.over("helm install");
+    mesh.bookshop(root())?;
+    stages.over("bookshop ready");
+
+    injected::pods_are_as_a_kubelet_runs_them(&mesh)?;
+    injected::a_job_ends_although_it_has_a_sidecar(&mesh)?;
+    stages.over("pods");
+    traffic::the_shop_is_reached_through_the_gateway(&mesh).await?;
+    traffic::a_fault_and_a_policy_are_obeyed(&mesh).await?;
+    traffic::what_is_between_pods_is_encrypted(&mesh).await?;
+    stages.over("traffic");
+
+    lose_nothing_while_all_changes(&mut mesh, &mut stages).await
+}
+
+/// Clients count while one thing after the other changes; all that was lost is told at the end.
+async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) -> Result<()> {
+    let mut watched = Watched::start(mesh).await?;
+    stages.over("clients");
+    let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
+    stages.over("leader killed");
+    changes::rolling_restart(mesh, &mut watched).await?;
+    stages.over("rolling restart");
+    changes::scale_up_and_down(mesh, &mut watched).await?;
+    stages.over("scale");
+    changes::another_leads(mesh, &leader).await;
+    changes::the_api_server_is_away(mesh, &mut watched).await?;
+    stages.over("API server away");
+    changes::an_upgrade(mesh, &mut watched).await?;
+    stages.over("helm upgrade");
+    changes::a_canary_by_revision_and_tag(mesh, &mut watched).await?;
+    stages.over("canary");
+    changes::the_node_is_started_again(mesh, &mut watched).await?;
+    stages.over("reboot");
+    watched.verdict()
+}

@@ -1,0 +1,208 @@
+//! GatewayClasses, and the objects of Gateways.
+
+use std::sync::Arc;
+
+use navarch::api::mesh::MeshConfig;
+use navarch::status::{GatewayClasses, GatewayControllerSettings, GatewayDeployments, NamespaceScope};
+use navarch::webhook::inject::{Injector, InjectorInputs};
+use navarch::webhook::{CurrentInjector, InjectorState};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Deployed, until};
+
+/// The namespace of this test.
+const SHOP: &str = "gateways";
+
+/// The definition of a kind of the Gateway API, as far as it is asked for here.
+fn definition(kind: &str, plural: &str, scope: &str) -> Value {
+    let version = json!({
+        "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+        "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{plural}.gateway.networking.k8s.io"),
+            "annotations": { "api-approved.kubernetes.io": "unapproved, a test" },
+        },
+        "spec": {
+            "group": "gateway.networking.k8s.io", "scope": scope, "versions": [version],
+            "names": { "kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase() },
+        },
+    })
+}
+
+/// Defines the kinds.
+fn define(deployed: &Deployed) {
+    for (kind, plural, scope) in [("GatewayClass", "gatewayclasses", "Cluster"), ("Gateway", "gateways", "Namespaced")]
+    {
+        deployed.cluster.apply(&definition(kind, plural, scope).to_string()).unwrap();
+    }
+    let wait = ["wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"];
+    deployed.cluster.kubectl(&wait, "").unwrap();
+}
+
+/// A Gateway.
+fn gateway(name: &str, port: u16, infrastructure: &Value) -> String {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",
+        "metadata": { "name": name, "namespace": SHOP },
+        "spec": {
+            "gatewayClassName": "istio", "infrastructure": infrastructure,
+            "listeners": [{ "name": "http", "port": port, "protocol": "HTTP" }],
+        },
+    })
+    .to_string()
+}
+
+/// The path of an object of a Gateway.
+fn path(kind: &str, name: &str) -> String {
+    let group = match kind {
+        "deployments" => "/apis/apps/v1",
+        "gateways" => "/apis/gateway.networking.k8s.io/v1",
+        "poddisruptionbudgets" => "/apis/policy/v1",
+        _ => "/api/v1",
+    };
+    format!("{group}/namespaces/{SHOP}/{kind}/{name}")
+}
+
+/// The writes to the objects of a Gateway.
+fn writes(deployed: &Deployed, name: &str) -> usize {
+    let calls = deployed.asked(&format!("/namespaces/{SHOP}/"));
+    calls.iter().filter(|call| call.contains("patch") && call.contains(&format!("/{name}?"))).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gateways_have_what_they_need_and_nothing_of_others() {
+    let mut deployed = Deployed::start().await;
+    define(&deployed);
+    deployed.cluster.start_controllers(&["garbage-collector-controller".to_owned()]).unwrap();
+    follow(&deployed).await;
+    assert_eq!(deployed.refused(), Vec::<String>::new());
+}
+
+/// Follows Gateways through their life.
+#[allow(clippy::too_many_lines, reason = "one story in the order in which it happens")]
+async fn follow(deployed: &Deployed) {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SHOP } });
+    deployed.cluster.apply(&namespace.to_string()).unwrap();
+    let injector = Injector::new(&InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))).unwrap();
+    let injector = CurrentInjector::new(InjectorState::Ready { injector: Arc::new(injector), refused: None });
+    let (_all, scope) = watch::channel(NamespaceScope::default());
+    let (cluster, settings) = (deployed.as_navarch().await, GatewayControllerSettings::default());
+    let classes = GatewayClasses { cluster: cluster.clone(), settings: settings.clone() };
+    let deployments = GatewayDeployments { cluster, settings, injector: injector.clone(), scope };
+    let stop = CancellationToken::new();
+    let tasks = [tokio::spawn(classes.run(stop.clone())), tokio::spawn(deployments.run(stop.clone()))];
+
+    // The classes come, and come back.
+    let class = "/apis/gateway.networking.k8s.io/v1/gatewayclasses/istio";
+    until("the class is there", async || deployed.get(class).await["spec"]["controllerName"].is_string()).await;
+    deployed.cluster.call("DELETE", class, "application/json", &Value::Null).await.unwrap();
+    until("the class is back", async || deployed.get(class).await["spec"]["controllerName"].is_string()).await;
+
+    // So do the objects of a Gateway.
+    deployed.cluster.apply(&gateway("web", 80, &json!({}))).unwrap();
+    for kind in ["serviceaccounts", "deployments", "services"] {
+        until("the objects are there", async || deployed.get(&path(kind, "web-istio")).await["metadata"].is_object())
+            .await;
+    }
+    let service = deployed.get(&path("services", "web-istio")).await;
+    assert_eq!(service["metadata"]["ownerReferences"][0]["name"], "web");
+    assert_eq!(service["metadata"]["labels"]["gateway.istio.io/managed"], "istio.io-gateway-controller");
+    deployed.cluster.call("DELETE", &path("services", "web-istio"), "application/json", &Value::Null).await.unwrap();
+    until("the Service is back", async || deployed.get(&path("services", "web-istio")).await["metadata"].is_object())
+        .await;
+
+    // What somebody sets of what was applied is set back; what is theirs stays.
+    let edited = json!({ "metadata": { "labels": { "mine": "too" } }, "spec": { "type": "ClusterIP" } });
+    deployed
+        .cluster
+        .call("PATCH", &path("services", "web-istio"), "application/merge-patch+json", &edited)
+        .await
+        .unwrap();
+    let kind = async || deployed.get(&path("services", "web-istio")).await["spec"]["type"].clone();
+    until("an edit is undone", async || kind().await == "LoadBalancer").await;
+    assert_eq!(deployed.get(&path("services", "web-istio")).await["metadata"]["labels"]["mine"], "too");
+
+    // A change of the Gateway, of its ConfigMap and of the templates is followed.
+    let parameters = json!({ "parametersRef": { "group": "", "kind": "ConfigMap", "name": "opts" } });
+    deployed.cluster.apply(&gateway("web", 8080, &parameters)).unwrap();
+    let map = |replicas: u32| {
+        let overlay = format!("spec: {{replicas: {replicas}}}");
+        let data = json!({ "deployment": overlay, "podDisruptionBudget": "spec: {minAvailable: 1}" });
+        let meta = json!({ "name": "opts", "namespace": SHOP });
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data }).to_string()
+    };
+    let replicas = async || deployed.get(&path("deployments", "web-istio")).await["spec"]["replicas"].clone();
+    for wanted in [2, 3] {
+        deployed.cluster.apply(&map(wanted)).unwrap();
+        until("the ConfigMap is followed", async || replicas().await == wanted).await;
+    }
+    let ports = async || deployed.get(&path("services", "web-istio")).await["spec"]["ports"].clone();
+    until("the Gateway is followed", async || ports().await.to_string().contains("8080")).await;
+    let budget = path("poddisruptionbudgets", "web-istio");
+    until("the budget is there", async || deployed.get(&budget).await["spec"]["minAvailable"] == 1).await;
+    let inputs = InjectorInputs {
+        values: json!({ "global": { "tag": "another" } }).to_string(),
+        ..InjectorInputs::new(Arc::new(MeshConfig::istio_defaults()))
+    };
+    injector.store(InjectorState::Ready { injector: Arc::new(Injector::new(&inputs).unwrap()), refused: None });
+    let image = async || {
+        let deployment = deployed.get(&path("deployments", "web-istio")).await;
+        deployment["spec"]["template"]["spec"]["containers"][0]["image"].clone()
+    };
+    until("the values are followed", async || image().await.as_str().is_some_and(|image| image.ends_with(":another")))
+        .await;
+
+    // What was there before and is not ours stays as it is; the other objects come.
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "taken-istio", "namespace": SHOP },
+        "spec": { "ports": [{ "name": "http", "port": 1234 }], "selector": { "app": "theirs" } },
+    });
+    deployed.cluster.apply(&theirs.to_string()).unwrap();
+    let before = deployed.get(&path("services", "taken-istio")).await;
+    deployed.cluster.apply(&gateway("taken", 80, &json!({}))).unwrap();
+    until("its Deployment is there", async || {
+        deployed.get(&path("deployments", "taken-istio")).await["metadata"].is_object()
+    })
+    .await;
+
+    // A Gateway after it, so that all that is to be written has been.
+    deployed.cluster.apply(&gateway("last", 80, &json!({}))).unwrap();
+    until("the last is there", async || deployed.get(&path("services", "last-istio")).await["metadata"].is_object())
+        .await;
+    assert_eq!(deployed.get(&path("services", "taken-istio")).await, before);
+
+    // Nothing is written that is as it should be: a status is not, nor an annotation of others.
+    let settled = writes(deployed, "web-istio");
+    let noted = json!({ "metadata": { "annotations": { "theirs": "yes" } }, "status": { "replicas": 0 } });
+    deployed
+        .cluster
+        .call("PATCH", &path("deployments", "web-istio"), "application/merge-patch+json", &noted)
+        .await
+        .unwrap();
+    deployed.cluster.apply(&gateway("later", 80, &json!({}))).unwrap();
+    until("a later one is there", async || {
+        deployed.get(&path("services", "later-istio")).await["metadata"].is_object()
+    })
+    .await;
+    assert!(settled > 3);
+    // One may have been under way.
+    assert!(writes(deployed, "web-istio") <= settled + 1);
+    let marked = deployed.asked("/status?").iter().filter(|call| call.contains("/gateways/")).count();
+    assert_eq!(marked, 1, "an API server that stores no annotation with a status is asked for that once");
+
+    // The objects go with their Gateway.
+    deployed.cluster.call("DELETE", &path("gateways", "web"), "application/json", &Value::Null).await.unwrap();
+    for kind in ["deployments", "services", "serviceaccounts"] {
+        until("the objects are gone", async || deployed.get(&path(kind, "web-istio")).await == Value::Null).await;
+    }
+    assert_eq!(deployed.get(&path("services", "taken-istio")).await["spec"]["ports"][0]["port"], 1234);
+    stop.cancel();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
