@@ -26,7 +26,7 @@ lint:
 	scripts/deny
 
 unit:
-	$(CARGO) test $(LOCKED) --workspace
+	$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 
 # What takes minutes by its nature: certificates of a minute under traffic for five, an API server away for one.
 soak: tools
