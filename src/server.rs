@@ -71,7 +71,7 @@ use navarch_status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 use navarch_xds::metrics::Metrics;
-use navarch_xds::serving::plain_connections;
+use navarch_xds::plain_connections;
 use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
 use ports::Ports;
 use refusals::Refusals;

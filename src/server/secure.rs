@@ -36,7 +36,7 @@ use navarch_security::ca::Metrics;
 use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
 use navarch_xds::Ads;
-use navarch_xds::serving::ConnectionInfo;
+use navarch_xds::ConnectionInfo;
 
 /// Connections that have shaken hands and wait to be served; then handshakes wait.
 const READY: usize = 64;

@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use navarch::api::identity::{Caller, Identity};
 use navarch::net::port::Port;
 use navarch::xds::Ads;
-use navarch::xds::serving::plain_connections;
+use navarch::xds::plain_connections;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

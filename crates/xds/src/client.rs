@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tonic::Status;
 
-use super::changes::Brought;
+use crate::session::diff::Brought;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
@@ -29,11 +29,11 @@ pub(super) struct Memory {
     /// Where it is counted who is turned away.
     rejections: Rejections,
     /// By address of the set: what is paid for sets that many streams share.
-    sets: Mutex<KeyedMap<usize, Weak<HeldSet>>>,
+    sets: Mutex<KeyedMap<usize, Weak<PaidNames>>>,
 }
 
 /// A set of names that is paid for. Streams that hold the same share it.
-pub(super) struct HeldSet {
+pub(super) struct PaidNames {
     /// What is paid for it.
     _charge: Charge,
     /// The set. While it lives no other has its address.
@@ -50,9 +50,9 @@ pub(super) struct Client {
     address: IpAddr,
 }
 
-impl fmt::Debug for HeldSet {
+impl fmt::Debug for PaidNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HeldSet").finish_non_exhaustive()
+        f.debug_struct("PaidNames").finish_non_exhaustive()
     }
 }
 
@@ -112,7 +112,7 @@ impl Client {
         &self,
         names: &Arc<BTreeSet<ResourceName>>,
         is_proved: bool,
-    ) -> Result<Arc<HeldSet>, Status> {
+    ) -> Result<Arc<PaidNames>, Status> {
         let each = if is_proved { NAME } else { UNPROVED_NAME };
         self.pay_once(names, || names.iter().map(|name| each + name.as_str().len()).sum())
     }
@@ -121,7 +121,7 @@ impl Client {
     ///
     /// # Errors
     /// As [`Client::pay`].
-    pub(super) fn pay_for_brought(&self, brought: &Arc<Brought>) -> Result<Arc<HeldSet>, Status> {
+    pub(super) fn pay_for_brought(&self, brought: &Arc<Brought>) -> Result<Arc<PaidNames>, Status> {
         self.pay_once(brought, || brought.bytes())
     }
 
@@ -130,14 +130,14 @@ impl Client {
         &self,
         set: &Arc<T>,
         bytes: impl FnOnce() -> usize,
-    ) -> Result<Arc<HeldSet>, Status> {
+    ) -> Result<Arc<PaidNames>, Status> {
         let address = Arc::as_ptr(set).addr();
         if let Some(held) = self.memory.sets.lock().get(&address).and_then(Weak::upgrade) {
             return Ok(held);
         }
         let mut charge = self.nothing()?;
         self.pay(&mut charge, bytes())?;
-        let held = Arc::new(HeldSet { _charge: charge, _set: set.clone() });
+        let held = Arc::new(PaidNames { _charge: charge, _set: set.clone() });
         let mut sets = self.memory.sets.lock();
         if sets.len() == sets.capacity() {
             sets.retain(|_, held| held.strong_count() > 0);

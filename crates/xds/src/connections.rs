@@ -8,10 +8,10 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
-use super::mailbox::Mailbox;
-use super::request::{Protocol, Rejection};
-use super::session::Session;
-use super::watch::Told;
+use crate::session::Session;
+use crate::session::discovery_request::{Protocol, Rejection};
+use crate::session::mailbox::Mailbox;
+use crate::session::watch::SentResponse;
 use navarch_api::names::ResourceName;
 use navarch_push::engine::ProxyId;
 use navarch_push::proxy::Proxy;
@@ -144,8 +144,8 @@ impl Connection {
             kind: *kind,
             wildcard: watch.interest.wildcard,
             names: watch.interest.names.clone(),
-            sent: watch.history.sent.as_ref().map(|told| self.mark(told)),
-            acked: watch.history.acked.as_ref().map(|told| self.mark(told)),
+            sent: watch.history.sent.as_ref().map(|response| self.mark(response)),
+            acked: watch.history.acked.as_ref().map(|response| self.mark(response)),
             rejected: watch.history.rejected.clone(),
             resources: watch.sent().cloned(),
             in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),
@@ -162,8 +162,8 @@ impl Connection {
     }
 
     /// A response as others see it.
-    fn mark(&self, told: &Told) -> Mark {
-        Mark { nonce: told.nonce.clone(), version: told.version.clone(), at: after(self.since, told.at) }
+    fn mark(&self, response: &SentResponse) -> Mark {
+        Mark { nonce: response.nonce.clone(), version: response.version.clone(), at: after(self.since, response.at) }
     }
 }
 

@@ -1,53 +1,39 @@
 //! The xDS server: streams of both ADS protocols over one core.
 //!
 //! ```text
-//! push thread ──Sink──▶ Mailbox (newest collection per type) ──▶ Session (pure: what to send next) ──▶ frames ──▶ wire
+//! push thread ──Sink──▶ Mailbox (newest collection per type) ──▶ Session (pure: what to send next) ──▶ transport ──▶ wire
 //!                                                                  ▲ requests: subscriptions, ACK, NACK
 //! ```
 //!
 //! Delta is the native protocol: an answer is the difference between what the client has and what it shall have.
 //! State-of-the-world is derived from it. Differences and their encoded bytes are shared by all streams that make the same
-//! step (`frames`); a stream adds only a small head with its nonce.
+//! step (`encoding_cache`); a stream adds only a small head with its nonce.
 //!
 //! A stream owns its `session` and moves bytes; everything it decides is decided there, without I/O or clock. All that runs on
-//! a connection is one task (`serving`, `together`). Knows collections, names and proxies; never what is in a resource, but
+//! a connection is one task (`transport::connection_task`). Knows collections, names and proxies; never what is in a resource, but
 //! for which endpoints a cluster waits for.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 mod admission;
-mod aliases;
-mod calls;
-mod changes;
 mod client;
-mod compose;
 pub mod connections;
-mod frames;
-mod hosts;
-mod interner;
-mod keepalive;
-mod mailbox;
+mod limits;
 pub mod metrics;
 mod node;
-mod order;
-mod outbox;
-mod request;
-mod requests;
 mod secret_access;
 pub mod server;
-pub mod serving;
 mod session;
 mod stream;
-mod subscription;
-mod together;
-mod watch;
+mod transport;
 mod workloads;
 
+pub use limits::Limits;
 pub use node::Served;
-pub use request::{Protocol, Rejection, would_be_taken};
-pub use requests::would_be_read;
 pub use secret_access::AccessQuestion;
-pub use server::{Ads, AdsParts, Limits};
+pub use server::{Ads, AdsParts};
+pub use session::{Protocol, Rejection, would_be_taken};
+pub use transport::{ConnectionInfo, Server, plain_connections, would_be_read};
 pub use workloads::{Admittance, Presence, Workloads};
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub struct AccessQuestion {
     pub account: NamespacedName,
     /// Gone when the stream that asks is, so that the answer need not be kept up to date any longer.
     pub interest: Weak<()>,
-    /// Told when the push thread has been.
+    /// SentResponse when the push thread has been.
     pub answered: oneshot::Sender<()>,
 }
 

@@ -20,54 +20,26 @@ use tonic::body::Body;
 use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 
-use super::admission::Admission;
-use super::calls::{PortName, Reply};
-use super::client::Memory;
-use super::connections::Connections;
-use super::frames::Frames;
-use super::metrics::Metrics;
-use super::node::Served;
-use super::outbox::Outbox;
-use super::request::Wire;
-use super::requests::{RequestLimits, Requests};
-use super::secret_access::AccessQuestion;
-use super::serving::{Server, plain_connections};
-use super::stream::{self, Origin};
-use super::together::Companions;
-use super::workloads::Workloads;
+use crate::admission::Admission;
+use crate::client::Memory;
+use crate::connections::Connections;
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+use crate::node::Served;
+use crate::secret_access::AccessQuestion;
+use crate::session::discovery_request::Wire;
+use crate::session::encoding_cache::EncodingCache;
+use crate::stream::{self, Origin};
+use crate::transport::calls::CallContext;
+use crate::transport::grpc_reader::{RequestLimits, Requests};
+use crate::transport::grpc_writer::Outbox;
+use crate::transport::{Server, plain_connections};
+use crate::workloads::Workloads;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::budget::Budget;
 use navarch_net::port::Port;
 use navarch_net::rejections::Rejections;
 use navarch_push::worker::PushHandle;
-
-/// What one client may do, and how the connections are kept alive.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// `PILOT_MAX_REQUESTS_PER_SECOND`: streams that may begin per second. Zero, the default, is no limit: where istiod limits
-    /// what it works on at once, here clients take turns.
-    pub streams_per_second: f64,
-    /// `ISTIO_GPRC_MAXRECVMSGSIZE`: bytes of one request. Default 4 MiB; 16 MiB in ambient mode.
-    pub request_bytes: usize,
-    /// `ISTIO_GPRC_MAXSTREAMS`: streams on one connection. Default 100,000.
-    pub streams_per_connection: u32,
-    /// `--keepaliveInterval`: quiet after which a client is asked for a sign of life. Default 30 s.
-    pub keepalive_interval: Duration,
-    /// `--keepaliveTimeout`: how long it may take to give it. Default 10 s.
-    pub keepalive_timeout: Duration,
-    /// `--keepaliveMaxServerConnectionAge`: how long a connection may live, a tenth more or less. Default 30 min, as Istio's chart
-    /// has it; `None` is for ever.
-    pub max_age: Option<Duration>,
-    /// How long streams of a connection that came of age may go on. Default 10 s.
-    pub max_age_grace: Duration,
-    /// How long a stream may take to send its first request. Default 10 s.
-    pub first_request: Duration,
-    /// How long the rest of a request may take once some of it is there. Default 30 s.
-    pub request_rest: Duration,
-    /// `NAVARCH_MAX_UNAUTHENTICATED_NAMES`: resource names that a stream may watch whose client was not proved to be anybody.
-    /// Default 50,000.
-    pub unproved_names: usize,
-}
 
 /// What the aggregated discovery service is made of.
 #[derive(Debug)]
@@ -76,7 +48,7 @@ pub struct AdsParts {
     pub push: PushHandle,
     /// The metrics.
     pub metrics: Metrics,
-    /// What one client may do.
+    /// Limits of one client.
     pub limits: Limits,
     /// The wall clock now.
     pub started: Timestamp,
@@ -118,7 +90,7 @@ pub(super) struct Core {
     /// Where resources come from.
     pub(super) push: PushHandle,
     /// Steps and their bytes.
-    pub(super) frames: Frames,
+    pub(super) frames: EncodingCache,
     pub(super) metrics: Metrics,
     /// The open streams.
     pub(super) connections: Arc<Connections>,
@@ -157,23 +129,6 @@ const STATE_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService
 /// The path of its delta method.
 const DELTA_PATH: &str = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            streams_per_second: 0.0,
-            request_bytes: 4 << 20,
-            streams_per_connection: 100_000,
-            keepalive_interval: Duration::from_secs(30),
-            keepalive_timeout: Duration::from_secs(10),
-            max_age: Some(Duration::from_mins(30)),
-            max_age_grace: Duration::from_secs(10),
-            first_request: Duration::from_secs(10),
-            request_rest: Duration::from_secs(30),
-            unproved_names: 50_000,
-        }
-    }
-}
-
 impl Core {
     /// The next stream's number.
     pub(super) fn next_number(&self) -> u64 {
@@ -195,7 +150,7 @@ impl Ads {
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
-            frames: Frames::default(),
+            frames: EncodingCache::default(),
             metrics,
             connections: Arc::default(),
             drain,
@@ -240,7 +195,7 @@ impl Ads {
         self.core.tasks.wait().await;
     }
 
-    /// Begins a stream, which answers by itself.
+    /// Starts a stream as a task of the call's connection. The stream sends the responses itself.
     fn begin<M: Wire>(&self, request: http::Request<Body>) -> Result<(), Status> {
         let core = self.core.clone();
         if !core.push.is_synced() {
@@ -248,19 +203,16 @@ impl Ads {
         }
         let (parts, body) = request.into_parts();
         let extensions = &parts.extensions;
-        let port = extensions.get::<PortName>().map_or("grpc", |port| port.0);
+        let Some(call) = extensions.get::<CallContext>() else {
+            return Err(Status::internal("the call came on no connection of this server"));
+        };
         let peer = extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-        let client = core.memory.client(port, peer.map(|peer| peer.ip()));
+        let client = core.memory.client(call.port(), peer.map(|peer| peer.ip()));
         let begin = core.admission.admit(Instant::now()).map_err(|_| {
             client.turned_away("streams_per_second");
             Status::resource_exhausted("too many streams begin; try again later")
         })?;
         let paid = client.begin_stream()?;
-        let (Some(companions), Some(mut reply)) =
-            (extensions.get::<Companions>(), extensions.get::<Reply>().and_then(Reply::take))
-        else {
-            return Err(Status::internal("the stream is on no connection"));
-        };
         let caller = extensions.get::<Caller>().cloned();
         let expires = match &caller {
             Some(caller) => caller.expires,
@@ -268,14 +220,14 @@ impl Ads {
         };
         let mut head = Response::new(());
         head.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        // A client that is gone already needs no answer.
-        let Ok(responses) = reply.send_response(head, false) else { return Ok(()) };
+        // A client that is gone already needs no response.
+        let Some(responses) = call.send_head(head) else { return Ok(()) };
         let limits = RequestLimits { bytes: core.limits.request_bytes, rest: core.limits.request_rest };
         let requests = Requests::new(body, limits, client.clone());
         let origin = Origin { peer, caller, expires, client, paid };
         self.wait_for_drain();
         let stream = wait_and_run::<M>(core, begin, requests, Outbox::new(responses), origin);
-        companions.join(self.core.tasks.track_future(stream));
+        call.spawn(self.core.tasks.track_future(stream));
         Ok(())
     }
 

@@ -1,38 +1,52 @@
 //! The state of one stream: events in, effects out, no I/O and no clock.
 
+mod aliases;
+mod compose;
+pub(crate) mod diff;
+pub(crate) mod discovery_request;
+pub(crate) mod encoding_cache;
+mod interner;
+pub(crate) mod mailbox;
+mod order;
+mod subscription;
+mod virtual_hosts;
+pub(crate) mod watch;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::changes::{Base, Brought, Payload};
-use super::compose::Removals;
-use super::frames::Frames;
-use super::mailbox::Mail;
-use super::order::{ORDER_WAIT, Order};
-use super::request::{Protocol, Rejection, Request};
-use super::watch::{Told, Watch};
+use crate::session::compose::RemovalPolicy;
+use crate::session::diff::{Base, Brought, Payload};
+use crate::session::discovery_request::Request;
+use crate::session::encoding_cache::EncodingCache;
+use crate::session::mailbox::Update;
+use crate::session::order::{ORDER_WAIT, Order};
+use crate::session::watch::{SentResponse, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, ResourceType};
 use navarch_push::resources::Resources;
 
+pub use discovery_request::{Protocol, Rejection, would_be_taken};
+
 /// Names that one stream may watch, of all types.
-pub(super) const MAX_WATCHED: usize = 200_000;
+pub(crate) const MAX_WATCHED: usize = 200_000;
 /// Types that are not served and that one stream may ask for.
 const MAX_UNSERVED: usize = 64;
 
 /// What happens to a stream.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// The client said something.
     Request(Request),
     /// The push thread said what the client shall have of a type.
-    Mail(ResourceType, Mail),
+    Update(ResourceType, Update),
 }
 
 /// What a stream's task does upon an event.
 #[derive(Debug, PartialEq)]
-pub(super) enum Effect {
+pub(crate) enum Effect {
     /// Tell the push thread what the client wants.
     Subscribe(ResourceType, Interest),
     /// Tell the push thread that the client wants nothing of a type.
@@ -47,21 +61,21 @@ pub(super) enum Effect {
 
 /// One response to send.
 #[derive(Debug)]
-pub(super) struct Response {
+pub(crate) struct Response {
     /// The type, `None` for one that is not served.
-    pub(super) kind: Option<ResourceType>,
+    pub(crate) kind: Option<ResourceType>,
     /// The type URL.
-    pub(super) type_url: String,
+    pub(crate) type_url: String,
     /// The version of the whole.
-    pub(super) version: Arc<str>,
+    pub(crate) version: Arc<str>,
     /// What the client quotes in its answer.
-    pub(super) nonce: Arc<str>,
+    pub(crate) nonce: Arc<str>,
     /// Names that no longer stand for anything (delta only).
-    pub(super) removed: Vec<ResourceName>,
+    pub(crate) removed: Vec<ResourceName>,
     /// The `resources` field, encoded.
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
     /// How many there are.
-    pub(super) count: usize,
+    pub(crate) count: usize,
 }
 
 /// What a type does when there is room on the wire.
@@ -77,7 +91,7 @@ enum Turn {
 
 /// The state.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(crate) struct Session {
     /// What the client speaks.
     protocol: Protocol,
     /// Names that it may watch.
@@ -85,13 +99,13 @@ pub(super) struct Session {
     /// What the next response is marked with.
     marks: Marks,
     /// By type; no entry for types that were never asked for. Boxed: the map has room for eleven from the first on.
-    pub(super) watches: BTreeMap<ResourceType, Box<Watch>>,
+    pub(crate) watches: BTreeMap<ResourceType, Box<Watch>>,
     /// Subscriptions that the push thread has yet to answer. What it sends before is for what the client wanted earlier.
     unanswered: BTreeMap<ResourceType, u32>,
     /// What types wait for.
-    pub(super) order: Order,
+    pub(crate) order: Order,
     /// Types of which names were asked for (state of the world).
-    pub(super) named: BTreeSet<ResourceType>,
+    pub(crate) named: BTreeSet<ResourceType>,
     /// Types that are not served and were asked for.
     unserved: BTreeSet<String>,
     /// Those of them that are to be answered.
@@ -102,28 +116,28 @@ pub(super) struct Session {
 
 /// What versions and nonces are made of.
 #[derive(Clone, Debug)]
-pub(super) struct Marks {
+pub(crate) struct Marks {
     /// The server's start: tells versions of two processes apart.
-    pub(super) started: Arc<str>,
+    pub(crate) started: Arc<str>,
     /// The stream's number within the process.
-    pub(super) stream: u64,
+    pub(crate) stream: u64,
     /// Responses sent so far.
-    pub(super) count: u64,
+    pub(crate) count: u64,
 }
 
 impl Marks {
     /// Marks of the next response.
-    fn next(&mut self, revision: u64, at: Duration) -> Told {
+    fn next(&mut self, revision: u64, at: Duration) -> SentResponse {
         self.count += 1;
         let version: Arc<str> = format!("{}/{revision}", self.started).into();
         let nonce = format!("{version}-{}.{}", self.stream, self.count).into();
-        Told { nonce, version, at }
+        SentResponse { nonce, version, at }
     }
 }
 
 impl Session {
     /// A stream that has asked for nothing yet.
-    pub(super) fn new(protocol: Protocol, marks: Marks, most_names: usize) -> Self {
+    pub(crate) fn new(protocol: Protocol, marks: Marks, most_names: usize) -> Self {
         Self {
             protocol,
             most_names,
@@ -139,7 +153,7 @@ impl Session {
     }
 
     /// Takes an event in.
-    pub(super) fn step(&mut self, event: Event, frames: &Frames) -> Vec<Effect> {
+    pub(crate) fn step(&mut self, event: Event, frames: &EncodingCache) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
             Event::Request(Request::State(request)) => {
@@ -159,7 +173,7 @@ impl Session {
             }
             // It is for others, and the stream has told them.
             Event::Request(Request::Health(_)) => {}
-            Event::Mail(kind, mail) => self.on_mail(kind, mail),
+            Event::Update(kind, update) => self.on_update(kind, update),
         }
         effects
     }
@@ -174,7 +188,7 @@ impl Session {
     }
 
     /// What the client brought of a type from an earlier stream and was not answered yet.
-    pub(super) fn brought(&self, kind: ResourceType) -> Option<&Arc<Brought>> {
+    pub(crate) fn brought(&self, kind: ResourceType) -> Option<&Arc<Brought>> {
         match &self.watches.get(&kind)?.held.base {
             Base::Brought(brought) => Some(brought),
             Base::Nothing | Base::Sent(_) => None,
@@ -182,22 +196,22 @@ impl Session {
     }
 
     /// The push thread said what the client shall have.
-    fn on_mail(&mut self, kind: ResourceType, mail: Mail) {
-        self.revision = self.revision.max(mail.revision);
+    fn on_update(&mut self, kind: ResourceType, update: Update) {
+        self.revision = self.revision.max(update.revision);
         let unanswered = self.unanswered.entry(kind).or_default();
-        *unanswered = unanswered.saturating_sub(mail.answers);
+        *unanswered = unanswered.saturating_sub(update.answers);
         if *unanswered > 0 {
             return;
         }
         if let Some(watch) = self.watches.get_mut(&kind)
             && !is_empty(kind, &watch.interest)
         {
-            watch.receive(mail.collection, mail.revision);
+            watch.receive(update.collection, update.revision);
         }
     }
 
     /// Has the push thread told what the client wants of a type now.
-    pub(super) fn refresh(&mut self, kind: ResourceType, frames: &Frames, effects: &mut Vec<Effect>) {
+    pub(crate) fn refresh(&mut self, kind: ResourceType, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         if kind == ResourceType::VirtualHost && !self.follow_routes() {
             return;
         }
@@ -217,9 +231,9 @@ impl Session {
 
     /// The next response, if any may be sent now. To be asked whenever there is room on the wire: what is asked later is
     /// newer.
-    pub(super) fn next(&mut self, now: Duration, frames: &Frames) -> Option<Response> {
+    pub(crate) fn next(&mut self, now: Duration, frames: &EncodingCache) -> Option<Response> {
         if let Some(type_url) = self.to_answer.pop_front() {
-            let Told { nonce, version, .. } = self.marks.next(self.revision, now);
+            let SentResponse { nonce, version, .. } = self.marks.next(self.revision, now);
             let (removed, payload) = (Vec::new(), Payload::default());
             return Some(Response { kind: None, type_url, version, nonce, removed, payload, count: 0 });
         }
@@ -241,24 +255,24 @@ impl Session {
     }
 
     /// What one type does when there is room on the wire.
-    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &Frames) -> Turn {
+    fn turn_of(&mut self, kind: ResourceType, now: Duration, frames: &EncodingCache) -> Turn {
         if self.is_unanswered(kind) || !self.watches.get(&kind).is_some_and(|watch| watch.is_free(now)) {
             return Turn::Idle;
         }
         let removals = self.removals(kind, now);
         let has = |what: fn(&Watch) -> bool| self.watches.get(&kind).is_some_and(|watch| what(watch));
-        let takes_away = removals == Removals::Allowed && has(|watch| watch.leaving_since().is_some());
+        let takes_away = removals == RemovalPolicy::Allowed && has(|watch| watch.leaving_since().is_some());
         if !has(Watch::is_unsent) && !takes_away || !self.may_send(kind, now) {
             return Turn::Idle;
         }
         let Some(watch) = self.watches.get_mut(&kind) else { return Turn::Idle };
         let Some(composed) = watch.compose(self.protocol, frames, removals) else { return Turn::Idle };
-        let told = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
-        watch.settle(&composed, told.clone(), now);
+        let response = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
+        watch.settle(&composed, response.clone(), now);
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
-        let Some(Told { nonce, version, .. }) = told else { return Turn::Silent };
+        let Some(SentResponse { nonce, version, .. }) = response else { return Turn::Silent };
         if kind == ResourceType::Route {
             self.routes_sent();
         }
@@ -277,7 +291,7 @@ impl Session {
     }
 
     /// When, after `now`, something may be sent though nothing happens before.
-    pub(super) fn wake_at(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn wake_at(&self, now: Duration) -> Option<Duration> {
         let waits = self.watches.values().flat_map(|watch| {
             let free = watch.free_at().filter(|_| watch.is_unsent() || watch.leaving_since().is_some());
             [free, watch.leaving_since().map(|since| since + ORDER_WAIT)]
@@ -286,12 +300,12 @@ impl Session {
     }
 
     /// Whether there is nothing left to send but what a rejection bars.
-    pub(super) fn is_all_sent(&self) -> bool {
+    pub(crate) fn is_all_sent(&self) -> bool {
         self.watches.keys().all(|kind| !self.is_unsent(*kind))
     }
 
     /// Whether there is nothing to send, now or later, until something happens.
-    pub(super) fn is_at_rest(&self) -> bool {
+    pub(crate) fn is_at_rest(&self) -> bool {
         let mut watches = self.watches.iter();
         let is_busy = watches.any(|(kind, watch)| self.is_unsent(*kind) || watch.leaving_since().is_some());
         self.to_answer.is_empty() && self.held_until().is_none() && !is_busy
@@ -303,12 +317,12 @@ impl Session {
     }
 
     /// Whether a type has changes that are not sent.
-    pub(super) fn is_unsent(&self, kind: ResourceType) -> bool {
+    pub(crate) fn is_unsent(&self, kind: ResourceType) -> bool {
         self.watches.get(&kind).is_some_and(|watch| watch.is_unsent() || self.is_unanswered(kind))
     }
 
     /// Whether all of a type is sent and answered.
-    pub(super) fn is_quiet(&self, kind: ResourceType) -> bool {
+    pub(crate) fn is_quiet(&self, kind: ResourceType) -> bool {
         self.watches.get(&kind).is_none_or(|watch| watch.is_quiet() && !self.is_unanswered(kind))
     }
 }

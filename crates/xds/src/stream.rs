@@ -1,4 +1,4 @@
-//! The task of one stream: it moves requests, mail and responses; what they mean is decided in its session.
+//! The task of one stream: moves requests, updates and responses. What they mean is decided in the stream's session.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,18 +12,18 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
-use super::client::{Client, HeldSet};
-use super::connections::{Connection, after};
-use super::mailbox::{Letters, Mailbox};
-use super::metrics::RejectLabel;
-use super::node::{self, Served};
-use super::outbox::{Message, Outbox};
-use super::request::{Protocol, Rejection, Request, Wire, not_served, sender};
-use super::requests::Requests;
-use super::secret_access;
-use super::server::Core;
-use super::session::{Effect, Event, MAX_WATCHED, Marks, Session};
-use super::workloads::Presence;
+use crate::client::{Client, PaidNames};
+use crate::connections::{Connection, after};
+use crate::metrics::RejectLabel;
+use crate::node::{self, Served};
+use crate::secret_access;
+use crate::server::Core;
+use crate::session::discovery_request::{Protocol, Rejection, Request, Wire, not_served, sender};
+use crate::session::mailbox::{Mailbox, Updates};
+use crate::session::{Effect, Event, MAX_WATCHED, Marks, Session};
+use crate::transport::grpc_reader::Requests;
+use crate::transport::grpc_writer::{Message, Outbox};
+use crate::workloads::Presence;
 use navarch_api::identity::Caller;
 use navarch_net::budget::Charge;
 use navarch_push::engine::{Interest, ProxyId};
@@ -54,9 +54,9 @@ pub(super) struct Origin {
 #[derive(Debug, Default)]
 struct Names {
     /// Those that it watches.
-    watched: Option<Arc<HeldSet>>,
+    watched: Option<Arc<PaidNames>>,
     /// Those that it brought from an earlier stream, until it is answered.
-    brought: Option<Arc<HeldSet>>,
+    brought: Option<Arc<PaidNames>>,
 }
 
 /// A stream whose client has said who it is. Dropping it takes the proxy out everywhere.
@@ -65,8 +65,8 @@ struct Stream {
     core: Arc<Core>,
     /// What others may look at.
     connection: Arc<Connection>,
-    /// What was taken out of its mailbox; empty but for its room.
-    letters: Letters,
+    /// Updates taken from the mailbox; empty between two uses, kept for its capacity.
+    updates: Updates,
     /// The session's time zero.
     begun: Instant,
     /// The version under which the proxy is counted.
@@ -81,7 +81,7 @@ struct Stream {
     _paid: Charge,
     /// What is paid for names.
     names: BTreeMap<ResourceType, Names>,
-    /// Held while it matters what the proxy's service account may read.
+    /// ClientState while it matters what the proxy's service account may read.
     access: Option<Arc<()>>,
     /// Who is told how the proxy's workload is, if anybody.
     presence: Option<Box<dyn Presence>>,
@@ -138,7 +138,7 @@ async fn serve<M: Wire>(
             debug!(proxy = %stream.connection.id, "the client's credential has expired");
             Err(Status::unauthenticated("the client's certificate or token has expired; connect again with a new one"))
         }
-        ended = stream.present_and_talk(first, requests, outbox) => ended,
+        ended = stream.register_and_talk(first, requests, outbox) => ended,
     }
 }
 
@@ -198,7 +198,7 @@ impl Stream {
         Self {
             core: core.clone(),
             connection,
-            letters: Letters::new(),
+            updates: Updates::new(),
             begun,
             version,
             rejections: BTreeMap::new(),
@@ -213,19 +213,19 @@ impl Stream {
     }
 
     /// Takes the first request in and talks with the client until either side ends.
-    async fn present_and_talk<M: Wire>(
+    async fn register_and_talk<M: Wire>(
         &mut self,
         first: Box<M>,
         requests: Requests<M>,
         outbox: &mut Outbox,
     ) -> Result<(), Status> {
-        self.present_itself().await?;
+        self.register_workload().await?;
         self.on_request(first).await?;
         self.talk(requests, outbox).await
     }
 
-    /// Tells of the proxy who wants to know.
-    async fn present_itself(&mut self) -> Result<(), Status> {
+    /// Registers the proxy's workload, where workloads that are no pods are registered.
+    async fn register_workload(&mut self) -> Result<(), Status> {
         let Some(workloads) = &self.core.workloads else { return Ok(()) };
         let connection = &self.connection;
         let admittance = workloads.connect(&connection.proxy, connection.since);
@@ -237,9 +237,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Moves requests, mail and responses until either side ends.
+    /// Moves requests, updates and responses until either side ends.
     ///
-    /// Mail and requests go first: a client may be waiting for an answer, and they are cheap. Responses are made up when the
+    /// Update and requests go first: a client may be waiting for an answer, and they are cheap. Responses are made up when the
     /// wire has room, never before.
     #[tracing::instrument(skip_all, level = "debug", fields(proxy = %self.connection.id))]
     async fn talk<M: Wire>(&mut self, mut requests: Requests<M>, outbox: &mut Outbox) -> Result<(), Status> {
@@ -254,7 +254,7 @@ impl Stream {
                     if !is_open {
                         return Err(going_away());
                     }
-                    self.on_mail();
+                    self.on_update();
                     true
                 }
                 request = requests.message() => {
@@ -290,7 +290,7 @@ impl Stream {
         }
     }
 
-    /// Takes a request in.
+    /// Applies a request.
     async fn on_request<M: Wire>(&mut self, request: Box<M>) -> Result<(), Status> {
         let request = request.parse()?;
         debug!(?request, "request");
@@ -303,11 +303,11 @@ impl Stream {
         {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
-        self.carry_out(Event::Request(request)).await
+        self.apply(Event::Request(request)).await
     }
 
-    /// Has the session take an event in, and does what it says.
-    async fn carry_out(&mut self, event: Event) -> Result<(), Status> {
+    /// Applies an event to the session, and the effects of the event.
+    async fn apply(&mut self, event: Event) -> Result<(), Status> {
         let effects = self.connection.session.lock().step(event, &self.core.frames);
         let id = self.connection.proxy_id;
         for effect in effects {
@@ -373,23 +373,23 @@ impl Stream {
         }
     }
 
-    /// Takes all mail in.
-    fn on_mail(&mut self) {
-        self.connection.mailbox.take(&mut self.letters);
+    /// Applies all updates that are ready.
+    fn on_update(&mut self) {
+        self.connection.mailbox.take(&mut self.updates);
         let mut session = self.connection.session.lock();
-        for (kind, mail) in self.letters.drain(..) {
-            if mail.answers == 0 {
-                self.core.metrics.taken_up(mail.since.elapsed());
-                self.changed = Some(self.changed.map_or(mail.since, |earlier| earlier.min(mail.since)));
+        for (kind, update) in self.updates.drain(..) {
+            if update.answers == 0 {
+                self.core.metrics.taken_up(update.since.elapsed());
+                self.changed = Some(self.changed.map_or(update.since, |earlier| earlier.min(update.since)));
             }
-            // Mail asks nothing of the task.
-            session.step(Event::Mail(kind, mail), &self.core.frames);
+            // Update asks nothing of the task.
+            session.step(Event::Update(kind, update), &self.core.frames);
         }
     }
 
     /// The next message for the wire, from the newest there is.
     fn next(&mut self) -> Result<Option<Message>, Status> {
-        self.on_mail();
+        self.on_update();
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
         let mut session = self.connection.session.lock();

@@ -138,7 +138,7 @@ impl Mesh {
         mesh
     }
 
-    /// Changes the mesh in one push.
+    /// Diff the mesh in one push.
     pub(super) async fn edit(&self, edits: &[Edit<'_>]) {
         let changes = edits.iter().map(|(kind, name, body)| change(*kind, name, body.clone())).collect();
         self.push.change(changes).await.unwrap();

@@ -12,7 +12,7 @@ use tonic::{Code, Request};
 
 use super::bench::*;
 use crate::Limits;
-use crate::serving::{ConnectionInfo, plain_connections};
+use crate::transport::{ConnectionInfo, plain_connections};
 
 /// What every client says first, and empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";

@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use super::bench::*;
 use crate::connections::TypeInfo;
-use crate::serving::plain_connections;
+use crate::transport::plain_connections;
 use crate::{Ads, Limits};
 use navarch_api::identity::{Caller, Identity};
 use navarch_net::port::Port;

@@ -9,42 +9,42 @@ use prost::Message;
 
 use super::super::*;
 use super::rig::*;
-use crate::request::Wire;
+use crate::session::discovery_request::Wire;
 
 /// What a client wants and has of one type.
 #[derive(Debug, Default)]
-pub(super) struct Have {
-    pub(super) wildcard: bool,
-    pub(super) names: BTreeSet<String>,
+pub(crate) struct Have {
+    pub(crate) wildcard: bool,
+    pub(crate) names: BTreeSet<String>,
     /// Body and version.
-    pub(super) resources: BTreeMap<String, (String, String)>,
+    pub(crate) resources: BTreeMap<String, (String, String)>,
     /// Whether the type was asked for on this stream.
-    pub(super) begun: bool,
-    pub(super) nonce: String,
+    pub(crate) begun: bool,
+    pub(crate) nonce: String,
 }
 
 /// A client of either protocol. Its requests reach the server in order, as late as the test wants.
-pub(super) struct Client {
-    pub(super) protocol: Protocol,
-    pub(super) have: BTreeMap<ResourceType, Have>,
-    pub(super) to_server: VecDeque<Request>,
+pub(crate) struct Client {
+    pub(crate) protocol: Protocol,
+    pub(crate) have: BTreeMap<ResourceType, Have>,
+    pub(crate) to_server: VecDeque<Request>,
     /// Endpoint sets that its clusters wait for, and clusters that it can send to (only in conversations about order).
-    pub(super) warming: BTreeSet<String>,
-    pub(super) active: BTreeSet<String>,
+    pub(crate) warming: BTreeSet<String>,
+    pub(crate) active: BTreeSet<String>,
 }
 
-pub(super) const KINDS: [ResourceType; 4] = [CDS, EDS, LDS, RDS];
-pub(super) const NAMES: [&str; 4] = ["a", "b", "c", "z"];
+pub(crate) const KINDS: [ResourceType; 4] = [CDS, EDS, LDS, RDS];
+pub(crate) const NAMES: [&str; 4] = ["a", "b", "c", "z"];
 
 impl Client {
-    pub(super) fn new(protocol: Protocol) -> Self {
+    pub(crate) fn new(protocol: Protocol) -> Self {
         let have = KINDS.into_iter().map(|kind| (kind, Have::default())).collect();
         let (warming, active) = (BTreeSet::new(), BTreeSet::new());
         Self { protocol, have, to_server: VecDeque::new(), warming, active }
     }
 
     /// Wants a name more, or, if it wants it already, less.
-    pub(super) fn toggle(&mut self, kind: ResourceType, name: &str) {
+    pub(crate) fn toggle(&mut self, kind: ResourceType, name: &str) {
         let have = self.have.get_mut(&kind).unwrap();
         let more = have.names.insert(name.to_owned());
         if !more {
@@ -60,7 +60,7 @@ impl Client {
     }
 
     /// Wants everything, or no longer.
-    pub(super) fn toggle_wildcard(&mut self, kind: ResourceType) {
+    pub(crate) fn toggle_wildcard(&mut self, kind: ResourceType) {
         let have = self.have.get_mut(&kind).unwrap();
         have.wildcard = !have.wildcard;
         let star = Some("*");
@@ -73,7 +73,7 @@ impl Client {
         }
     }
 
-    pub(super) fn say_delta(&mut self, kind: ResourceType, more: Option<&str>, less: Option<&str>) {
+    pub(crate) fn say_delta(&mut self, kind: ResourceType, more: Option<&str>, less: Option<&str>) {
         let have = self.have.get_mut(&kind).unwrap();
         let mut subscribe: Vec<String> = more.iter().map(|name| (*name).to_owned()).collect();
         let mut unsubscribe: Vec<String> = less.iter().map(|name| (*name).to_owned()).collect();
@@ -92,7 +92,7 @@ impl Client {
         self.to_server.push_back(request.parse().unwrap());
     }
 
-    pub(super) fn say_state(&mut self, kind: ResourceType, error: Option<ErrorDetail>) {
+    pub(crate) fn say_state(&mut self, kind: ResourceType, error: Option<ErrorDetail>) {
         let have = self.have.get_mut(&kind).unwrap();
         have.begun = !have.names.is_empty() || kind.is_wildcard_by_default();
         let nonce = have.nonce.clone();
@@ -110,7 +110,7 @@ impl Client {
     }
 
     /// Begins again on a new stream, with what it has.
-    pub(super) fn come_back(&mut self) {
+    pub(crate) fn come_back(&mut self) {
         self.to_server.clear();
         for kind in KINDS {
             let have = self.have.get_mut(&kind).unwrap();
@@ -137,7 +137,7 @@ impl Client {
     }
 
     /// Takes a response; rejects it after `taken` resources if that is given.
-    pub(super) fn receive(&mut self, response: &Response, taken: Option<usize>) {
+    pub(crate) fn receive(&mut self, response: &Response, taken: Option<usize>) {
         let kind = response.kind.unwrap();
         let limit = taken.unwrap_or(usize::MAX);
         let error = taken.map(|_| ErrorDetail { code: 13, message: "no".to_owned(), details: Vec::new() });
@@ -165,7 +165,7 @@ impl Client {
 }
 
 impl Have {
-    pub(super) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
+    pub(crate) fn receive_delta(&mut self, kind: ResourceType, response: &Response, limit: usize) {
         let decoded = RawDeltaDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
         let mut seen: BTreeSet<String> = response.removed.iter().map(|name| name.as_str().to_owned()).collect();
         for (at, resource) in decoded.resources.into_iter().enumerate() {
@@ -180,7 +180,7 @@ impl Have {
         }
     }
 
-    pub(super) fn receive_state(&mut self, kind: ResourceType, response: &Response, limit: usize) {
+    pub(crate) fn receive_state(&mut self, kind: ResourceType, response: &Response, limit: usize) {
         let decoded = RawDiscoveryResponse::decode(response.payload.0.clone()).unwrap();
         if kind.is_wildcard_by_default() && limit == usize::MAX {
             self.resources.clear();

@@ -14,41 +14,41 @@ use prost::Message;
 use tokio::time::Instant;
 
 use super::super::*;
-use crate::request::Wire;
+use crate::session::discovery_request::Wire;
 use navarch_push::resource::Resource;
 
-pub(super) use ResourceType::{
+pub(crate) use ResourceType::{
     Cluster as CDS, Endpoint as EDS, Listener as LDS, Route as RDS, Secret as SDS, VirtualHost as VHDS,
 };
 
 /// A session with its memo, and a clock that stands still.
-pub(super) struct Rig {
-    pub(super) session: Session,
-    pub(super) frames: Frames,
-    pub(super) now: Duration,
-    pub(super) revision: u64,
+pub(crate) struct Rig {
+    pub(crate) session: Session,
+    pub(crate) frames: EncodingCache,
+    pub(crate) now: Duration,
+    pub(crate) revision: u64,
 }
 
 /// A response in short.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Got {
-    pub(super) kind: ResourceType,
+pub(crate) struct Got {
+    pub(crate) kind: ResourceType,
     /// `name=body` in delta, `body` else; a cluster's body is its version.
-    pub(super) resources: Vec<String>,
-    pub(super) removed: Vec<String>,
-    pub(super) nonce: String,
+    pub(crate) resources: Vec<String>,
+    pub(crate) removed: Vec<String>,
+    pub(crate) nonce: String,
 }
 
-pub(super) fn seconds(seconds: u64) -> Duration {
+pub(crate) fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-pub(super) fn strings(texts: &[&str]) -> Vec<String> {
+pub(crate) fn strings(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
 /// The body of a cluster with endpoints from EDS.
-pub(super) fn cluster_body(name: &str, version: &str) -> Bytes {
+pub(crate) fn cluster_body(name: &str, version: &str) -> Bytes {
     let cluster = Cluster {
         name: name.to_owned(),
         alt_stat_name: version.to_owned(),
@@ -58,15 +58,15 @@ pub(super) fn cluster_body(name: &str, version: &str) -> Bytes {
     cluster.encode_to_vec().into()
 }
 
-pub(super) fn body_of(kind: ResourceType, name: &str, text: &str) -> Bytes {
+pub(crate) fn body_of(kind: ResourceType, name: &str, text: &str) -> Bytes {
     if kind == CDS { cluster_body(name, text) } else { Bytes::copy_from_slice(text.as_bytes()) }
 }
 
-pub(super) fn text_of(kind: ResourceType, body: &[u8]) -> String {
+pub(crate) fn text_of(kind: ResourceType, body: &[u8]) -> String {
     if kind == CDS { Cluster::decode(body).unwrap().alt_stat_name } else { String::from_utf8(body.to_vec()).unwrap() }
 }
 
-pub(super) fn collection(kind: ResourceType, resources: &BTreeMap<String, String>) -> Arc<Collection> {
+pub(crate) fn collection(kind: ResourceType, resources: &BTreeMap<String, String>) -> Arc<Collection> {
     let resource = |(name, text): (&String, &String)| {
         Arc::new(Resource::new(kind, ResourceName::new(name), body_of(kind, name, text)))
     };
@@ -74,7 +74,7 @@ pub(super) fn collection(kind: ResourceType, resources: &BTreeMap<String, String
 }
 
 /// A delta request in short; names start with `-` to unsubscribe.
-pub(super) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
+pub(crate) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
     let (off, on): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| name.starts_with('-'));
     let request = DeltaDiscoveryRequest {
         type_url: kind.type_url().to_owned(),
@@ -88,7 +88,7 @@ pub(super) fn delta(kind: ResourceType, names: &[&str], nonce: &str, error: Opti
 }
 
 /// A delta client's first request of a type, with names that it has from an earlier stream.
-pub(super) fn come_back(kind: ResourceType, names: &[&str], brought: &[&str]) -> Request {
+pub(crate) fn come_back(kind: ResourceType, names: &[&str], brought: &[&str]) -> Request {
     let request = DeltaDiscoveryRequest {
         type_url: kind.type_url().to_owned(),
         resource_names_subscribe: strings(names),
@@ -99,7 +99,7 @@ pub(super) fn come_back(kind: ResourceType, names: &[&str], brought: &[&str]) ->
 }
 
 /// A state-of-the-world request in short.
-pub(super) fn state(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
+pub(crate) fn state(kind: ResourceType, names: &[&str], nonce: &str, error: Option<&str>) -> Request {
     let request = DiscoveryRequest {
         type_url: kind.type_url().to_owned(),
         resource_names: strings(names),
@@ -115,47 +115,47 @@ fn detail(message: &str) -> ErrorDetail {
 }
 
 impl Rig {
-    pub(super) fn new(protocol: Protocol) -> Self {
+    pub(crate) fn new(protocol: Protocol) -> Self {
         let marks = Marks { started: Arc::from("start"), stream: 1, count: 0 };
         Self {
             session: Session::new(protocol, marks, MAX_WATCHED),
-            frames: Frames::default(),
+            frames: EncodingCache::default(),
             now: Duration::ZERO,
             revision: 1,
         }
     }
 
-    pub(super) fn request(&mut self, request: Request) -> Vec<Effect> {
+    pub(crate) fn request(&mut self, request: Request) -> Vec<Effect> {
         self.session.step(Event::Request(request), &self.frames)
     }
 
     /// The push thread answers a subscription.
-    pub(super) fn answer(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
-        self.mail(kind, resources, 1);
+    pub(crate) fn answer(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
+        self.update(kind, resources, 1);
     }
 
     /// The push thread tells a change.
-    pub(super) fn change(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
+    pub(crate) fn change(&mut self, kind: ResourceType, resources: &[(&str, &str)]) {
         self.revision += 1;
-        self.mail(kind, resources, 0);
+        self.update(kind, resources, 0);
     }
 
-    fn mail(&mut self, kind: ResourceType, resources: &[(&str, &str)], answers: u32) {
+    fn update(&mut self, kind: ResourceType, resources: &[(&str, &str)], answers: u32) {
         let resources = resources.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let collection = collection(kind, &resources);
-        let mail = Mail { collection, revision: self.revision, answers, since: Instant::now() };
-        let effects = self.session.step(Event::Mail(kind, mail), &self.frames);
+        let update = Update { collection, revision: self.revision, answers, since: Instant::now() };
+        let effects = self.session.step(Event::Update(kind, update), &self.frames);
         assert_eq!(effects, []);
     }
 
-    pub(super) fn next(&mut self) -> Option<Got> {
+    pub(crate) fn next(&mut self) -> Option<Got> {
         let response = self.session.next(self.now, &self.frames)?;
         Some(read(self.session.protocol, &response))
     }
 
     /// The next response, with these contents; gives its nonce.
     #[track_caller]
-    pub(super) fn sends(&mut self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> String {
+    pub(crate) fn sends(&mut self, kind: ResourceType, resources: &[&str], removed: &[&str]) -> String {
         let got = self.next().unwrap_or_else(|| panic!("nothing instead of {} {resources:?}", kind.short_name()));
         let expected = (kind, strings(resources), strings(removed));
         assert_eq!((got.kind, got.resources, got.removed), expected);
@@ -163,12 +163,12 @@ impl Rig {
     }
 
     #[track_caller]
-    pub(super) fn is_silent(&mut self) {
+    pub(crate) fn is_silent(&mut self) {
         assert_eq!(self.next(), None);
     }
 }
 
-pub(super) fn read(protocol: Protocol, response: &Response) -> Got {
+pub(crate) fn read(protocol: Protocol, response: &Response) -> Got {
     let kind = response.kind.unwrap();
     let resources = match protocol {
         Protocol::Delta => {

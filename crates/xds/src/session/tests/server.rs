@@ -4,26 +4,26 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::super::*;
 use super::rig::*;
-use crate::mailbox::Mailbox;
+use crate::session::mailbox::Mailbox;
 use navarch_push::engine::{PushCause, Sink};
 use navarch_push::fact::FactKey;
 
 /// All resources, by type and name.
-pub(super) type World = BTreeMap<ResourceType, BTreeMap<String, String>>;
+pub(crate) type World = BTreeMap<ResourceType, BTreeMap<String, String>>;
 
 /// A session with the push thread behind it and a wire before it, each as slow as the test wants.
-pub(super) struct Server {
-    pub(super) rig: Rig,
-    pub(super) mailbox: Mailbox,
-    pub(super) world: World,
+pub(crate) struct Server {
+    pub(crate) rig: Rig,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) world: World,
     /// What the push thread has yet to do.
-    pub(super) commands: VecDeque<Effect>,
-    pub(super) shown: BTreeMap<ResourceType, (Interest, Arc<Collection>)>,
-    pub(super) to_client: VecDeque<Response>,
+    pub(crate) commands: VecDeque<Effect>,
+    pub(crate) shown: BTreeMap<ResourceType, (Interest, Arc<Collection>)>,
+    pub(crate) to_client: VecDeque<Response>,
 }
 
 impl Server {
-    pub(super) fn new(protocol: Protocol) -> Self {
+    pub(crate) fn new(protocol: Protocol) -> Self {
         Self {
             rig: Rig::new(protocol),
             mailbox: Mailbox::default(),
@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// The client's stream broke; it makes a new one.
-    pub(super) fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let mut fresh = Self::new(self.rig.session.protocol);
         fresh.world = std::mem::take(&mut self.world);
         fresh.rig.revision = self.rig.revision;
@@ -43,12 +43,12 @@ impl Server {
         *self = fresh;
     }
 
-    pub(super) fn request(&mut self, request: Request) {
+    pub(crate) fn request(&mut self, request: Request) {
         let effects = self.rig.request(request);
         self.commands.extend(effects);
     }
 
-    pub(super) fn look_up(&self, kind: ResourceType, interest: &Interest) -> Arc<Collection> {
+    pub(crate) fn look_up(&self, kind: ResourceType, interest: &Interest) -> Arc<Collection> {
         let all = self.world.get(&kind).cloned().unwrap_or_default();
         let shown =
             all.into_iter().filter(|(name, _)| interest.wildcard || interest.names.contains(name.as_str())).collect();
@@ -56,7 +56,7 @@ impl Server {
     }
 
     /// The push thread does one thing.
-    pub(super) fn push_thread(&mut self) {
+    pub(crate) fn push_thread(&mut self) {
         match self.commands.pop_front() {
             Some(Effect::Subscribe(kind, interest)) => {
                 let collection = self.look_up(kind, &interest);
@@ -72,7 +72,7 @@ impl Server {
     }
 
     /// The world changes.
-    pub(super) fn change(&mut self, edit: impl FnOnce(&mut World)) {
+    pub(crate) fn change(&mut self, edit: impl FnOnce(&mut World)) {
         edit(&mut self.world);
         self.rig.revision += 1;
         let cause = Arc::new(PushCause { revision: self.rig.revision, changed: vec![FactKey::Mesh], answers: 0 });
@@ -89,15 +89,15 @@ impl Server {
         self.mailbox.settled();
     }
 
-    pub(super) fn take_mail(&mut self) {
-        let mut letters = Vec::new();
-        self.mailbox.take(&mut letters);
-        for (kind, mail) in letters {
-            self.rig.session.step(Event::Mail(kind, mail), &self.rig.frames);
+    pub(crate) fn take_mail(&mut self) {
+        let mut updates = Vec::new();
+        self.mailbox.take(&mut updates);
+        for (kind, update) in updates {
+            self.rig.session.step(Event::Update(kind, update), &self.rig.frames);
         }
     }
 
-    pub(super) fn send(&mut self) -> bool {
+    pub(crate) fn send(&mut self) -> bool {
         self.take_mail();
         let response = self.rig.session.next(self.rig.now, &self.rig.frames);
         let sent = response.is_some();

@@ -114,7 +114,8 @@ fn what_a_nonce_makes_of_a_request() {
         rig.answer(RDS, &[("r", "1")]);
         let first = rig.next().unwrap().nonce;
         assert_eq!(rig.request(make(RDS, &["r"], "nonsense", None)).first(), Some(&Effect::Stale(RDS)));
-        let acked = |rig: &Rig| rig.session.watches[&RDS].history.acked.as_ref().map(|told| told.nonce.to_string());
+        let acked =
+            |rig: &Rig| rig.session.watches[&RDS].history.acked.as_ref().map(|response| response.nonce.to_string());
         assert_eq!(acked(&rig), None);
         let same: &[&str] = if protocol == Protocol::Delta { &[] } else { &["r"] };
         assert_eq!(rig.request(make(RDS, same, &first, None)), []);

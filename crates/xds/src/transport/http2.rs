@@ -1,4 +1,4 @@
-//! The HTTP/2 server under the streams: connections, and the services that calls on them go to.
+//! An HTTP/2 server for gRPC services: accepts connections, and drains them.
 //!
 //! tonic's own would do, but for what it costs per connection: tasks that wake each other at every push, and layers
 //! of boxes around each call.
@@ -8,7 +8,6 @@ use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use futures_util::stream::unfold;
 use futures_util::task::AtomicWaker;
 use h2::server::{Builder, Connection};
 use http::{Request, Response};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -30,10 +30,10 @@ use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 use tracing::debug;
 
-use super::calls::{Calls, Handler, PortName, Services};
-use super::keepalive::{ActivityTracked, LastActivity, keepalive_until_lost};
-use super::server::Limits;
-use super::together::{Companions, Together};
+use crate::limits::Limits;
+use crate::transport::calls::{Calls, Handler, Services};
+use crate::transport::connection_task::{ConnectionTask, Spawner};
+use crate::transport::keepalive::{ActivityTracked, LastActivity, keepalive_until_lost};
 use navarch_api::hash::keyed_hash;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
@@ -47,7 +47,7 @@ const ERROR_RESETS: usize = 256;
 /// Bytes of requests that may be under way on a stream, and on all streams of a connection: as HTTP/2 has it where
 /// nothing else is said. More would be held for clients that send faster than they are heard.
 const WINDOW: u32 = 65_535;
-/// How long a client has for its first words. h2 would wait for ever, and so hold what a thousand silent clients cost.
+/// How long the handshake may take. h2 alone would wait for ever.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A server of gRPC services with the limits of the aggregated discovery service.
@@ -55,34 +55,36 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Server {
     limits: Arc<Limits>,
     /// The port, by its name in metrics.
-    port: PortName,
+    port: &'static str,
     services: Services,
 }
 
-/// What a connection is told by what looks after it.
+/// How far a connection is to be shut down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shutdown {
+    /// Not at all.
+    #[default]
+    None,
+    /// GOAWAY: the client opens no more streams, and the connection ends with the last one.
+    GoAway,
+    /// The connection ends at once.
+    Close,
+}
+
+/// Tells a connection to shut down.
 #[derive(Debug, Default)]
-struct Orders {
-    /// The last order: [`GO_ON`], [`SAY_GOODBYE`] or [`END`].
-    order: AtomicU8,
+struct ShutdownSignal {
+    wanted: Mutex<Shutdown>,
     /// Wakes the connection.
     wake: AtomicWaker,
 }
 
-/// Nothing is to be done.
-const GO_ON: u8 = 0;
-/// The client is to open no more streams here; the connection ends with those that there are.
-const SAY_GOODBYE: u8 = 1;
-/// The connection ends.
-const END: u8 = 2;
-
-/// A connection that has shaken hands. Ends with it.
-struct Open<C, I> {
+/// A connection after its handshake.
+struct Http2Connection<C, I> {
     connection: Connection<ActivityTracked<C>, Bytes>,
-    /// What answers its calls.
     calls: Calls<I>,
-    /// What it is told.
-    orders: Arc<Orders>,
-    /// Dropped with it, which ends what looks after it.
+    shutdown: Arc<ShutdownSignal>,
+    /// Dropped with the connection, which ends its keepalive.
     _alive: oneshot::Sender<()>,
 }
 
@@ -109,8 +111,8 @@ pub fn plain_connections(listener: TcpListener, port: Arc<Port>) -> impl Stream<
 
 impl Server {
     /// One without services. `port` is its name in metrics.
-    pub(super) fn new(port: &'static str, limits: Limits) -> Self {
-        Self { limits: Arc::new(limits), port: PortName(port), services: Arc::from([]) }
+    pub(crate) fn new(port: &'static str, limits: Limits) -> Self {
+        Self { limits: Arc::new(limits), port: port, services: Arc::from([]) }
     }
 
     /// The same with one service more.
@@ -172,19 +174,19 @@ impl Server {
     }
 
     /// A connection and all that runs on it.
-    fn run<C, I>(&self, connection: C, info: I, stopping: CancellationToken) -> Together
+    fn run<C, I>(&self, connection: C, info: I, stopping: CancellationToken) -> ConnectionTask
     where
         C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
         I: ConnectionInfo,
     {
-        let companions = Companions::default();
-        let calls = Calls { services: self.services.clone(), info, port: self.port, companions: companions.clone() };
-        companions.run(open(connection, calls, self.limits.clone(), stopping))
+        let spawner = Spawner::default();
+        let calls = Calls { services: self.services.clone(), info, port: self.port, spawner: spawner.clone() };
+        spawner.run(accept_connection(connection, calls, self.limits.clone(), stopping))
     }
 }
 
-/// Shakes hands; the connection then runs beside what looks after it.
-async fn open<C, I>(connection: C, calls: Calls<I>, limits: Arc<Limits>, stopping: CancellationToken)
+/// Shakes hands, and spawns the connection and its keepalive.
+async fn accept_connection<C, I>(connection: C, calls: Calls<I>, limits: Arc<Limits>, stopping: CancellationToken)
 where
     C: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     I: ConnectionInfo,
@@ -199,44 +201,50 @@ where
         .max_local_error_reset_streams(Some(ERROR_RESETS))
         .initial_window_size(WINDOW)
         .initial_connection_window_size(WINDOW);
-    let shaken = tokio::select! {
+    let handshake = tokio::select! {
         biased;
         () = stopping.cancelled() => return,
-        shaken = timeout(HANDSHAKE_TIMEOUT, builder.handshake(ActivityTracked::new(connection, heard.clone()))) => shaken,
+        handshake = timeout(HANDSHAKE_TIMEOUT, builder.handshake(ActivityTracked::new(connection, heard.clone()))) => handshake,
     };
-    let mut connection = match shaken {
+    let mut connection = match handshake {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
-            debug!(%error, "no HTTP/2");
+            debug!(%error, "HTTP/2 handshake failed");
             return;
         }
         Err(_) => {
-            debug!("the client says nothing");
+            debug!("HTTP/2 handshake timed out");
             return;
         }
     };
-    let orders = Arc::new(Orders::default());
+    let shutdown = Arc::new(ShutdownSignal::default());
     let (alive, gone) = oneshot::channel();
-    let companions = calls.companions.clone();
+    let spawner = calls.spawner.clone();
     if let Some(pings) = connection.ping_pong() {
-        let (orders, limits) = (orders.clone(), limits.clone());
-        companions.join(async move {
-            let (interval, patience) = (limits.keepalive_interval, limits.keepalive_timeout);
+        let (shutdown, limits) = (shutdown.clone(), limits.clone());
+        spawner.spawn(async move {
+            let (interval, ack_timeout) = (limits.keepalive_interval, limits.keepalive_timeout);
             tokio::select! {
                 _ = gone => return,
-                () = keepalive_until_lost(pings, &heard, interval, patience) => debug!("the client did not acknowledge a PING"),
-                () = life(&limits, expires_in, &stopping, &orders) => {}
+                () = keepalive_until_lost(pings, &heard, interval, ack_timeout) => debug!("the client did not acknowledge a PING"),
+                () = enforce_max_age(&limits, expires_in, &stopping, &shutdown) => {}
             }
-            orders.give(END);
+            shutdown.signal(Shutdown::Close);
         });
     }
-    companions.join(Open { connection, calls, orders, _alive: alive });
+    spawner.spawn(Http2Connection { connection, calls, shutdown, _alive: alive });
 }
 
-/// Ends when a connection has come of age, or what its client has shown has expired, and its grace is over. It is told to say
-/// good-bye before, as it is when the server stops; streams then end by themselves.
-async fn life(limits: &Limits, expires_in: Option<Duration>, stopping: &CancellationToken, orders: &Orders) {
-    let age = limits.max_age.map(|age| about(age, keyed_hash(&std::ptr::from_ref(orders).addr())));
+/// Sends GOAWAY when the connection has reached its maximum age, when the client's credential has expired or when the server
+/// stops. Returns when the connection must end: after the grace that follows the first two; a server that stops waits for its
+/// streams.
+async fn enforce_max_age(
+    limits: &Limits,
+    expires_in: Option<Duration>,
+    stopping: &CancellationToken,
+    shutdown: &ShutdownSignal,
+) {
+    let age = limits.max_age.map(|age| with_jitter(age, keyed_hash(&std::ptr::from_ref(shutdown).addr())));
     let is_stopping = match age.into_iter().chain(expires_in).min() {
         Some(age) => timeout(age, stopping.cancelled()).await.is_ok(),
         None => {
@@ -244,32 +252,31 @@ async fn life(limits: &Limits, expires_in: Option<Duration>, stopping: &Cancella
             true
         }
     };
-    orders.give(SAY_GOODBYE);
+    shutdown.signal(Shutdown::GoAway);
     if is_stopping {
         std::future::pending::<()>().await;
     }
     sleep(limits.max_age_grace).await;
 }
 
-/// A span of time that is up to a tenth shorter or longer, as `chance` has it: clients that came at once, as after a restart,
-/// do not come back at once. As grpc-go does.
-fn about(span: Duration, chance: u64) -> Duration {
-    let permille = u32::try_from(900 + chance % 201).unwrap_or(1000);
+/// The span, up to a tenth shorter or longer: clients that connected at once, as after a restart, do not come back at once. As
+/// grpc-go does.
+fn with_jitter(span: Duration, random: u64) -> Duration {
+    let permille = u32::try_from(900 + random % 201).unwrap_or(1000);
     span.checked_mul(permille).map_or(span, |span| span / 1000)
 }
 
-impl Orders {
-    /// Gives an order.
-    fn give(&self, order: u8) {
-        self.order.store(order, Ordering::Release);
+impl ShutdownSignal {
+    fn signal(&self, wanted: Shutdown) {
+        *self.wanted.lock() = wanted;
         self.wake.wake();
     }
 }
 
-/// Nothing in it is pinned in its place.
-impl<C, I> Unpin for Open<C, I> {}
+/// No field is pinned.
+impl<C, I> Unpin for Http2Connection<C, I> {}
 
-impl<C, I> Future for Open<C, I>
+impl<C, I> Future for Http2Connection<C, I>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     I: Clone + Send + Sync + 'static,
@@ -278,16 +285,17 @@ where
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.orders.wake.register(context.waker());
-        match this.orders.order.load(Ordering::Acquire) {
-            GO_ON => {}
-            // Of no effect when it is said already.
-            SAY_GOODBYE => this.connection.graceful_shutdown(),
-            _ => return Poll::Ready(()),
+        this.shutdown.wake.register(context.waker());
+        let wanted = *this.shutdown.wanted.lock();
+        match wanted {
+            Shutdown::None => {}
+            // Has no effect after the first call.
+            Shutdown::GoAway => this.connection.graceful_shutdown(),
+            Shutdown::Close => return Poll::Ready(()),
         }
         loop {
             match ready!(this.connection.poll_accept(context)) {
-                Some(Ok((request, reply))) => this.calls.take(request, reply),
+                Some(Ok((request, response))) => this.calls.dispatch(request, response),
                 Some(Err(error)) => {
                     debug!(%error, "connection ended");
                     return Poll::Ready(());
@@ -312,10 +320,10 @@ mod tests {
     #[test]
     fn ages_differ_by_a_tenth_at_the_most() {
         let age = Duration::from_mins(30);
-        let ages: Vec<Duration> = (0..1000).map(|number: u64| about(age, keyed_hash(&number))).collect();
+        let ages: Vec<Duration> = (0..1000).map(|number: u64| with_jitter(age, keyed_hash(&number))).collect();
         let (least, most) = (*ages.iter().min().unwrap(), *ages.iter().max().unwrap());
         assert!(least >= age * 9 / 10 && most <= age * 11 / 10, "{least:?} {most:?}");
         assert!(most - least > age / 10, "{least:?} {most:?}");
-        assert_eq!(about(Duration::MAX, 7), Duration::MAX);
+        assert_eq!(with_jitter(Duration::MAX, 7), Duration::MAX);
     }
 }

@@ -9,20 +9,20 @@ use bytes::Bytes;
 use navarch_proto::raw::{RawAny, RawDeltaDiscoveryResponse, RawDiscoveryResponse, RawResource};
 use prost::Message;
 
-use super::aliases::aliases_of;
+use crate::session::aliases::aliases_of;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, Resource, ResourceType, Version};
 
 /// A set of names that several streams share.
-pub(super) type Names = Arc<BTreeSet<ResourceName>>;
+pub(crate) type Names = Arc<BTreeSet<ResourceName>>;
 
 /// Encoded resources, shared. They may hold keys: only their size is shown.
 #[derive(Clone, Default)]
-pub(super) struct Payload(pub(super) Bytes);
+pub(crate) struct Payload(pub(crate) Bytes);
 
 /// What a client has of one type, as far as the server knows.
 #[derive(Clone, Debug, Default)]
-pub(super) enum Base {
+pub(crate) enum Base {
     /// Nothing.
     #[default]
     Nothing,
@@ -34,14 +34,14 @@ pub(super) enum Base {
 
 /// Names and versions that a client brought, sorted by name. A version that is not of our making is `None`.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(super) struct Brought(Vec<(ResourceName, Option<Version>)>);
+pub(crate) struct Brought(Vec<(ResourceName, Option<Version>)>);
 
 /// A name that a client has and shall lose, with the resource if it was sent on this stream.
-pub(super) type Leaving = (ResourceName, Option<Arc<Resource>>);
+pub(crate) type Leaving = (ResourceName, Option<Arc<Resource>>);
 
 /// How a client asks for resources of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// For all that there are.
     ForAll,
     /// For each by one of its names: it is told the others.
@@ -50,13 +50,13 @@ pub(super) enum Asked {
 
 /// One step from a [`Base`] to a collection.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(crate) struct Diff {
     /// Resources that are new or another version, and those that were asked for by name; sorted by name.
-    pub(super) resources: Vec<Arc<Resource>>,
+    pub(crate) resources: Vec<Arc<Resource>>,
     /// What the client has that is no more; sorted by name.
-    pub(super) removed: Vec<Leaving>,
+    pub(crate) removed: Vec<Leaving>,
     /// The endpoint sets that the clusters among `resources` wait for.
-    pub(super) warming: Names,
+    pub(crate) warming: Names,
     /// `resources` as a delta response has them, encoded at first use.
     delta: OnceLock<Payload>,
     /// `resources` as a state-of-the-world response has them.
@@ -95,7 +95,7 @@ impl fmt::Debug for Payload {
 
 impl Brought {
     /// From what a request carries, sorted by name.
-    pub(super) fn new(versions: impl IntoIterator<Item = (ResourceName, String)>) -> Self {
+    pub(crate) fn new(versions: impl IntoIterator<Item = (ResourceName, String)>) -> Self {
         let mut versions: Vec<(ResourceName, Option<Version>)> =
             versions.into_iter().map(|(name, version)| (name, Version::parse(&version))).collect();
         versions.sort_unstable();
@@ -103,31 +103,31 @@ impl Brought {
         Self(versions)
     }
 
-    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ResourceName> {
         self.0.iter().map(|(name, _)| name)
     }
 
     /// About how many bytes it takes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let each = size_of::<(ResourceName, Option<Version>)>();
         // The text of a name has two counts before it.
         self.0.iter().map(|(name, _)| each + 2 * size_of::<usize>() + name.as_str().len()).sum()
     }
 
     /// Whether the client brought nothing.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether the client brought this one.
-    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+    pub(crate) fn contains(&self, name: &ResourceName) -> bool {
         self.0.binary_search_by(|(known, _)| known.cmp(name)).is_ok()
     }
 }
 
 impl Base {
     /// Whether the client has something of this name.
-    pub(super) fn contains(&self, name: &ResourceName) -> bool {
+    pub(crate) fn contains(&self, name: &ResourceName) -> bool {
         match self {
             Self::Nothing => false,
             Self::Sent(collection) => find(collection, name).is_some(),
@@ -136,7 +136,7 @@ impl Base {
     }
 
     /// The names of what the client has.
-    pub(super) fn names(&self) -> impl Iterator<Item = &ResourceName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &ResourceName> {
         let (sent, brought) = match self {
             Self::Nothing => (None, None),
             Self::Sent(collection) => (Some(collection), None),
@@ -147,7 +147,7 @@ impl Base {
     }
 
     /// Whether it is exactly this collection, by identity.
-    pub(super) fn is(&self, collection: &Arc<Collection>) -> bool {
+    pub(crate) fn is(&self, collection: &Arc<Collection>) -> bool {
         match self {
             Self::Sent(sent) => Arc::ptr_eq(sent, collection),
             Self::Nothing | Self::Brought(_) => false,
@@ -156,7 +156,7 @@ impl Base {
 }
 
 /// Those of `names` that stand for nothing. Costs a walk over both.
-pub(super) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
+pub(crate) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -> BTreeSet<ResourceName> {
     if let Some(unknown) = &collection.unknown {
         return names.intersection(unknown).cloned().collect();
     }
@@ -177,7 +177,7 @@ pub(super) fn missing(names: &BTreeSet<ResourceName>, collection: &Collection) -
 
 /// The names of the resources that are meant where other names of theirs are asked for. Costs a look at all resources of types
 /// that have other names, if anything is asked for.
-pub(super) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
+pub(crate) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Collection) -> Vec<ResourceName> {
     if asked.is_empty() || !collection.kind.is_by_address() {
         return Vec::new();
     }
@@ -186,13 +186,13 @@ pub(super) fn meant_by_aliases(asked: &BTreeSet<ResourceName>, collection: &Coll
 }
 
 /// The resource of this name.
-pub(super) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
+pub(crate) fn find<'a>(collection: &'a Collection, name: &ResourceName) -> Option<&'a Arc<Resource>> {
     collection.resources.find(name)
 }
 
-impl Changes {
+impl Diff {
     /// Compares. `forced` are sent whether or not they changed. Costs a walk over what the two sides do not share.
-    pub(super) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
+    pub(crate) fn between(base: &Base, latest: &Collection, forced: Option<&BTreeSet<ResourceName>>) -> Self {
         let mut resources: Vec<Arc<Resource>> = Vec::new();
         let mut removed = Vec::new();
         match base {
@@ -236,22 +236,22 @@ impl Changes {
     }
 
     /// Bytes of the resources' bodies.
-    pub(super) fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.resources.iter().map(|resource| resource.body.len()).sum()
     }
 
     /// The changed resources as the `resources` of a delta response. All who make this step ask in one way.
-    pub(super) fn delta(&self, asked: Asked) -> Payload {
+    pub(crate) fn delta(&self, asked: Asked) -> Payload {
         self.delta.get_or_init(|| encode_delta(&self.resources, asked)).clone()
     }
 
     /// The changed resources as the `resources` of a state-of-the-world response.
-    pub(super) fn state(&self) -> Payload {
+    pub(crate) fn state(&self) -> Payload {
         self.state.get_or_init(|| encode_state(&self.resources)).clone()
     }
 
     /// All of `latest`, to which this step leads, and what it removes, as the `resources` of a state-of-the-world response.
-    pub(super) fn keeping(&self, latest: &Collection) -> Payload {
+    pub(crate) fn keeping(&self, latest: &Collection) -> Payload {
         self.keeping
             .get_or_init(|| encode_keeping(latest, self.removed.iter().filter_map(|(_, old)| old.clone())))
             .clone()
@@ -323,7 +323,7 @@ fn encode_state(resources: &[Arc<Resource>]) -> Payload {
 }
 
 /// The `resources` field of a state-of-the-world response with all of `latest` and what is `leaving`.
-pub(super) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Payload {
+pub(crate) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = Arc<Resource>>) -> Payload {
     let mut all: Vec<Arc<Resource>> = latest.resources.iter().cloned().chain(leaving).collect();
     all.sort_by(|a, b| a.name.cmp(&b.name));
     encode_state(&all)

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::changes::{Asked, Base, Changes, Leaving, Payload, encode_keeping, find, meant_by_aliases, missing};
-use super::frames::Frames;
-use super::request::Protocol;
-use super::watch::{Leavers, Watch};
+use crate::session::diff::{Asked, Base, Diff, Leaving, Payload, encode_keeping, find, meant_by_aliases, missing};
+use crate::session::discovery_request::Protocol;
+use crate::session::encoding_cache::EncodingCache;
+use crate::session::watch::{PendingRemovals, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::resource::{Collection, ResourceType};
 
 /// Whether what is gone may be taken from the client now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Removals {
+pub(crate) enum RemovalPolicy {
     /// Now.
     Allowed,
     /// When nothing can refer to it any more.
@@ -21,24 +21,29 @@ pub(super) enum Removals {
 
 /// What the next response holds.
 #[derive(Debug)]
-pub(super) struct Composed {
+pub(crate) struct Composed {
     /// The difference behind it.
-    pub(super) changes: Arc<Changes>,
+    pub(crate) changes: Arc<Diff>,
     /// The encoded resources.
-    pub(super) payload: Payload,
+    pub(crate) payload: Payload,
     /// How many.
-    pub(super) count: usize,
+    pub(crate) count: usize,
     /// The names that the client is told to forget (delta only).
-    pub(super) removed: Vec<ResourceName>,
+    pub(crate) removed: Vec<ResourceName>,
     /// What it shall lose later.
-    pub(super) leaving: Leavers,
+    pub(crate) leaving: PendingRemovals,
     /// Whether there is anything to say.
-    pub(super) worth_sending: bool,
+    pub(crate) worth_sending: bool,
 }
 
 impl Watch {
     /// Makes up the next response. Costs little when another stream made the same step.
-    pub(super) fn compose(&self, protocol: Protocol, frames: &Frames, removals: Removals) -> Option<Composed> {
+    pub(crate) fn compose(
+        &self,
+        protocol: Protocol,
+        frames: &EncodingCache,
+        removals: RemovalPolicy,
+    ) -> Option<Composed> {
         let latest = self.latest.as_ref()?;
         let changes = self.changes(frames, latest);
         let gone = self.gone(&changes, latest);
@@ -50,19 +55,32 @@ impl Watch {
             Protocol::StateOfTheWorld => {
                 let (payload, count) = (changes.state(), changes.resources.len());
                 let worth_sending = self.owed.first || count > 0;
-                Composed { changes, payload, count, removed: Vec::new(), leaving: Leavers::new(), worth_sending }
+                Composed {
+                    changes,
+                    payload,
+                    count,
+                    removed: Vec::new(),
+                    leaving: PendingRemovals::new(),
+                    worth_sending,
+                }
             }
         })
     }
 
     /// A delta response: what changed, and the names that are gone.
-    fn compose_delta(&self, changes: Arc<Changes>, gone: Leavers, latest: &Collection, removals: Removals) -> Composed {
+    fn compose_delta(
+        &self,
+        changes: Arc<Diff>,
+        gone: PendingRemovals,
+        latest: &Collection,
+        removals: RemovalPolicy,
+    ) -> Composed {
         // Names that do not exist are told as removed at once: the client waits for an answer.
         let mut removed = missing(&self.owed.asked, latest);
         let mut leaving = gone;
         match removals {
-            Removals::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
-            Removals::Withheld => leaving.retain(|name, _| !removed.contains(name)),
+            RemovalPolicy::Allowed => removed.extend(std::mem::take(&mut leaving).into_keys()),
+            RemovalPolicy::Withheld => leaving.retain(|name, _| !removed.contains(name)),
         }
         let asked = if self.interest.wildcard { Asked::ForAll } else { Asked::ByName };
         let (payload, count) = (changes.delta(asked), changes.resources.len());
@@ -73,11 +91,11 @@ impl Watch {
     /// A state-of-the-world response of a type that is told whole.
     fn compose_whole(
         &self,
-        changes: &Arc<Changes>,
-        gone: Leavers,
+        changes: &Arc<Diff>,
+        gone: PendingRemovals,
         latest: &Arc<Collection>,
-        removals: Removals,
-        frames: &Frames,
+        removals: RemovalPolicy,
+        frames: &EncodingCache,
     ) -> Composed {
         // What the client may or may not have cannot be kept for it.
         let is_doubtful = gone.values().any(Option::is_none);
@@ -85,7 +103,7 @@ impl Watch {
             self.owed.first || is_doubtful || !self.owed.asked.is_empty() || !changes.resources.is_empty();
         let mut leaving = gone;
         leaving.retain(|_, resource| resource.is_some());
-        if removals == Removals::Allowed {
+        if removals == RemovalPolicy::Allowed {
             worth_sending |= !leaving.is_empty();
             leaving.clear();
         }
@@ -103,7 +121,7 @@ impl Watch {
     }
 
     /// The step to take. Shared, unless this client asked for what it has.
-    fn changes(&self, frames: &Frames, latest: &Arc<Collection>) -> Arc<Changes> {
+    fn changes(&self, frames: &EncodingCache, latest: &Arc<Collection>) -> Arc<Diff> {
         let meant = meant_by_aliases(&self.owed.asked, latest);
         let again = self.owed.asked.iter().chain(self.held.leaving.keys()).chain(&meant);
         let again: BTreeSet<ResourceName> = again.filter(|name| self.held.base.contains(name)).cloned().collect();
@@ -113,16 +131,16 @@ impl Watch {
             several => {
                 let all: BTreeSet<ResourceName> =
                     several.iter().flat_map(|names| names.iter().cloned()).chain(again).collect();
-                Arc::new(Changes::between(&self.held.base, latest, Some(&all)))
+                Arc::new(Diff::between(&self.held.base, latest, Some(&all)))
             }
         }
     }
 
     /// What the client has, still wants, and shall lose.
-    fn gone(&self, changes: &Changes, latest: &Collection) -> Leavers {
+    fn gone(&self, changes: &Diff, latest: &Collection) -> PendingRemovals {
         // Envoy wants extensions to stay while anything may refer to them (envoyproxy/envoy #32823).
         if self.kind == ResourceType::ExtensionConfig {
-            return Leavers::new();
+            return PendingRemovals::new();
         }
         let earlier = self.held.leaving.iter().filter(|(name, _)| find(latest, name).is_none());
         let all = earlier.map(|(name, old): (_, _)| -> Leaving { (name.clone(), old.clone()) });

@@ -12,17 +12,17 @@ use navarch_proto::raw::{RawDeltaDiscoveryResponse, RawDiscoveryResponse};
 use prost::Message as _;
 use tonic::Status;
 
-use super::changes::Payload;
-use super::request::Protocol;
-use super::requests::PREFIX;
-use super::session::Response;
+use crate::session::Response;
+use crate::session::diff::Payload;
+use crate::session::discovery_request::Protocol;
+use crate::transport::grpc_reader::PREFIX;
 
 /// Bytes of a payload that is copied behind its head: a second frame would cost more.
 const SMALL: usize = 4 << 10;
 
 /// One gRPC message.
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub(crate) struct Message {
     /// Prefix, nonce, version…, and the resources where they are few.
     head: Bytes,
     /// The resources that are not in the head.
@@ -31,14 +31,14 @@ pub(super) struct Message {
 
 /// A stream's responses.
 #[derive(Debug)]
-pub(super) struct Outbox(SendStream<Bytes>);
+pub(crate) struct Outbox(SendStream<Bytes>);
 
 impl Message {
     /// The message of a response. Costs its head; a large payload is shared.
     ///
     /// # Errors
     /// When it is larger than gRPC can say (4 GiB).
-    pub(super) fn new(protocol: Protocol, response: Response) -> Result<Self, Status> {
+    pub(crate) fn new(protocol: Protocol, response: Response) -> Result<Self, Status> {
         let Response { kind: _, type_url, version, nonce, removed, payload, count: _ } = response;
         let head = match protocol {
             Protocol::Delta => RawDeltaDiscoveryResponse {
@@ -72,25 +72,25 @@ impl Message {
     }
 
     /// Bytes on the wire.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.head.len() + self.payload.0.len()
     }
 }
 
 impl Outbox {
     /// The responses that go out on this stream, whose headers are sent.
-    pub(super) fn new(stream: SendStream<Bytes>) -> Self {
+    pub(crate) fn new(stream: SendStream<Bytes>) -> Self {
         Self(stream)
     }
 
     /// Waits until what was sent is under way and there is room for more, so that what is sent is decided as late as can be.
     /// False when the client is gone.
-    pub(super) async fn room(&mut self) -> bool {
+    pub(crate) async fn room(&mut self) -> bool {
         room(&mut self.0).await
     }
 
     /// Sends a message. What has no room waits, which is why one asks for [`Outbox::room`] first.
-    pub(super) fn send(&mut self, message: Message) {
+    pub(crate) fn send(&mut self, message: Message) {
         // Who is gone is found out when there is no room any more.
         let sent = self.0.send_data(message.head, false);
         if sent.is_ok() && !message.payload.0.is_empty() {
@@ -99,7 +99,7 @@ impl Outbox {
     }
 
     /// Ends the stream, after what was sent.
-    pub(super) fn end(mut self, status: &Status) {
+    pub(crate) fn end(mut self, status: &Status) {
         let mut trailers = HeaderMap::new();
         // Nobody listens when the client is gone.
         if status.add_header(&mut trailers).is_ok() {
@@ -109,7 +109,7 @@ impl Outbox {
 }
 
 /// Waits until what was sent on a stream has left it and there is room for more. False when the client is gone.
-pub(super) async fn room(stream: &mut SendStream<Bytes>) -> bool {
+pub(crate) async fn room(stream: &mut SendStream<Bytes>) -> bool {
     stream.reserve_capacity(1);
     while stream.capacity() == 0 {
         if !matches!(poll_fn(|context| stream.poll_capacity(context)).await, Some(Ok(_))) {

@@ -9,7 +9,7 @@ use navarch_api::hash::{KeyedMap, keyed_hash};
 
 /// Gives equal values one allocation, as long as somebody holds it.
 #[derive(Debug)]
-pub(super) struct Interner<T> {
+pub(crate) struct Interner<T> {
     /// The copies by hash.
     known: Mutex<KeyedMap<u64, Weak<T>>>,
 }
@@ -22,7 +22,7 @@ impl<T> Default for Interner<T> {
 
 impl<T: Hash + Eq> Interner<T> {
     /// The shared copy of `value`, which is `value` itself if there was none. Costs a hash of it.
-    pub(super) fn intern(&self, value: Arc<T>) -> Arc<T> {
+    pub(crate) fn intern(&self, value: Arc<T>) -> Arc<T> {
         let hash = keyed_hash(&*value);
         let mut known = self.known.lock();
         if let Some(found) = known.get(&hash).and_then(Weak::upgrade) {

@@ -5,29 +5,29 @@
 
 use std::time::Duration;
 
-use super::changes::Names;
-use super::compose::Removals;
-use super::session::Session;
+use crate::session::Session;
+use crate::session::compose::RemovalPolicy;
+use crate::session::diff::Names;
 use navarch_push::resource::ResourceType;
 
 /// The longest that one type waits for another.
-pub(super) const ORDER_WAIT: Duration = Duration::from_secs(5);
+pub(crate) const ORDER_WAIT: Duration = Duration::from_secs(5);
 
 /// What types wait for.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(crate) struct Order {
     /// Endpoint sets that clusters sent on this stream wait for.
     warming: Vec<Names>,
     /// Since when listeners or routes wait.
     held_since: Option<Duration>,
     /// The client rejected routes: whether it took the virtual hosts that were for them, nobody knows.
-    pub(super) hosts_in_doubt: bool,
+    pub(crate) hosts_in_doubt: bool,
 }
 
 impl Session {
     /// Clusters were sent that wait for these endpoint sets. Those that the client watches already it needs once more: Envoy
     /// warms a changed cluster anew, and asks again in neither protocol for sure (envoyproxy/envoy #13009, #33607).
-    pub(super) fn clusters_sent(&mut self, warming: &Names) {
+    pub(crate) fn clusters_sent(&mut self, warming: &Names) {
         if warming.is_empty() {
             return;
         }
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Whether a type's changes may go out now, as far as other types count.
-    pub(super) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
+    pub(crate) fn may_send(&mut self, kind: ResourceType, now: Duration) -> bool {
         match kind {
             // Virtual hosts that come before their route configuration are lost to Envoy.
             ResourceType::VirtualHost if self.is_unsent(ResourceType::Route) => return false,
@@ -75,14 +75,14 @@ impl Session {
     }
 
     /// All that the client watches of endpoints is sent: clusters wait no longer for those.
-    pub(super) fn endpoints_sent(&mut self) {
+    pub(crate) fn endpoints_sent(&mut self) {
         let Some(endpoints) = self.watches.get(&ResourceType::Endpoint) else { return };
         let interest = &endpoints.interest;
         self.order.warming.retain(|names| !interest.wildcard && !names.is_subset(&interest.names));
     }
 
     /// Whether what is gone of a type may be taken from the client now.
-    pub(super) fn removals(&self, kind: ResourceType, now: Duration) -> Removals {
+    pub(crate) fn removals(&self, kind: ResourceType, now: Duration) -> RemovalPolicy {
         let waited = || {
             let since = self.watches.get(&kind).and_then(|watch| watch.leaving_since());
             since.is_some_and(|since| since + ORDER_WAIT <= now)
@@ -112,16 +112,16 @@ impl Session {
             | ResourceType::Workload
             | ResourceType::Authorization => true,
         };
-        if are_quiet || waited() { Removals::Allowed } else { Removals::Withheld }
+        if are_quiet || waited() { RemovalPolicy::Allowed } else { RemovalPolicy::Withheld }
     }
 
     /// When listeners and routes go out come what may.
-    pub(super) fn held_until(&self) -> Option<Duration> {
+    pub(crate) fn held_until(&self) -> Option<Duration> {
         self.order.held_since.map(|since| since + ORDER_WAIT)
     }
 
     /// Nothing waits any more.
-    pub(super) fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         let waits = [ResourceType::Listener, ResourceType::Route, ResourceType::VirtualHost];
         let waits = waits.into_iter().any(|kind| self.is_unsent(kind));
         if !waits {

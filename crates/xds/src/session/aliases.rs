@@ -12,7 +12,7 @@ use prost::Message;
 use navarch_push::resource::{Resource, ResourceType};
 
 /// The other names of a resource, `network/address` each; of a range of addresses `network/address/bits`.
-pub(super) fn aliases_of(resource: &Resource) -> Vec<String> {
+pub(crate) fn aliases_of(resource: &Resource) -> Vec<String> {
     if resource.kind == ResourceType::Address {
         return match Address::decode(resource.body.clone()).ok().and_then(|address| address.r#type) {
             Some(Type::Workload(workload)) => of_workload(&workload),

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
-use super::changes::{Base, Brought, Changes, Names};
-use super::interner::Interner;
+use crate::session::diff::{Base, Brought, Diff, Names};
+use crate::session::interner::Interner;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::Collection;
@@ -20,12 +20,12 @@ const LOOK_OVER: usize = 1 << 20;
 
 /// The memo. Holds two generations of steps: a full young one becomes the old one, and the old one is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Frames {
+pub(crate) struct EncodingCache {
     generations: Mutex<Generations>,
     /// What clients brought: those that come back after a restart mostly bring the same.
-    pub(super) brought: Interner<Brought>,
+    pub(crate) brought: Interner<Brought>,
     /// What clients watch by name.
-    pub(super) names: Interner<BTreeSet<ResourceName>>,
+    pub(crate) names: Interner<BTreeSet<ResourceName>>,
 }
 
 /// The two generations.
@@ -57,7 +57,7 @@ struct Step {
 #[derive(Debug)]
 struct Kept {
     /// What the step changes, once somebody has worked it out.
-    changes: OnceLock<Arc<Changes>>,
+    changes: OnceLock<Arc<Diff>>,
     /// Guards [`Step::base`].
     base: Guard,
     /// Guards [`Step::latest`].
@@ -89,16 +89,16 @@ impl Kept {
     }
 }
 
-impl Frames {
+impl EncodingCache {
     /// The step from `base` to `latest`. `forced` are sent whether or not they changed. Streams that ask for the same step
     /// get the same changes; while one computes them, the others wait for it.
-    pub(super) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Changes> {
+    pub(crate) fn changes(&self, base: &Base, latest: &Arc<Collection>, forced: Option<&Names>) -> Arc<Diff> {
         let kept = self.kept(base, latest, forced);
         let mut computed = None;
         let changes = kept
             .changes
             .get_or_init(|| {
-                let changes = Changes::between(base, latest, forced.map(|names| &**names));
+                let changes = Diff::between(base, latest, forced.map(|names| &**names));
                 computed = Some(changes.size());
                 Arc::new(changes)
             })
@@ -161,7 +161,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::changes::Asked;
+    use crate::session::diff::Asked;
     use navarch_push::resource::{Resource, ResourceType};
 
     fn collection(resources: &[(&str, &str)]) -> Arc<Collection> {
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn streams_that_make_the_same_step_share_its_bytes() {
-        let frames = Frames::default();
+        let frames = EncodingCache::default();
         let (old, new) = (collection(&[("a", "1"), ("b", "1")]), collection(&[("a", "2"), ("b", "1")]));
         let base = Base::Sent(old);
         let (one, other) = (frames.changes(&base, &new, None), frames.changes(&base, &new, None));
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn bytes_of_steps_that_nobody_can_make_are_let_go() {
-        let frames = Frames::default();
+        let frames = EncodingCache::default();
         let large = "x".repeat(LOOK_OVER);
         let (old, new, newest) =
             (collection(&[("a", "")]), collection(&[("a", &large)]), collection(&[("a", &format!("{large}y"))]));
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_memo_is_bounded_and_right_however_addresses_are_used_again() {
-        let frames = Frames::default();
+        let frames = EncodingCache::default();
         for round in 0..3 * STEPS {
             let text = round.to_string();
             let (old, new) = (collection(&[("a", "0"), ("b", "0")]), collection(&[("a", &text)]));

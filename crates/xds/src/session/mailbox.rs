@@ -1,4 +1,4 @@
-//! A stream's letter box: the newest collection of each type waits in it, however slow the reader is.
+//! A stream's mailbox: of each type the newest collection waits in it, however slow the reader is.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,48 +13,48 @@ use navarch_push::resource::{Collection, ResourceType};
 
 /// What a proxy shall have of one type.
 #[derive(Clone, Debug)]
-pub(super) struct Mail {
+pub(crate) struct Update {
     /// The collection, newest of those published.
-    pub(super) collection: Arc<Collection>,
+    pub(crate) collection: Arc<Collection>,
     /// The snapshot that it comes from.
-    pub(super) revision: u64,
-    /// How many subscriptions were answered since mail of this type was last taken.
-    pub(super) answers: u32,
+    pub(crate) revision: u64,
+    /// How many subscriptions were answered since an update of this type was last taken.
+    pub(crate) answers: u32,
     /// When the oldest publication that this one stands for came.
-    pub(super) since: Instant,
+    pub(crate) since: Instant,
 }
 
 /// The sink of one stream. The push thread puts in, the stream's task takes out; neither waits for the other.
 #[derive(Debug, Default)]
-pub(super) struct Mailbox {
+pub(crate) struct Mailbox {
     slots: Mutex<Slots>,
     /// Wakes the stream's task, the only one that waits.
     wake: AtomicWaker,
 }
 
-/// Mail by type, of each at most one.
-pub(super) type Letters = Vec<(ResourceType, Mail)>;
+/// Update by type, of each at most one.
+pub(crate) type Updates = Vec<(ResourceType, Update)>;
 
 /// What is in the box.
 #[derive(Debug, Default)]
 struct Slots {
     /// To be taken.
-    ready: Letters,
+    ready: Updates,
     /// Of a change that is not published in full yet: taken with the rest of it, so that the order across types holds.
-    staged: Letters,
-    /// The stream shall end.
+    staged: Updates,
+    /// The stream is closed.
     is_closed: bool,
 }
 
 impl Mailbox {
-    /// Takes all mail that is ready into an empty list, whose room the next mail gets: the push thread, which serves all
-    /// streams, seldom needs new memory then.
-    pub(super) fn take(&self, into: &mut Letters) {
+    /// Moves the updates that are ready into an empty list, whose capacity the mailbox keeps: the push thread, which serves all
+    /// streams, seldom allocates.
+    pub(crate) fn take(&self, into: &mut Updates) {
         std::mem::swap(&mut self.slots.lock().ready, into);
     }
 
-    /// Waits for mail. False when the stream shall end.
-    pub(super) async fn wait(&self) -> bool {
+    /// Waits for updates. False when the stream is closed.
+    pub(crate) async fn wait(&self) -> bool {
         poll_fn(|context| {
             self.wake.register(context.waker());
             let slots = self.slots.lock();
@@ -63,14 +63,14 @@ impl Mailbox {
         .await
     }
 
-    /// Has the stream end.
-    pub(super) fn close(&self) {
+    /// Closes the stream.
+    pub(crate) fn close(&self) {
         self.slots.lock().is_closed = true;
         self.wake.wake();
     }
 
-    /// Waits until the stream shall end. For whoever is not waiting for mail.
-    pub(super) async fn closed(&self) {
+    /// Waits until the stream is closed.
+    pub(crate) async fn closed(&self) {
         poll_fn(|context| {
             self.wake.register(context.waker());
             if self.slots.lock().is_closed { Poll::Ready(()) } else { Poll::Pending }
@@ -80,16 +80,16 @@ impl Mailbox {
 }
 
 impl Slots {
-    /// Puts mail in the place of what is ready of its type.
-    fn deliver(ready: &mut Letters, kind: ResourceType, mail: Mail) {
+    /// Replaces what is ready of the type.
+    fn deliver(ready: &mut Updates, kind: ResourceType, update: Update) {
         match ready.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, older)) => {
-                let (answers, since) = (older.answers + mail.answers, older.since.min(mail.since));
-                *older = Mail { answers, since, ..mail };
+                let (answers, since) = (older.answers + update.answers, older.since.min(update.since));
+                *older = Update { answers, since, ..update };
             }
             None => {
                 ready.reserve_exact(1);
-                ready.push((kind, mail));
+                ready.push((kind, update));
             }
         }
     }
@@ -98,14 +98,14 @@ impl Slots {
 impl Sink for Mailbox {
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>) {
         let answers = cause.answers;
-        let mail = Mail { collection, revision: cause.revision, answers, since: Instant::now() };
+        let update = Update { collection, revision: cause.revision, answers, since: Instant::now() };
         let mut slots = self.slots.lock();
         if answers == 0 {
             slots.staged.retain(|(staged, _)| *staged != kind);
             slots.staged.reserve_exact(1);
-            slots.staged.push((kind, mail));
+            slots.staged.push((kind, update));
         } else {
-            Slots::deliver(&mut slots.ready, kind, mail);
+            Slots::deliver(&mut slots.ready, kind, update);
             drop(slots);
             self.wake.wake();
         }
@@ -114,8 +114,8 @@ impl Sink for Mailbox {
     fn settled(&self) {
         let mut slots = self.slots.lock();
         let Slots { ready, staged, is_closed: _ } = &mut *slots;
-        for (kind, mail) in staged.drain(..) {
-            Slots::deliver(ready, kind, mail);
+        for (kind, update) in staged.drain(..) {
+            Slots::deliver(ready, kind, update);
         }
         drop(slots);
         self.wake.wake();
@@ -136,10 +136,10 @@ mod tests {
         Arc::new(Collection::new(kind, Resources::default()))
     }
 
-    fn taken(mailbox: &Mailbox) -> Letters {
-        let mut letters = Letters::new();
-        mailbox.take(&mut letters);
-        letters
+    fn taken(mailbox: &Mailbox) -> Updates {
+        let mut updates = Updates::new();
+        mailbox.take(&mut updates);
+        updates
     }
 
     #[test]
@@ -152,9 +152,9 @@ mod tests {
             mailbox.publish(kind, empty(kind), &cause(revision, false));
             mailbox.settled();
         }
-        let mail = taken(&mailbox);
-        assert_eq!(mail.len(), 1);
-        assert_eq!((mail[0].0, mail[0].1.revision, mail[0].1.answers), (kind, 1999, 2));
+        let update = taken(&mailbox);
+        assert_eq!(update.len(), 1);
+        assert_eq!((update[0].0, update[0].1.revision, update[0].1.answers), (kind, 1999, 2));
         assert!(taken(&mailbox).is_empty());
     }
 

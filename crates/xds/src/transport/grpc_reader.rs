@@ -17,16 +17,16 @@ use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::client::{Client, Memory};
-use super::request::Protocol;
+use crate::client::{Client, Memory};
+use crate::session::discovery_request::Protocol;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
 
 /// Before every gRPC message: a byte that tells whether it is compressed, and its length.
-pub(super) const PREFIX: usize = 5;
+pub(crate) const PREFIX: usize = 5;
 
 /// The requests of a stream.
-pub(super) struct Requests<M> {
+pub(crate) struct Requests<M> {
     /// Where they come from.
     body: Body,
     /// What came last and is not taken yet. Kept when it is: while somebody holds a part of it, h2 goes on to a new buffer
@@ -50,11 +50,11 @@ pub(super) struct Requests<M> {
 
 /// What one request may have.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct RequestLimits {
+pub(crate) struct RequestLimits {
     /// Bytes.
-    pub(super) bytes: usize,
+    pub(crate) bytes: usize,
     /// Time for the rest of it to come, once there is some of it.
-    pub(super) rest: Duration,
+    pub(crate) rest: Duration,
 }
 
 impl<M> fmt::Debug for Requests<M> {
@@ -68,7 +68,7 @@ impl<M> fmt::Debug for Requests<M> {
 
 impl<M: Message + Default> Requests<M> {
     /// Those of a call's body.
-    pub(super) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
+    pub(crate) fn new(body: Body, limits: RequestLimits, client: Client) -> Self {
         let (chunk, begun) = (Bytes::new(), BytesMut::new());
         Self { body, chunk, begun, paid: None, deadline: None, client, limits, length: 0, kind: PhantomData }
     }
@@ -78,7 +78,7 @@ impl<M: Message + Default> Requests<M> {
     /// # Errors
     /// When a request is too large, compressed, cut off or no message of its type, when its rest does not come, or when
     /// clients hold too much for it to be taken in.
-    pub(super) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
+    pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
             if let Some(message) = self.take()? {
                 return Ok(Some(message));
@@ -106,7 +106,7 @@ impl<M: Message + Default> Requests<M> {
     }
 
     /// Bytes of the request that was given last.
-    pub(super) fn length(&self) -> usize {
+    pub(crate) fn length(&self) -> usize {
         self.length
     }
 

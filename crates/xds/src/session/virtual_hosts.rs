@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 
-use super::session::Session;
+use crate::session::Session;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
 impl Session {
     /// Sets what the client shall have of virtual hosts by the route configurations that it asks for. False where it has asked
     /// for none: what it brought of them from an earlier stream must wait until then.
-    pub(super) fn follow_routes(&mut self) -> bool {
+    pub(crate) fn follow_routes(&mut self) -> bool {
         let Some(routes) = self.watches.get(&ResourceType::Route) else { return false };
         let names = routes.interest.names.clone();
         if let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) {
@@ -22,12 +22,12 @@ impl Session {
     }
 
     /// The client asks for these route configurations: it has none of their virtual hosts, whatever it had before.
-    pub(super) fn hosts_of_again(&mut self, routes: &BTreeSet<ResourceName>) {
+    pub(crate) fn hosts_of_again(&mut self, routes: &BTreeSet<ResourceName>) {
         self.hosts_again(|routes_of_host| routes.iter().any(|name| name.as_str() == routes_of_host));
     }
 
     /// Routes were sent. If earlier ones were rejected, the virtual hosts that came with them may be lost.
-    pub(super) fn routes_sent(&mut self) {
+    pub(crate) fn routes_sent(&mut self) {
         if std::mem::take(&mut self.order.hosts_in_doubt) {
             self.hosts_again(|_| true);
         }

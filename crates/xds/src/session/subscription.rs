@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use super::changes::Base;
-use super::frames::Frames;
-use super::request::{DeltaRequest, Quoted, StateRequest, Wanted};
-use super::session::{Effect, Session};
-use super::watch::Watch;
+use crate::session::diff::Base;
+use crate::session::discovery_request::{DeltaRequest, Quoted, StateRequest, Wanted};
+use crate::session::encoding_cache::EncodingCache;
+use crate::session::watch::Watch;
+use crate::session::{Effect, Session};
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
 impl Session {
     /// A state-of-the-world request: all that the client wants of a type, and what it says to the last response.
-    pub(super) fn on_state(&mut self, request: StateRequest, frames: &Frames, effects: &mut Vec<Effect>) {
+    pub(crate) fn on_state(&mut self, request: StateRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let StateRequest { kind, quoted: Quoted { nonce, error }, wanted: Wanted { star, names } } = request;
         // An empty list means all, unless the client has named some before: then it leaves the type, as gRPC does.
         if !names.is_empty() {
@@ -62,7 +62,7 @@ impl Session {
     }
 
     /// A delta request: what the client wants more and less of a type, and what it says to a response.
-    pub(super) fn on_delta(&mut self, request: DeltaRequest, frames: &Frames, effects: &mut Vec<Effect>) {
+    pub(crate) fn on_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: Quoted { nonce, error }, subscribe, unsubscribe, brought: _ } = &request;
         effects.extend(error.clone().map(|error| Effect::Rejected(*kind, error)));
         let Some(watch) = self.watches.get_mut(kind) else {
@@ -110,7 +110,7 @@ impl Session {
     }
 
     /// The first delta request of a type.
-    fn on_first_delta(&mut self, request: DeltaRequest, frames: &Frames, effects: &mut Vec<Effect>) {
+    fn on_first_delta(&mut self, request: DeltaRequest, frames: &EncodingCache, effects: &mut Vec<Effect>) {
         let DeltaRequest { kind, quoted: _, subscribe, unsubscribe, brought } = request;
         let asks_for_all = subscribe.star || subscribe.is_empty() && kind.is_wildcard_by_default();
         // Virtual hosts come with their route configurations, whatever is named.

@@ -9,12 +9,12 @@ use navarch_proto::google::rpc::Status as ErrorDetail;
 use prost::Message as _;
 use tonic::Status;
 
-use super::changes::Brought;
-use super::node::Served;
+use crate::node::Served;
+use crate::session::diff::Brought;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
-/// Names in one request. A client may build up more with several; [`MAX_WATCHED`](super::session::MAX_WATCHED) bounds those.
+/// Names in one request. A client may build up more with several; [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds those.
 const MAX_NAMES: usize = 100_000;
 /// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
 const MAX_NAME_BYTES: usize = 4096;
@@ -44,7 +44,7 @@ pub enum Protocol {
 
 /// One request.
 #[derive(Debug)]
-pub(super) enum Request {
+pub(crate) enum Request {
     /// All that the client wants of a type from now on.
     State(StateRequest),
     /// What the client wants more and less of a type.
@@ -60,35 +60,35 @@ pub(super) enum Request {
 
 /// A state-of-the-world request.
 #[derive(Debug)]
-pub(super) struct StateRequest {
-    pub(super) kind: ResourceType,
+pub(crate) struct StateRequest {
+    pub(crate) kind: ResourceType,
     /// What it says about the last response.
-    pub(super) quoted: Quoted,
+    pub(crate) quoted: Quoted,
     /// What it wants.
-    pub(super) wanted: Wanted,
+    pub(crate) wanted: Wanted,
 }
 
 /// A delta request.
 #[derive(Debug)]
-pub(super) struct DeltaRequest {
-    pub(super) kind: ResourceType,
+pub(crate) struct DeltaRequest {
+    pub(crate) kind: ResourceType,
     /// What it says about an earlier response.
-    pub(super) quoted: Quoted,
+    pub(crate) quoted: Quoted,
     /// What it wants from now on.
-    pub(super) subscribe: Wanted,
+    pub(crate) subscribe: Wanted,
     /// What it wants no longer.
-    pub(super) unsubscribe: Wanted,
+    pub(crate) unsubscribe: Wanted,
     /// What it has from an earlier stream.
-    pub(super) brought: Brought,
+    pub(crate) brought: Brought,
 }
 
 /// What a request says about a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Quoted {
+pub(crate) struct Quoted {
     /// The response's nonce; empty if the request is about none.
-    pub(super) nonce: String,
+    pub(crate) nonce: String,
     /// Why the response was rejected, if it was.
-    pub(super) error: Option<Rejection>,
+    pub(crate) error: Option<Rejection>,
 }
 
 /// Why a client did not take a response.
@@ -102,14 +102,14 @@ pub struct Rejection {
 
 /// Names, and whether `*` is among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// `*` is among them.
-    pub(super) star: bool,
-    pub(super) names: BTreeSet<ResourceName>,
+    pub(crate) star: bool,
+    pub(crate) names: BTreeSet<ResourceName>,
 }
 
 /// A request message of either protocol.
-pub(super) trait Wire: prost::Message + Default + 'static {
+pub(crate) trait Wire: prost::Message + Default + 'static {
     /// The protocol that it belongs to.
     const PROTOCOL: Protocol;
 
@@ -141,7 +141,7 @@ pub fn would_be_taken(protocol: Protocol, bytes: &[u8]) -> Result<(), Status> {
 fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
     let mut request = M::decode(bytes).map_err(|error| Status::invalid_argument(error.to_string()))?;
     let node = sender(&mut request)?;
-    super::node::proxy(node, None, Served::Ambient)?;
+    crate::node::proxy(node, None, Served::Ambient)?;
     request.parse().map(drop)
 }
 
@@ -149,7 +149,7 @@ fn taken<M: Wire>(bytes: &[u8]) -> Result<(), Status> {
 ///
 /// # Errors
 /// When it does not say, or says more than any honest client.
-pub(super) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
+pub(crate) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
     let node = request.node().take().filter(|node| !node.id.is_empty());
     let node = node.ok_or_else(|| Status::invalid_argument("missing node information"))?;
     if node.id.len() > MAX_NODE_ID_BYTES {
@@ -163,7 +163,7 @@ pub(super) fn sender<M: Wire>(request: &mut M) -> Result<Node, Status> {
 
 impl Request {
     /// The type, if it is one that is served.
-    pub(super) fn kind(&self) -> Option<ResourceType> {
+    pub(crate) fn kind(&self) -> Option<ResourceType> {
         match self {
             Self::State(request) => Some(request.kind),
             Self::Delta(request) => Some(request.kind),
@@ -190,7 +190,7 @@ impl Wanted {
     }
 
     /// Whether it is about nothing.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         !self.star && self.names.is_empty()
     }
 }
@@ -273,7 +273,7 @@ fn unserved(url: String, error: Option<ErrorDetail>) -> Result<Request, Status> 
 }
 
 /// The refusal of a type that is not served.
-pub(super) fn not_served(url: &str) -> Status {
+pub(crate) fn not_served(url: &str) -> Status {
     Status::unimplemented(format!("resources of type {url:?} are not supported by this control plane"))
 }
 
