@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes tools
+.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -32,6 +32,11 @@ unit:
 soak: tools
 	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 NAVARCH_CLUSTER_SECONDS=60 $(CARGO) test $(LOCKED) --workspace \
 		--test agent_pods --test cluster
+
+# All of the Gateway API's conformance suite; `make test` runs its core.
+conformance: tools
+	$(CARGO) build $(LOCKED) --workspace --bins
+	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance
 
 doc:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LOCKED) --workspace --no-deps

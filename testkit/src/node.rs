@@ -219,8 +219,11 @@ fn succeed(command: &mut Command, what: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Networks to which this machine has no route yet.
-fn free_networks() -> Result<Vec<(&'static str, String)>> {
+/// Networks to which this machine has no route yet, as variables of the scripts.
+///
+/// # Errors
+/// When all networks that are tried are taken, or the routes cannot be read.
+pub fn free_networks() -> Result<Vec<(&'static str, String)>> {
     let routes = succeed(Command::new("ip").args(["-4", "route"]), "ip route")?;
     // Tests of several processes that start at once begin to look at different places.
     let first = std::process::id() % 20;
