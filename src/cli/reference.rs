@@ -1,4 +1,5 @@
-//! `docs/configuration.md`, made from the code: every flag of every command, and every environment variable.
+//! `docs/configuration.md`, made from the code: every flag of every command, and every environment variable; and the parts of
+//! `docs/operations.md` that are made so, too.
 //!
 //! Flags come from the definitions by which command lines are read; what variables do is written in tables here, and tests see
 //! to it that these hold all that are read, with their defaults, and no others. The agent's variables are found in its sources.
@@ -6,6 +7,7 @@
 mod agent;
 mod commands;
 mod control_plane;
+mod operations;
 mod table;
 mod tests;
 

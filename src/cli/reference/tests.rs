@@ -6,14 +6,16 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 use navarch_agent::ignored::UNREAD;
 use navarch_agent::iptables::Options;
+use navarch_agent::own_metrics::OwnMetrics;
 use regex::Regex;
 
 use super::super::environment::Variables;
 use super::super::istiod_variables::{ISTIOD, OF_KUBERNETES};
 use super::super::{Arguments, Command};
 use super::table::{Default as Value, Variable};
-use super::{agent, all, control_plane, is_istiods, page, repeated};
+use super::{agent, all, control_plane, is_istiods, operations, page, repeated};
 use crate::server::Config;
+use crate::server::every_metric::{REGISTERING, exposition};
 
 /// How the page is written.
 const REWRITE: &str = "REWRITE=1 cargo test -p navarch --lib reference";
@@ -37,21 +39,27 @@ fn read_by_control_plane() -> BTreeSet<String> {
     with_files.into_iter().chain(in_ambient).collect()
 }
 
-/// All sources of the agent.
-fn sources_of_agent() -> String {
-    let (mut folders, mut text) = (vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/agent/src")], String::new());
+/// All source files in a folder, without their tests.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path: PathBuf = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if !path.ends_with("ignored.rs") {
-                let source = std::fs::read_to_string(path).unwrap();
-                text.push_str(source.split("#[cfg(test)]\nmod tests {").next().unwrap());
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = std::fs::read_to_string(&path).unwrap();
+                found.push((path, source.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()));
             }
         }
     }
-    text
+    found
+}
+
+/// The agent's sources but for the list of what it does not read.
+fn sources_of_agent() -> String {
+    let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/agent/src"));
+    files.into_iter().filter(|(path, _)| !path.ends_with("ignored.rs")).map(|(_, source)| source).collect()
 }
 
 /// The variables that the agent reads by a name in its sources, each with the default beside it, if there is one.
@@ -63,18 +71,52 @@ fn read_by_agent(sources: &str) -> Vec<(String, Option<String>)> {
     reads.captures_iter(sources).map(of).collect()
 }
 
-#[test]
+/// Compares a file of `docs` with what it should be; writes it first if whoever runs the test asks for that.
 #[expect(clippy::disallowed_methods, reason = "who runs the test says whether it writes")]
-fn the_committed_page_is_what_the_code_says() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/configuration.md");
-    let read = read_by_control_plane();
-    let page = page(|name| read.contains(name));
+fn check(file: &str, expected: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
     if std::env::var_os("REWRITE").is_some() {
-        std::fs::write(path, &page).unwrap();
+        std::fs::write(&path, expected).unwrap();
     }
-    let committed = std::fs::read_to_string(path).unwrap_or_default();
-    let differs = committed.lines().zip(page.lines()).find(|(committed, page)| committed != page);
-    assert!(committed == page, "docs/configuration.md is out of date, first at {differs:#?}\nrun: {REWRITE}");
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = committed.lines().zip(expected.lines()).find(|(committed, expected)| committed != expected);
+    assert!(committed == expected, "docs/{file} is out of date, first at {differs:#?}\nrun: {REWRITE}");
+}
+
+#[test]
+fn the_committed_page_is_what_the_code_says() {
+    let read = read_by_control_plane();
+    check("configuration.md", &page(|name| read.contains(name)));
+}
+
+#[test]
+fn the_committed_ports_and_metrics_are_what_the_code_says() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
+    let (config, _) = configured(&[], &[]).unwrap();
+    let of_agent = OwnMetrics::default();
+    of_agent.rejections().count("status", "too_many_connections", "10.0.0.1");
+    let parts = [
+        ("ports of a proxy", operations::ports()),
+        ("metrics of the control plane", operations::metrics(&exposition(&config).unwrap())),
+        ("metrics of the agent", operations::metrics(&of_agent.scrape())),
+    ];
+    let made = parts.iter().try_fold(page, |page, (name, part)| operations::with_part(&page, name, part).ok_or(name));
+    check("operations.md", &made.expect("the part stands between its two comments"));
+}
+
+#[test]
+fn every_metric_of_the_control_plane_is_made_known_by_one_of_these_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let registers = Regex::new(r"fn register\(\s*registry: &mut Registry").unwrap();
+    let crates = std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let mut found: Vec<_> = crates
+        .chain([root.join("src")])
+        .flat_map(|folder| sources(&folder))
+        .filter(|(_, source)| registers.is_match(source))
+        .map(|(path, _)| path.strip_prefix(root).unwrap().display().to_string())
+        .collect();
+    found.sort();
+    assert_eq!(found, REGISTERING, "src/server/every_metric.rs must call what makes metrics known");
 }
 
 #[test]
