@@ -21,12 +21,13 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/status/src/registration/metrics.rs",
     "crates/webhook/src/metrics.rs",
     "crates/xds/src/metrics.rs",
+    "src/server.rs",
     "src/server/refusals.rs",
 ];
 
-/// What a control plane tells that has refused one client and one mesh config: only by its lines do counters show whether `_total` stands
-/// after their names.
-pub(crate) fn exposition(config: &Config) -> anyhow::Result<String> {
+/// What a control plane tells that has refused one client and one mesh config, and all metrics as they are debugged: those of which there
+/// is nothing to tell have no lines.
+pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let mut config = config.clone();
     config.settings.envoy_filter_stats = true;
     let mut metrics = Registry::default();
@@ -43,5 +44,5 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<String> {
     let _ = (Metrics::register(&mut metrics), RegistrationMetrics::register(&mut metrics));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics)?;
-    Ok(text)
+    Ok((text, format!("{metrics:?}")))
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use navarch_agent::iptables::Options;
 use navarch_api::mesh::ProxyConfig;
+use regex::Regex;
 
 use super::table::{Default, table};
 use super::{agent, all};
@@ -46,22 +47,67 @@ pub(super) fn ports() -> String {
     table(["port", "set by", "who serves it, and what"], &rows)
 }
 
-/// A table of the metrics that a text in Prometheus' format tells of.
-pub(super) fn metrics(exposition: &str) -> String {
+/// A metric.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Metric {
+    /// The name that its lines have.
+    name: String,
+    /// `counter`, `gauge` or `histogram`.
+    kind: String,
+    /// What it tells.
+    help: String,
+}
+
+/// The metrics that a text in Prometheus' format tells of.
+pub(super) fn told(exposition: &str) -> Vec<Metric> {
     let named = |prefix| {
         let lines = exposition.lines().filter_map(move |line: &str| line.strip_prefix(prefix)?.split_once(' '));
         lines.collect::<BTreeMap<_, _>>()
     };
     let (kinds, helps) = (named("# TYPE "), named("# HELP "));
     let lines: BTreeSet<_> = exposition.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
-    let row = |(name, kind): (&&str, &&str)| {
+    let metric = |(name, kind): (&&str, &&str)| {
         let total = format!("{name}_total");
+        let help = helps.get(name).unwrap_or_else(|| panic!("{name} has no help")).trim_end_matches('.').to_owned();
         let name = if lines.contains(total.as_str()) { total } else { (*name).to_owned() };
-        let help = helps.get(name.as_str()).or_else(|| helps.get(name.trim_end_matches("_total"))).copied();
-        let help = help.unwrap_or_else(|| panic!("{name} has no help"));
-        [format!("`{name}`"), (*kind).to_owned(), help.trim_end_matches('.').to_owned()]
+        Metric { name, kind: (*kind).to_owned(), help }
     };
-    table(["metric", "type", "what it tells"], &kinds.iter().map(row).collect::<Vec<_>>())
+    kinds.iter().map(metric).collect()
+}
+
+/// The families of a registry of which there is nothing to tell yet, by its debug form. What a family counts by is in `sources`,
+/// those of the files that register: the field after the name, and its type.
+pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec<Metric> {
+    let descriptors = Regex::new(r#"Descriptor \{ name: "([^"]+)", help: "([^"]+)", unit: "#).unwrap();
+    let has_lines = |name: &str| exposition.contains(&format!("# TYPE {name} "));
+    let found = descriptors.captures_iter(debugged).map(|found| (found[1].to_owned(), found[2].to_owned()));
+    let metric = |(name, help): (String, String)| {
+        let fields = Regex::new(&format!(r#""{name}"[\s\S]*?\bm\.(\w+)"#)).unwrap();
+        let of_file = |source: &String| {
+            let field = fields.captures(source)?[1].to_owned();
+            let types = Regex::new(&format!(r"\b{field}: Family<\w+, (\w+)>")).unwrap();
+            Some(types.captures(source)?[1].to_owned())
+        };
+        let counted = sources.iter().find_map(of_file).unwrap_or_else(|| panic!("no source says what {name} is"));
+        let (total, kind) = match counted.as_str() {
+            "Count" => ("", "counter"),
+            "Counter" => ("_total", "counter"),
+            "Gauge" => ("", "gauge"),
+            "Histogram" => ("", "histogram"),
+            other => panic!("{name} is a family of {other}"),
+        };
+        let help = help.trim_end_matches('.').to_owned();
+        Metric { name: name + total, kind: kind.to_owned(), help }
+    };
+    found.filter(|(name, _)| !has_lines(name)).map(metric).collect()
+}
+
+/// A table of metrics, ordered by name.
+pub(super) fn metrics(mut metrics: Vec<Metric>) -> String {
+    metrics.sort();
+    let rows: Vec<_> =
+        metrics.into_iter().map(|Metric { name, kind, help }| [format!("`{name}`"), kind, help]).collect();
+    table(["metric", "type", "what it tells"], &rows)
 }
 
 #[test]
@@ -76,5 +122,13 @@ fn a_counter_has_the_name_of_its_lines() {
     let text =
         "# HELP a Things.\n# TYPE a counter\na_total{b=\"c\"} 1\n# HELP d More things.\n# TYPE d counter\n# EOF\n";
     let rows = "| `a_total` | counter | Things |\n| `d` | counter | More things |\n\n";
-    assert_eq!(metrics(text), format!("| metric | type | what it tells |\n| --- | --- | --- |\n{rows}"));
+    assert_eq!(metrics(told(text)), format!("| metric | type | what it tells |\n| --- | --- | --- |\n{rows}"));
+}
+
+#[test]
+fn a_family_without_lines_is_found_by_its_source() {
+    let debugged = r#"[(Descriptor { name: "a", help: "Things.", unit: None }, Family), (Descriptor { name: "b", help: "B.", unit: None }, 1)]"#;
+    let source = "struct M { things: Family<Label, Counter> }\nregistry.register(\"a\", \"Things\", m.things.clone());";
+    let expected = Metric { name: "a_total".to_owned(), kind: "counter".to_owned(), help: "Things".to_owned() };
+    assert_eq!(empty(debugged, "# TYPE b gauge\nb 1\n", &[source.to_owned()]), [expected]);
 }

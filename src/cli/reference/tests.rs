@@ -93,12 +93,18 @@ fn the_committed_page_is_what_the_code_says() {
 fn the_committed_ports_and_metrics_are_what_the_code_says() {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
     let (config, _) = configured(&[], &[]).unwrap();
+    let (text, debugged) = exposition(&config).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let registering: Vec<_> =
+        REGISTERING.iter().map(|file| std::fs::read_to_string(root.join(file)).unwrap()).collect();
+    let mut of_control_plane = operations::told(&text);
+    of_control_plane.extend(operations::empty(&debugged, &text, &registering));
     let of_agent = OwnMetrics::default();
     of_agent.rejections().count("status", "too_many_connections", "10.0.0.1");
     let parts = [
         ("ports of a proxy", operations::ports()),
-        ("metrics of the control plane", operations::metrics(&exposition(&config).unwrap())),
-        ("metrics of the agent", operations::metrics(&of_agent.scrape())),
+        ("metrics of the control plane", operations::metrics(of_control_plane)),
+        ("metrics of the agent", operations::metrics(operations::told(&of_agent.scrape()))),
     ];
     let made = parts.iter().try_fold(page, |page, (name, part)| operations::with_part(&page, name, part).ok_or(name));
     check("operations.md", &made.expect("the part stands between its two comments"));
@@ -107,7 +113,7 @@ fn the_committed_ports_and_metrics_are_what_the_code_says() {
 #[test]
 fn every_metric_of_the_control_plane_is_made_known_by_one_of_these_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let registers = Regex::new(r"fn register\(\s*registry: &mut Registry").unwrap();
+    let registers = Regex::new(r"fn register\(\s*registry: &mut Registry|\.register_collector\(").unwrap();
     let crates = std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
     let mut found: Vec<_> = crates
         .chain([root.join("src")])
