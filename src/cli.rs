@@ -11,6 +11,8 @@ mod istiod_variables;
 mod limits;
 mod log;
 mod pilot_flags;
+#[cfg(test)]
+mod reference;
 mod request;
 mod security;
 mod version;

@@ -8,6 +8,8 @@ mod api_rate;
 mod configuration_metrics;
 mod connection_limits;
 mod controllers;
+#[cfg(test)]
+pub(crate) mod every_metric;
 mod gateway_hosts;
 mod http;
 mod ingress;

@@ -201,11 +201,11 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
 
 /// Variables of earlier releases of istiod's, which are still read.
 #[cfg(test)]
-const FORMER: &[&str] = &["PILOT_ENABLE_STATUS", "PILOT_STATUS_UPDATE_INTERVAL"];
+pub(super) const FORMER: &[&str] = &["PILOT_ENABLE_STATUS", "PILOT_STATUS_UPDATE_INTERVAL"];
 
 /// Variables that clients of Kubernetes read.
 #[cfg(test)]
-const OF_KUBERNETES: &[&str] = &["KUBECONFIG", "KUBERNETES_SERVICE_HOST"];
+pub(super) const OF_KUBERNETES: &[&str] = &["KUBECONFIG", "KUBERNETES_SERVICE_HOST"];
 
 #[cfg(test)]
 mod tests {

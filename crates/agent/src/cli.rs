@@ -32,6 +32,54 @@ Commands:
   istio-clean-iptables              Take these rules away
   version                           Print version and commit";
 
+/// A command of the agent that people may call.
+#[derive(Clone, Copy, Debug)]
+pub struct AgentCommand {
+    /// Its name.
+    pub name: &'static str,
+    /// What stands after the name.
+    pub arguments: &'static str,
+    /// What it does, as sentences.
+    pub about: &'static str,
+    /// Its flags.
+    pub flags: &'static [Flag],
+}
+
+/// All commands that people may call.
+pub const COMMANDS: &[AgentCommand] = &[
+    AgentCommand {
+        name: "proxy",
+        arguments: "[sidecar|router|waypoint] [FLAGS]",
+        about: "Start Envoy and stand by it.",
+        flags: ProxyCommand::FLAGS,
+    },
+    AgentCommand {
+        name: "request",
+        arguments: "<METHOD> <PATH> [BODY]",
+        about: "Ask the admin API of the Envoy beside.",
+        flags: request::FLAGS,
+    },
+    AgentCommand {
+        name: "wait",
+        arguments: "[FLAGS]",
+        about: "Wait until the Envoy beside is ready.",
+        flags: wait::FLAGS,
+    },
+    AgentCommand {
+        name: "istio-iptables",
+        arguments: "[FLAGS]",
+        about: "Set the rules that send a pod's traffic through its Envoy. Each flag can be set by a variable, too.",
+        flags: Options::FLAGS,
+    },
+    AgentCommand {
+        name: "istio-clean-iptables",
+        arguments: "[FLAGS]",
+        about: "Take the rules away that istio-iptables sets.",
+        flags: Options::FLAGS,
+    },
+    AgentCommand { name: "version", arguments: "", about: "Print version and commit.", flags: &[] },
+];
+
 /// The command that the name of the program stands for, if it does.
 pub fn command_of_name(program: Option<&str>) -> Option<Vec<String>> {
     match Path::new(program?).file_name()?.to_str()? {
@@ -109,26 +157,14 @@ fn asks_for_help(arguments: &[String]) -> bool {
 
 /// The help text of a command; `None` for words that are no command for people.
 fn help(command: &str) -> Option<String> {
-    let (usage, about, flags): (&str, &str, &[Flag]) = match command {
-        "proxy" => ("proxy [sidecar|router|waypoint] [FLAGS]", "Start Envoy and stand by it.", ProxyCommand::FLAGS),
-        "request" => ("request <METHOD> <PATH> [BODY]", "Ask the admin API of the Envoy beside.", request::FLAGS),
-        "wait" => ("wait [FLAGS]", "Wait until the Envoy beside is ready.", wait::FLAGS),
-        "istio-iptables" => (
-            "istio-iptables [FLAGS]",
-            "Set the rules that send a pod's traffic through its Envoy. Each flag can be set by a variable, too.",
-            Options::FLAGS,
-        ),
-        "istio-clean-iptables" => {
-            ("istio-clean-iptables [FLAGS]", "Take the rules away that istio-iptables sets.", Options::FLAGS)
-        }
-        "version" => ("version", "Print version and commit.", &[]),
-        _ => return None,
-    };
-    let mut text = format!("{about} Flags are pilot-agent's.\n\nUsage: pilot-agent {usage}\n\nFlags:\n");
-    for flag in flags {
+    let AgentCommand { name, arguments, about, flags } = COMMANDS.iter().find(|one| one.name == command)?;
+    let usage = format!("{name} {arguments}");
+    let mut text = format!("{about} Flags are pilot-agent's.\n\nUsage: pilot-agent {}\n\nFlags:\n", usage.trim_end());
+    for flag in *flags {
         let letter = flag.letter.map_or_else(|| "    ".to_owned(), |letter| format!("-{letter}, "));
         let value = if flag.value == FlagValue::Text { " VALUE" } else { "" };
-        text.push_str(&format!("  {letter}--{}{value}\n", flag.name));
+        let default = if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
+        text.push_str(&format!("  {letter}--{}{value}\n          {}{default}\n", flag.name, flag.help));
     }
     text.push_str("  -h, --help");
     Some(text)

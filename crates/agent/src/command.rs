@@ -1,6 +1,6 @@
 //! The command line of `pilot-agent proxy`.
 
-use super::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
+use super::flags::{CommandLine, Flag, FlagError, UnknownFlags};
 use super::settings::Settings;
 use super::variables::Variables;
 
@@ -43,37 +43,41 @@ pub enum CommandError {
     SocketPath(String),
 }
 
+/// Where the mesh config is looked for.
+const MESH_CONFIG: &str = "./etc/istio/config/mesh";
 /// The kinds of proxies.
 const KINDS: [&str; 5] = ["sidecar", "router", "waypoint", "ztunnel", "agentgateway"];
 
-/// A flag with a text.
-const fn text(name: &'static str) -> Flag {
-    Flag { name, letter: None, value: FlagValue::Text }
-}
-
-/// A flag that is on or off.
-const fn switch(name: &'static str) -> Flag {
-    Flag { name, letter: None, value: FlagValue::Switch }
-}
-
-/// The flags that mean something here; others are passed over.
+/// The flags that are known; others are passed over.
 const FLAGS: &[Flag] = &[
-    text("domain"),
-    text("meshConfig"),
-    text("stsPort"),
-    text("tokenManagerPlugin"),
-    text("serviceCluster"),
-    text("proxyLogLevel"),
-    text("concurrency"),
-    text("proxyComponentLogLevel"),
-    text("templateFile"),
-    text("outlierLogPath"),
-    switch("profiling"),
-    text("log_target"),
-    text("log_output_level"),
-    text("log_stacktrace_level"),
-    text("log_caller"),
-    switch("log_as_json"),
+    Flag::text("domain", "", "DNS suffix of services beside the proxy; POD_NAMESPACE.svc.cluster.local if unset"),
+    Flag::text("meshConfig", MESH_CONFIG, "File with the mesh config; Istio's defaults where there is none"),
+    Flag::text(
+        "stsPort",
+        "0",
+        "Port that is told to the control plane as the one for exchanging tokens; nothing serves it",
+    ),
+    Flag::text("tokenManagerPlugin", "", "No effect: tokens are not exchanged"),
+    Flag::text(
+        "serviceCluster",
+        "istio-proxy",
+        "Name of the proxy's service, where the proxy config sets it to nothing",
+    ),
+    Flag::text("proxyLogLevel", "warning", "Log level of Envoy, also by component as in info,upstream:debug"),
+    Flag::text("concurrency", "0", "Worker threads of Envoy, before any config; 0 leaves them to the proxy config"),
+    Flag::text("proxyComponentLogLevel", "", "Log levels of Envoy's components, comma-separated"),
+    Flag::text(
+        "templateFile",
+        "",
+        "Template of the bootstrap in place of the built-in one, unless the proxy config names a file",
+    ),
+    Flag::text("outlierLogPath", "", "File to which Envoy logs ejections by outlier detection"),
+    Flag::switch("profiling", "No effect: there are no Go profiles"),
+    Flag::text("log_target", "", "No effect: logs go to standard error"),
+    Flag::text("log_output_level", "", "What the agent logs, by scope as in default:info,dns:debug; info if unset"),
+    Flag::text("log_stacktrace_level", "", "No effect: stack traces are not logged"),
+    Flag::text("log_caller", "", "No effect: callers are not logged"),
+    Flag::switch("log_as_json", "Log JSON objects; Envoy does so too"),
 ];
 
 /// Flags of [`FLAGS`] that are taken for pilot-agent's sake, each with the value that says what happens anyway.
@@ -119,7 +123,7 @@ impl ProxyCommand {
         Ok(Self {
             kind,
             domain: value("domain", ""),
-            mesh_config: value("meshConfig", "./etc/istio/config/mesh"),
+            mesh_config: value("meshConfig", MESH_CONFIG),
             service_cluster: value("serviceCluster", "istio-proxy"),
             concurrency: line.parsed("concurrency", "number", |text| text.parse().ok())?.unwrap_or_default(),
             template_file: value("templateFile", ""),
@@ -127,5 +131,18 @@ impl ProxyCommand {
             without_effect: without_effect(&line),
             settings,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_that_is_not_given_has_the_default_that_help_tells() {
+        let read = |arguments: &[String]| ProxyCommand::read(arguments, &Variables::default()).unwrap();
+        for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+            assert_eq!(read(&[format!("--{}={}", flag.name, flag.default)]), read(&[]), "--{}", flag.name);
+        }
     }
 }

@@ -14,6 +14,10 @@ pub struct Flag {
     pub letter: Option<char>,
     /// What its value is.
     pub value: FlagValue,
+    /// The value where the flag is not given; empty where nothing stands for it.
+    pub default: &'static str,
+    /// What the flag does, in one line.
+    pub help: &'static str,
 }
 
 /// What kind of value a flag has.
@@ -64,6 +68,26 @@ pub enum FlagError {
         /// What it should be.
         expected: &'static str,
     },
+}
+
+impl Flag {
+    /// A flag with a text.
+    #[must_use]
+    pub const fn text(name: &'static str, default: &'static str, help: &'static str) -> Self {
+        Self { name, letter: None, value: FlagValue::Text, default, help }
+    }
+
+    /// A flag that is on or off, and off where it is not given.
+    #[must_use]
+    pub const fn switch(name: &'static str, help: &'static str) -> Self {
+        Self { name, letter: None, value: FlagValue::Switch, default: "", help }
+    }
+
+    /// The same flag, which has a letter too.
+    #[must_use]
+    pub const fn letter(self, letter: char) -> Self {
+        Self { letter: Some(letter), ..self }
+    }
 }
 
 impl CommandLine {
@@ -180,10 +204,7 @@ fn pass_over(value: Option<&str>, rest: &mut VecDeque<&str>) {
 mod tests {
     use super::*;
 
-    const KNOWN: &[Flag] = &[
-        Flag { name: "port", letter: Some('p'), value: FlagValue::Text },
-        Flag { name: "dry-run", letter: Some('n'), value: FlagValue::Switch },
-    ];
+    const KNOWN: &[Flag] = &[Flag::text("port", "", "").letter('p'), Flag::switch("dry-run", "").letter('n')];
 
     fn read(unknown: UnknownFlags, line: &str) -> Result<CommandLine, FlagError> {
         let arguments: Vec<_> = line.split(' ').map(str::to_owned).collect();

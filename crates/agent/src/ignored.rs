@@ -2,8 +2,9 @@
 
 use super::variables::Variables;
 
-/// Each with the value that says what the agent does anyway, if any does. A test sees to it that none is read.
-const UNREAD: &[(&str, Option<&str>)] = &[
+/// pilot-agent's variables that are not read, each with the value that says what the agent does anyway, if any does. A test
+/// sees to it that none is read.
+pub const UNREAD: &[(&str, Option<&str>)] = &[
     ("CREDENTIAL_FETCHER_TYPE", Some("JWT")),
     ("CREDENTIAL_IDENTITY_PROVIDER", None),
     ("ENABLE_PROBE_KEEPALIVE_CONNECTIONS", Some("false")),

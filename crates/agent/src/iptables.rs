@@ -13,6 +13,7 @@ mod apply;
 mod capture;
 mod dns;
 mod families;
+mod flags;
 mod nftables;
 mod options;
 mod ranges;

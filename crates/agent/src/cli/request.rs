@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::flags::{CommandLine, Flag, FlagValue, UnknownFlags};
+use crate::flags::{CommandLine, Flag, UnknownFlags};
 use crate::local_http::Question;
 
 /// The ports that may be asked.
 const PORTS: [u16; 4] = [15000, 15004, 15020, 15021];
 /// The one flag.
-pub(super) const FLAGS: &[Flag] = &[Flag { name: "debug-port", letter: None, value: FlagValue::Text }];
+pub(super) const FLAGS: &[Flag] =
+    &[Flag::text("debug-port", "15000", "Port on this machine that is asked: 15000, 15004, 15020 or 15021")];
 /// How long an answer may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 

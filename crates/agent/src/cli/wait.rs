@@ -6,18 +6,17 @@ use anyhow::{Context as _, bail};
 use tokio::time::{Instant, sleep};
 
 use crate::downward_api::host_and_port;
-use crate::flags::{CommandLine, Flag, FlagValue, UnknownFlags};
+use crate::flags::{CommandLine, Flag, UnknownFlags};
 use crate::local_http::Question;
 
-/// A flag with a text.
-const fn text(name: &'static str) -> Flag {
-    Flag { name, letter: None, value: FlagValue::Text }
-}
-
-pub(super) const FLAGS: &[Flag] =
-    &[text("timeoutSeconds"), text("requestTimeoutMillis"), text("periodMillis"), text("url")];
 /// Where readiness is told.
 const URL: &str = "http://localhost:15021/healthz/ready";
+pub(super) const FLAGS: &[Flag] = &[
+    Flag::text("timeoutSeconds", "60", "How long to wait altogether, in seconds"),
+    Flag::text("requestTimeoutMillis", "500", "How long one answer may take, in milliseconds"),
+    Flag::text("periodMillis", "500", "Time between two questions, in milliseconds"),
+    Flag::text("url", URL, "What is asked, by plain HTTP, until it answers 200"),
+];
 
 /// Waits until the URL answers 200.
 pub(super) fn run(arguments: &[String]) -> anyhow::Result<i32> {

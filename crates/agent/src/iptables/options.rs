@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::capture::{Capture, CaptureError, DnsCapture, Mode};
+use super::flags::{FLAGS, variables_of};
 use crate::flags::{CommandLine, Flag, FlagError, FlagValue, UnknownFlags};
 use crate::variables::{Variables, parse_duration};
 use navarch_api::go_text::parse_bool;
@@ -77,65 +78,14 @@ pub enum OptionsError {
     NoAddress,
 }
 
-/// A flag with a text.
-const fn text(name: &'static str, letter: Option<char>) -> Flag {
-    Flag { name, letter, value: FlagValue::Text }
-}
-
-/// A flag that is on or off.
-const fn switch(name: &'static str, letter: Option<char>) -> Flag {
-    Flag { name, letter, value: FlagValue::Switch }
-}
-
-/// All flags. But for the first, each has a variable of the same name in capitals.
-const FLAGS: &[Flag] = &[
-    text("envoy-port", Some('p')),
-    text("inbound-capture-port", Some('z')),
-    text("inbound-tunnel-port", Some('e')),
-    text("proxy-uid", Some('u')),
-    text("proxy-gid", Some('g')),
-    text("istio-inbound-interception-mode", Some('m')),
-    text("istio-inbound-ports", Some('b')),
-    text("istio-local-exclude-ports", Some('d')),
-    text("istio-exclude-interfaces", Some('c')),
-    text("istio-service-cidr", Some('i')),
-    text("istio-service-exclude-cidr", Some('x')),
-    text("istio-outbound-ports", Some('q')),
-    text("istio-local-outbound-ports-exclude", Some('o')),
-    text("kube-virt-interfaces", Some('k')),
-    text("istio-inbound-tproxy-mark", Some('t')),
-    text("istio-inbound-tproxy-route-table", Some('r')),
-    switch("dry-run", Some('n')),
-    text("iptables-probe-port", None),
-    text("probe-timeout", None),
-    switch("skip-rule-apply", None),
-    switch("run-validation", None),
-    switch("redirect-dns", None),
-    switch("drop-invalid", None),
-    switch("dual-stack", None),
-    switch("capture-all-dns", None),
-    text("network-namespace", None),
-    switch("cni-mode", None),
-    switch("reconcile", None),
-    switch("cleanup-only", None),
-    switch("force-apply", None),
-    switch("native-nftables", None),
-    switch("iptables-trace-logging", None),
-    text("force-iptables-binary", None),
-    text("log_target", None),
-    text("log_output_level", None),
-    text("log_stacktrace_level", None),
-    text("log_caller", None),
-    switch("log_as_json", None),
-];
-
-/// Variables of other names that set a flag too, and count more than the flag's own.
-const OTHER_VARIABLES: [(&str, &str); 3] =
-    [("redirect-dns", "ISTIO_META_DNS_CAPTURE"), ("drop-invalid", "INVALID_DROP"), ("dual-stack", "ISTIO_DUAL_STACK")];
-
 impl Options {
     /// All flags.
     pub const FLAGS: &[Flag] = FLAGS;
+
+    /// The variables that set a flag; of several that are set the last counts, and the flag itself more.
+    pub fn variables_of(flag: &str) -> impl Iterator<Item = String> + use<> {
+        variables_of(flag)
+    }
 
     /// Reads flags and variables; flags count more. A variable of a switch or number that cannot be read counts as unset.
     ///
@@ -175,17 +125,12 @@ impl Options {
 /// The flags as variables set them. What cannot be read is left out, as istio-iptables has it.
 fn from_variables(variables: &Variables) -> CommandLine {
     let mut line = CommandLine::default();
-    let own = FLAGS.iter().skip(1).map(|flag| (flag, flag.name.replace('-', "_").to_uppercase()));
-    let others = OTHER_VARIABLES
-        .iter()
-        .filter_map(|(name, variable)| Some((FLAGS.iter().find(|flag| flag.name == *name)?, (*variable).to_owned())));
-    for (flag, variable) in own.chain(others) {
+    for (flag, variable) in FLAGS.iter().flat_map(|flag| variables_of(flag.name).map(move |variable| (flag, variable)))
+    {
         let Some(text) = variables.get(&variable) else { continue };
         let readable = match flag.name {
             "iptables-probe-port" => text.parse::<u16>().is_ok(),
             "probe-timeout" => parse_duration(text).is_some(),
-            // Istio gave the flag up, and its variable now asks the agent alone to read what others' rules log.
-            "iptables-trace-logging" => false,
             _ => flag.value == FlagValue::Text || parse_bool(text).is_some(),
         };
         if readable {
@@ -297,6 +242,13 @@ mod tests {
         let options = read("", &[("REDIRECT_DNS", "false"), ("ISTIO_META_DNS_CAPTURE", "true")]).unwrap();
         assert_eq!(options.capture.dns, DnsCapture::Servers(vec!["10.96.0.10".parse().unwrap()]));
         assert!(!read("", &[("DRY_RUN", "perhaps"), ("PROBE_TIMEOUT", "")]).unwrap().dry_run);
+    }
+
+    #[test]
+    fn a_flag_that_is_not_given_has_the_default_that_help_tells() {
+        for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty()) {
+            assert_eq!(read(&format!("--{}={}", flag.name, flag.default), &[]), read("", &[]), "--{}", flag.name);
+        }
     }
 
     #[test]

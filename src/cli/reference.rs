@@ -1,0 +1,114 @@
+//! `docs/configuration.md`, made from the code: every flag of every command, and every environment variable; and the parts of
+//! `docs/operations.md` that are made so, too.
+//!
+//! Flags come from the definitions by which command lines are read; what variables do is written in tables here, and tests see
+//! to it that these hold all that are read, with their defaults, and no others. The agent's variables are found in its sources.
+
+mod agent;
+mod commands;
+mod control_plane;
+mod operations;
+mod table;
+mod tests;
+
+use std::collections::BTreeSet;
+
+use clap::CommandFactory as _;
+use navarch_agent::ignored::UNREAD;
+
+use super::istiod_variables::ISTIOD;
+use super::{Arguments, istiod_variables};
+use table::{Section, Variable, table};
+
+/// What stands before all.
+const HEAD: &str = "\
+# Flags and environment variables
+
+This page is made from the code (`REWRITE=1 cargo test -p navarch --lib reference`); a test fails where it is out of date.
+
+A flag counts more than a variable. `--name value` and `--name=value` are the same, durations are Go's (`1m30s`), switches take `true`
+and `false`, and every command has `--help`. A default in the form of `code` can be set as it stands.
+
+The control plane takes a variable that is set to nothing for unset, unless its line says otherwise, and does not start where it
+cannot read one; its log names what it was given and does not obey. The agent takes a number, duration or switch that it cannot read for
+unset, with a warning.
+
+";
+
+/// What is said of the agent's commands.
+const AGENT: &str = "\
+## pilot-agent
+
+The same commands are those of `navarch agent`. `proxy`, `request` and `wait` pass over flags that they do not know; the others refuse
+them.
+
+";
+
+/// The page. `is_read` is whether the control plane reads a variable.
+fn page(is_read: impl Fn(&str) -> bool) -> String {
+    let mut page = HEAD.to_owned();
+    commands::of_navarch(&Arguments::command(), "##", &mut page);
+    page.push_str(AGENT);
+    commands::of_agent(&mut page);
+    page.push_str("## Variables of the control plane\n\n");
+    for section in control_plane::SECTIONS {
+        let read: Vec<_> = section.variables().filter(|variable| is_read(variable.name)).collect();
+        push_read(*section, &read, &mut page);
+    }
+    page.push_str("### Not read\n\nVariables of istiod's that have no effect.\n\n");
+    let mut unread: Vec<_> = all(control_plane::SECTIONS).filter(|variable| !is_read(variable.name)).collect();
+    unread.sort_by_key(|variable| variable.name);
+    push_unread("istiod", &unread, ISTIOD, &mut page);
+    page.push_str("## Variables of the agent\n\nThose that set flags of istio-iptables stand beside the flags.\n\n");
+    let is_unread = |variable: &Variable| UNREAD.iter().any(|(name, _)| *name == variable.name);
+    for section in agent::SECTIONS {
+        let read: Vec<_> = section.variables().filter(|variable| !is_unread(variable)).collect();
+        push_read(*section, &read, &mut page);
+    }
+    page.push_str("### Not read\n\nVariables of pilot-agent's that have no effect.\n\n");
+    let unread: Vec<_> = all(agent::SECTIONS).filter(is_unread).collect();
+    push_unread("pilot-agent", &unread, UNREAD, &mut page);
+    page.trim_end().to_owned() + "\n"
+}
+
+/// The variables of all sections.
+fn all(sections: &'static [Section]) -> impl Iterator<Item = Variable> {
+    sections.iter().flat_map(|section| section.variables())
+}
+
+/// Adds a table of variables that are read.
+fn push_read(section: Section, variables: &[Variable], page: &mut String) {
+    let row =
+        |variable: &Variable| [format!("`{}`", variable.name), variable.shown_default(), variable.effect.to_owned()];
+    let rows: Vec<_> = variables.iter().map(row).collect();
+    page.push_str(&format!("### {}\n\n", section.title));
+    page.push_str(&table(["variable", "default", "what it does"], &rows));
+}
+
+/// Adds a table of variables that are not read, with what happens instead. `program` is the one that reads them, and `usual` says
+/// which value of each means what happens here.
+fn push_unread(program: &str, variables: &[Variable], usual: &[(&str, Option<&str>)], page: &mut String) {
+    let row = |variable: &Variable| {
+        let value = usual.iter().find(|(name, _)| *name == variable.name).and_then(|(_, value)| *value);
+        let here = match (value, variable.instead) {
+            (Some(value), _) => format!("as with `{value}`"),
+            (None, Some(instead)) => instead.to_owned(),
+            (None, None) => panic!("{}: what happens instead? A fourth column must say", variable.name),
+        };
+        [format!("`{}`", variable.name), variable.shown_default(), variable.effect.to_owned(), here]
+    };
+    let rows: Vec<_> = variables.iter().map(row).collect();
+    let (default, effect) = (format!("{program}'s default"), format!("what it does in {program}"));
+    page.push_str(&table(["variable", &default, &effect, "here"], &rows));
+}
+
+/// The names of variables that stand more than once.
+fn repeated(variables: impl Iterator<Item = Variable>) -> Vec<&'static str> {
+    let mut seen = BTreeSet::new();
+    variables.map(|variable| variable.name).filter(|name| !seen.insert(*name)).collect()
+}
+
+/// Whether istiod reads a variable, or did in earlier releases.
+fn is_istiods(name: &str) -> bool {
+    ISTIOD.iter().any(|(known, _)| *known == name) || istiod_variables::FORMER.contains(&name)
+}

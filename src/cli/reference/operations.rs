@@ -1,0 +1,134 @@
+//! The parts of `docs/operations.md` that are made from the code: the ports of a proxy, and all metrics.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use navarch_agent::iptables::Options;
+use navarch_api::mesh::ProxyConfig;
+use regex::Regex;
+
+use super::table::{Default, table};
+use super::{agent, all};
+
+/// The page with a part exchanged, which stands between two comments. `None` where the comments are missing.
+pub(super) fn with_part(page: &str, name: &str, part: &str) -> Option<String> {
+    let (begin, end) =
+        (format!("<!-- {name}: made from the code, as configuration.md -->\n"), format!("<!-- {name}: end -->\n"));
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}{part}{end}{after}"))
+}
+
+/// The ports of a proxy, with what sets them.
+pub(super) fn ports() -> String {
+    let config = ProxyConfig::istio_defaults();
+    let flag = |name: &str| {
+        let flag = Options::FLAGS.iter().find(|flag| flag.name == name);
+        (flag.map(|flag| flag.default.to_owned()).unwrap_or_default(), format!("`istio-iptables --{name}`"))
+    };
+    let variable = |name: &str| {
+        let variable = all(agent::SECTIONS).find(|variable| variable.name == name);
+        let Some(Default::Value(value)) = variable.map(|variable| variable.default) else {
+            panic!("{name} has no default")
+        };
+        (value.rsplit(':').next().unwrap_or_default().to_owned(), format!("`{name}`"))
+    };
+    let field = |port: i32, name: &str| (port.to_string(), format!("proxy config `{name}`"));
+    let rows = [
+        (field(config.proxy_admin_port, "proxyAdminPort"), "Envoy: admin API, for the pod itself"),
+        (flag("envoy-port"), "Envoy: outbound connections that were captured"),
+        (flag("inbound-capture-port"), "Envoy: inbound connections that were captured"),
+        (flag("inbound-tunnel-port"), "Envoy: HBONE"),
+        (field(config.status_port, "statusPort"), "agent: merged metrics, probes of the application, `/quitquitquit`"),
+        (variable("ENVOY_STATUS_PORT"), "Envoy: readiness (`/healthz/ready`), answered by the agent"),
+        (variable("DNS_PROXY_ADDR"), "agent: DNS, for the pod itself"),
+        (variable("ENVOY_PROMETHEUS_PORT"), "Envoy: its own metrics"),
+    ];
+    let rows: Vec<_> = rows.map(|((port, setting), serves)| [port, setting, serves.to_owned()]).into();
+    table(["port", "set by", "who serves it, and what"], &rows)
+}
+
+/// A metric.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Metric {
+    /// The name that its lines have.
+    name: String,
+    /// `counter`, `gauge` or `histogram`.
+    kind: String,
+    /// What it tells.
+    help: String,
+}
+
+/// The metrics that a text in Prometheus' format tells of.
+pub(super) fn told(exposition: &str) -> Vec<Metric> {
+    let named = |prefix| {
+        let lines = exposition.lines().filter_map(move |line: &str| line.strip_prefix(prefix)?.split_once(' '));
+        lines.collect::<BTreeMap<_, _>>()
+    };
+    let (kinds, helps) = (named("# TYPE "), named("# HELP "));
+    let lines: BTreeSet<_> = exposition.lines().filter_map(|line| line.split(['{', ' ']).next()).collect();
+    let metric = |(name, kind): (&&str, &&str)| {
+        let total = format!("{name}_total");
+        let help = helps.get(name).unwrap_or_else(|| panic!("{name} has no help")).trim_end_matches('.').to_owned();
+        let name = if lines.contains(total.as_str()) { total } else { (*name).to_owned() };
+        Metric { name, kind: (*kind).to_owned(), help }
+    };
+    kinds.iter().map(metric).collect()
+}
+
+/// The families of a registry of which there is nothing to tell yet, by its debug form. What a family counts by is in `sources`,
+/// those of the files that register: the field after the name, and its type.
+pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec<Metric> {
+    let descriptors = Regex::new(r#"Descriptor \{ name: "([^"]+)", help: "([^"]+)", unit: "#).unwrap();
+    let has_lines = |name: &str| exposition.contains(&format!("# TYPE {name} "));
+    let found = descriptors.captures_iter(debugged).map(|found| (found[1].to_owned(), found[2].to_owned()));
+    let metric = |(name, help): (String, String)| {
+        let fields = Regex::new(&format!(r#""{name}"[\s\S]*?\bm\.(\w+)"#)).unwrap();
+        let of_file = |source: &String| {
+            let field = fields.captures(source)?[1].to_owned();
+            let types = Regex::new(&format!(r"\b{field}: Family<\w+, (\w+)>")).unwrap();
+            Some(types.captures(source)?[1].to_owned())
+        };
+        let counted = sources.iter().find_map(of_file).unwrap_or_else(|| panic!("no source says what {name} is"));
+        let (total, kind) = match counted.as_str() {
+            "Count" => ("", "counter"),
+            "Counter" => ("_total", "counter"),
+            "Gauge" => ("", "gauge"),
+            "Histogram" => ("", "histogram"),
+            other => panic!("{name} is a family of {other}"),
+        };
+        let help = help.trim_end_matches('.').to_owned();
+        Metric { name: name + total, kind: kind.to_owned(), help }
+    };
+    found.filter(|(name, _)| !has_lines(name)).map(metric).collect()
+}
+
+/// A table of metrics, ordered by name.
+pub(super) fn metrics(mut metrics: Vec<Metric>) -> String {
+    metrics.sort();
+    let rows: Vec<_> =
+        metrics.into_iter().map(|Metric { name, kind, help }| [format!("`{name}`"), kind, help]).collect();
+    table(["metric", "type", "what it tells"], &rows)
+}
+
+#[test]
+fn a_part_stands_between_its_comments() {
+    let page = "a\n<!-- x: made from the code, as configuration.md -->\nold\n<!-- x: end -->\nb\n";
+    assert_eq!(with_part(page, "x", "new\n").unwrap(), page.replace("old", "new"));
+    assert_eq!(with_part(page, "y", "new\n"), None);
+}
+
+#[test]
+fn a_counter_has_the_name_of_its_lines() {
+    let text =
+        "# HELP a Things.\n# TYPE a counter\na_total{b=\"c\"} 1\n# HELP d More things.\n# TYPE d counter\n# EOF\n";
+    let rows = "| `a_total` | counter | Things |\n| `d` | counter | More things |\n\n";
+    assert_eq!(metrics(told(text)), format!("| metric | type | what it tells |\n| --- | --- | --- |\n{rows}"));
+}
+
+#[test]
+fn a_family_without_lines_is_found_by_its_source() {
+    let debugged = r#"[(Descriptor { name: "a", help: "Things.", unit: None }, Family), (Descriptor { name: "b", help: "B.", unit: None }, 1)]"#;
+    let source = "struct M { things: Family<Label, Counter> }\nregistry.register(\"a\", \"Things\", m.things.clone());";
+    let expected = Metric { name: "a_total".to_owned(), kind: "counter".to_owned(), help: "Things".to_owned() };
+    assert_eq!(empty(debugged, "# TYPE b gauge\nb 1\n", &[source.to_owned()]), [expected]);
+}

@@ -1,0 +1,232 @@
+//! That the page is complete and true.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use clap::Parser as _;
+use navarch_agent::ignored::UNREAD;
+use navarch_agent::iptables::Options;
+use navarch_agent::own_metrics::OwnMetrics;
+use regex::Regex;
+
+use super::super::environment::Variables;
+use super::super::istiod_variables::{ISTIOD, OF_KUBERNETES};
+use super::super::{Arguments, Command};
+use super::table::{Default as Value, Variable};
+use super::{agent, all, control_plane, is_istiods, operations, page, repeated};
+use crate::server::Config;
+use crate::server::every_metric::{REGISTERING, exposition};
+
+/// How the page is written.
+const REWRITE: &str = "REWRITE=1 cargo test -p navarch --lib reference";
+
+/// What the control plane is configured to by these flags and variables, and the names of all variables that it asked for.
+fn configured(flags: &[&str], values: &[(&str, &str)]) -> anyhow::Result<(Config, BTreeSet<String>)> {
+    let variables = Variables::new(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+    let arguments = [&["navarch", "discovery"], flags].concat();
+    let Command::Discovery(discovery) = Arguments::parse_from(arguments).command else { panic!("another command") };
+    let mut config = discovery.config(&variables)?;
+    // All variables as they are, for templates and headers that name them.
+    config.settings.environment = navarch_api::settings::Environment::default();
+    config.injection.environment.clear();
+    Ok((config, variables.asked()))
+}
+
+/// The variables that the control plane reads: some only in ambient mode, one only with files.
+fn read_by_control_plane() -> BTreeSet<String> {
+    let (_, with_files) = configured(&["--config-dir", "."], &[]).unwrap();
+    let (_, in_ambient) = configured(&[], &[("PILOT_ENABLE_AMBIENT", "true")]).unwrap();
+    with_files.into_iter().chain(in_ambient).collect()
+}
+
+/// All source files in a folder, without their tests.
+fn sources(folder: &Path) -> Vec<(PathBuf, String)> {
+    let (mut folders, mut found) = (vec![folder.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path: PathBuf = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = std::fs::read_to_string(&path).unwrap();
+                found.push((path, source.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()));
+            }
+        }
+    }
+    found
+}
+
+/// The agent's sources but for the list of what it does not read.
+fn sources_of_agent() -> String {
+    let files = sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/agent/src"));
+    files.into_iter().filter(|(path, _)| !path.ends_with("ignored.rs")).map(|(_, source)| source).collect()
+}
+
+/// The variables that the agent reads by a name in its sources, each with the default beside it, if there is one.
+fn read_by_agent(sources: &str) -> Vec<(String, Option<String>)> {
+    let reads = r#"(?:variables\s*\.(?:get|text|text_or|flag|duration|number)|[^.\w](?:text|port))\(\s*"([A-Z][A-Z0-9_]+)"(?:,\s*([^;\n]*?)\))?"#;
+    let reads = Regex::new(reads).unwrap();
+    let of =
+        |found: regex::Captures<'_>| (found[1].to_owned(), found.get(2).map(|default| default.as_str().to_owned()));
+    reads.captures_iter(sources).map(of).collect()
+}
+
+/// Compares a file of `docs` with what it should be; writes it first if whoever runs the test asks for that.
+#[expect(clippy::disallowed_methods, reason = "who runs the test says whether it writes")]
+fn check(file: &str, expected: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(file);
+    if std::env::var_os("REWRITE").is_some() {
+        std::fs::write(&path, expected).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap_or_default();
+    let differs = committed.lines().zip(expected.lines()).find(|(committed, expected)| committed != expected);
+    assert!(committed == expected, "docs/{file} is out of date, first at {differs:#?}\nrun: {REWRITE}");
+}
+
+#[test]
+fn the_committed_page_is_what_the_code_says() {
+    let read = read_by_control_plane();
+    check("configuration.md", &page(|name| read.contains(name)));
+}
+
+#[test]
+fn the_committed_ports_and_metrics_are_what_the_code_says() {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md")).unwrap();
+    let (config, _) = configured(&[], &[]).unwrap();
+    let (text, debugged) = exposition(&config).unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let registering: Vec<_> =
+        REGISTERING.iter().map(|file| std::fs::read_to_string(root.join(file)).unwrap()).collect();
+    let mut of_control_plane = operations::told(&text);
+    of_control_plane.extend(operations::empty(&debugged, &text, &registering));
+    let of_agent = OwnMetrics::default();
+    of_agent.rejections().count("status", "too_many_connections", "10.0.0.1");
+    let parts = [
+        ("ports of a proxy", operations::ports()),
+        ("metrics of the control plane", operations::metrics(of_control_plane)),
+        ("metrics of the agent", operations::metrics(operations::told(&of_agent.scrape()))),
+    ];
+    let made = parts.iter().try_fold(page, |page, (name, part)| operations::with_part(&page, name, part).ok_or(name));
+    check("operations.md", &made.expect("the part stands between its two comments"));
+}
+
+#[test]
+fn every_metric_of_the_control_plane_is_made_known_by_one_of_these_files() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let registers = Regex::new(r"fn register\(\s*registry: &mut Registry|\.register_collector\(").unwrap();
+    let crates = std::fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path().join("src"));
+    let mut found: Vec<_> = crates
+        .chain([root.join("src")])
+        .flat_map(|folder| sources(&folder))
+        .filter(|(_, source)| registers.is_match(source))
+        .map(|(path, _)| path.strip_prefix(root).unwrap().display().to_string())
+        .collect();
+    found.sort();
+    assert_eq!(found, REGISTERING, "src/server/every_metric.rs must call what makes metrics known");
+}
+
+#[test]
+fn every_variable_of_the_control_plane_has_a_line_and_no_other_has() {
+    let lines: BTreeSet<_> = all(control_plane::SECTIONS).map(|variable| variable.name).collect();
+    let read = read_by_control_plane();
+    let known = read.iter().map(String::as_str).chain(ISTIOD.iter().map(|(name, _)| *name));
+    let missing: Vec<_> = known.filter(|name| !lines.contains(name)).collect();
+    assert_eq!(missing, Vec::<&str>::new(), "src/cli/reference/control_plane.rs has no line for them");
+    let is_known = |name: &&&str| read.contains(**name) || is_istiods(name) || OF_KUBERNETES.contains(*name);
+    let unknown: Vec<_> = lines.iter().filter(|name| !is_known(name)).collect();
+    assert_eq!(unknown, Vec::<&&str>::new(), "neither read nor istiod's");
+    assert_eq!(repeated(all(control_plane::SECTIONS)), Vec::<&str>::new());
+    for section in control_plane::SECTIONS.iter().chain(agent::SECTIONS) {
+        assert!(section.variables().is_sorted_by_key(|variable| variable.name.replace('*', "")), "{}", section.title);
+    }
+}
+
+#[test]
+fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
+    let (ambient, read) = (("PILOT_ENABLE_AMBIENT", "true"), read_by_control_plane());
+    let text = |values: &[(&str, &str)]| configured(&[], values).map(|(config, _)| format!("{config:?}"));
+    let (usual, in_ambient) = (text(&[]).unwrap(), text(&[ambient]).unwrap());
+    let mut without_effect = Vec::new();
+    for Variable { name, default, .. } in all(control_plane::SECTIONS).filter(|variable| read.contains(variable.name)) {
+        let Value::Value(value) = default else { continue };
+        let told = text(&[(name, value)]).unwrap_or_else(|error| panic!("{name}={value}: {error:#}"));
+        assert_eq!(told, usual, "{name}={value} is no default");
+        if name != ambient.0 {
+            assert_eq!(
+                text(&[ambient, (name, value)]).unwrap(),
+                in_ambient,
+                "{name}={value} is no default in ambient mode"
+            );
+        }
+        let other = match value {
+            "true" => "false",
+            "false" => "true",
+            _ => continue,
+        };
+        if text(&[(name, other)]).unwrap() == usual && text(&[ambient, (name, other)]).unwrap() == in_ambient {
+            without_effect.push(name);
+        }
+    }
+    assert_eq!(without_effect, Vec::<&str>::new(), "switches that change nothing");
+}
+
+#[test]
+fn every_variable_of_the_agent_has_a_line_and_no_other_has() {
+    let sources = sources_of_agent();
+    let lines: BTreeSet<_> = all(agent::SECTIONS).map(|variable| variable.name).collect();
+    let read = read_by_agent(&sources);
+    assert!(read.len() > 60, "{read:?}");
+    let of_flags: BTreeSet<_> = Options::FLAGS.iter().flat_map(|flag| Options::variables_of(flag.name)).collect();
+    let names = read.iter().map(|(name, _)| name.as_str()).chain(UNREAD.iter().map(|(name, _)| *name));
+    let missing: BTreeSet<_> = names.filter(|name| !lines.contains(name)).collect();
+    assert_eq!(missing, BTreeSet::new(), "src/cli/reference/agent.rs has no line for them");
+    let is_known = |name: &&&str| {
+        let text = format!("\"{}\"", name.trim_end_matches('*'));
+        let is_read = read.iter().any(|(read, _)| read == *name) || (name.ends_with('*') && sources.contains(&text));
+        is_read || UNREAD.iter().any(|(unread, _)| unread == *name)
+    };
+    let unknown: Vec<_> = lines.iter().filter(|name| !is_known(name)).collect();
+    assert_eq!(unknown, Vec::<&&str>::new(), "neither read nor known to be unread");
+    assert_eq!(repeated(all(agent::SECTIONS)), Vec::<&str>::new());
+    // What sets a flag stands beside the flag; what the agent reads as well stands in its tables, too.
+    assert!(of_flags.contains("ISTIO_INBOUND_PORTS") && !lines.contains("ISTIO_INBOUND_PORTS"));
+}
+
+#[test]
+fn a_default_of_the_agent_is_the_one_in_its_sources() {
+    let read = read_by_agent(&sources_of_agent());
+    let mut compared = 0;
+    for Variable { name, default, .. } in all(agent::SECTIONS) {
+        for source in read.iter().filter(|(read, _)| read == name).filter_map(|(_, default)| default.as_deref()) {
+            let Some(value) = literal(source) else { continue };
+            let told = match default {
+                Value::Unset => "",
+                Value::Value(value) => value,
+                // Words tell of what no literal says.
+                Value::Words(_) => continue,
+            };
+            assert_eq!(told, value, "{name}, whose default in the sources is {source}");
+            compared += 1;
+        }
+    }
+    assert!(compared > 35, "{compared}");
+}
+
+/// The value of a literal as it would be set; `None` for an expression.
+fn literal(source: &str) -> Option<String> {
+    let seconds = |count: u64, unit: u64| match count * unit {
+        span if span % 3600 == 0 => format!("{}h", span / 3600),
+        span => format!("{span}s"),
+    };
+    let source = source.trim();
+    if let Some(millis) = source.strip_prefix("Duration::from_millis(") {
+        return Some(format!("{}ms", millis.trim_end_matches(')')));
+    }
+    if let Some(count) = source.strip_prefix("Duration::from_secs(") {
+        let (count, unit) = count.trim_end_matches(')').split_once(" * ").unwrap_or((count.trim_end_matches(')'), "1"));
+        return Some(seconds(count.parse().ok()?, unit.parse().ok()?));
+    }
+    let is_plain = source == "true" || source == "false" || source.parse::<f64>().is_ok();
+    let quoted = source.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    is_plain.then_some(source).or(quoted).map(str::to_owned)
+}

@@ -1,0 +1,48 @@
+//! All metrics of the control plane, for the page that lists them.
+
+use std::sync::Arc;
+
+use prometheus_client::registry::Registry;
+
+use super::refusals::{ProblemSource, Refusals};
+use super::{Config, security, start_push};
+use navarch_api::decode::Subject;
+use navarch_net::rejections::Rejections;
+use navarch_security::ca;
+use navarch_source::{Fault, Place, Problem};
+use navarch_status::RegistrationMetrics;
+use navarch_xds::metrics::Metrics;
+
+/// The files that make metrics known, and are called here; a test compares them with the sources.
+pub(crate) const REGISTERING: &[&str] = &[
+    "crates/net/src/rejections.rs",
+    "crates/push/src/metrics.rs",
+    "crates/security/src/ca/metrics.rs",
+    "crates/status/src/registration/metrics.rs",
+    "crates/webhook/src/metrics.rs",
+    "crates/xds/src/metrics.rs",
+    "src/server.rs",
+    "src/server/refusals.rs",
+];
+
+/// What a control plane tells that has refused one client and one mesh config, and all metrics as they are debugged: those of which there
+/// is nothing to tell have no lines.
+pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
+    let mut config = config.clone();
+    config.settings.envoy_filter_stats = true;
+    let mut metrics = Registry::default();
+    Rejections::register(&mut metrics).count("grpc", "memory", "10.0.0.1");
+    let _push = start_push(&config, &mut metrics)?;
+    let place: Arc<str> = Arc::from("mesh");
+    let problem = Problem {
+        place: Place { file: place.clone(), line: 0 },
+        subject: Subject::default(),
+        fault: Fault::Unreadable(String::new()),
+    };
+    Refusals::register(&mut metrics).note(ProblemSource::Mesh, &place, &[problem]);
+    let _ = (navarch_webhook::Metrics::register(&mut metrics), ca::Metrics::register(&mut metrics, security::clock));
+    let _ = (Metrics::register(&mut metrics), RegistrationMetrics::register(&mut metrics));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &metrics)?;
+    Ok((text, format!("{metrics:?}")))
+}
