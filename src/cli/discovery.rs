@@ -175,7 +175,7 @@ impl Discovery {
             security,
             https: self.https_addr,
             webhooks: super::webhooks::config(variable, self.revision.as_deref())?,
-            injection: super::webhooks::injection(variable, variables.all().clone()),
+            injection: super::webhooks::injection(variable, variables.all().clone())?,
             sources: SourcesConfig {
                 addresses: self.config_sources,
                 kubernetes_registry: match &self.registries {
@@ -238,7 +238,7 @@ fn keys(variables: &Variables) -> anyhow::Result<KeyConfig> {
     let ranges = set("BLOCKED_CIDRS_IN_JWKS_URIS").unwrap_or_default();
     let blocked = navarch_api::cidr::Cidr::parse_list(&ranges)
         .map_err(|part| anyhow::anyhow!("BLOCKED_CIDRS_IN_JWKS_URIS={ranges:?}: {part:?} is no range of addresses"))?;
-    let allow_loopback = set("NAVARCH_JWKS_ALLOW_LOOPBACK").is_some_and(|value| value == "true");
+    let allow_loopback = super::environment::flag(set, "NAVARCH_JWKS_ALLOW_LOOPBACK", false)?;
     Ok(KeyConfig { refresh, addresses: AddressPolicy { allow_loopback, blocked } })
 }
 

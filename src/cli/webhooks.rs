@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::environment::flag;
 use crate::server::{InjectionSettings, WebhookConfig};
 use navarch_webhook::inject::NativeSidecars;
 
@@ -35,20 +36,23 @@ pub(super) fn config(
     Ok(config)
 }
 
-/// Reads what is said of injection; `environment` is what templates may read.
+/// Reads the settings of injection; `environment` is what templates may read.
+///
+/// # Errors
+/// At the first variable whose value cannot be read.
 pub(super) fn injection(
     variable: impl Fn(&str) -> Option<String>,
     environment: BTreeMap<String, String>,
-) -> InjectionSettings {
+) -> anyhow::Result<InjectionSettings> {
     let text = |name: &str| variable(name).unwrap_or_default();
-    InjectionSettings {
-        enabled: text("INJECT_ENABLED") != "false",
+    Ok(InjectionSettings {
+        enabled: flag(&variable, "INJECT_ENABLED", true)?,
         native_sidecars: NativeSidecars::parse(&text("ENABLE_NATIVE_SIDECARS")),
         compliance_policy: text("COMPLIANCE_POLICY"),
         openshift: text("PLATFORM") == "openshift",
         environment,
         ..InjectionSettings::default()
-    }
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::environment::flag;
 use crate::server::WritingConfig;
 use navarch_api::settings::Settings;
 use navarch_status::{Range, RegistrationConfig};
@@ -24,14 +25,14 @@ pub(super) fn config(
         config.identity = name;
     }
     config.revision = revision.or_else(|| text("REVISION")).unwrap_or_default();
-    config.elects = text("ENABLE_LEADER_ELECTION").is_none_or(|value| value != "false");
+    config.elects = flag(&variable, "ENABLE_LEADER_ELECTION", true)?;
     if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
         config.roots = name;
     }
     if let Some(name) = text("PILOT_CRL_CONFIGMAP") {
         config.revocations = name;
     }
-    config.trust_bundle = text("ENABLE_CLUSTER_TRUST_BUNDLE_API").is_some_and(|value| value == "true");
+    config.trust_bundle = flag(&variable, "ENABLE_CLUSTER_TRUST_BUNDLE_API", false)?;
     config.only = text("ISTIO_WATCH_NAMESPACE");
     let prefixes = ["PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"];
     for (range, name) in config.ranges.iter_mut().zip(prefixes) {
@@ -50,18 +51,17 @@ pub(super) fn config(
         interval("PILOT_STATUS_UPDATE_INTERVAL", Duration::from_millis(500))?,
         interval("PILOT_ANALYSIS_INTERVAL", Duration::from_secs(10))?,
     );
-    let is_true = |name: &str| text(name).is_some_and(|value| value == "true");
-    config.distribution = is_true("PILOT_ENABLE_STATUS").then_some(status);
-    config.analysis = is_true("PILOT_ENABLE_ANALYSIS").then_some(analysis);
+    let is_on = |name: &str, default: bool| flag(&variable, name, default);
+    config.distribution = is_on("PILOT_ENABLE_STATUS", false)?.then_some(status);
+    config.analysis = is_on("PILOT_ENABLE_ANALYSIS", false)?.then_some(analysis);
     let taint =
         text("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME").unwrap_or_else(|| "cni.istio.io/not-ready".to_owned());
-    config.untaints = is_true("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS").then_some(taint);
+    config.untaints = is_on("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", false)?.then_some(taint);
     config.gateways = super::environment::gateway_controllers(&variable, settings, config.revision.clone())?;
-    let is_on = |name: &str| text(name).is_none_or(|value| value != "false");
     config.registration = RegistrationConfig {
-        auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION"),
-        tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS"),
-        validates_identity: is_on("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY"),
+        auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", true)?,
+        tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", true)?,
+        validates_identity: is_on("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", true)?,
         grace: interval("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Duration::from_secs(10))?,
     };
     Ok(config)
@@ -77,6 +77,14 @@ mod tests {
     fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
         let variables: BTreeMap<_, _> = variables.iter().copied().collect();
         config(|name| variables.get(name).map(|value| (*value).to_owned()), None, &Settings::default())
+    }
+
+    #[test]
+    fn switches_are_read_as_go_reads_booleans() {
+        assert!(!read(&[("ENABLE_LEADER_ELECTION", "0")]).unwrap().elects);
+        assert!(read(&[("PILOT_ENABLE_ANALYSIS", "1")]).unwrap().analysis.is_some());
+        let error = read(&[("PILOT_ENABLE_STATUS", "maybe")]).unwrap_err();
+        assert_eq!(error.to_string(), "PILOT_ENABLE_STATUS=\"maybe\" is neither true nor false");
     }
 
     #[test]
