@@ -32,6 +32,7 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     let read = Reader(&variable);
     let mut settings = Settings::default();
     read_registry(&read, &mut settings)?;
+    read_ambient(&read, &mut settings)?;
     read_clusters(&read, &mut settings)?;
     read_listeners(&read, &mut settings)?;
     read_gateways(&read, &mut settings)?;
@@ -193,15 +194,31 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.words("PILOT_DRAINING_LABEL", &mut settings.draining_label);
     read.flag("ENABLE_MULTICLUSTER_HEADLESS", &mut settings.multicluster_headless)?;
     read.flag("DISABLE_SHADOW_HOST_SUFFIX", &mut settings.disable_shadow_host_suffix)?;
-    read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)?;
+    read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)
+}
+
+/// What concerns ambient mode.
+fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), VariableError> {
     read.flag("PILOT_ENABLE_AMBIENT", &mut settings.ambient)?;
+    read.flag("ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES", &mut settings.hbone.layered_authorization)?;
+    let mut ambient = Settings { sidecar_listening_hbone: true, ..settings.clone() };
+    read.flag("PILOT_AUTO_ALLOW_WAYPOINT_POLICY", &mut ambient.auto_allow_waypoints)?;
+    read.flag("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", &mut ambient.ambient_dry_run)?;
+    read.flag("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", &mut ambient.sidecar_listening_hbone)?;
+    let hbone = &mut ambient.hbone;
+    (hbone.sends, hbone.ingress_waypoints, hbone.waypoints_leave_network) = (true, true, true);
+    read.flag("PILOT_ENABLE_SENDING_HBONE", &mut hbone.sends)?;
+    read.flag("PILOT_PREFER_SENDING_HBONE", &mut hbone.is_preferred)?;
+    read.flag("ENABLE_INGRESS_WAYPOINT_ROUTING", &mut hbone.ingress_waypoints)?;
+    read.flag("AMBIENT_ENABLE_BAGGAGE", &mut hbone.baggage)?;
+    read.flag("AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT", &mut hbone.waypoints_leave_network)?;
+    read.number("PILOT_HBONE_INITIAL_STREAM_WINDOW_SIZE", &mut hbone.stream_window)?;
+    read.number("PILOT_HBONE_INITIAL_CONNECTION_WINDOW_SIZE", &mut hbone.connection_window)?;
     if settings.ambient {
         // Without ambient mode istiod has none of these on, whatever is said of them.
-        read.flag("PILOT_AUTO_ALLOW_WAYPOINT_POLICY", &mut settings.auto_allow_waypoints)?;
-        read.flag("AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY", &mut settings.ambient_dry_run)?;
+        *settings = ambient;
     }
-    settings.sidecar_listening_hbone = settings.ambient;
-    read.flag("PILOT_ENABLE_SIDECAR_LISTENING_HBONE", &mut settings.sidecar_listening_hbone)
+    Ok(())
 }
 
 /// What concerns clusters and endpoints as Envoy gets them.

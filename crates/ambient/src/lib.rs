@@ -8,9 +8,11 @@
 //! ```
 //!
 //! A resource is made of the object that its name leads to; what many of them need is a query of its own, so that a change costs
-//! those that it reaches. Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions:
+//! those that it reaches. Translation for Envoy asks here who is behind which waypoint ([`bound`]) and who takes HBONE ([`tunnel`]).
+//! Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions:
 //! knows no tasks, sockets or clocks.
 
+pub mod bound;
 mod members;
 mod mesh;
 mod node;
@@ -19,6 +21,7 @@ mod ports;
 mod selected;
 mod service_facts;
 mod services;
+pub mod tunnel;
 mod waypoint;
 mod wire;
 mod workloads;

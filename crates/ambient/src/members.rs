@@ -1,10 +1,11 @@
 //! What is meant by a name that a client asks for: an address, a host or a workload (Istio's `index.Lookup`).
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use navarch_api::istio::{ServiceEntry, WorkloadEntry};
 use navarch_api::kubernetes::{EndpointSlice, Pod};
-use navarch_api::names::{Hostname, ResourceName};
+use navarch_api::names::{Hostname, NetworkId, ResourceName};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
@@ -68,7 +69,7 @@ fn workloads_at(address: &NetworkAddress, view: &View<'_>) -> Vec<AddressName> {
 
 /// Whether a workload is there and in the network of an address. Of what is found by the address it is known to have it, unless
 /// it is one of several in an object.
-fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
+pub(crate) fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) -> bool {
     let has_it = match name {
         AddressName::Endpoint { address: own, .. } => own.parse() == Ok(address.address),
         AddressName::SliceEndpoint { slice, address: first } => {
@@ -87,7 +88,7 @@ fn has_address(name: &AddressName, address: &NetworkAddress, view: &View<'_>) ->
 
 /// The workloads that an object can be.
 #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are workloads")]
-fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
+pub(crate) fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
     let name = object.name.clone();
     match object.kind {
         Kind::Pod => vec![AddressName::Pod(name)],
@@ -119,7 +120,7 @@ fn workloads_in(object: &ObjectRef, view: &View<'_>) -> Vec<AddressName> {
 }
 
 /// The endpoints of a ServiceEntry.
-fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<AddressName> {
+pub(crate) fn endpoints_of(entry: &ServiceEntry, name: &NamespacedName) -> Vec<AddressName> {
     let of = |address: &String| AddressName::Endpoint { entry: name.clone(), address: address.as_str().into() };
     match entry.has_implicit_endpoints() {
         true => entry.hosts.iter().map(of).collect(),
@@ -153,6 +154,11 @@ fn service_at(address: &NetworkAddress, view: &View<'_>) -> Option<Arc<ServiceFa
         }
     }
     None
+}
+
+/// The key of the service at an address of a network.
+pub(crate) fn service_key_at(address: IpAddr, network: &NetworkId, view: &View<'_>) -> Option<ServiceKey> {
+    service_at(&NetworkAddress { network: network.clone(), address }, view).map(|service| service.key.clone())
 }
 
 /// The workloads of a service.

@@ -95,7 +95,7 @@ struct WaypointOfNamespace(Namespace);
 
 impl Waypoint {
     /// Whether objects of a namespace may name it.
-    fn admits(&self, namespace: &Namespace, view: &View<'_>) -> bool {
+    pub(super) fn admits(&self, namespace: &Namespace, view: &View<'_>) -> bool {
         match &self.allowed {
             Allowed::All => true,
             Allowed::Same => self.name.namespace == *namespace,
@@ -112,7 +112,7 @@ impl Waypoint {
     }
 
     /// Whether it is for workloads.
-    fn is_for_workloads(&self) -> bool {
+    pub(super) fn is_for_workloads(&self) -> bool {
         matches!(&*self.traffic, "workload" | "all")
     }
 }

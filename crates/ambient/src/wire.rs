@@ -17,6 +17,12 @@ pub(super) fn ip_bytes(address: IpAddr) -> Bytes {
     }
 }
 
+/// The address of these bytes.
+pub(super) fn ip_of(bytes: &[u8]) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+}
+
 /// An address in a network.
 pub(super) fn network_address(address: IpAddr, network: &NetworkId) -> NetworkAddress {
     NetworkAddress { network: network.to_string(), address: ip_bytes(address), length: None }

@@ -7,6 +7,7 @@ mod pod;
 mod slice;
 
 use navarch_api::names::{NetworkId, ResourceName};
+use navarch_api::object::ObjectMeta;
 use navarch_api::text_map::TextMap;
 use navarch_proto::istio::workload::{TunnelProtocol, Workload};
 use navarch_push::query::Query;
@@ -56,6 +57,18 @@ pub(crate) fn workload(name: &AddressName, view: &View<'_>) -> Option<Workload> 
     };
     let uid: ResourceName = name.to_resource_name(&mesh.cluster);
     Some(Workload { uid: uid.to_string(), trust_domain: mesh.told_trust_domain(), ..workload })
+}
+
+/// Whether a workload takes HBONE.
+pub(crate) fn takes_tunnel(name: &AddressName, view: &View<'_>) -> bool {
+    workload(name, view).is_some_and(|workload| workload.tunnel_protocol() == TunnelProtocol::Hbone)
+}
+
+/// Whether the pod with this metadata takes HBONE.
+pub(crate) fn is_redirected(meta: &ObjectMeta) -> bool {
+    let mut probe = Workload::default();
+    set_tunnel(&mut probe, &meta.labels, &meta.annotations);
+    probe.tunnel_protocol() == TunnelProtocol::Hbone
 }
 
 /// Fills in how a workload is reached, by its labels and annotations.

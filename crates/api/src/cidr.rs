@@ -22,11 +22,17 @@ impl Cidr {
         Some(Self { address, bits })
     }
 
+    /// The range of one address.
+    #[must_use]
+    pub fn single(address: IpAddr) -> Self {
+        Self { address, bits: width(address) }
+    }
+
     /// Reads `10.0.0.0/8`, or an address, which stands for itself alone.
     #[must_use]
     pub fn parse_range_or_address(text: &str) -> Option<Self> {
         match text.parse::<IpAddr>() {
-            Ok(address) => Some(Self { address, bits: width(address) }),
+            Ok(address) => Some(Self::single(address)),
             Err(_) => Self::parse(text),
         }
     }

@@ -18,6 +18,7 @@ pub mod gateway_api;
 pub mod go_text;
 pub mod hash;
 pub mod hash_index;
+pub mod hbone_settings;
 pub mod hostname;
 pub mod huge_pages;
 pub mod identity;

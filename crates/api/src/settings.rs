@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::duration::Duration;
 use super::gateway_api::GatewayApiSettings;
+use super::hbone_settings::HboneSettings;
 use super::names::{ClusterId, Namespace};
 
 /// What flags and environment say. Field docs name Istio's variable or flag.
@@ -172,6 +173,8 @@ pub struct Settings {
     pub environment: Environment,
     /// What is made of the Gateway API.
     pub gateway_api: GatewayApiSettings,
+    /// What is made of HBONE and waypoints.
+    pub hbone: HboneSettings,
 }
 
 /// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
@@ -307,6 +310,7 @@ impl Default for Settings {
             secret_readers: SecretReaders::All,
             environment: Environment::default(),
             gateway_api: GatewayApiSettings::default(),
+            hbone: HboneSettings::default(),
         }
     }
 }

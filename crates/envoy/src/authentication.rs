@@ -21,7 +21,7 @@ use navarch_proto::envoy::extensions::filters::http::jwt_authn::v3::{
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
 
 use super::filters::http::filter;
-use super::policy;
+use super::policy::{self, PolicyService};
 use navarch_api::istio::{JwtRule, RequestAuthentication};
 use navarch_api::object::Object;
 use navarch_api::settings::KeyFetching;
@@ -40,13 +40,21 @@ const LISTS: [&str; 2] = ["permission", "scope"];
 
 /// The filter of all policies that hold for the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuthenticationOfProxy;
+pub struct AuthenticationOf {
+    /// The service whose own policies count as well, at its waypoint.
+    pub service: Option<PolicyService>,
+}
 
-impl Query for AuthenticationOfProxy {
+impl AuthenticationOf {
+    /// For what the proxy takes whatever it is for.
+    pub const PROXY: Self = Self { service: None };
+}
+
+impl Query for AuthenticationOf {
     type Value = Option<HttpFilter>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let policies = policies(view);
+        let policies = policies(view, self.service.as_ref());
         let mut rules: Vec<&JwtRule> = policies.iter().flat_map(|policy| &policy.spec.jwt_rules).collect();
         if rules.is_empty() {
             return None;
@@ -57,10 +65,10 @@ impl Query for AuthenticationOfProxy {
 }
 
 /// The policies that hold for the proxy.
-fn policies(view: &View<'_>) -> Vec<Arc<Object<RequestAuthentication>>> {
+fn policies(view: &View<'_>, service: Option<&PolicyService>) -> Vec<Arc<Object<RequestAuthentication>>> {
     let mut namespaces = policy::namespaces::<RequestAuthentication>(view);
     namespaces.reverse();
-    policy::attached_in::<RequestAuthentication>(view, &namespaces)
+    policy::attached_in::<RequestAuthentication>(view, &namespaces, service)
 }
 
 /// The hosts that the proxy may fetch keys from; none where it fetches none itself.
@@ -68,7 +76,7 @@ pub(super) fn key_hosts(view: &View<'_>) -> Vec<String> {
     if view.mesh().settings.key_fetching == KeyFetching::ControlPlane {
         return Vec::new();
     }
-    let policies = policies(view);
+    let policies = policies(view, None);
     let rules = policies.iter().flat_map(|policy| &policy.spec.jwt_rules);
     rules.filter_map(|rule| keys::host(&rule.jwks_uri)).collect()
 }

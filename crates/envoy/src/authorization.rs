@@ -36,7 +36,7 @@ use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as Networ
 
 use super::filters::http::filter;
 use super::filters::network::network_filter;
-use super::policy;
+use super::policy::{self, PolicyService};
 use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
 use navarch_api::object::Object;
 use navarch_push::query::Query;
@@ -53,12 +53,35 @@ const NETWORK_RBAC: &str = "envoy.filters.network.rbac";
 /// Under which name RBAC over connections counts.
 const TCP_PREFIX: &str = "tcp.";
 
+/// What is decided here, in this order; CUSTOM is decided elsewhere.
+const ACTIONS: [AuthorizationAction; 3] =
+    [AuthorizationAction::Audit, AuthorizationAction::Deny, AuthorizationAction::Allow];
+
 /// The annotation that has a policy tried without effect.
 const DRY_RUN: &str = "istio.io/dry-run";
 
 /// The filters of all policies that hold for the proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct AuthorizationOfProxy;
+pub struct AuthorizationOf {
+    /// The service whose own policies count as well, at its waypoint.
+    pub service: Option<PolicyService>,
+    /// How peers are known.
+    pub peers: Peers,
+}
+
+/// The policies that select the pods of a waypoint, as far as they are about connections: judged where its tunnels begin
+/// (`ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AuthorizationOfTunnels;
+
+/// How peers are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Peers {
+    /// By mutual TLS.
+    Tls,
+    /// By what the end of the HBONE tunnel left of their certificates.
+    Tunnel,
+}
 
 /// Filters of policies.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -82,6 +105,13 @@ enum Transport {
     Tcp,
 }
 
+/// What is known of what is judged, and of who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Known {
+    transport: Transport,
+    peers: Peers,
+}
+
 /// Rules that are enforced and rules that are tried, of one action.
 struct RuleSets {
     /// Enforced; `None` where no policy is.
@@ -90,27 +120,51 @@ struct RuleSets {
     tried: Option<Rbac>,
 }
 
-impl Query for AuthorizationOfProxy {
+impl AuthorizationOf {
+    /// For what the proxy takes from peers with mutual TLS.
+    pub const PROXY: Self = Self { service: None, peers: Peers::Tls };
+}
+
+impl Query for AuthorizationOf {
     type Value = AuthorizationFilters;
 
     fn compute(&self, view: &View<'_>) -> AuthorizationFilters {
-        let policies = policy::attached::<AuthorizationPolicy>(view);
+        let namespaces = policy::namespaces::<AuthorizationPolicy>(view);
+        let policies = policy::attached_in::<AuthorizationPolicy>(view, &namespaces, self.service.as_ref());
         if policies.is_empty() {
             return AuthorizationFilters::default();
         }
         let domains = TrustDomains::new(&view.mesh().config);
+        let known = |transport| Known { transport, peers: self.peers };
         let mut filters = AuthorizationFilters::default();
         let custom = of_action(&policies, AuthorizationAction::Custom);
-        filters.custom_http = custom::http_filters(view, &custom, &domains);
-        filters.custom_tcp = custom::tcp_filters(view, &custom, &domains);
-        for action in [AuthorizationAction::Audit, AuthorizationAction::Deny, AuthorizationAction::Allow] {
+        filters.custom_http = custom::http_filters(view, &custom, self.peers, &domains);
+        filters.custom_tcp = custom::tcp_filters(view, &custom, self.peers, &domains);
+        for action in ACTIONS {
             let policies = of_action(&policies, action);
             if !policies.is_empty() {
-                filters.http.push(http_rbac(rule_sets(&policies, action, Transport::Http, &domains)));
-                filters.tcp.push(tcp_rbac(rule_sets(&policies, action, Transport::Tcp, &domains)));
+                filters.http.push(http_rbac(rule_sets(&policies, action, known(Transport::Http), &domains)));
+                filters.tcp.push(tcp_rbac(rule_sets(&policies, action, known(Transport::Tcp), &domains)));
             }
         }
         filters
+    }
+}
+
+impl Query for AuthorizationOfTunnels {
+    type Value = Vec<HttpFilter>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let known = Known { transport: Transport::Tcp, peers: Peers::Tls };
+        let domains = TrustDomains::new(&view.mesh().config);
+        let mut policies = Vec::new();
+        for namespace in policy::namespaces::<AuthorizationPolicy>(view) {
+            let objects = policy::oldest_first::<AuthorizationPolicy>(view, &namespace).into_iter();
+            policies.extend(objects.filter(|object| policy::selects(view, object)).cloned());
+        }
+        let of_actions = ACTIONS.map(|action| (action, of_action(&policies, action)));
+        let of_actions = of_actions.into_iter().filter(|(_, policies)| !policies.is_empty());
+        of_actions.map(|(action, policies)| http_rbac(rule_sets(&policies, action, known, &domains))).collect()
     }
 }
 
@@ -126,14 +180,14 @@ fn of_action(
 fn rule_sets(
     policies: &[&Object<AuthorizationPolicy>],
     action: AuthorizationAction,
-    transport: Transport,
+    known: Known,
     domains: &TrustDomains,
 ) -> RuleSets {
     let mut sets = RuleSets { enforced: None, tried: None };
     for policy in policies {
         let set = if is_tried(policy) { &mut sets.tried } else { &mut sets.enforced };
         let set = set.get_or_insert_with(|| empty_rules(action));
-        set.policies.extend(rules_of(policy, "", transport, domains));
+        set.policies.extend(rules_of(policy, "", known, domains));
     }
     sets
 }
@@ -159,7 +213,7 @@ fn is_tried(policy: &Object<AuthorizationPolicy>) -> bool {
 fn rules_of(
     policy: &Object<AuthorizationPolicy>,
     prefix: &str,
-    transport: Transport,
+    known: Known,
     domains: &TrustDomains,
 ) -> BTreeMap<String, Policy> {
     let named = |index: usize| {
@@ -170,7 +224,8 @@ fn rules_of(
         return BTreeMap::from([(named(0), never())]);
     }
     let translation = Translation {
-        transport,
+        transport: known.transport,
+        peers: known.peers,
         narrows: policy.spec.action == AuthorizationAction::Allow,
         namespace: policy.meta.key.namespace.as_str(),
         domains,

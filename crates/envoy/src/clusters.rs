@@ -14,6 +14,7 @@ mod fixed;
 mod gateway_services;
 mod http;
 mod inbound;
+mod inbound_vip;
 mod load_balancer;
 mod metadata;
 mod outbound;
@@ -26,6 +27,8 @@ mod transport;
 
 use bytes::Bytes;
 pub(super) use draft::stat_name;
+pub(super) use gateway_services::named_by_extensions;
+pub(crate) use http::{HttpOptions, OPTIONS_KEY};
 pub(super) use load_balancer::apply_hash;
 use navarch_proto::envoy::config::cluster::v3::cluster::{LbConfig, OriginalDstLbConfig};
 use navarch_proto::envoy::config::cluster::v3::{Cluster, Filter};
@@ -39,9 +42,13 @@ use crate::destination_rule;
 use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::network;
 use crate::gateway;
-use crate::names::{ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH};
+use crate::hbone;
+use crate::names::{
+    ALLOW_ANY_DYNAMIC_DNS, BLACK_HOLE, ClusterName, INBOUND_PASSTHROUGH, OutboundCluster, PASSTHROUGH, TunnelCluster,
+};
 use crate::scope::{self, OutboundPolicy};
 use crate::sds;
+use crate::waypoint;
 use navarch_api::names::ResourceName;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
@@ -73,6 +80,9 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
                 names.push(fixed(ALLOW_ANY_DYNAMIC_DNS));
             }
             names.extend(inbound::names(view));
+            if hbone::is_taken_by_sidecar(view) {
+                names.push(fixed(hbone::MAIN));
+            }
         }
         ProxyKind::Router => {
             names.extend(outbound_names(view, Purpose::Client));
@@ -81,7 +91,18 @@ fn generated_names(view: &View<'_>) -> Vec<ResourceName> {
                 names.extend(outbound_names(view, Purpose::SniRouted));
             }
         }
-        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
+        ProxyKind::Waypoint => {
+            for service in waypoint::outbound_services(view).iter() {
+                names.extend(names_of_service(view, service, Purpose::Client));
+            }
+            names.extend(waypoint::tunnel_cluster_names(view));
+            names.extend(inbound_vip::names(view));
+        }
+        ProxyKind::Ztunnel | ProxyKind::AgentGateway => {}
+    }
+    let originates = view.mesh().settings.hbone.sends && !hbone::is_declined(view);
+    if originates && matches!(view.proxy().kind(), ProxyKind::Sidecar | ProxyKind::Router) {
+        names.push(fixed(hbone::ORIGINATE));
     }
     if fixed::has_external_sds(view) {
         names.push(fixed(sds::EXTERNAL_CLUSTER));
@@ -105,6 +126,12 @@ fn build(name: &ResourceName, view: &View<'_>) -> Option<Cluster> {
         ClusterName::InboundPassthrough => Some(fixed::inbound_passthrough(view)),
         ClusterName::AllowAnyDynamicDns => dynamic_dns::allow_any(view),
         ClusterName::ExternalSds => fixed::external_sds(view),
+        ClusterName::InboundVip(cluster) => inbound_vip::build(view, &cluster),
+        ClusterName::Tunnel(TunnelCluster::Main) => Some(hbone::clusters::main(view)),
+        ClusterName::Tunnel(TunnelCluster::Encap) => Some(hbone::clusters::encap(view)),
+        ClusterName::Tunnel(TunnelCluster::Originate) => Some(hbone::clusters::originate(view)),
+        ClusterName::Tunnel(TunnelCluster::Inner) => Some(hbone::clusters::inner(view)),
+        ClusterName::Tunnel(TunnelCluster::Outer) => Some(hbone::clusters::outer(view)),
     }
 }
 
@@ -117,10 +144,15 @@ fn outbound_names(view: &View<'_>, purpose: Purpose) -> Vec<ResourceName> {
     };
     let mut names = Vec::with_capacity(services.len());
     for service in services.iter().filter(|service| wanted.as_ref().is_none_or(|wanted| wanted.contains(service))) {
-        let clusters = view.get(&ClustersOfService { service: service.clone(), purpose });
-        names.extend(clusters.iter().map(|cluster| purpose.resource_name(cluster)));
+        names.extend(names_of_service(view, service, purpose));
     }
     names
+}
+
+/// The names of the clusters of a service.
+fn names_of_service(view: &View<'_>, service: &ServiceKey, purpose: Purpose) -> Vec<ResourceName> {
+    let clusters = view.get(&ClustersOfService { service: service.clone(), purpose });
+    clusters.iter().map(|cluster| purpose.resource_name(cluster)).collect()
 }
 
 impl Purpose {

@@ -13,6 +13,8 @@ pub(super) mod locality_setting;
 mod own_workload;
 mod priority;
 pub(super) mod service_port;
+mod tunnel;
+mod waypoint;
 pub(super) mod wire;
 
 use std::sync::Arc;
@@ -20,15 +22,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, LocalityLbEndpoints};
 
-pub(super) use build::{Target, groups};
+pub(super) use build::{Target, Way, groups};
 pub(super) use group::Group;
 pub(super) use priority::arrange;
+pub(super) use tunnel::all_take_hbone;
 
 use self::locality_setting::LocalitySetting;
 use crate::build::encode;
 use crate::destination_rule::{self, MergedRule, port_policy, subset_policy};
 use crate::filters::ext_proc;
-use crate::names::{ClusterName, OutboundCluster, SELF_DISCOVERY};
+use crate::names::{ClusterName, OutboundCluster, SELF_DISCOVERY, VipCluster};
 use crate::scope;
 use navarch_api::istio::{Subset, TrafficPolicy};
 use navarch_api::names::ResourceName;
@@ -39,8 +42,15 @@ use navarch_registry::model::{Endpoint, Resolution, Service};
 /// The endpoints of the cluster of this name. A name that means nothing has none, so that the proxy need not wait for it.
 pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     let endpoints = match ClusterName::parse(name.as_str()) {
-        Some(ClusterName::Outbound(cluster)) => of_cluster(view, &cluster, false),
-        Some(ClusterName::SniRouted(cluster)) => of_cluster(view, &cluster, true),
+        Some(ClusterName::Outbound(cluster)) => match waypoint::endpoints(view, &cluster) {
+            Some(of_waypoint) => of_waypoint,
+            None => of_cluster(view, &cluster, Role::Client),
+        },
+        Some(ClusterName::SniRouted(cluster)) => of_cluster(view, &cluster, Role::SniRouted),
+        Some(ClusterName::InboundVip(cluster)) => {
+            let VipCluster { port, subset, host, .. } = &cluster;
+            of_cluster(view, &OutboundCluster::new(*port, subset, host), Role::Waypoint)
+        }
         _ if name.as_str() == SELF_DISCOVERY => own_workload::endpoints(view),
         _ => Vec::new(),
     };
@@ -51,8 +61,19 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
     }))
 }
 
-/// The endpoints of an outbound cluster.
-fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, sni_routed: bool) -> Vec<LocalityLbEndpoints> {
+/// Who sends to a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// A client.
+    Client,
+    /// A gateway that passes mutual TLS on.
+    SniRouted,
+    /// The waypoint of the service.
+    Waypoint,
+}
+
+/// The endpoints of a cluster of a service.
+fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, role: Role) -> Vec<LocalityLbEndpoints> {
     let Some(service) = scope::host_service(view, &cluster.host) else { return Vec::new() };
     if service.port(cluster.port).is_none() || is_resolved_by_proxy(&service) {
         return Vec::new();
@@ -66,8 +87,9 @@ fn of_cluster(view: &View<'_>, cluster: &OutboundCluster, sni_routed: bool) -> V
         rule: rule.as_deref(),
         subset: subset.map(|subset| &**subset),
         policy: policy.as_ref(),
-        sni_routed,
+        sni_routed: role == Role::SniRouted,
         by_dns: false,
+        way: if role == Role::Waypoint { Way::OfWaypoint } else { Way::Client },
     };
     let mut groups = groups(view, &target, candidates(view, &service, cluster.port).iter());
     if groups.is_empty() {

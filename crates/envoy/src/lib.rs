@@ -20,6 +20,7 @@ pub mod filters;
 mod gateway;
 pub mod gateway_api;
 mod grpc;
+mod hbone;
 mod ingress;
 mod listeners;
 pub mod mtls;
@@ -38,6 +39,7 @@ mod substitution;
 pub mod traffic_extension;
 mod trust_bundle;
 pub mod virtual_service;
+mod waypoint;
 
 #[cfg(test)]
 mod test_mesh;

@@ -9,6 +9,7 @@ pub(super) mod address;
 mod destination;
 mod filter_chain;
 mod gateway;
+mod hbone_inbound;
 mod http_proxy;
 mod inbound_chain;
 mod inbound_match;
@@ -27,7 +28,10 @@ use navarch_proto::envoy::config::core::v3::address::Address;
 use navarch_proto::envoy::config::listener::v3::Listener;
 
 use super::build::{MAX_UNIX_PATH, encode};
+use super::{hbone, waypoint};
 use address::{Interception, interception};
+pub(super) use destination::apply_rule;
+pub(super) use inspectors::on_ports;
 use navarch_api::names::ResourceName;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::view::View;
@@ -41,10 +45,16 @@ pub(super) fn names(view: &View<'_>) -> Vec<ResourceName> {
 /// The names of all that are generated for the proxy.
 fn generated_names(view: &View<'_>) -> Vec<String> {
     match view.proxy().kind() {
-        ProxyKind::Sidecar => sidecar_names(view),
-        ProxyKind::Router => gateway::names(view),
-        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
+        ProxyKind::Sidecar => sidecar_names(view).into_iter().chain(tunnel_name(view)).collect(),
+        ProxyKind::Router => gateway::names(view).into_iter().chain(tunnel_name(view)).collect(),
+        ProxyKind::Waypoint => waypoint::listener_names(view),
+        ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
     }
+}
+
+/// The name of the listener that begins tunnels, for proxies of workloads and gateways that send HBONE.
+fn tunnel_name(view: &View<'_>) -> Option<String> {
+    view.mesh().settings.hbone.sends.then(|| hbone::ORIGINATE.to_owned())
 }
 
 /// The one of this name.
@@ -56,10 +66,15 @@ pub(super) fn resource(name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
 
 /// Builds the one of this name as it is generated.
 fn build(name: &str, view: &View<'_>) -> Option<Listener> {
-    let listener = match view.proxy().kind() {
+    let kind = view.proxy().kind();
+    let listener = match kind {
+        ProxyKind::Sidecar | ProxyKind::Router if name == hbone::ORIGINATE => {
+            tunnel_name(view).map(|_| hbone::listeners::originate(view))
+        }
         ProxyKind::Sidecar => sidecar_listener(name, view),
         ProxyKind::Router => gateway::build(view, name),
-        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
+        ProxyKind::Waypoint => waypoint_listener(name, view),
+        ProxyKind::Ztunnel | ProxyKind::AgentGateway => None,
     }?;
     if let Some(Address::Pipe(pipe)) = listener.address.as_ref().and_then(|own| own.address.as_ref())
         && pipe.path.len() > MAX_UNIX_PATH
@@ -82,6 +97,9 @@ fn sidecar_names(view: &View<'_>) -> Vec<String> {
         names.extend([virtual_outbound::NAME.to_owned(), virtual_inbound::NAME.to_owned()]);
     }
     names.extend(virtual_inbound::custom_names(view));
+    if hbone::is_taken_by_sidecar(view) {
+        names.extend([hbone::TERMINATE, hbone::MAIN].map(str::to_owned));
+    }
     names.sort_unstable();
     names.dedup();
     names
@@ -95,6 +113,8 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
     match name {
         virtual_outbound::NAME if interception(view) != Interception::None => Some(virtual_outbound::build(view)),
         virtual_inbound::NAME if interception(view) != Interception::None => Some(virtual_inbound::build(view)),
+        hbone::TERMINATE if hbone::is_taken_by_sidecar(view) => Some(hbone::listeners::terminate(view)),
+        hbone::MAIN if hbone::is_taken_by_sidecar(view) => Some(hbone_inbound::build(view)),
         _ => {
             if let Some(planned) = outbound_plan::planned(view, name) {
                 return Some(outbound::build(view, name, &planned));
@@ -105,6 +125,18 @@ fn sidecar_listener(name: &str, view: &View<'_>) -> Option<Listener> {
             virtual_inbound::build_custom(view, name)
         }
     }
+}
+
+/// A waypoint's listener of this name.
+fn waypoint_listener(name: &str, view: &View<'_>) -> Option<Listener> {
+    Some(match name {
+        hbone::TERMINATE => hbone::listeners::terminate(view),
+        hbone::MAIN => waypoint::main_internal(view),
+        hbone::ORIGINATE => hbone::listeners::originate(view),
+        hbone::INNER if hbone::leaves_network(view) => hbone::listeners::inner(view),
+        hbone::OUTER if hbone::leaves_network(view) => hbone::listeners::outer(view),
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@ use std::fmt;
 
 use navarch_api::names::{Hostname, ResourceName};
 
+use crate::hbone;
+
 /// Catches traffic that must go nowhere.
 pub const BLACK_HOLE: &str = "BlackHoleCluster";
 /// Sends traffic where the client wanted it to go.
@@ -29,6 +31,28 @@ pub struct OutboundCluster {
     pub host: Hostname,
 }
 
+/// The name of a cluster of a service at its waypoint, taken apart: `inbound-vip|<port>|<transport>[/<subset>]|<host>`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VipCluster {
+    /// The service port.
+    pub port: u16,
+    /// How the port is taken.
+    pub transport: VipTransport,
+    /// The subset, empty for the whole service.
+    pub subset: String,
+    /// The service's host.
+    pub host: Hostname,
+}
+
+/// How a waypoint takes a port of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum VipTransport {
+    /// As HTTP.
+    Http,
+    /// As bytes.
+    Tcp,
+}
+
 /// The name of any cluster, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ClusterName {
@@ -48,6 +72,99 @@ pub enum ClusterName {
     AllowAnyDynamicDns,
     /// The server of credentials on a socket of the proxy's pod.
     ExternalSds,
+    /// A port of a service at its waypoint.
+    InboundVip(VipCluster),
+    /// One of those that tunnels are made of.
+    Tunnel(TunnelCluster),
+}
+
+/// The clusters that tunnels are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TunnelCluster {
+    /// Takes what came through a tunnel.
+    Main,
+    /// Leads into tunnels.
+    Encap,
+    /// Begins tunnels.
+    Originate,
+    /// Leads into the inner of two tunnels.
+    Inner,
+    /// Leads into the outer of two tunnels.
+    Outer,
+}
+
+impl TunnelCluster {
+    /// All of them.
+    const ALL: [Self; 5] = [Self::Main, Self::Encap, Self::Originate, Self::Inner, Self::Outer];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Main => hbone::MAIN,
+            Self::Encap => hbone::ENCAP,
+            Self::Originate => hbone::ORIGINATE,
+            Self::Inner => hbone::INNER,
+            Self::Outer => hbone::OUTER,
+        }
+    }
+}
+
+impl VipTransport {
+    /// As names have it.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+impl VipCluster {
+    /// The cluster of a whole service.
+    #[must_use]
+    pub fn new(port: u16, transport: VipTransport, host: &Hostname) -> Self {
+        Self { port, transport, subset: String::new(), host: host.clone() }
+    }
+
+    /// The cluster of a subset.
+    #[must_use]
+    pub fn with_subset(self, subset: &str) -> Self {
+        Self { subset: subset.to_owned(), ..self }
+    }
+
+    /// What stands in the name's place of the subset: `http`, or `http/v1`.
+    #[must_use]
+    pub fn subset_key(&self) -> String {
+        let transport = self.transport.as_str();
+        if self.subset.is_empty() { transport.to_owned() } else { format!("{transport}/{}", self.subset) }
+    }
+
+    /// Takes a name apart.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        let (port, rest) = name.strip_prefix("inbound-vip|")?.split_once('|')?;
+        let (key, host) = rest.split_once('|')?;
+        let (transport, subset) = key.split_once('/').unwrap_or((key, ""));
+        let transport = match transport {
+            "http" => VipTransport::Http,
+            "tcp" => VipTransport::Tcp,
+            _ => return None,
+        };
+        Some(Self { port: port.parse().ok()?, transport, subset: subset.to_owned(), host: Hostname::new(host) })
+    }
+
+    /// As a resource name.
+    #[must_use]
+    pub fn resource_name(&self) -> ResourceName {
+        ResourceName::new(self.to_string())
+    }
+}
+
+impl fmt::Display for VipCluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "inbound-vip|{}|{}|{}", self.port, self.subset_key(), self.host)
+    }
 }
 
 impl OutboundCluster {
@@ -102,7 +219,10 @@ impl ClusterName {
         if let Some(rest) = name.strip_prefix("outbound_.") {
             return OutboundCluster::parse_rest(rest, SNI_SEPARATOR).map(Self::SniRouted);
         }
-        OutboundCluster::parse(name).map(Self::Outbound)
+        if let Some(tunnel) = TunnelCluster::ALL.into_iter().find(|tunnel| tunnel.name() == name) {
+            return Some(Self::Tunnel(tunnel));
+        }
+        VipCluster::parse(name).map(Self::InboundVip).or_else(|| OutboundCluster::parse(name).map(Self::Outbound))
     }
 }
 
@@ -131,5 +251,9 @@ mod tests {
         assert_eq!(ClusterName::parse(&cluster.sni()), Some(ClusterName::SniRouted(cluster)));
         assert_eq!(ClusterName::parse("inbound|8080||"), Some(ClusterName::Inbound(8080)));
         assert_eq!(ClusterName::parse("outbound|80|v1"), None);
+        let vip = VipCluster::new(80, VipTransport::Tcp, &Hostname::new("reviews.example")).with_subset("v1");
+        assert_eq!(vip.to_string(), "inbound-vip|80|tcp/v1|reviews.example");
+        assert_eq!(ClusterName::parse(&vip.to_string()), Some(ClusterName::InboundVip(vip)));
+        assert_eq!(ClusterName::parse("encap"), Some(ClusterName::Tunnel(TunnelCluster::Encap)));
     }
 }

@@ -18,7 +18,7 @@ use navarch_push::Stored;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
-use navarch_registry::model::Labels;
+use navarch_registry::model::{Labels, Registry, Service};
 
 /// The label of workloads that serve a Gateway of the Gateway API.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
@@ -62,6 +62,35 @@ impl Policy for TrafficExtension {
 
     fn targets(&self) -> &[PolicyTargetReference] {
         &self.target_refs
+    }
+}
+
+/// A service that policies can be for, at the waypoint before it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PolicyService {
+    /// The namespace of the object that declares it.
+    pub namespace: Namespace,
+    /// The name of that object.
+    name: Arc<str>,
+    /// Whether that is a Service or a ServiceEntry.
+    registry: Registry,
+}
+
+impl PolicyService {
+    /// The one that policies for a service name.
+    #[must_use]
+    pub fn new(service: &Service) -> Self {
+        let origin = &service.origin.name;
+        Self { namespace: service.key.namespace.clone(), name: origin.name.clone(), registry: service.registry }
+    }
+
+    /// Whether a reference of a policy of `namespace` means it.
+    fn is_meant(&self, target: &PolicyTargetReference, namespace: &Namespace) -> bool {
+        let is_kind = match self.registry {
+            Registry::Kubernetes => matches!(target.group.as_str(), "" | "core") && target.kind == "Service",
+            Registry::External => target.group == "networking.istio.io" && target.kind == "ServiceEntry",
+        };
+        is_kind && *target.name == *self.name && *namespace == self.namespace
     }
 }
 
@@ -124,15 +153,22 @@ pub fn root_namespace(view: &View<'_>) -> Namespace {
 /// first.
 #[must_use]
 pub fn attached<T: Policy>(view: &View<'_>) -> Vec<Arc<Object<T>>> {
-    attached_in::<T>(view, &namespaces::<T>(view))
+    attached_in::<T>(view, &namespaces::<T>(view), None)
 }
 
-/// The policies of these namespaces, which are in reach, that hold for the view's proxy, each namespace's oldest first.
+/// The policies of these namespaces, which are in reach, that hold for the view's proxy, each namespace's oldest first. Those for
+/// `service` hold, too: a waypoint is asked service by service. The namespace of the service comes last.
 #[must_use]
-pub fn attached_in<T: Policy>(view: &View<'_>, namespaces: &[Namespace]) -> Vec<Arc<Object<T>>> {
+pub fn attached_in<T: Policy>(
+    view: &View<'_>,
+    namespaces: &[Namespace],
+    service: Option<&PolicyService>,
+) -> Vec<Arc<Object<T>>> {
+    let further = service.map(|service| &service.namespace).filter(|further| !namespaces.contains(further));
     let mut found = Vec::new();
-    for namespace in namespaces {
-        found.extend(oldest_first::<T>(view, namespace).into_iter().filter(|object| attaches(view, object)).cloned());
+    for namespace in namespaces.iter().chain(further) {
+        let objects = oldest_first::<T>(view, namespace).into_iter();
+        found.extend(objects.filter(|object| attaches(view, object, service)).cloned());
     }
     found
 }
@@ -159,9 +195,9 @@ fn by_age(a: &ObjectMeta, b: &ObjectMeta) -> std::cmp::Ordering {
     (a.created, &a.key.name).cmp(&(b.created, &b.key.name))
 }
 
-/// Whether a policy, of a namespace that is in reach, is for the view's proxy.
+/// Whether a policy, of a namespace that is in reach, is for the view's proxy, or for the service that it is asked for.
 #[must_use]
-pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
+pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>, service: Option<&PolicyService>) -> bool {
     let proxy = view.proxy();
     let targets = policy.spec.targets();
     let selected = || policy.spec.selector().is_none_or(|selector| proxy.selected_by(&labels(selector)));
@@ -175,23 +211,42 @@ pub fn attaches<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
     }
     let namespace = &policy.meta.key.namespace;
     targets.iter().any(|target| {
-        let PolicyTargetReference { group, kind, name, namespace: elsewhere } = target;
-        if group != "gateway.networking.k8s.io" {
-            return false;
+        if is_waypoint && service.is_some_and(|service| service.is_meant(target, namespace)) {
+            return true;
         }
-        match kind.as_str() {
-            "GatewayClass" => is_waypoint && name == WAYPOINT_CLASS && *namespace == root_namespace(view),
-            "Gateway" => {
-                **name == **gateway
-                    && (elsewhere.is_empty() || elsewhere == namespace.as_str())
-                    && proxy.namespace_among([namespace.clone()]).is_some()
-            }
-            _ => false,
-        }
+        let is_class = target.group == "gateway.networking.k8s.io" && target.kind == "GatewayClass";
+        (is_class && is_waypoint && target.name == WAYPOINT_CLASS && *namespace == root_namespace(view))
+            || is_gateway(view, target, namespace, gateway)
     })
 }
 
 /// The labels of a selector.
 fn labels(selector: &PolicyWorkloadSelector) -> Labels {
     selector.match_labels.iter().map(|(key, value)| (Arc::from(key.as_str()), Arc::from(value.as_str()))).collect()
+}
+
+/// Whether a policy is for the pods of the view's proxy by its selector, a waypoint being no more than a gateway here.
+#[must_use]
+pub fn selects<T: Policy>(view: &View<'_>, policy: &Object<T>) -> bool {
+    let proxy = view.proxy();
+    let selected = || policy.spec.selector().is_none_or(|selector| proxy.selected_by(&labels(selector)));
+    let gateway = view.derived(&ServedGateway);
+    let Some(gateway) = &*gateway else {
+        return policy.spec.targets().is_empty() && selected();
+    };
+    let targets = policy.spec.targets();
+    if targets.is_empty() {
+        return view.mesh().settings.selector_based_gateway_policy && selected();
+    }
+    targets.iter().any(|target| is_gateway(view, target, &policy.meta.key.namespace, gateway))
+}
+
+/// Whether a reference of a policy of `namespace` means the Gateway that the view's proxy serves.
+fn is_gateway(view: &View<'_>, target: &PolicyTargetReference, namespace: &Namespace, gateway: &str) -> bool {
+    let PolicyTargetReference { group, kind, name, namespace: elsewhere } = target;
+    group == "gateway.networking.k8s.io"
+        && kind == "Gateway"
+        && **name == *gateway
+        && (elsewhere.is_empty() || elsewhere == namespace.as_str())
+        && view.proxy().namespace_among([namespace.clone()]).is_some()
 }

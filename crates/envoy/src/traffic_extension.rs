@@ -16,7 +16,8 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 use super::build::ads_source;
 use super::filters::class::ListenerClass;
 use super::filters::http::packed_filter;
-use super::{constraints, policy};
+use super::policy::{self, Policy, PolicyService};
+use super::{constraints, waypoint};
 use navarch_api::istio::{
     ExecutionPhase, LuaConfig, PluginPhase, PluginType, TrafficExtension, TrafficSelector, WasmConfig, WasmPlugin,
     WorkloadMode,
@@ -84,9 +85,12 @@ impl<F> Phases<F> {
 
 /// The extensions that hold for the proxy: those of its namespace, then those of the root namespace, each the oldest first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct ExtensionsOfProxy;
+struct ExtensionsOf {
+    /// The service whose own extensions count as well, at its waypoint. Those of its namespace come last.
+    service: Option<PolicyService>,
+}
 
-impl Query for ExtensionsOfProxy {
+impl Query for ExtensionsOf {
     type Value = Vec<Extension>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
@@ -94,9 +98,10 @@ impl Query for ExtensionsOfProxy {
         let mut extensions = policy::namespaces::<TrafficExtension>(view);
         plugins.reverse();
         extensions.reverse();
+        let service = self.service.as_ref();
         let mut found: Vec<(&ObjectMeta, Extension)> = Vec::new();
-        let plugins = policy::attached_in::<WasmPlugin>(view, &plugins);
-        let extensions = policy::attached_in::<TrafficExtension>(view, &extensions);
+        let plugins = policy::attached_in::<WasmPlugin>(view, &plugins, service);
+        let extensions = policy::attached_in::<TrafficExtension>(view, &extensions, service);
         found.extend(plugins.iter().map(|plugin| (&plugin.meta, of_plugin(plugin))));
         found.extend(extensions.iter().filter_map(|object| {
             let extension = of_extension(object)?;
@@ -109,8 +114,13 @@ impl Query for ExtensionsOfProxy {
             Some((&object.meta, extension))
         }));
         let root = policy::root_namespace(view);
+        let rank = |namespace: &Namespace| match service {
+            _ if *namespace == root => 1,
+            Some(service) if service.namespace == *namespace && !is_own(view, namespace) => 2,
+            Some(_) | None => 0,
+        };
         found.sort_by(|(a, one), (b, other)| {
-            let key = |meta: &ObjectMeta| (meta.key.namespace == root, meta.created);
+            let key = |meta: &ObjectMeta| (rank(&meta.key.namespace), meta.created);
             key(a).cmp(&key(b)).then_with(|| one.name.cmp(&other.name))
         });
         found.into_iter().map(|(_, extension)| extension).collect()
@@ -170,7 +180,17 @@ fn of_extension(object: &Object<TrafficExtension>) -> Option<Extension> {
 
 /// The filters for the requests of a listener of a class at a port.
 pub fn http_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phases<HttpFilter> {
-    phases(view, class, port, |extension| match &extension.program {
+    http_filters_for(view, class, port, None)
+}
+
+/// As [`http_filters`], those for a service at its waypoint included.
+pub fn http_filters_for(
+    view: &View<'_>,
+    class: ListenerClass,
+    port: u16,
+    service: Option<PolicyService>,
+) -> Phases<HttpFilter> {
+    phases(view, class, port, service, |extension| match &extension.program {
         Program::Lua(script) => {
             let script =
                 DataSource { specifier: Some(Specifier::InlineString(script.clone())), ..DataSource::default() };
@@ -192,7 +212,17 @@ pub fn http_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phases<
 
 /// The filters for the connections of a listener of a class at a port.
 pub fn network_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phases<Filter> {
-    phases(view, class, port, |extension| match &extension.program {
+    network_filters_for(view, class, port, None)
+}
+
+/// As [`network_filters`], those for a service at its waypoint included.
+pub fn network_filters_for(
+    view: &View<'_>,
+    class: ListenerClass,
+    port: u16,
+    service: Option<PolicyService>,
+) -> Phases<Filter> {
+    phases(view, class, port, service, |extension| match &extension.program {
         Program::Wasm(wasm) if wasm.plugin_type == PluginType::Network => {
             let names = ["wasm.v3.Wasm", "rbac.v3.RBAC"].map(|name| format!("envoy.extensions.filters.network.{name}"));
             Some(Filter {
@@ -205,8 +235,14 @@ pub fn network_filters(view: &View<'_>, class: ListenerClass, port: u16) -> Phas
 }
 
 /// The filters of all extensions for a listener, in their order.
-fn phases<F>(view: &View<'_>, class: ListenerClass, port: u16, build: impl Fn(&Extension) -> Option<F>) -> Phases<F> {
-    let extensions = view.get(&ExtensionsOfProxy);
+fn phases<F>(
+    view: &View<'_>,
+    class: ListenerClass,
+    port: u16,
+    service: Option<PolicyService>,
+    build: impl Fn(&Extension) -> Option<F>,
+) -> Phases<F> {
+    let extensions = view.get(&ExtensionsOf { service });
     let mut ordered: Vec<&Extension> = extensions.iter().filter(|extension| extension.is_for(class, port)).collect();
     ordered.sort_by_key(|extension| std::cmp::Reverse(extension.priority));
     let of = |phase: ExecutionPhase| ordered.iter().filter(move |extension| extension.phase == phase);
@@ -255,13 +291,26 @@ impl Extension {
 fn named(view: &View<'_>, name: &str) -> Option<(Extension, bool)> {
     let (namespace, name) = name.strip_prefix(PREFIX)?.split_once('.')?;
     let namespace = Namespace::new(namespace);
-    if namespace != policy::root_namespace(view) && view.proxy().namespace_among([namespace.clone()]).is_none() {
+    // A waypoint runs the extensions of the services before which it is.
+    let services = waypoint::policy_services(view);
+    let is_served = || services.iter().any(|service| service.namespace == namespace);
+    if namespace != policy::root_namespace(view) && !is_own(view, &namespace) && !is_served() {
         return None;
     }
     if let Some(plugin) = name.strip_suffix(FROM_PLUGIN) {
         let object = view.object::<WasmPlugin>(&NamespacedName::new(namespace.as_str(), plugin))?;
-        return Some((of_plugin(object), policy::attaches(view, object)));
+        return Some((of_plugin(object), attaches(view, object, &services)));
     }
     let object = view.object::<TrafficExtension>(&NamespacedName::new(namespace.as_str(), name))?;
-    Some((of_extension(object)?, policy::attaches(view, object)))
+    Some((of_extension(object)?, attaches(view, object, &services)))
+}
+
+/// Whether an extension is for the proxy, or for one of the services before which it is.
+fn attaches<T: Policy>(view: &View<'_>, object: &Object<T>, services: &[PolicyService]) -> bool {
+    policy::attaches(view, object, None) || services.iter().any(|service| policy::attaches(view, object, Some(service)))
+}
+
+/// Whether a namespace is that of the proxy.
+fn is_own(view: &View<'_>, namespace: &Namespace) -> bool {
+    view.proxy().namespace_among([namespace.clone()]).is_some()
 }

@@ -49,11 +49,17 @@ pub(super) fn proxy(node: Node, caller: Option<&Caller>, served: Served) -> Resu
     Ok(proxy)
 }
 
+/// Whether a waypoint is a gateway between the networks of an ambient mesh, which gets something else.
+fn joins_networks(proxy: &Proxy) -> bool {
+    proxy.labels.get("gateway.istio.io/managed").is_some_and(|managed| **managed == *"istio.io-eastwest-controller")
+}
+
 /// Refuses proxies that would take what sidecars and gateways get for an empty mesh.
 fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
     let kind = match proxy.kind {
         ProxyKind::Sidecar | ProxyKind::Router => None,
         ProxyKind::Ztunnel if served == Served::Ambient => None,
+        ProxyKind::Waypoint if served == Served::Ambient && !joins_networks(proxy) => None,
         ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Some(kind_name(proxy.kind)),
     };
     if let Some(kind) = kind {
@@ -202,9 +208,17 @@ mod tests {
     }
 
     #[test]
-    fn ztunnel_is_served_in_ambient_mode() {
-        for (kind, served) in [("ztunnel", true), ("waypoint", false)] {
-            let mut node = node(&[]);
+    fn ztunnel_and_waypoints_are_served_in_ambient_mode() {
+        let label = prost_types::Value { kind: Some(text("istio.io-eastwest-controller")) };
+        let labels = prost_types::Struct { fields: [("gateway.istio.io/managed".to_owned(), label)].into() };
+        let east_west = [("LABELS", ValueKind::StructValue(labels))];
+        for (kind, metadata, served) in [
+            ("ztunnel", &[][..], true),
+            ("waypoint", &[], true),
+            ("waypoint", &east_west, false),
+            ("agentgateway", &[], false),
+        ] {
+            let mut node = node(metadata);
             node.id = node.id.replace("sidecar", kind);
             assert_eq!(proxy(node, None, Served::Ambient).is_ok(), served, "{kind}");
         }

@@ -48,10 +48,9 @@ pub fn validate_mesh_config(config: &MeshConfig) -> Verdict {
     verdict
 }
 
-/// Warns of what is set and not obeyed. istiod 1.32 obeys the first two alone, for ambient.
+/// Warns of what is set and not obeyed. istiod 1.32 obeys the first alone, for ambient.
 fn without_effect(verdict: &mut Verdict, config: &MeshConfig) {
     let set = [
-        ("hboneIdleTimeout", config.hbone_idle_timeout.is_some()),
         ("serviceScopeConfigs", !config.service_scope_configs.is_empty()),
         ("verifyCertificateAtClient", config.verify_certificate_at_client.is_some()),
     ];

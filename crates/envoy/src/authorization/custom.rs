@@ -16,7 +16,8 @@ use navarch_proto::envoy::r#type::matcher::v3::MetadataMatcher;
 use super::provider::{Decider, decider};
 use super::trust_domains::TrustDomains;
 use super::{
-    HTTP_RBAC, NETWORK_RBAC, TCP_PREFIX, Transport, bytes_match, empty_rules, is_tried, metadata_match, rules_of,
+    HTTP_RBAC, Known, NETWORK_RBAC, Peers, TCP_PREFIX, Transport, bytes_match, empty_rules, is_tried, metadata_match,
+    rules_of,
 };
 use crate::filters::http::filter;
 use crate::filters::network::network_filter;
@@ -47,10 +48,11 @@ struct ProviderRules {
 pub(super) fn http_filters(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],
+    peers: Peers,
     domains: &TrustDomains,
 ) -> Vec<HttpFilter> {
     let mut filters = Vec::new();
-    for (name, rules) in by_provider(view, policies, Transport::Http, domains) {
+    for (name, rules) in by_provider(view, policies, Known { transport: Transport::Http, peers }, domains) {
         let Some(mut decider) = rules.decider else {
             let rbac = HttpRbac { rules: Some(refused(rules.enforced)), ..HttpRbac::default() };
             filters.push(filter(HTTP_RBAC, &rbac));
@@ -73,10 +75,11 @@ pub(super) fn http_filters(
 pub(super) fn tcp_filters(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],
+    peers: Peers,
     domains: &TrustDomains,
 ) -> Vec<Filter> {
     let mut filters = Vec::new();
-    for (name, rules) in by_provider(view, policies, Transport::Tcp, domains) {
+    for (name, rules) in by_provider(view, policies, Known { transport: Transport::Tcp, peers }, domains) {
         let stat_prefix = TCP_PREFIX.to_owned();
         let Some(decider) = rules.decider else {
             let rbac = NetworkRbac { rules: Some(refused(rules.enforced)), stat_prefix, ..NetworkRbac::default() };
@@ -102,7 +105,7 @@ pub(super) fn tcp_filters(
 fn by_provider(
     view: &View<'_>,
     policies: &[&Object<AuthorizationPolicy>],
-    transport: Transport,
+    known: Known,
     domains: &TrustDomains,
 ) -> BTreeMap<String, ProviderRules> {
     let mut found: BTreeMap<String, ProviderRules> = BTreeMap::new();
@@ -115,7 +118,7 @@ fn by_provider(
         });
         let prefix = if name.is_empty() { format!("{MATCH_PREFIX}-") } else { format!("{MATCH_PREFIX}-{name}-") };
         let set = if is_tried(policy) { &mut rules.tried } else { &mut rules.enforced };
-        set.policies.extend(rules_of(policy, &prefix, transport, domains));
+        set.policies.extend(rules_of(policy, &prefix, known, domains));
     }
     if found.len() <= 1 || view.mesh().settings.multiple_custom_authorization_providers {
         for (name, rules) in &mut found {

@@ -13,7 +13,7 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
 
 use super::rule::Translation;
 use super::trust_domains::TrustDomains;
-use super::{HTTP_RBAC, Transport, empty_rules, of_action};
+use super::{HTTP_RBAC, Peers, Transport, empty_rules, of_action};
 use crate::filters::http::filter;
 use crate::policy;
 use navarch_api::istio::{AuthorizationAction, AuthorizationPolicy};
@@ -46,6 +46,7 @@ fn rules_of(policy: &Object<AuthorizationPolicy>) -> Vec<(String, Policy)> {
     let key = &policy.meta.key;
     let translation = Translation {
         transport: Transport::Http,
+        peers: Peers::Tls,
         narrows: policy.spec.action == AuthorizationAction::Allow,
         namespace: key.namespace.as_str(),
         domains: &TrustDomains::none(),

@@ -4,10 +4,10 @@ use std::borrow::Cow;
 
 use navarch_proto::envoy::config::rbac::v3::Policy;
 
-use super::Transport;
 use super::attribute::{Attribute, OperationAttribute, SourceAttribute};
 use super::expression::Expression;
 use super::trust_domains::TrustDomains;
+use super::{Peers, Transport};
 use super::{operation, source};
 use navarch_api::istio::{AuthorizationOperation, AuthorizationRule, AuthorizationSource};
 
@@ -15,6 +15,8 @@ use navarch_api::istio::{AuthorizationOperation, AuthorizationRule, Authorizatio
 pub(super) struct Translation<'a> {
     /// What is known of what is judged.
     pub(super) transport: Transport,
+    /// How peers are known.
+    pub(super) peers: Peers,
     /// Whether a rule goes when one of its clauses cannot be said; else the clause goes.
     pub(super) narrows: bool,
     /// The policy's namespace.

@@ -4,15 +4,16 @@
 
 use navarch_proto::envoy::config::rbac::v3::Principal;
 use navarch_proto::envoy::config::rbac::v3::principal::{Authenticated, Identifier};
-use navarch_proto::envoy::r#type::matcher::v3::StringMatcher;
+use navarch_proto::envoy::r#type::matcher::v3::{FilterStateMatcher, StringMatcher, filter_state_matcher};
 
-use super::Transport;
 use super::attribute::SourceAttribute;
 use super::bytes_match::{self, Case};
 use super::expression::Expression;
 use super::metadata_match;
 use super::rule::{Translation, Unsupported};
+use super::{Peers, Transport};
 use crate::cidr;
+use crate::hbone::PEER_PRINCIPAL;
 use crate::quote_meta::quote_meta;
 use navarch_api::cidr::Cidr;
 
@@ -27,14 +28,14 @@ pub(super) fn principal(
 ) -> Result<Option<Principal>, Unsupported> {
     let is_http = translation.transport == Transport::Http;
     let range = |value: &str| Cidr::parse_range_or_address(value).map(cidr::to_proto).ok_or(Unsupported);
-    let say = |of: fn(&str) -> StringMatcher| translation.one_of(values, |value| Ok(peer(of(value))));
+    let say =
+        |of: fn(&str) -> StringMatcher| translation.one_of(values, |value| Ok(peer(translation.peers, of(value))));
     match attribute {
         SourceAttribute::Principal => say(|value| bytes_match::text_after(SPIFFE, value)),
         SourceAttribute::Namespace => say(in_namespace),
         SourceAttribute::TrustDomain => say(in_trust_domain),
-        SourceAttribute::ServiceAccount => {
-            translation.one_of(values, |value| Ok(peer(service_account(translation.namespace, value))))
-        }
+        SourceAttribute::ServiceAccount => translation
+            .one_of(values, |value| Ok(peer(translation.peers, service_account(translation.namespace, value)))),
         SourceAttribute::Address => {
             translation.one_of(values, |value| Ok(identified(Identifier::DirectRemoteIp(range(value)?))))
         }
@@ -57,8 +58,14 @@ fn identified(identifier: Identifier) -> Principal {
 }
 
 /// A peer whose identity, proven by mutual TLS, is this text.
-fn peer(name: StringMatcher) -> Principal {
-    identified(Identifier::Authenticated(Authenticated { principal_name: Some(name) }))
+fn peer(peers: Peers, name: StringMatcher) -> Principal {
+    identified(match peers {
+        Peers::Tls => Identifier::Authenticated(Authenticated { principal_name: Some(name) }),
+        Peers::Tunnel => Identifier::FilterState(FilterStateMatcher {
+            key: PEER_PRINCIPAL.to_owned(),
+            matcher: Some(filter_state_matcher::Matcher::StringMatch(name)),
+        }),
+    })
 }
 
 /// Identities in a namespace, which may hold wildcards. All else in it stands for itself.

@@ -8,13 +8,13 @@ use navarch_proto::envoy::extensions::common::dynamic_forward_proxy::v3::DnsCach
 use super::draft::{Discovery, Draft};
 use super::exchange_filter;
 use super::http::HttpOptions;
-use super::outbound::Outbound;
 use super::{connection_pool, tls_context, transport};
 use crate::filters::dynamic_forward_proxy::{allow_any_cache, dns_cache_name, lookup_family};
 use crate::names::ALLOW_ANY_DYNAMIC_DNS;
 use crate::scope::{self, OutboundPolicy};
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_push::view::View;
+use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
 
 /// Whether the host can be told from what a protocol carries.
@@ -23,15 +23,15 @@ pub(super) fn is_carried(protocol: Protocol) -> bool {
 }
 
 /// The cluster of a service port before any policy.
-pub(super) fn draft(view: &View<'_>, outbound: Outbound<'_>) -> Draft {
+pub(super) fn draft(view: &View<'_>, name: &str, service: &Service, protocol: Protocol) -> Draft {
     let cache = DnsCacheConfig {
-        name: dns_cache_name(&outbound.service.key.hostname),
+        name: dns_cache_name(&service.key.hostname),
         dns_lookup_family: lookup_family(view).into(),
         ..DnsCacheConfig::default()
     };
-    let mut draft = Draft::new(&outbound.name.to_string(), dynamic(cache, false));
+    let mut draft = Draft::new(name, dynamic(cache, false));
     draft.cluster.lb_policy = LbPolicy::ClusterProvided.into();
-    draft.http = HttpOptions::for_protocol(view, outbound.port.protocol);
+    draft.http = HttpOptions::for_protocol(view, protocol);
     draft
 }
 

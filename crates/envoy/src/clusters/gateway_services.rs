@@ -14,7 +14,7 @@ use navarch_registry::model::ServiceKey;
 
 /// Services by host, and by host and namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Whatever their namespace.
     hosts: BTreeSet<Hostname>,
     /// Of one namespace.
@@ -25,6 +25,15 @@ pub(super) struct Wanted {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct WantedByGateway;
 
+/// The services that its EnvoyFilters, the mesh's extension providers and the issuers of its tokens name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct WantedByExtensions;
+
+/// The services that EnvoyFilters of the view's proxy, extension providers and issuers of tokens name.
+pub(crate) fn named_by_extensions(view: &View<'_>) -> Arc<Wanted> {
+    view.get(&WantedByExtensions)
+}
+
 /// The services that the proxy needs clusters of; `None` is all that it sees.
 pub(super) fn wanted(view: &View<'_>) -> Option<Arc<Wanted>> {
     let filtered = view.mesh().settings.filter_gateway_clusters && view.proxy().kind() == ProxyKind::Router;
@@ -33,7 +42,7 @@ pub(super) fn wanted(view: &View<'_>) -> Option<Arc<Wanted>> {
 
 impl Wanted {
     /// Whether a service is needed.
-    pub(super) fn contains(&self, service: &ServiceKey) -> bool {
+    pub(crate) fn contains(&self, service: &ServiceKey) -> bool {
         self.hosts.contains(&service.hostname) || self.services.contains(service)
     }
 
@@ -61,19 +70,28 @@ fn service_of(provider: &ExtensionProvider) -> Option<&str> {
         .map(String::as_str)
 }
 
-impl Query for WantedByGateway {
+impl Query for WantedByExtensions {
     type Value = Wanted;
 
     fn compute(&self, view: &View<'_>) -> Wanted {
-        let mesh = view.mesh();
         let mut wanted = Wanted::default();
-        for service in mesh.config.extension_providers.iter().filter_map(service_of) {
+        for service in view.mesh().config.extension_providers.iter().filter_map(service_of) {
             wanted.add(service);
         }
         for service in referenced_services(view).iter() {
             wanted.add(service);
         }
         wanted.hosts.extend(authentication::key_hosts(view).into_iter().map(Hostname::new));
+        wanted
+    }
+}
+
+impl Query for WantedByGateway {
+    type Value = Wanted;
+
+    fn compute(&self, view: &View<'_>) -> Wanted {
+        let mesh = view.mesh();
+        let mut wanted = (*view.get(&WantedByExtensions)).clone();
         for gateway in gateway::serving_gateways(view).iter() {
             // Where gateways are kept to their namespace, so are routes that name the namespaces of their clients.
             let own = gateway.split_once('/').map(|(namespace, _)| Namespace::new(namespace));

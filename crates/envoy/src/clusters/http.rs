@@ -21,14 +21,14 @@ use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
 /// The key under which Envoy looks for these options.
-pub(super) const OPTIONS_KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
+pub(crate) const OPTIONS_KEY: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 
 /// How long connections to places that no service names may be idle.
 const PASSTHROUGH_IDLE: Duration = Duration::from_secs(300);
 
 /// What is told about HTTP. The default says nothing at all.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct HttpOptions {
+pub(crate) struct HttpOptions {
     /// Which version is spoken.
     pub(super) version: HttpVersion,
     /// Settings of all versions.
@@ -41,7 +41,7 @@ pub(super) struct HttpOptions {
 
 /// Which version of HTTP is spoken to the upstream.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) enum HttpVersion {
+pub(crate) enum HttpVersion {
     /// HTTP/1.1, of which nothing need be said.
     #[default]
     Unsaid,
@@ -65,6 +65,15 @@ impl HttpOptions {
     pub(super) fn leaves_names_unchecked(&self) -> bool {
         let checks = |upstream: &UpstreamHttpProtocolOptions| upstream.auto_sni && upstream.auto_san_validation;
         *self != Self::default() && !self.upstream.as_ref().is_some_and(checks)
+    }
+
+    /// For traffic between the proxy's own listeners.
+    pub(crate) fn passthrough_plain() -> Self {
+        Self {
+            version: HttpVersion::OfClient { as_spelt: false },
+            common: Some(CommonOptions { idle_timeout: Some(PASSTHROUGH_IDLE.to_proto()), ..CommonOptions::default() }),
+            ..Self::default()
+        }
     }
 
     /// For traffic to places that no service names.
@@ -115,7 +124,7 @@ impl HttpOptions {
     }
 
     /// As Envoy has it; nothing if nothing was said.
-    pub(super) fn into_wire(self) -> Option<Any> {
+    pub(crate) fn into_wire(self) -> Option<Any> {
         let Self { version, common, upstream, outlier } = self;
         if version == HttpVersion::Unsaid && common.is_none() && upstream.is_none() && outlier.is_none() {
             return None;

@@ -13,6 +13,8 @@ use navarch_registry::model::Service;
 
 /// The key of Istio's metadata.
 const ISTIO: &str = "istio";
+/// The key of what is known of peers.
+const PEER_METADATA: &str = "istio.peer_metadata";
 
 /// Istio's metadata of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,10 +23,14 @@ pub(super) struct ClusterMetadata {
     pub(super) services: Option<Vec<NamedService>>,
     /// Whether the service is outside the mesh.
     pub(super) external: bool,
+    /// Whether all endpoints are reached by HBONE, which tells peers of each other itself.
+    pub(super) is_tunnelled: bool,
     /// The DestinationRule that it was made with.
     pub(super) rule: Option<NamespacedName>,
     /// The subset that it is for.
     pub(super) subset: Option<String>,
+    /// Whether what is inside tunnels is not to be asked who it is: it is TLS.
+    pub(super) keeps_baggage: bool,
     /// Whether the ALPN of the client must stay: the user brings TLS of his own.
     pub(super) keeps_alpn: bool,
 }
@@ -68,7 +74,9 @@ impl ClusterMetadata {
             let values = services.iter().map(NamedService::to_value).collect();
             fields.insert("services".to_owned(), value(Kind::ListValue(ListValue { values })));
         }
-        if self.external {
+        if self.is_tunnelled {
+            fields.insert("disable_mx".to_owned(), value(Kind::BoolValue(true)));
+        } else if self.external {
             fields.insert("external".to_owned(), value(Kind::BoolValue(true)));
         }
         if let Some(rule) = self.rule {
@@ -80,10 +88,15 @@ impl ClusterMetadata {
         if self.keeps_alpn {
             fields.insert("alpn_override".to_owned(), text("false"));
         }
-        (!fields.is_empty()).then(|| Metadata {
-            filter_metadata: BTreeMap::from([(ISTIO.to_owned(), Struct { fields })]),
-            ..Metadata::default()
-        })
+        let mut filter_metadata = BTreeMap::new();
+        if !fields.is_empty() {
+            filter_metadata.insert(ISTIO.to_owned(), Struct { fields });
+        }
+        if self.keeps_baggage {
+            let off = BTreeMap::from([("disable_baggage_discovery".to_owned(), value(Kind::BoolValue(true)))]);
+            filter_metadata.insert(PEER_METADATA.to_owned(), Struct { fields: off });
+        }
+        (!filter_metadata.is_empty()).then(|| Metadata { filter_metadata, ..Metadata::default() })
     }
 }
 

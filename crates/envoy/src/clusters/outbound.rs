@@ -12,9 +12,10 @@ use super::{dns, dynamic_dns, exchange_filter, original_dst_port};
 use crate::destination_rule::{self, MergedRule, port_policy, subset_policy, with_mesh_defaults};
 use crate::endpoints::health::keeps_draining;
 use crate::endpoints::locality_setting::LocalitySetting;
-use crate::endpoints::{self, Group, Target};
+use crate::endpoints::{self, Group, Target, Way};
 use crate::filters::dynamic_forward_proxy::resolves_by_name;
 use crate::filters::ext_proc;
+use crate::hbone;
 use crate::names::OutboundCluster;
 use crate::scope;
 use crate::stat_prefix::{self, StatService};
@@ -57,7 +58,11 @@ pub(super) fn build(view: &View<'_>, name: &OutboundCluster, purpose: Purpose) -
         subset: subset.map(|subset| &**subset),
         purpose,
     };
-    let draft = if dynamic { dynamic_dns::draft(view, outbound) } else { outbound.draft(view)? };
+    let draft = if dynamic {
+        dynamic_dns::draft(view, &name.to_string(), &service, port.protocol)
+    } else {
+        outbound.draft(view)?
+    };
     Some(outbound.complete(view, draft).finish())
 }
 
@@ -129,19 +134,7 @@ impl Outbound<'_> {
 
     /// How the proxy finds endpoints as the service declares it.
     fn declared_discovery(&self, view: &View<'_>) -> Discovery {
-        match self.service.resolution {
-            // One logical host with all addresses, which are then tried at once.
-            Resolution::DnsLb if self.service.races_connections => Discovery::LogicalDns,
-            Resolution::DnsLb => Discovery::StrictDns,
-            Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
-            Resolution::Passthrough => {
-                let headless = self.service.registry == Registry::Kubernetes && view.mesh().settings.eds_for_headless;
-                // Gateways have no original destination.
-                let balances = headless || view.proxy().kind() == ProxyKind::Router;
-                if balances { Discovery::Eds } else { Discovery::OriginalDst }
-            }
-            Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => Discovery::Eds,
-        }
+        declared_discovery(view, self.service)
     }
 
     /// Puts endpoints that the proxy resolves into the cluster; `None` if there are none to put.
@@ -158,6 +151,7 @@ impl Outbound<'_> {
             policy: policy.as_ref(),
             sni_routed: self.purpose == Purpose::SniRouted,
             by_dns: true,
+            way: Way::Client,
         };
         let registered = view.endpoints(&self.service.key)?;
         let candidates = endpoints::service_port::of_port(registered, self.service, self.port.port);
@@ -204,6 +198,12 @@ impl Outbound<'_> {
         }
         draft.cluster.filters.extend(exchange_filter(view));
         draft.metadata.external = self.service.mesh_external && self.subset.is_none();
+        draft.metadata.is_tunnelled = self.subset.is_none()
+            && self.purpose == Purpose::Client
+            && endpoints::all_take_hbone(view, &self.service.key, self.port.port);
+        if hbone::sends(view) && draft.discovery == Discovery::Eds {
+            draft.cluster.filters.extend(hbone::filters::cluster_baggage(view));
+        }
         if let Some(rule) = self.rule {
             draft.metadata.rule = Some(rule.name.clone());
             draft.metadata.subset = self.subset.map(|subset| subset.name.clone());
@@ -211,6 +211,23 @@ impl Outbound<'_> {
             draft.metadata.set_tls_mode(tls.map(|tls| tls.mode));
         }
         draft
+    }
+}
+
+/// How the proxy finds endpoints as a service declares it.
+pub(super) fn declared_discovery(view: &View<'_>, service: &Service) -> Discovery {
+    match service.resolution {
+        // One logical host with all addresses, which are then tried at once.
+        Resolution::DnsLb if service.races_connections => Discovery::LogicalDns,
+        Resolution::DnsLb => Discovery::StrictDns,
+        Resolution::DnsRoundRobinLb => Discovery::LogicalDns,
+        Resolution::Passthrough => {
+            let headless = service.registry == Registry::Kubernetes && view.mesh().settings.eds_for_headless;
+            // Gateways have no original destination.
+            let balances = headless || view.proxy().kind() == ProxyKind::Router;
+            if balances { Discovery::Eds } else { Discovery::OriginalDst }
+        }
+        Resolution::ClientSideLb | Resolution::Alias | Resolution::DynamicDns => Discovery::Eds,
     }
 }
 

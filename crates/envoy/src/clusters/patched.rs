@@ -64,7 +64,7 @@ fn context(view: &View<'_>, name: &ResourceName) -> Option<PatchContext> {
         | ClusterName::BlackHole
         | ClusterName::Passthrough
         | ClusterName::AllowAnyDynamicDns => false,
-        ClusterName::ExternalSds => return None,
+        ClusterName::ExternalSds | ClusterName::InboundVip(_) | ClusterName::Tunnel(_) => return None,
     };
     Some(match (view.proxy().kind(), inbound) {
         (ProxyKind::Router, _) => PatchContext::Gateway,

@@ -54,6 +54,13 @@ pub(super) fn build(
     Some(context)
 }
 
+/// Whether settings hold all that their mode needs.
+pub(super) fn is_complete(settings: &ClientTlsSettings) -> bool {
+    settings.mode != ClientTlsMode::Mutual
+        || !settings.credential_name.is_empty()
+        || !(settings.client_certificate.is_empty() || settings.private_key.is_empty())
+}
+
 /// What a mode asks for.
 fn of_mode(
     view: &View<'_>,
@@ -66,9 +73,7 @@ fn of_mode(
         ClientTlsMode::IstioMutual => Some(istio_mutual(view, draft, settings)),
         ClientTlsMode::Simple => originate(view, draft, settings, client.declared_names),
         ClientTlsMode::Mutual => {
-            let complete = !settings.credential_name.is_empty()
-                || !(settings.client_certificate.is_empty() || settings.private_key.is_empty());
-            if complete {
+            if is_complete(settings) {
                 originate(view, draft, settings, client.declared_names)
             } else {
                 note_names(draft, settings);

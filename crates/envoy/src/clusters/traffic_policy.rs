@@ -7,7 +7,7 @@ use super::outbound::{Outbound, is_passthrough};
 use super::tls::{Upstream, decide};
 use super::{connection_pool, load_balancer, outlier, tls_context, transport};
 use crate::endpoints::locality_setting::LocalitySetting;
-use crate::mtls;
+use crate::{hbone, mtls};
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings, TrafficPolicy};
 use navarch_push::view::View;
 use navarch_registry::model::Registry;
@@ -84,7 +84,12 @@ fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: 
         },
         checks_accounts: !draft.is_dynamic(),
     };
-    let Some(decision) = decide(view, rule, upstream) else { return };
+    let Some(decision) = decide(view, rule, upstream) else {
+        if hbone::sends(view) {
+            transport::apply_hbone(view, draft, None);
+        }
+        return;
+    };
     let originates = matches!(decision.settings.mode, ClientTlsMode::Simple | ClientTlsMode::Mutual);
     let declares = originates && service.registry == Registry::External;
     let declared_names =
@@ -94,6 +99,14 @@ fn apply_tls(view: &View<'_>, draft: &mut Draft, outbound: &Outbound<'_>, rule: 
         rule_has_selector: outbound.rule.is_some_and(|rule| rule.selector.is_some()),
     };
     let istio = decision.settings.mode == ClientTlsMode::IstioMutual;
-    let Some(context) = tls_context::build(view, draft, &decision.settings, client) else { return };
-    transport::apply_tls(draft, &context, decision.by, istio);
+    let context = tls_context::build(view, draft, &decision.settings, client);
+    if context.is_none() && !tls_context::is_complete(&decision.settings) {
+        return;
+    }
+    if let Some(context) = &context {
+        transport::apply_tls(draft, context, decision.by, istio);
+    }
+    if hbone::sends(view) {
+        transport::apply_hbone(view, draft, Some((decision.by, istio)));
+    }
 }

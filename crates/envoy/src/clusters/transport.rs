@@ -15,7 +15,9 @@ use prost_types::{Any, Struct, Value};
 
 use super::draft::{Discovery, Draft};
 use super::tls::DecidedBy;
+use crate::hbone::sockets::{self, Told};
 use navarch_api::istio::{ProxyProtocol, ProxyProtocolVersion};
+use navarch_push::view::View;
 
 /// The name of the TLS socket.
 const TLS: &str = "envoy.transport_sockets.tls";
@@ -34,6 +36,47 @@ pub(super) fn apply_tls(draft: &mut Draft, context: &UpstreamTlsContext, by: Dec
     } else {
         draft.cluster.transport_socket = Some(tls);
     }
+}
+
+/// Has a cluster send HBONE to endpoints that carry its hint, and what else was decided on to the others. `istio` says that TLS is
+/// Istio's own, which HBONE stands in for; a user's is spoken inside the tunnel as well.
+pub(super) fn apply_hbone(view: &View<'_>, draft: &mut Draft, decided: Option<(DecidedBy, bool)>) {
+    let hbone = |inner| with_tunnel(sockets::telling(view, Told::EndpointAndCluster, inner));
+    let disabled = || matching("tlsMode-disabled", None, raw(RAW));
+    let istio = |socket| matching("tlsMode-istio", Some("istio"), socket);
+    let is_original = draft.discovery == Discovery::OriginalDst;
+    let cluster = &mut draft.cluster;
+    let (by, is_istio) = match decided {
+        None => {
+            cluster.transport_socket_matches = vec![hbone(raw(RAW)), disabled()];
+            return;
+        }
+        Some(_) if is_original => return,
+        Some(decided) => decided,
+    };
+    if !cluster.transport_socket_matches.is_empty() {
+        cluster.transport_socket_matches.insert(0, hbone(raw(RAW)));
+        return;
+    }
+    cluster.transport_socket_matches = match cluster.transport_socket.take() {
+        None => vec![hbone(raw(RAW)), disabled()],
+        Some(socket) if is_istio && by == DecidedBy::Rule => {
+            let unmatched = TransportSocketMatch { r#match: None, ..istio(socket) };
+            vec![hbone(raw(RAW)), unmatched]
+        }
+        Some(socket) => {
+            draft.metadata.keeps_baggage = view.mesh().settings.hbone.baggage;
+            let user = TransportSocketMatch { r#match: None, ..matching("user", None, socket.clone()) };
+            vec![hbone(socket), user]
+        }
+    };
+}
+
+/// A socket for endpoints that are reached by HBONE.
+fn with_tunnel(socket: TransportSocket) -> TransportSocketMatch {
+    let value = Value { kind: Some(Kind::StringValue("http".to_owned())) };
+    let fields = BTreeMap::from([("tunnel".to_owned(), value)]);
+    TransportSocketMatch { name: "hbone".to_owned(), r#match: Some(Struct { fields }), transport_socket: Some(socket) }
 }
 
 /// Puts a PROXY header in front of whatever is spoken.
@@ -68,7 +111,7 @@ fn socket(name: &str, config: Any) -> TransportSocket {
 }
 
 /// A socket with a PROXY header in front.
-fn with_header(version: ProxyProtocolVersion, inner: TransportSocket) -> TransportSocket {
+pub(super) fn with_header(version: ProxyProtocolVersion, inner: TransportSocket) -> TransportSocket {
     let version = match version {
         ProxyProtocolVersion::V1 => proxy_protocol_config::Version::V1,
         ProxyProtocolVersion::V2 => proxy_protocol_config::Version::V2,

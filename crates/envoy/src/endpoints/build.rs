@@ -10,6 +10,7 @@ use navarch_proto::envoy::config::endpoint::v3::LbEndpoint;
 use super::gateways::{self, GatewayIndex, Gateways, is_in_network};
 use super::group::{Behind, Group, Member, carries_label, workload_label};
 use super::health;
+use super::tunnel::{self, Tunnel};
 use super::wire::{self, Names};
 use crate::build::MAX_UNIX_PATH;
 use crate::destination_rule::MergedRule;
@@ -38,6 +39,19 @@ pub(crate) struct Target<'a> {
     pub(crate) sni_routed: bool,
     /// Whether the proxy resolves names.
     pub(crate) by_dns: bool,
+    /// On which way endpoints are reached.
+    pub(crate) way: Way,
+}
+
+/// On which way endpoints are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// As a client reaches them.
+    Client,
+    /// As the waypoint of the service reaches them.
+    OfWaypoint,
+    /// They are waypoints, that lead to a port of the service.
+    ToWaypoint,
 }
 
 /// Builds endpoints of one target.
@@ -166,13 +180,33 @@ impl<'a, 'v> Builder<'a, 'v> {
         let names = named.then(|| self.names(endpoint));
         let mtls = self.speaks_mtls(endpoint);
         let (first, further) = endpoint.addresses.split_first().map_or(("", &[][..]), |(first, rest)| (first, rest));
+        let mut metadata = wire::metadata(mtls, names.as_ref());
+        let host_identifier = match self.tunnel(endpoint) {
+            Some(tunnel) => {
+                tunnel.add_to(&mut metadata, self.target.way != Way::OfWaypoint);
+                tunnel.host()
+            }
+            None => wire::host(first, endpoint.port, if settings.dual_stack { further } else { &[] }),
+        };
         let wire = LbEndpoint {
             health_status: health_status(health::effective(settings, endpoint)).into(),
             load_balancing_weight: Some(endpoint.weight.max(1)),
-            metadata: Some(wire::metadata(mtls, names.as_ref())),
-            host_identifier: Some(wire::host(first, endpoint.port, if settings.dual_stack { further } else { &[] })),
+            metadata: Some(metadata),
+            host_identifier: Some(host_identifier),
         };
         Member { wire, behind: Behind::Workload(endpoint.workload.clone()) }
+    }
+
+    /// The tunnel by which an endpoint is reached, if it is by one.
+    fn tunnel(&self, endpoint: &Endpoint) -> Option<Tunnel> {
+        let address = endpoint.addresses.first()?;
+        if self.target.way == Way::ToWaypoint {
+            return Some(Tunnel::to_waypoint(self.target.service, self.target.port, endpoint));
+        }
+        let hbone = &self.view.mesh().settings.hbone;
+        let prefers_mtls = endpoint.workload.tls_mode == TlsMode::Istio && !hbone.is_preferred;
+        let is_kept = (prefers_mtls && self.target.way == Way::Client) || !tunnel::is_taken(self.view, endpoint);
+        (!is_kept).then(|| Tunnel::to_workload(address, endpoint.port))
     }
 
     /// The names that metrics use.
@@ -223,6 +257,10 @@ impl<'a, 'v> Builder<'a, 'v> {
 
 /// What the rule says about TLS, a subset's word counting more than the host's, a port's more than that of all ports.
 fn tls_of_rule(target: &Target<'_>) -> Option<ClientTlsMode> {
+    if target.way == Way::OfWaypoint && target.subset.is_none() {
+        // As in Istio, where the name of the transport is taken for that of a subset.
+        return None;
+    }
     let in_subset = target.subset.and_then(|subset| subset.traffic_policy.as_deref());
     let in_rule = target.rule.and_then(|rule| rule.policy.as_deref());
     in_subset

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use navarch_proto::envoy::config::endpoint::v3::LocalityLbEndpoints;
 
-use super::build::{Target, groups};
+use super::build::{Target, Way, groups};
 use super::group::Group;
 use super::{candidates, is_resolved_by_proxy};
 use crate::scope;
@@ -34,8 +34,16 @@ pub(super) fn endpoints(view: &View<'_>) -> Vec<LocalityLbEndpoints> {
             && REVISION_LABELS.iter().all(|label| labels.get(*label) == other.labels.get(*label))
             && Locality::parse(&other.locality).region == region
     };
-    let target =
-        Target { service: &service, port, rule: None, subset: None, policy: None, sni_routed: false, by_dns: false };
+    let target = Target {
+        service: &service,
+        port,
+        rule: None,
+        subset: None,
+        policy: None,
+        sni_routed: false,
+        by_dns: false,
+        way: Way::Client,
+    };
     let found = candidates(view, &service, port);
     groups(view, &target, found.iter().filter(is_alike)).into_iter().map(Group::into_wire).collect()
 }

@@ -14,7 +14,7 @@ use crate::build::socket_address;
 use navarch_registry::model::Labels;
 
 /// The metadata by which a cluster's transport sockets are matched.
-const SOCKET_MATCH: &str = "envoy.transport_socket_match";
+pub(super) const SOCKET_MATCH: &str = "envoy.transport_socket_match";
 /// The key of the TLS mode therein.
 const TLS_MODE: &str = "tlsMode";
 /// The value for Istio's mutual TLS.
@@ -70,7 +70,7 @@ pub(super) fn metadata(mtls: bool, names: Option<&Names<'_>>) -> Metadata {
 }
 
 /// Fields with one text.
-fn field(key: &str, text: &str) -> Struct {
+pub(super) fn field(key: &str, text: &str) -> Struct {
     let value = Value { kind: Some(Kind::StringValue(text.to_owned())) };
     Struct { fields: BTreeMap::from([(key.to_owned(), value)]) }
 }
@@ -89,7 +89,8 @@ pub(super) fn is_without_address(endpoint: &LbEndpoint) -> bool {
     match endpoint.address.as_ref().and_then(|address| address.address.as_ref()) {
         Some(address::Address::SocketAddress(socket)) => socket.address.is_empty(),
         // Unix sockets have no host either, and are left out where networks are told apart.
-        Some(address::Address::Pipe(_) | address::Address::EnvoyInternalAddress(_)) | None => true,
+        Some(address::Address::EnvoyInternalAddress(tunnelled)) => tunnelled.endpoint_id.is_empty(),
+        Some(address::Address::Pipe(_)) | None => true,
     }
 }
 

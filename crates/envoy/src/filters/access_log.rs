@@ -9,14 +9,17 @@ mod open_telemetry;
 use navarch_proto::any::pack;
 use navarch_proto::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
 use navarch_proto::envoy::config::accesslog::v3::{
-    AccessLog, AccessLogFilter, AndFilter, ExtensionFilter, ResponseFlagFilter, access_log, extension_filter,
+    AccessLog, AccessLogFilter, AndFilter, ComparisonFilter, ExtensionFilter, ResponseFlagFilter, StatusCodeFilter,
+    access_log, comparison_filter, extension_filter,
 };
+use navarch_proto::envoy::config::core::v3::RuntimeUInt32;
 use navarch_proto::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
 use prost::{Message, Name};
 
 use super::class::ListenerClass;
 use super::provider;
 use super::telemetry::{LoggingOf, LoggingProvider};
+use crate::policy::PolicyService;
 use navarch_api::mesh::ExtensionProvider;
 use navarch_api::validation::check_cel;
 use navarch_push::query::Query;
@@ -27,6 +30,8 @@ use navarch_push::view::View;
 pub struct AccessLogsOf {
     /// The class.
     pub class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub service: Option<PolicyService>,
 }
 
 /// Access logs by where they are put.
@@ -38,13 +43,17 @@ pub struct AccessLogs {
     pub tcp: Vec<AccessLog>,
     /// For listeners: what no filter chain took.
     pub listener: Vec<AccessLog>,
+    /// Where HBONE tunnels begin: connections that failed, whose reason would be lost.
+    pub tunnel_begin: Vec<AccessLog>,
+    /// Where HBONE tunnels end: requests that were refused.
+    pub tunnel_end: Vec<AccessLog>,
 }
 
 impl Query for AccessLogsOf {
     type Value = AccessLogs;
 
     fn compute(&self, view: &View<'_>) -> AccessLogs {
-        let mut logs = match view.get(&LoggingOf { class: self.class }).as_ref() {
+        let mut logs = match view.get(&LoggingOf { class: self.class, service: self.service.clone() }).as_ref() {
             Some(providers) => from_providers(view, providers).unwrap_or_else(|| from_mesh_config(view)),
             None => from_mesh_config(view),
         };
@@ -63,7 +72,9 @@ fn from_mesh_config(view: &View<'_>) -> AccessLogs {
         let log = file::of_mesh(view, &mesh.access_log_file, mesh);
         logs.http.push(log.clone());
         logs.tcp.push(log.clone());
-        logs.listener.push(filtered(log, vec![unmatched()]));
+        logs.listener.push(filtered(log.clone(), vec![unmatched()]));
+        logs.tunnel_begin.push(filtered(log.clone(), vec![unconnected()]));
+        logs.tunnel_end.push(filtered(log, vec![failed()]));
     }
     if mesh.enable_envoy_access_log_service {
         logs.http.push(grpc::http_service());
@@ -97,7 +108,11 @@ fn from_providers(view: &View<'_>, providers: &[LoggingProvider]) -> Option<Acce
         let of_requests = filtered(log.clone(), expression.iter().cloned().collect());
         logs.http.push(of_requests.clone());
         logs.tcp.push(of_requests);
-        logs.listener.push(filtered(log, [unmatched()].into_iter().chain(expression).collect()));
+        let with =
+            |filter: AccessLogFilter| filtered(log.clone(), [filter].into_iter().chain(expression.clone()).collect());
+        logs.listener.push(with(unmatched()));
+        logs.tunnel_begin.push(with(unconnected()));
+        logs.tunnel_end.push(with(failed()));
     }
     logs
 }
@@ -144,7 +159,26 @@ fn filtered(log: AccessLog, mut filters: Vec<AccessLogFilter>) -> AccessLog {
 
 /// Connections that no filter chain took: what the logs of filters cannot show.
 fn unmatched() -> AccessLogFilter {
-    let flags = ResponseFlagFilter { flags: vec!["NR".to_owned()] };
+    flagged("NR")
+}
+
+/// Connections to upstreams that failed.
+fn unconnected() -> AccessLogFilter {
+    flagged("UF")
+}
+
+/// Requests that were refused or failed.
+fn failed() -> AccessLogFilter {
+    // Envoy demands a runtime key; this one stands for nothing.
+    let value = RuntimeUInt32 { default_value: 400, runtime_key: "istio.io/unset".to_owned() };
+    let comparison = ComparisonFilter { op: comparison_filter::Op::Ge.into(), value: Some(value) };
+    let filter = StatusCodeFilter { comparison: Some(comparison) };
+    AccessLogFilter { filter_specifier: Some(FilterSpecifier::StatusCodeFilter(filter)) }
+}
+
+/// What ended with a flag.
+fn flagged(flag: &str) -> AccessLogFilter {
+    let flags = ResponseFlagFilter { flags: vec![flag.to_owned()] };
     AccessLogFilter { filter_specifier: Some(FilterSpecifier::ResponseFlagFilter(flags)) }
 }
 

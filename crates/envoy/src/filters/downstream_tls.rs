@@ -322,7 +322,7 @@ fn version(version: TlsProtocol) -> Version {
 }
 
 /// The trust domains whose workloads may connect: the mesh's own, its aliases, and those of further roots; each once.
-fn trust_domains(mesh: &MeshConfig) -> Vec<String> {
+pub(crate) fn trust_domains(mesh: &MeshConfig) -> Vec<String> {
     let own = std::iter::once(&mesh.trust_domain).chain(&mesh.trust_domain_aliases);
     let of_roots = mesh.ca_certificates.iter().flat_map(|root| &root.trust_domains);
     let mut domains: Vec<String> = Vec::new();

@@ -9,7 +9,7 @@ use navarch_proto::envoy::config::core::v3::http1_protocol_options::header_key_f
 use navarch_proto::envoy::config::core::v3::{CidrRange, HttpProtocolOptions, TypedExtensionConfig};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::{
-    InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, UpgradeConfig,
+    ForwardClientCertDetails, InternalAddressConfig, PathWithEscapedSlashesAction, RouteSpecifier, UpgradeConfig,
 };
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
     HttpConnectionManager, HttpFilter, Rds, RequestIdExtension,
@@ -25,15 +25,17 @@ use super::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert
 use super::proxy_settings::{accepts_http10, idle_timeout};
 use super::tracing::HttpTracingOf;
 use super::{dynamic_forward_proxy, ext_proc, http};
-use crate::authentication::AuthenticationOfProxy;
-use crate::authorization::AuthorizationOfProxy;
+use crate::authentication::AuthenticationOf;
+use crate::authorization::{AuthorizationOf, Peers};
 use crate::build::ads_source;
 use crate::cidr;
 use crate::gateway_api::has_inference_pools;
+use crate::hbone::filters as hbone_filters;
+use crate::policy::PolicyService;
 use crate::traffic_extension;
 use navarch_api::cidr::Cidr;
 use navarch_api::mesh::NormalizationType;
-use navarch_push::query::Query;
+use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 use navarch_registry::model::Service;
 use navarch_registry::protocol::Protocol;
@@ -60,6 +62,10 @@ pub struct HttpOptions<'a> {
     pub service: Option<&'a Service>,
     /// Whether hosts that no service knows are resolved by their name.
     pub resolves_unknown_hosts: bool,
+    /// Whether it is a waypoint's, for the service or for workloads.
+    pub waypoint: bool,
+    /// How peers are known.
+    pub peers: Peers,
     /// The port by which extensions are chosen: of the workload on the way in, else of the listener. 0 is none.
     pub port: u16,
 }
@@ -78,6 +84,8 @@ impl HttpOptions<'_> {
             may_skip_external_metadata: false,
             service: None,
             resolves_unknown_hosts: false,
+            waypoint: false,
+            peers: Peers::Tls,
             port: 0,
         }
     }
@@ -96,15 +104,38 @@ pub enum Routes {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct BaseOf {
     class: ListenerClass,
+    /// The service that it is for, at its waypoint.
+    service: Option<PolicyService>,
 }
+
+/// Whether a waypoint tells applications who their clients are (annotation `ambient.istio.io/xfcc-include-client-identity`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TellsClient;
+
+impl Query for TellsClient {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let annotations = view.proxy().meta("ANNOTATIONS");
+        let annotations = annotations.and_then(|text| serde_json::from_str::<serde_json::Value>(&text).ok());
+        let told = annotations.as_ref().and_then(|all| all.get("ambient.istio.io/xfcc-include-client-identity"));
+        told.and_then(serde_json::Value::as_str).is_some_and(|told| told.eq_ignore_ascii_case("true"))
+    }
+}
+
+impl ProxyQuery for TellsClient {}
 
 /// The shared part of connection managers.
 #[derive(Clone, Debug, PartialEq)]
 struct Base {
     /// All that is set alike, without filters.
     manager: HttpConnectionManager,
-    /// Filters after gRPC-Web and before name resolution.
+    /// Filters after gRPC-Web and before those that count.
     filters: Vec<HttpFilter>,
+    /// Those that count.
+    metrics: Vec<HttpFilter>,
+    /// That of sessions, if there are any.
+    session: Option<HttpFilter>,
     /// The last filter.
     router: HttpFilter,
 }
@@ -113,7 +144,8 @@ struct Base {
 #[must_use]
 pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConnectionManager {
     let HttpOptions { class, stat_prefix, routes, protocol, use_remote_address, .. } = options;
-    let base = view.get(&BaseOf { class });
+    let service = options.service.filter(|_| options.waypoint).map(PolicyService::new);
+    let base = view.get(&BaseOf { class, service: service.clone() });
     let mut manager = base.manager.clone();
     // A semicolon ends the prefix: Envoy's own names go on with dots, which addresses hold, too.
     manager.stat_prefix = format!("{stat_prefix};");
@@ -131,12 +163,25 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
             options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
         filters.extend(http::metadata_exchange(view, class, skip));
     }
-    let extensions = traffic_extension::http_filters(view, class, options.port);
-    let guard = (class != ListenerClass::SidecarOutbound)
-        .then(|| (view.get(&AuthorizationOfProxy), view.get(&AuthenticationOfProxy)));
-    if let Some((authorization, _)) = &guard {
-        filters.extend(authorization.custom_http.iter().cloned());
+    if options.waypoint {
+        // No certificate comes with what came through a tunnel.
+        manager.forward_client_cert_details = ForwardClientCertDetails::Sanitize.into();
+        manager.set_current_client_cert_details = None;
+        if *view.derived(&TellsClient) {
+            manager.forward_client_cert_details = ForwardClientCertDetails::AlwaysForwardOnly.into();
+            filters.push(hbone_filters::client_identity());
+        }
     }
+    let extensions = traffic_extension::http_filters_for(view, class, options.port, service.clone());
+    let authorization = AuthorizationOf { service: service.clone(), peers: options.peers };
+    let guard = (class != ListenerClass::SidecarOutbound)
+        .then(|| (view.get(&authorization), view.get(&AuthenticationOf { service })));
+    // CUSTOM knows peers by mutual TLS alone, unless it is a waypoint that asks.
+    let custom = guard.as_ref().map(|(authorization, _)| match options.waypoint {
+        true => authorization.clone(),
+        false => view.get(&AuthorizationOf::PROXY),
+    });
+    filters.extend(custom.iter().flat_map(|custom| custom.custom_http.iter().cloned()));
     filters.extend(extensions.authn);
     if let Some((_, authentication)) = &guard {
         filters.extend((**authentication).clone());
@@ -145,7 +190,10 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
     if let Some((authorization, _)) = &guard {
         filters.extend(authorization.http.iter().cloned());
     }
-    filters.extend(extensions.rest);
+    let mut after = extensions.rest;
+    if !options.waypoint {
+        filters.append(&mut after);
+    }
     if class == ListenerClass::Gateway && has_inference_pools(view) {
         filters.push(ext_proc::filter());
     }
@@ -153,13 +201,26 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
         filters.push(http::grpc_web());
     }
     filters.extend(base.filters.iter().cloned());
+    if !options.waypoint {
+        filters.extend(base.metrics.iter().cloned());
+    }
+    filters.extend(base.session.clone());
+    let is_wildcard = |service: &&Service| match options.waypoint {
+        true => service.key.hostname.is_wildcard(),
+        false => dynamic_forward_proxy::resolves_by_name(service),
+    };
     if class != ListenerClass::Gateway
-        && let Some(service) = options.service.filter(|service| dynamic_forward_proxy::resolves_by_name(service))
+        && let Some(service) = options.service.filter(is_wildcard)
     {
         filters.push(dynamic_forward_proxy::http_filter(view, service));
     }
     if options.resolves_unknown_hosts {
         filters.push(dynamic_forward_proxy::allow_any_filter(view));
+    }
+    if options.waypoint {
+        filters.append(&mut after);
+        filters.push(hbone_filters::upstream_metadata(view));
+        filters.extend(base.metrics.iter().cloned());
     }
     filters.push(base.router.clone());
     manager.http_filters = filters;
@@ -173,14 +234,15 @@ impl Query for BaseOf {
         let class = self.class;
         let settings = &view.mesh().settings;
         let headers = view.derived(&HeaderSettingsOf { class });
-        let tracing = view.get(&HttpTracingOf { class });
+        let service = &self.service;
+        let tracing = view.get(&HttpTracingOf { class, service: service.clone() });
         let mut manager = HttpConnectionManager {
             upgrade_configs: vec![UpgradeConfig { upgrade_type: "websocket".to_owned(), ..UpgradeConfig::default() }],
             // Streams may be idle for ever: applications know better.
             stream_idle_timeout: Some(prost_types::Duration::default()),
             common_http_protocol_options: idle_timeout(view)
                 .map(|timeout| HttpProtocolOptions { idle_timeout: Some(timeout), ..HttpProtocolOptions::default() }),
-            access_log: view.get(&AccessLogsOf { class }).http.clone(),
+            access_log: view.get(&AccessLogsOf { class, service: service.clone() }).http.clone(),
             tracing: tracing.config.clone(),
             request_id_extension: Some(request_id(tracing.use_request_id)),
             proxy_100_continue: settings.proxy_100_continue,
@@ -199,11 +261,14 @@ impl Query for BaseOf {
             filters.extend(http::alpn(view));
         }
         filters.extend([http::fault(), http::cors()]);
-        filters.extend(view.get(&MetricsFiltersOf { class }).http.iter().cloned());
-        if settings.persistent_session_filter && class != ListenerClass::SidecarInbound {
-            filters.push(http::empty_stateful_session());
+        let has_sessions = settings.persistent_session_filter && class != ListenerClass::SidecarInbound;
+        Base {
+            manager,
+            filters,
+            metrics: view.get(&MetricsFiltersOf { class, service: service.clone() }).http.clone(),
+            session: has_sessions.then(http::empty_stateful_session),
+            router: http::router(headers.suppress_debug_headers),
         }
-        Base { manager, filters, router: http::router(headers.suppress_debug_headers) }
     }
 }
 

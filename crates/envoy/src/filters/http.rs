@@ -20,7 +20,7 @@ use super::class::ListenerClass;
 use navarch_push::view::View;
 
 /// The type that peer metadata filters are configured with.
-const PEER_METADATA_TYPE: &str = "type.googleapis.com/io.istio.http.peer_metadata.Config";
+pub(crate) const PEER_METADATA_TYPE: &str = "type.googleapis.com/io.istio.http.peer_metadata.Config";
 
 /// A filter of this name and configuration.
 #[must_use]
@@ -139,23 +139,23 @@ pub fn typed_struct(type_url: &str, fields: BTreeMap<String, Value>) -> Any {
 }
 
 /// A JSON object.
-pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+pub(crate) fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
     let fields = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     Value { kind: Some(Kind::StructValue(Struct { fields })) }
 }
 
 /// A JSON array.
-fn list(values: impl IntoIterator<Item = Value>) -> Value {
+pub(crate) fn list(values: impl IntoIterator<Item = Value>) -> Value {
     let values = values.into_iter().collect();
     Value { kind: Some(Kind::ListValue(prost_types::ListValue { values })) }
 }
 
 /// A JSON string.
-pub(super) fn text(text: &str) -> Value {
+pub(crate) fn text(text: &str) -> Value {
     Value { kind: Some(Kind::StringValue(text.to_owned())) }
 }
 
 /// A JSON bool.
-pub(super) fn bool_value(value: bool) -> Value {
+pub(crate) fn bool_value(value: bool) -> Value {
     Value { kind: Some(Kind::BoolValue(value)) }
 }

@@ -23,6 +23,12 @@ pub fn at_least(view: &View<'_>, major: u32, minor: u32) -> bool {
     *view.derived(&AtLeast([major, minor, 0]))
 }
 
+/// As [`at_least`], to the patch.
+#[must_use]
+pub fn at_least_patch(view: &View<'_>, version: [u32; 3]) -> bool {
+    *view.derived(&AtLeast(version))
+}
+
 /// Reads `1.32`, `1.32.1`, `release-1.32-20260801…`; a patch that is not given is the newest. `None` for anything else.
 fn parse(text: &str) -> Option<[u32; 3]> {
     let mut parts = text.strip_prefix("release-").unwrap_or(text).splitn(3, '.');

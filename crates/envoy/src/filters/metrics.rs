@@ -9,6 +9,7 @@ use super::class::ListenerClass;
 use super::http::packed_filter;
 use super::network::packed_network_filter;
 use super::telemetry::{Counting, CountingProvider, MetricsOf};
+use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::query::Query;
@@ -22,6 +23,8 @@ const STATS: &str = "istio.stats";
 pub struct MetricsFiltersOf {
     /// The class.
     pub class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub service: Option<PolicyService>,
 }
 
 /// The filters that count.
@@ -38,7 +41,9 @@ impl Query for MetricsFiltersOf {
 
     fn compute(&self, view: &View<'_>) -> MetricsFilters {
         let mut filters = MetricsFilters::default();
-        for CountingProvider { provider, counting } in view.get(&MetricsOf { class: self.class }).iter() {
+        for CountingProvider { provider, counting } in
+            view.get(&MetricsOf { class: self.class, service: self.service.clone() }).iter()
+        {
             if provider.prometheus.is_none() {
                 continue;
             }

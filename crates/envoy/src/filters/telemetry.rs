@@ -14,7 +14,7 @@ pub(super) use tracing::TracingOf;
 use std::sync::Arc;
 
 use super::class::ListenerClass;
-use crate::policy::{self, Policy};
+use crate::policy::{self, Policy, PolicyService};
 use navarch_api::istio::{ProviderRef, Telemetry, TelemetryMode, TelemetrySelector};
 use navarch_api::names::Namespace;
 use navarch_api::object::Object;
@@ -23,19 +23,25 @@ use navarch_push::view::View;
 
 /// The Telemetries that hold for the proxy, from the widest to the narrowest.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct TelemetriesOfProxy;
+struct TelemetriesOf {
+    /// The service that listeners are for, at its waypoint. If it is of another namespace, that has the last word.
+    service: Option<PolicyService>,
+}
 
-impl Query for TelemetriesOfProxy {
+impl Query for TelemetriesOf {
     type Value = Vec<Arc<Object<Telemetry>>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
+        let service = self.service.as_ref();
         let namespaces = policy::namespaces::<Telemetry>(view);
-        let mut found: Vec<Arc<Object<Telemetry>>> =
-            namespaces.iter().filter_map(|namespace| whole(view, namespace)).collect();
-        // Only those of the proxy's own namespace may select it.
-        let own = namespaces.last().filter(|last| view.proxy().namespace_among([(*last).clone()]).is_some());
-        for object in own.into_iter().flat_map(|own| policy::oldest_first::<Telemetry>(view, own)) {
-            if !is_whole(object) && policy::attaches(view, object) {
+        let is_own = |namespace: &&Namespace| view.proxy().namespace_among([(*namespace).clone()]).is_some();
+        let elsewhere = service.map(|service| &service.namespace).filter(|namespace| !is_own(namespace));
+        let wide = namespaces.iter().chain(elsewhere);
+        let mut found: Vec<Arc<Object<Telemetry>>> = wide.filter_map(|namespace| whole(view, namespace)).collect();
+        // Only those of one namespace may select it.
+        let narrow = elsewhere.or_else(|| namespaces.last().filter(is_own));
+        for object in narrow.into_iter().flat_map(|namespace| policy::oldest_first::<Telemetry>(view, namespace)) {
+            if !is_whole(object) && policy::attaches(view, object, service) {
                 found.push(object.clone());
             }
         }

@@ -13,6 +13,7 @@ use navarch_proto::envoy::r#type::v3::Percent;
 use super::class::ListenerClass;
 use super::istio_version;
 use super::telemetry::TracingOf;
+use crate::policy::PolicyService;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use tags::TracingSettings;
@@ -22,6 +23,8 @@ use tags::TracingSettings;
 pub struct HttpTracingOf {
     /// The class.
     pub class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub service: Option<PolicyService>,
 }
 
 /// How an HTTP connection manager traces.
@@ -38,7 +41,7 @@ impl Query for HttpTracingOf {
 
     fn compute(&self, view: &View<'_>) -> HttpTracing {
         let off = HttpTracing { config: None, use_request_id: true };
-        let Some(spec) = &*view.get(&TracingOf { class: self.class }) else {
+        let Some(spec) = &*view.get(&TracingOf { class: self.class, service: self.service.clone() }) else {
             return if view.mesh().config.enable_tracing {
                 HttpTracing { config: Some(by_proxy_config(view)), ..off }
             } else {

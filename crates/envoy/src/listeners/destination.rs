@@ -11,7 +11,7 @@ use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::{TcpProxy
 use navarch_proto::envoy::r#type::v3::{HashPolicy, hash_policy};
 
 use super::outbound_plan::ListenPort;
-use crate::authorization::AuthorizationOfProxy;
+use crate::authorization::AuthorizationOf;
 use crate::destination_rule::{self, MergedRule};
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
@@ -138,7 +138,7 @@ fn weighted_proxy(
 }
 
 /// What the rule says of connections.
-fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&MergedRule>, subset: &str) {
+pub(crate) fn apply_rule(view: &View<'_>, proxy: &mut TcpProxy, rule: Option<&MergedRule>, subset: &str) {
     let policy = rule.and_then(|rule| rule.policy.as_deref());
     let tcp = policy.and_then(|policy| policy.connection_pool.as_deref()).and_then(|pool| pool.tcp.as_ref());
     let idle = tcp.and_then(|tcp| tcp.idle_timeout).map(Duration::to_proto);
@@ -194,7 +194,7 @@ fn complete(
             ListenerClass::SidecarOutbound
         }
     };
-    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class }).tcp);
+    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class, service: None }).tcp);
     let cluster = match &proxy.cluster_specifier {
         Some(ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
         Some(ClusterSpecifier::WeightedClusters(weighted)) => {
@@ -204,13 +204,13 @@ fn complete(
     };
     let mut filters = Vec::new();
     let is_guarded = class == ListenerClass::Gateway && guard == Guard::Policies;
-    let authorization = is_guarded.then(|| view.get(&AuthorizationOfProxy));
+    let authorization = is_guarded.then(|| view.get(&AuthorizationOf::PROXY));
     let extensions = traffic_extension::network_filters(view, class, port.number);
     filters.extend(authorization.iter().flat_map(|guard| guard.custom_tcp.iter().cloned()));
     filters.extend(extensions.authn.into_iter().chain(extensions.authz));
     filters.extend(authorization.iter().flat_map(|guard| guard.tcp.iter().cloned()));
     filters.extend(extensions.rest);
-    filters.extend(view.get(&MetricsFiltersOf { class }).tcp.iter().cloned());
+    filters.extend(view.get(&MetricsFiltersOf { class, service: None }).tcp.iter().cloned());
     if class == ListenerClass::SidecarOutbound {
         filters.extend(by_name.map(|service| dynamic_forward_proxy::sni_filter(view, service, port.number)));
     }

@@ -120,7 +120,7 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
         connection_balance_config: balance(view, "OUTBOUND_LISTENER_EXACT_BALANCE"),
         per_connection_buffer_limit_bytes: buffer.and_then(unsigned),
-        access_log: view.get(&AccessLogsOf { class: ListenerClass::Gateway }).listener.clone(),
+        access_log: view.get(&AccessLogsOf { class: ListenerClass::Gateway, service: None }).listener.clone(),
         ..Listener::default()
     };
     match transport {

@@ -7,7 +7,7 @@ use super::address::listener_name;
 use super::inbound_match::{Application, ChainMatch, ClientProtocol, chains, own_tls};
 use super::inbound_plan::ServedPort;
 use super::outbound::plaintext_http;
-use crate::authorization::AuthorizationOfProxy;
+use crate::authorization::{AuthorizationOf, Peers};
 use crate::config_info;
 use crate::filters::access_log::AccessLogsOf;
 use crate::filters::class::ListenerClass;
@@ -44,6 +44,16 @@ pub(super) enum Target<'a> {
     },
 }
 
+/// The chains of a target for what came through a tunnel, which ended TLS.
+pub(super) fn tunnelled(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
+    let protocol = match target {
+        Target::Served(port) => ClientProtocol::of(port.protocol),
+        Target::Unknown { .. } => ClientProtocol::Sniffed,
+    };
+    let matched = chains(MtlsMode::Disable, protocol);
+    matched.iter().map(|matched| chain(view, target, *matched, None, Peers::Tunnel)).collect()
+}
+
 /// The chains of a target.
 pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
     let (mode, protocol) = match target {
@@ -55,17 +65,23 @@ pub(super) fn build(view: &View<'_>, target: &Target<'_>) -> Vec<FilterChain> {
         && let Some(tls) = port.tls.as_ref().filter(|_| mode == MtlsMode::Disable)
     {
         let socket = transport_socket(&downstream_tls::of_server(view, tls, Payload::Http));
-        return vec![chain(view, target, own_tls(protocol), Some(socket))];
+        return vec![chain(view, target, own_tls(protocol), Some(socket), Peers::Tls)];
     }
     let socket = |matched: &ChainMatch| {
         let payload = if matched.http { Payload::Http } else { Payload::Tcp };
         matched.ends_tls.then(|| transport_socket(&view.get(&MeshTlsOf { payload })))
     };
-    chains(mode, protocol).iter().map(|matched| chain(view, target, *matched, socket(matched))).collect()
+    chains(mode, protocol).iter().map(|matched| chain(view, target, *matched, socket(matched), Peers::Tls)).collect()
 }
 
 /// One chain.
-fn chain(view: &View<'_>, target: &Target<'_>, matched: ChainMatch, socket: Option<TransportSocket>) -> FilterChain {
+fn chain(
+    view: &View<'_>,
+    target: &Target<'_>,
+    matched: ChainMatch,
+    socket: Option<TransportSocket>,
+    peers: Peers,
+) -> FilterChain {
     let sidecar = match target {
         Target::Served(port) => port.sidecar.as_ref(),
         Target::Unknown { .. } => None,
@@ -82,7 +98,7 @@ fn chain(view: &View<'_>, target: &Target<'_>, matched: ChainMatch, socket: Opti
             transport_protocol: matched.transport.to_owned(),
             ..FilterChainMatch::default()
         }),
-        filters: if matched.http { http_filters(view, target) } else { tcp_filters(view, target) },
+        filters: if matched.http { http_filters(view, target, peers) } else { tcp_filters(view, target, peers) },
         transport_socket: socket,
         metadata: sidecar.map(|name| config_info::metadata(Kind::Sidecar, name)),
         ..FilterChain::default()
@@ -90,12 +106,21 @@ fn chain(view: &View<'_>, target: &Target<'_>, matched: ChainMatch, socket: Opti
 }
 
 /// The filters of a chain that takes HTTP.
-fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
+fn http_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter> {
+    // What comes for a served port through a tunnel has told who it is.
+    let is_known = peers == Peers::Tunnel && matches!(target, Target::Served(_));
     let (host, port, protocol) = match target {
         Target::Served(port) => (port.host.as_str(), port.service_port, port.protocol),
         Target::Unknown { .. } => ("", 0, Protocol::Unsupported),
     };
-    let to = InboundRoute { cluster: &target.cluster(), host: &Hostname::new(host), port, protocol };
+    let to = InboundRoute {
+        cluster: &target.cluster(),
+        host: &Hostname::new(host),
+        port,
+        protocol,
+        waypoint: None,
+        domain: None,
+    };
     let routes = routes::inbound(view, &to);
     let stat_prefix = match target {
         Target::Served(_) => format!("inbound_{}", target.chain_name(true)),
@@ -106,13 +131,15 @@ fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
         HttpOptions {
             stat_prefix: &stat_prefix,
             port: target.port(),
+            hbone: is_known,
+            peers,
             ..HttpOptions::new(CLASS, Routes::Inline(Box::new(routes)), protocol)
         },
     );
     if protocol.is_http2() {
         manager.http2_protocol_options.get_or_insert_default();
     }
-    let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
+    let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().filter(|_| !is_known).collect();
     let extensions = traffic_extension::network_filters(view, CLASS, target.port());
     filters.extend(extensions.in_order());
     filters.push(http_filter(&manager));
@@ -120,7 +147,7 @@ fn http_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
 }
 
 /// The filters of a chain that takes bytes.
-fn tcp_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
+fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter> {
     let cluster = target.cluster();
     let empty = ShortNames { qualified: String::new(), name: String::new() };
     let (protocol, short, of) = match target {
@@ -136,15 +163,16 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>) -> Vec<Filter> {
     let prefix = stat_prefix::inbound(view, short, of, &cluster);
     let mut proxy = tcp_proxy(&prefix, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS }).tcp);
+    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS, service: None }).tcp);
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
-    let authorization = view.get(&AuthorizationOfProxy);
+    let authorization = view.get(&AuthorizationOf { service: None, peers });
+    let custom = view.get(&AuthorizationOf::PROXY);
     let extensions = traffic_extension::network_filters(view, CLASS, of.port);
-    filters.extend(authorization.custom_tcp.iter().cloned());
+    filters.extend(custom.custom_tcp.iter().cloned());
     filters.extend(extensions.authn.into_iter().chain(extensions.authz));
     filters.extend(authorization.tcp.iter().cloned());
     filters.extend(extensions.rest);
-    filters.extend(view.get(&MetricsFiltersOf { class: CLASS }).tcp.iter().cloned());
+    filters.extend(view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.iter().cloned());
     filters.extend(protocol_stack(view, protocol, &proxy, &prefix, &cluster));
     filters
 }

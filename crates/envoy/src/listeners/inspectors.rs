@@ -52,7 +52,7 @@ fn tls_disabled(ports: &BTreeMap<u32, Needs>) -> Option<ListenerFilterChainMatch
 }
 
 /// Matches connections to these ports; `None` for no port.
-fn on_ports(ports: impl Iterator<Item = u32>) -> Option<ListenerFilterChainMatchPredicate> {
+pub(crate) fn on_ports(ports: impl Iterator<Item = u32>) -> Option<ListenerFilterChainMatchPredicate> {
     let ports: BTreeSet<i32> = ports.filter_map(|port| i32::try_from(port).ok()).collect();
     let mut rules: Vec<ListenerFilterChainMatchPredicate> = ports
         .into_iter()

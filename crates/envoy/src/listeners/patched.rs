@@ -6,6 +6,7 @@ use std::sync::Arc;
 use navarch_proto::envoy::config::listener::v3::Listener;
 
 use super::{virtual_inbound, virtual_outbound};
+use crate::hbone;
 use crate::patches::{PatchClass, added_listeners, names_change, patch_listener, patches};
 use navarch_api::istio::PatchContext;
 use navarch_push::proxy::ProxyKind;
@@ -53,6 +54,10 @@ pub(super) fn build(view: &View<'_>, name: &str) -> Option<Listener> {
 /// A generated listener with its patches.
 fn patched(view: &View<'_>, name: &str) -> Option<Listener> {
     let listener = super::build(name, view)?;
+    if name == hbone::ORIGINATE && view.proxy().kind() != ProxyKind::Waypoint {
+        // As in Istio, which adds it last.
+        return Some(listener);
+    }
     match patches(view, PatchClass::Listeners) {
         Some(patches) => patch_listener(view, &patches, context(view, name), listener),
         None => Some(listener),
@@ -63,6 +68,9 @@ fn patched(view: &View<'_>, name: &str) -> Option<Listener> {
 fn context(view: &View<'_>, name: &str) -> PatchContext {
     if view.proxy().kind() == ProxyKind::Router {
         return PatchContext::Gateway;
+    }
+    if view.proxy().kind() == ProxyKind::Waypoint || matches!(name, hbone::TERMINATE | hbone::MAIN) {
+        return PatchContext::SidecarInbound;
     }
     let is_inbound = name == virtual_inbound::NAME
         || (name != virtual_outbound::NAME

@@ -83,7 +83,7 @@ fn unknown_targets(view: &View<'_>) -> Vec<Target<'static>> {
 /// Nobody may connect to the port itself: it would send the connection to itself without end.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
-    filters.extend(view.get(&MetricsFiltersOf { class: CLASS }).tcp.iter().cloned());
+    filters.extend(view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.iter().cloned());
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
     FilterChain {
         name: "virtualInbound-blackhole".to_owned(),
@@ -124,7 +124,7 @@ fn listener(
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
         connection_balance_config: balance(view, "INBOUND_LISTENER_EXACT_BALANCE"),
         transparent: is_transparent.then_some(true),
-        access_log: view.get(&AccessLogsOf { class: CLASS }).listener.clone(),
+        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).listener.clone(),
         filter_chains,
         listener_filters,
         listener_filters_timeout: view.mesh().config.protocol_detection_timeout.map(Duration::to_proto),

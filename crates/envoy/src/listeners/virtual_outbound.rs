@@ -61,7 +61,7 @@ pub(super) fn build(view: &View<'_>) -> Listener {
         listener_filters: if by_name { vec![http_inspector()] } else { Vec::new() },
         traffic_direction: TrafficDirection::Outbound.into(),
         max_connections_to_accept_per_socket_event: accepts_per_event(view),
-        access_log: view.get(&AccessLogsOf { class: CLASS }).listener.clone(),
+        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).listener.clone(),
         ..Listener::default()
     }
 }
@@ -77,15 +77,15 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     };
     let mut proxy = tcp_proxy(&cluster, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS }).tcp);
-    let mut filters = view.get(&MetricsFiltersOf { class: CLASS }).tcp.clone();
+    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS, service: None }).tcp);
+    let mut filters = view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.clone();
     filters.push(tcp_filter(&proxy));
     filters
 }
 
 /// Nobody may connect to the port itself: it would send the connection to itself without end.
 fn blackhole_chain(view: &View<'_>, port: u16) -> FilterChain {
-    let mut filters = view.get(&MetricsFiltersOf { class: CLASS }).tcp.clone();
+    let mut filters = view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.clone();
     filters.push(tcp_filter(&tcp_proxy(BLACKHOLE, BLACKHOLE)));
     FilterChain {
         name: "virtualOutbound-blackhole".to_owned(),

@@ -65,7 +65,7 @@ pub(super) fn untimed() -> RouteAction {
 fn limit_streams(action: &mut RouteAction, client: RouteClient) {
     #[allow(deprecated, reason = "its successor, max_stream_duration, cuts off long streams")]
     match client {
-        RouteClient::Envoy => action.max_grpc_timeout = action.timeout,
+        RouteClient::Envoy | RouteClient::Waypoint => action.max_grpc_timeout = action.timeout,
         RouteClient::Grpc => {
             action.max_grpc_timeout = None;
             let longest = MaxStreamDuration { max_stream_duration: action.timeout, ..MaxStreamDuration::default() };

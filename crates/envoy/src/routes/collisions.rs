@@ -29,7 +29,7 @@ impl Query for WantedDomains {
         let port = self.claim.port;
         let Some(reference) = &self.claim.service else {
             let form = match self.at.client {
-                RouteClient::Envoy => PortForm::Bare,
+                RouteClient::Envoy | RouteClient::Waypoint => PortForm::Bare,
                 RouteClient::Grpc => PortForm::WithPort(port),
             };
             return domains::of_host(self.claim.host.as_str(), form).into();
@@ -37,7 +37,7 @@ impl Query for WantedDomains {
         let form = match (self.at.port, self.at.client) {
             (0, _) => PortForm::WithPort(port),
             (_, RouteClient::Grpc) => PortForm::OfListener(port),
-            (_, RouteClient::Envoy) => PortForm::Bare,
+            (_, RouteClient::Envoy | RouteClient::Waypoint) => PortForm::Bare,
         };
         let service = port_services::cut(view, self.at, reference);
         service.map_or_else(|| Arc::from([]), |service| domains::of_service(view, &service, form).into())

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::waypoint;
 use navarch_api::istio::Destination;
 use navarch_api::names::Hostname;
 use navarch_push::view::View;
@@ -15,6 +16,8 @@ pub enum RouteClient {
     /// Envoy.
     #[default]
     Envoy,
+    /// The Envoy of a waypoint, which sends to its own services by clusters of their own.
+    Waypoint,
     /// An application with gRPC, which compares hosts with their ports and reads a timeout as the longest life of a stream.
     Grpc,
 }
@@ -49,6 +52,9 @@ impl RouteContext<'_> {
     #[must_use]
     pub fn cluster(&self, destination: &Destination) -> String {
         let service = (self.service)(&Hostname::new(&destination.host));
+        if self.client == RouteClient::Waypoint {
+            return waypoint::destination_cluster(self.view, destination, service.as_deref(), self.listen_port);
+        }
         destination_cluster(destination, service.as_deref(), self.listen_port)
     }
 }

@@ -9,15 +9,15 @@ use navarch_proto::envoy::config::route::v3::route_action::ClusterSpecifier;
 use navarch_proto::envoy::config::route::v3::{Decorator, Route, route, route_match};
 use prost_types::{Any, Struct, Value, value};
 
-use super::context::RouteContext;
+use super::context::{RouteClient, RouteContext};
 use super::settings::RouteSettings;
 use super::{action, cors, fault, header_formats, headers, matchers, redirect, regex_size, stateful_session};
 use crate::filters::ext_proc;
 use crate::gateway_api;
-use crate::names::OutboundCluster;
+use crate::names::{OutboundCluster, VipCluster};
 use crate::virtual_service::{self, RouteSemantics};
 use navarch_api::istio::{HttpMatchRequest, HttpRoute};
-use navarch_api::names::Namespace;
+use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 
 /// The routes of a VirtualService in a context: those whose matches are for the proxy, up to the first that takes everything.
@@ -90,6 +90,10 @@ struct Source<'a> {
 
 /// Whether a match is for this port, gateway and proxy. Where gateways are named, they alone decide.
 fn applies(context: &RouteContext<'_>, matched: &HttpMatchRequest) -> bool {
+    // Of clients in ambient mode no labels are known.
+    if context.client == RouteClient::Waypoint && !matched.source_labels.is_empty() {
+        return false;
+    }
     if matched.port != 0 && matched.port != u32::from(context.listen_port) {
         return false;
     }
@@ -206,11 +210,17 @@ fn operation(out: &Route, name: &NamespacedName, listen_port: u16) -> String {
     };
     if let Some(route::Action::Route(action)) = &out.action
         && let Some(ClusterSpecifier::Cluster(cluster)) = &action.cluster_specifier
-        && let Some(cluster) = OutboundCluster::parse(cluster)
+        && let Some((host, port)) = service_of_cluster(cluster)
     {
-        return format!("{}:{}{path}", cluster.host, cluster.port);
+        return format!("{host}:{port}{path}");
     }
     format!("{}:{listen_port}{path}", name.name)
+}
+
+/// The host and port of the service that a cluster is of.
+fn service_of_cluster(cluster: &str) -> Option<(Hostname, u16)> {
+    let outbound = OutboundCluster::parse(cluster).map(|cluster| (cluster.host, cluster.port));
+    outbound.or_else(|| VipCluster::parse(cluster).map(|cluster| (cluster.host, cluster.port)))
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use super::default_route;
 use super::domains::with_port;
 use super::patched;
 use super::settings::RouteSettings;
+use navarch_api::istio::ConsistentHashLb;
 use navarch_api::names::Hostname;
 use navarch_push::view::View;
 use navarch_registry::protocol::Protocol;
 
 /// What an inbound route is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct InboundRoute<'a> {
     /// The cluster of the application's port.
     pub cluster: &'a str,
@@ -21,17 +22,27 @@ pub struct InboundRoute<'a> {
     pub port: u16,
     /// The protocol of the port.
     pub protocol: Protocol,
+    /// Of a waypoint, which is a client of what it serves: how the service's endpoints are picked by requests, if they are.
+    pub waypoint: Option<Option<ConsistentHashLb>>,
+    /// The only host that requests may name; `None` lets them name any.
+    pub domain: Option<String>,
 }
+
+/// The longest answer that a route gives itself, in bytes.
+const MAX_DIRECT_RESPONSE: u32 = 1_048_576;
 
 /// The route configuration of an inbound filter chain: everything goes to the application.
 #[must_use]
 pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
     let operation = format!("{}/*", with_port(to.host.as_str(), to.port));
     let settings = view.get(&RouteSettings);
-    let route = default_route::inbound(to.cluster.to_owned(), operation, to.protocol, &settings);
+    let route = match &to.waypoint {
+        Some(hash) => default_route::outbound(to.cluster.to_owned(), operation, hash.as_ref(), &settings),
+        None => default_route::inbound(to.cluster.to_owned(), operation, to.protocol, &settings),
+    };
     let host = VirtualHost {
         name: format!("inbound|http|{}", to.port),
-        domains: vec!["*".to_owned()],
+        domains: vec![to.domain.clone().unwrap_or_else(|| "*".to_owned())],
         routes: vec![route],
         ..VirtualHost::default()
     };
@@ -39,6 +50,7 @@ pub fn inbound(view: &View<'_>, to: &InboundRoute<'_>) -> RouteConfiguration {
         name: to.cluster.to_owned(),
         virtual_hosts: vec![host],
         validate_clusters: Some(false),
+        max_direct_response_body_size_bytes: to.waypoint.is_some().then_some(MAX_DIRECT_RESPONSE),
         ..RouteConfiguration::default()
     };
     patched::inbound(view, &mut routes);

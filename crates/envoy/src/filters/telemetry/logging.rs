@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{TelemetriesOfProxy, is_for, names, side};
+use super::{TelemetriesOf, is_for, names, side};
 use crate::filters::class::ListenerClass;
+use crate::policy::PolicyService;
 use navarch_api::istio::{AccessLogging, TelemetryMode};
 use navarch_push::query::Query;
 use navarch_push::view::View;
@@ -13,6 +14,8 @@ use navarch_push::view::View;
 pub(in crate::filters) struct LoggingOf {
     /// The class.
     pub(in crate::filters) class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub(in crate::filters) service: Option<PolicyService>,
 }
 
 /// One access log provider.
@@ -30,7 +33,7 @@ impl Query for LoggingOf {
     type Value = Option<Vec<LoggingProvider>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let telemetries = view.get(&TelemetriesOfProxy);
+        let telemetries = view.get(&TelemetriesOf { service: self.service.clone() });
         let levels: Vec<&[AccessLogging]> = telemetries
             .iter()
             .map(|object| object.spec.access_logging.as_slice())

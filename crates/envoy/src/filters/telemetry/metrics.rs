@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use navarch_proto::stats::MetricConfig;
 
-use super::{TelemetriesOfProxy, names, side};
+use super::{TelemetriesOf, names, side};
 use crate::filters::class::ListenerClass;
 use crate::filters::provider;
+use crate::policy::PolicyService;
 use navarch_api::duration::Duration;
 use navarch_api::istio::{
     IstioMetric, MetricSelector, Metrics, MetricsOverrides, TagOperation, TagOverride, TelemetryMode,
@@ -20,6 +21,8 @@ use navarch_push::view::View;
 pub(in crate::filters) struct MetricsOf {
     /// The class.
     pub(in crate::filters) class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub(in crate::filters) service: Option<PolicyService>,
 }
 
 /// One metrics provider.
@@ -78,7 +81,7 @@ impl Query for MetricsOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mesh = &view.mesh().config;
-        let telemetries = view.get(&TelemetriesOfProxy);
+        let telemetries = view.get(&TelemetriesOf { service: self.service.clone() });
         let entries: Vec<&Metrics> = telemetries.iter().flat_map(|object| &object.spec.metrics).collect();
         let defaults: Vec<&str> = mesh.default_providers.metrics.iter().map(String::as_str).collect();
         let merged = merge(&entries, &defaults, side(self.class));

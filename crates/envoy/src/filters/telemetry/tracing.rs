@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{TelemetriesOfProxy, is_for, names, side};
+use super::{TelemetriesOf, is_for, names, side};
 use crate::filters::class::ListenerClass;
 use crate::filters::provider;
+use crate::policy::PolicyService;
 use navarch_api::istio::TracingTag;
 use navarch_api::mesh::ExtensionProvider;
 use navarch_push::query::Query;
@@ -15,6 +16,8 @@ use navarch_push::view::View;
 pub(in crate::filters) struct TracingOf {
     /// The class.
     pub(in crate::filters) class: ListenerClass,
+    /// The service that the listeners are for, at its waypoint.
+    pub(in crate::filters) service: Option<PolicyService>,
 }
 
 /// How requests are traced.
@@ -42,7 +45,7 @@ impl Query for TracingOf {
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let mesh = &view.mesh().config;
-        let telemetries = view.get(&TelemetriesOfProxy);
+        let telemetries = view.get(&TelemetriesOf { service: self.service.clone() });
         let entries: Vec<_> = telemetries.iter().flat_map(|object| &object.spec.tracing).collect();
         let default = mesh.default_providers.tracing.first();
         if entries.is_empty() && default.is_none() {

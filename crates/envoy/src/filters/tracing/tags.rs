@@ -11,6 +11,7 @@ use crate::filters::istio_version;
 use crate::filters::proxy_settings::EffectiveProxyConfig;
 use crate::substitution;
 use navarch_api::istio::TracingTag;
+use navarch_push::proxy::ProxyKind;
 use navarch_push::query::{ProxyQuery, Query};
 use navarch_push::view::View;
 
@@ -61,6 +62,19 @@ const DRY_RUN_TAGS: [(&str, &str); 4] = [
     ("istio.authorization.dry_run.allow_policy.result", "istio_dry_run_allow_shadow_engine_result"),
     ("istio.authorization.dry_run.deny_policy.name", "istio_dry_run_deny_shadow_effective_policy_id"),
     ("istio.authorization.dry_run.deny_policy.result", "istio_dry_run_deny_shadow_engine_result"),
+];
+
+/// What tags tell of a peer, and the field of Istio's object that it is read from.
+const PEER_FIELDS: [(&str, &str); 9] = [
+    ("workload", "workload"),
+    ("namespace", "namespace"),
+    ("cluster_id", "cluster"),
+    ("canonical_service", "service"),
+    ("canonical_revision", "revision"),
+    ("app", "app"),
+    ("app_version", "version"),
+    ("workload_type", "type"),
+    ("instance_name", "name"),
 ];
 
 impl Query for TracingSettings {
@@ -127,6 +141,9 @@ pub(super) fn all(
         tags.extend(service_tags(view));
         tags.extend(DRY_RUN_TAGS.map(|(name, key)| dry_run_tag(name, key)));
     }
+    if view.proxy().kind() == ProxyKind::Waypoint {
+        tags.extend(peer_tags());
+    }
     if given.is_empty() {
         tags.extend(settings.tags.iter().map(|(name, source)| tag(name, source.to_proto())));
     } else {
@@ -172,6 +189,16 @@ fn service_tags(view: &View<'_>) -> [CustomTag; 5] {
         ("istio.cluster_id", meta("CLUSTER_ID", "unknown")),
     ]
     .map(|(name, value)| tag(name, custom_tag::Type::Literal(custom_tag::Literal { value })))
+}
+
+/// Who is on both sides of a waypoint.
+fn peer_tags() -> impl Iterator<Item = CustomTag> {
+    [("destination", "upstream_peer_obj"), ("source", "downstream_peer_obj")].into_iter().flat_map(|(side, object)| {
+        PEER_FIELDS.into_iter().map(move |(name, field)| {
+            let value = format!("%FILTER_STATE({object}:FIELD:{field})%");
+            tag(&format!("istio.{side}_{name}"), custom_tag::Type::Value(value))
+        })
+    })
 }
 
 /// A tag with the outcome of a dry run; without one there is no tag.

@@ -1,0 +1,203 @@
+//! Who is behind which waypoint: what proxies of waypoints serve, and where gateways send what is meant for a service.
+//!
+//! A waypoint's proxy knows itself by the hosts and addresses of the Services that it serves, as Istio's `WaypointKeyForProxy` has
+//! it; what is bound to one of these is its own (`ServicesForWaypoint`, `WorkloadsForWaypoint`, `ServicesWithWaypoint`).
+
+mod own;
+mod workloads;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch_api::names::{Hostname, Namespace, NetworkId};
+use navarch_proto::istio::workload::GatewayAddress;
+use navarch_proto::istio::workload::gateway_address::Destination;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::ServiceKey;
+
+pub use workloads::{BoundWorkload, workloads_of_proxy};
+
+use crate::services;
+use crate::wire::ip_of;
+use own::OwnAddresses;
+
+/// How services and workloads refer to a waypoint.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaypointAddress {
+    /// By a host of a namespace.
+    Host(ServiceKey),
+    /// By an address in a network.
+    Ip(NetworkId, IpAddr),
+}
+
+/// A waypoint before a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// Where it is.
+    pub address: WaypointAddress,
+    /// Its port for HBONE.
+    pub port: u16,
+}
+
+/// What is before a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// The waypoint.
+    pub waypoint: Hop,
+    /// Waypoints with their shares, where there is a second one beside the first.
+    pub weighted: Vec<(Hop, u32)>,
+    /// Whether gateways send to it.
+    pub at_ingress: bool,
+}
+
+/// What is before a service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BindingOf(ServiceKey);
+
+/// The keys of all services, by namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServiceKeys;
+
+/// The hosts of the services of one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HostsIn(Namespace);
+
+/// The services of one namespace that have a waypoint, by it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BoundIn(Namespace);
+
+/// The services that have a waypoint, by it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServicesByWaypoint;
+
+/// The services behind a waypoint.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServicesOf(WaypointAddress);
+
+/// Services by the waypoint before them.
+type ByWaypoint = BTreeMap<WaypointAddress, Vec<ServiceKey>>;
+
+impl WaypointAddress {
+    /// From ztunnel's message; `None` where that names nothing.
+    fn of(address: &GatewayAddress) -> Option<Self> {
+        Some(match address.destination.as_ref()? {
+            Destination::Hostname(host) => Self::Host(ServiceKey::new(&host.namespace, &host.hostname)),
+            Destination::Address(address) => Self::Ip(NetworkId::new(&address.network), ip_of(&address.address)?),
+        })
+    }
+
+    /// The service that is meant. That of an address is the first that has it.
+    #[must_use]
+    pub fn service(&self, view: &View<'_>) -> Option<ServiceKey> {
+        match self {
+            Self::Host(key) => Some(key.clone()),
+            Self::Ip(network, address) => crate::members::service_key_at(*address, network, view),
+        }
+    }
+}
+
+impl Hop {
+    /// From ztunnel's message.
+    fn of(address: &GatewayAddress) -> Option<Self> {
+        Some(Self { address: WaypointAddress::of(address)?, port: u16::try_from(address.hbone_mtls_port).ok()? })
+    }
+}
+
+/// The waypoint before a service; `None` where there is none, or no ambient mode.
+#[must_use]
+pub fn binding(view: &View<'_>, service: &ServiceKey) -> Option<Arc<Binding>> {
+    if !view.mesh().settings.ambient {
+        return None;
+    }
+    (*view.get(&BindingOf(service.clone()))).clone()
+}
+
+/// The services behind the waypoint that the view's proxy is, each once.
+#[must_use]
+pub fn services_of_proxy(view: &View<'_>) -> Vec<ServiceKey> {
+    if !view.mesh().settings.ambient {
+        return Vec::new();
+    }
+    let own = view.derived(&OwnAddresses);
+    let mut services: Vec<ServiceKey> =
+        own.iter().flat_map(|address| (*view.get(&ServicesOf(address.clone()))).clone()).collect();
+    services.sort_unstable();
+    services.dedup();
+    services
+}
+
+impl Query for BindingOf {
+    type Value = Option<Arc<Binding>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let service = services::service(&self.0, view)?;
+        let weighted = service.weighted_waypoints.iter();
+        Some(Arc::new(Binding {
+            waypoint: Hop::of(service.waypoint.as_ref()?)?,
+            weighted: weighted.filter_map(|one| Some((Hop::of(one.destination.as_ref()?)?, one.weight))).collect(),
+            at_ingress: service.ingress_use_waypoint,
+        }))
+    }
+}
+
+impl Query for ServiceKeys {
+    type Value = BTreeMap<Namespace, Vec<Hostname>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut keys: Self::Value = BTreeMap::new();
+        for service in view.all_services() {
+            let hosts = keys.entry(service.key.namespace.clone()).or_default();
+            if hosts.last() != Some(&service.key.hostname) {
+                hosts.push(service.key.hostname.clone());
+            }
+        }
+        keys
+    }
+}
+
+impl Query for HostsIn {
+    type Value = Vec<Hostname>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&ServiceKeys).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+impl Query for BoundIn {
+    type Value = ByWaypoint;
+
+    fn compute(&self, view: &View<'_>) -> ByWaypoint {
+        let mut bound = ByWaypoint::new();
+        for hostname in view.get(&HostsIn(self.0.clone())).iter() {
+            let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
+            if let Some(binding) = &*view.get(&BindingOf(key.clone())) {
+                bound.entry(binding.waypoint.address.clone()).or_default().push(key);
+            }
+        }
+        bound
+    }
+}
+
+impl Query for ServicesByWaypoint {
+    type Value = ByWaypoint;
+
+    fn compute(&self, view: &View<'_>) -> ByWaypoint {
+        let mut all = ByWaypoint::new();
+        for namespace in view.get(&ServiceKeys).keys() {
+            for (waypoint, services) in view.get(&BoundIn(namespace.clone())).iter() {
+                all.entry(waypoint.clone()).or_default().extend(services.iter().cloned());
+            }
+        }
+        all
+    }
+}
+
+impl Query for ServicesOf {
+    type Value = Vec<ServiceKey>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&ServicesByWaypoint).get(&self.0).cloned().unwrap_or_default()
+    }
+}

@@ -1,0 +1,112 @@
+//! The workloads behind a waypoint, by their addresses.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use navarch_api::gateway_api::KubernetesGateway;
+use navarch_api::istio::{ServiceEntry, WorkloadEntry};
+use navarch_api::kubernetes::{Namespace as NamespaceObject, Pod};
+use navarch_api::names::Namespace;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::address_name::AddressName;
+
+use super::WaypointAddress;
+use super::own::OwnAddresses;
+use crate::members::endpoints_of;
+use crate::waypoint::{Waypoint, WaypointOf};
+use crate::wire::ip_of;
+use crate::workloads::workload;
+
+/// A workload behind a waypoint. The older one comes first, equally old ones by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BoundWorkload {
+    /// When its object was made.
+    created: Option<Timestamp>,
+    /// The name by which ztunnel knows it.
+    uid: String,
+    /// Its addresses; none where it is known by a host.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The waypoints for workloads that are reached by one of these addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct WaypointsAt(BTreeSet<WaypointAddress>);
+
+/// The workloads of a namespace that have a waypoint, with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BoundIn(Namespace);
+
+/// One workload, if it has a waypoint, with it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Bound(AddressName, Option<Timestamp>);
+
+/// The workloads behind the waypoint that the view's proxy is, in Istio's order.
+#[must_use]
+pub fn workloads_of_proxy(view: &View<'_>) -> Vec<Arc<BoundWorkload>> {
+    if !view.mesh().settings.ambient {
+        return Vec::new();
+    }
+    let own = view.derived(&OwnAddresses);
+    // Most waypoints are for services alone, and need to know of no workload.
+    let waypoints = view.get(&WaypointsAt((*own).clone()));
+    if waypoints.is_empty() {
+        return Vec::new();
+    }
+    let mut namespaces: BTreeSet<Namespace> = view
+        .names::<NamespaceObject>()
+        .map(|name| Namespace::new(&name.name))
+        .filter(|namespace| waypoints.iter().any(|waypoint| waypoint.admits(namespace, view)))
+        .collect();
+    namespaces.extend(waypoints.iter().map(|waypoint| waypoint.name.namespace.clone()));
+    let mut found = Vec::new();
+    for namespace in namespaces {
+        let bound = view.get(&BoundIn(namespace));
+        found.extend(bound.iter().filter(|(waypoint, _)| own.contains(waypoint)).map(|(_, one)| one.clone()));
+    }
+    found.sort_unstable();
+    found
+}
+
+impl Query for WaypointsAt {
+    type Value = Vec<Arc<Waypoint>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let waypoints =
+            view.names::<KubernetesGateway>().filter_map(|name| (*view.get(&WaypointOf(name.clone()))).clone());
+        let is_meant = |waypoint: &Arc<Waypoint>| {
+            let address = waypoint.address.as_ref().and_then(WaypointAddress::of);
+            waypoint.is_for_workloads() && address.is_some_and(|address| self.0.contains(&address))
+        };
+        waypoints.filter(is_meant).collect()
+    }
+}
+
+impl Query for BoundIn {
+    type Value = Vec<(WaypointAddress, Arc<BoundWorkload>)>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut names: Vec<(AddressName, Option<Timestamp>)> = Vec::new();
+        names.extend(view.list::<Pod>(&self.0).map(|pod| (AddressName::Pod(pod.meta.key()), pod.meta.created)));
+        let entries = view.list::<WorkloadEntry>(&self.0);
+        names.extend(entries.map(|entry| (AddressName::WorkloadEntry(entry.meta.key()), entry.meta.created)));
+        for entry in view.list::<ServiceEntry>(&self.0) {
+            let endpoints = endpoints_of(&entry.spec, &entry.meta.key());
+            names.extend(endpoints.into_iter().map(|name| (name, entry.meta.created)));
+        }
+        names.into_iter().filter_map(|(name, created)| (*view.get(&Bound(name, created))).clone()).collect()
+    }
+}
+
+impl Query for Bound {
+    type Value = Option<(WaypointAddress, Arc<BoundWorkload>)>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let workload = workload(&self.0, view)?;
+        let waypoint = WaypointAddress::of(workload.waypoint.as_ref()?)?;
+        let addresses = workload.addresses.iter().filter_map(|bytes| ip_of(bytes)).collect();
+        Some((waypoint, Arc::new(BoundWorkload { created: self.1, uid: workload.uid, addresses })))
+    }
+}

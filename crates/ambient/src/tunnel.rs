@@ -1,0 +1,41 @@
+//! Which workloads take HBONE, as clients that are not ztunnel ask (Istio's `SupportsTunnel`).
+
+use std::net::IpAddr;
+
+use navarch_api::kubernetes::Pod;
+use navarch_api::names::NetworkId;
+use navarch_api::object::Kind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::address_name::NetworkAddress;
+
+use crate::members::{has_address, workloads_in};
+use crate::mesh::MeshFacts;
+use crate::workloads::{is_redirected, takes_tunnel};
+
+/// Whether a workload at an address takes HBONE.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct TakesHbone(NetworkId, IpAddr);
+
+/// Whether a workload at this address of a network takes HBONE: ztunnel for it, or it itself.
+#[must_use]
+pub fn takes_hbone(view: &View<'_>, network: &NetworkId, address: IpAddr) -> bool {
+    view.mesh().settings.ambient && *view.get(&TakesHbone(network.clone(), address))
+}
+
+impl Query for TakesHbone {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let at = NetworkAddress { network: self.0.clone(), address: self.1 };
+        view.objects_at(self.1).any(|object| {
+            if object.kind == Kind::Pod {
+                // Of pods, who change most, no more is asked than what decides.
+                let pod = view.object::<Pod>(&object.name).filter(|pod| !pod.spec.is_terminal());
+                return self.0 == view.get(&MeshFacts).network && pod.is_some_and(|pod| is_redirected(&pod.meta));
+            }
+            let workloads = workloads_in(object, view);
+            workloads.iter().any(|name| has_address(name, &at, view) && takes_tunnel(name, view))
+        })
+    }
+}

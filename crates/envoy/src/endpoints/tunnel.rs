@@ -1,0 +1,109 @@
+//! Endpoints that are reached by HBONE: which they are, and how they are written.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+use navarch_proto::envoy::config::core::v3::Metadata;
+use navarch_proto::envoy::config::endpoint::v3::Endpoint as WireEndpoint;
+use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+
+use super::service_port::of_port;
+use super::wire;
+use crate::hbone::{self, ORIGINAL_DST, ORIGINATE};
+use navarch_ambient::tunnel::takes_hbone;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Endpoint, Labels, Service, ServiceKey};
+
+/// The label of workloads that say what tunnels they take.
+const TUNNEL_LABEL: &str = "networking.istio.io/tunnel";
+/// The label of what a controller made for a Gateway, and what it says of waypoints.
+const WAYPOINT_LABEL: (&str, &str) = ("gateway.istio.io/managed", "istio.io-mesh-controller");
+
+/// The way to an endpoint through a tunnel.
+pub(super) struct Tunnel {
+    /// Where the tunnel leads: an address and port.
+    local: String,
+    /// Where it is entered, if that is a waypoint.
+    waypoint: Option<String>,
+}
+
+/// Whether all endpoints of a service port are reached by HBONE, and there are any.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct AllTakeHbone(ServiceKey, u16);
+
+impl Tunnel {
+    /// To a workload.
+    pub(super) fn to_workload(address: &str, port: u16) -> Self {
+        Self { local: joined(address, port), waypoint: None }
+    }
+
+    /// To a port of a service, through one endpoint of its waypoint.
+    pub(super) fn to_waypoint(service: &Service, port: u16, waypoint: &Endpoint) -> Self {
+        let address = waypoint.addresses.first().map_or("", |address| address);
+        let vips = service.cluster_vips.get(&waypoint.workload.cluster);
+        let vip = vips.and_then(|vips| vips.first()).unwrap_or(&service.default_address);
+        Self { local: joined(vip, port), waypoint: Some(joined(address, waypoint.port)) }
+    }
+
+    /// Where Envoy connects to.
+    pub(super) fn host(&self) -> HostIdentifier {
+        let entry = self.waypoint.as_ref().unwrap_or(&self.local);
+        let address = hbone::clusters::internal_address(ORIGINATE, entry);
+        HostIdentifier::Endpoint(WireEndpoint { address: Some(address), ..WireEndpoint::default() })
+    }
+
+    /// Tells the tunnel where it leads, and, with `is_chosen`, the cluster that it is the way.
+    pub(super) fn add_to(&self, metadata: &mut Metadata, is_chosen: bool) {
+        let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let mut fields = BTreeMap::from([("local".to_owned(), text(&self.local))]);
+        if let Some(waypoint) = &self.waypoint {
+            fields.insert("waypoint".to_owned(), text(waypoint));
+        }
+        metadata.filter_metadata.insert(ORIGINAL_DST.to_owned(), Struct { fields });
+        if is_chosen {
+            metadata.filter_metadata.insert(wire::SOCKET_MATCH.to_owned(), wire::field("tunnel", "http"));
+        }
+    }
+}
+
+/// Whether an endpoint is reached by HBONE by the view's proxy.
+pub(super) fn is_taken(view: &View<'_>, endpoint: &Endpoint) -> bool {
+    let (key, waypoint) = WAYPOINT_LABEL;
+    let labels = &endpoint.workload.labels;
+    hbone::sends(view)
+        && (labels.get(key).is_some_and(|managed| **managed == *waypoint) || is_supported(view, endpoint, labels))
+        && !hbone::is_declined(view)
+        // Applications with gRPC end no tunnels, though they are sidecars by name.
+        && !view.proxy().has_text("GENERATOR", "grpc")
+}
+
+/// Whether a workload takes HBONE.
+fn is_supported(view: &View<'_>, endpoint: &Endpoint, labels: &Labels) -> bool {
+    let says_so = labels.get(TUNNEL_LABEL).is_some_and(|tunnels| tunnels.split(',').any(|tunnel| tunnel == "http"));
+    let addresses = endpoint.addresses.iter().filter_map(|address| address.parse::<IpAddr>().ok());
+    says_so || addresses.into_iter().any(|address| takes_hbone(view, &endpoint.workload.network, address))
+}
+
+/// Whether all endpoints of a service port take HBONE, and there are any.
+pub(crate) fn all_take_hbone(view: &View<'_>, service: &ServiceKey, port: u16) -> bool {
+    *view.get(&AllTakeHbone(service.clone(), port))
+}
+
+impl Query for AllTakeHbone {
+    type Value = bool;
+
+    fn compute(&self, view: &View<'_>) -> bool {
+        let Some(service) = view.service(&self.0) else { return false };
+        let Some(endpoints) = view.endpoints(&self.0) else { return false };
+        let mut of_port = of_port(endpoints, service, self.1).peekable();
+        of_port.peek().is_some() && of_port.all(|endpoint| is_supported(view, endpoint, &endpoint.workload.labels))
+    }
+}
+
+/// An address and port as one text.
+fn joined(address: &str, port: u16) -> String {
+    if address.parse::<Ipv6Addr>().is_ok() { format!("[{address}]:{port}") } else { format!("{address}:{port}") }
+}

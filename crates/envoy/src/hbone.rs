@@ -1,0 +1,81 @@
+//! HBONE: HTTP/2 CONNECT over mutual TLS, the tunnel of ambient mode, as Envoy ends and begins it.
+//!
+//! ```text
+//! peer ─▶ connect_terminate ─▶ main_internal ─▶ application, or the clusters of a waypoint
+//! clusters ─▶ connect_originate ─▶ peer            (its address: metadata of the endpoint)
+//!          ─▶ inner_connect_originate ─▶ outer_connect_originate ─▶ gateway of another network
+//! ```
+//!
+//! The parts are listeners and clusters of one name each, joined inside of Envoy. Agrees with Istio's `listener_waypoint.go` and
+//! `cluster_waypoint.go` in `pilot/pkg/networking/core`, as far as those are not about what a waypoint serves.
+
+pub(crate) mod clusters;
+pub(crate) mod filters;
+pub(crate) mod listeners;
+pub(crate) mod sockets;
+mod terminate;
+
+use std::sync::Arc;
+
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::{ProxyQuery, Query};
+use navarch_push::view::View;
+
+/// The port of HBONE.
+pub(crate) const PORT: u16 = 15008;
+/// Ends tunnels.
+pub(crate) const TERMINATE: &str = "connect_terminate";
+/// Takes what came through them.
+pub(crate) const MAIN: &str = "main_internal";
+/// Begins tunnels.
+pub(crate) const ORIGINATE: &str = "connect_originate";
+/// The cluster before [`ORIGINATE`], where no service has one.
+pub(crate) const ENCAP: &str = "encap";
+/// Begins the inner of two tunnels.
+pub(crate) const INNER: &str = "inner_connect_originate";
+/// Begins the outer of two tunnels.
+pub(crate) const OUTER: &str = "outer_connect_originate";
+
+/// The key of the identity of a peer whose tunnel was ended.
+pub(crate) const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
+/// The key of endpoints' metadata that says where a tunnel leads, and where it is entered.
+pub(crate) const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
+
+/// The label of what a controller made for a Gateway.
+const MANAGED_LABEL: &str = "gateway.istio.io/managed";
+/// What it says of waypoints.
+const MANAGED_WAYPOINT: &str = "istio.io-mesh-controller";
+
+/// Who manages the proxy, by its label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ManagedBy;
+
+impl Query for ManagedBy {
+    type Value = Option<Arc<str>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.proxy().labels().get(MANAGED_LABEL).cloned()
+    }
+}
+
+impl ProxyQuery for ManagedBy {}
+
+/// Whether the clusters of the view's proxy send HBONE to endpoints that take it. Those of waypoints always do.
+pub(crate) fn sends(view: &View<'_>) -> bool {
+    view.mesh().settings.hbone.sends || view.proxy().kind() == ProxyKind::Waypoint
+}
+
+/// Whether the view's proxy, a sidecar, takes HBONE.
+pub(crate) fn is_taken_by_sidecar(view: &View<'_>) -> bool {
+    view.mesh().settings.sidecar_listening_hbone && view.proxy().meta_bool("ENABLE_HBONE")
+}
+
+/// Whether the view's proxy wants no HBONE to be sent.
+pub(crate) fn is_declined(view: &View<'_>) -> bool {
+    view.proxy().meta_bool("DISABLE_HBONE_SEND")
+}
+
+/// Whether the view's proxy, a waypoint, has what it takes to reach other networks.
+pub(crate) fn leaves_network(view: &View<'_>) -> bool {
+    view.mesh().settings.hbone.waypoints_leave_network && view.derived(&ManagedBy).as_deref() == Some(MANAGED_WAYPOINT)
+}

@@ -1,0 +1,178 @@
+//! The clusters that tunnels are made of.
+
+use navarch_proto::any;
+use navarch_proto::envoy::config::cluster::v3::circuit_breakers::Thresholds;
+use navarch_proto::envoy::config::cluster::v3::cluster::{
+    ClusterDiscoveryType, DiscoveryType, LbConfig, LbPolicy, OriginalDstLbConfig,
+};
+use navarch_proto::envoy::config::cluster::v3::{CircuitBreakers, Cluster};
+use navarch_proto::envoy::config::core::v3::envoy_internal_address::AddressNameSpecifier;
+use navarch_proto::envoy::config::core::v3::{
+    Address, EnvoyInternalAddress, Http2ProtocolOptions, HttpProtocolOptions as Common, TransportSocket, address,
+};
+use navarch_proto::envoy::config::endpoint::v3::lb_endpoint::HostIdentifier;
+use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, Endpoint, LbEndpoint, LocalityLbEndpoints};
+use navarch_proto::envoy::extensions::upstreams::http::v3::HttpProtocolOptions;
+use navarch_proto::envoy::extensions::upstreams::http::v3::http_protocol_options::{
+    ExplicitHttpConfig, UpstreamProtocolOptions, explicit_http_config::ProtocolConfig,
+};
+use navarch_proto::envoy::r#type::metadata::v3::MetadataKey;
+use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path_segment::Segment};
+
+use super::{ENCAP, INNER, MAIN, ORIGINAL_DST, ORIGINATE, OUTER, PORT, filters, sockets};
+use crate::clusters::{HttpOptions, OPTIONS_KEY, stat_name};
+use navarch_api::duration::Duration;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+
+/// How long an idle tunnel is kept, if mesh config does not say.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How long an address is kept that nobody connects to any more.
+const CLEANUP: prost_types::Duration = prost_types::Duration { seconds: 60, nanos: 0 };
+
+/// How many requests a tunnel's connection carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pooling {
+    /// As many as come.
+    Shared,
+    /// One.
+    Single,
+}
+
+/// To what came through tunnels.
+pub(crate) fn main(view: &View<'_>) -> Cluster {
+    let mut cluster = internal(view, MAIN, MAIN, sockets::internal("internal_upstream", sockets::raw()));
+    set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
+    cluster
+}
+
+/// Into tunnels, for what goes to workloads.
+pub(crate) fn encap(view: &View<'_>) -> Cluster {
+    let mut cluster = internal(view, ENCAP, ORIGINATE, sockets::internal("internal_upstream", sockets::raw()));
+    set_options(&mut cluster, HttpOptions::passthrough_plain().into_wire());
+    cluster.filters.extend(filters::cluster_baggage(view));
+    cluster
+}
+
+/// To the ends of tunnels: where the metadata of the endpoint says, else to its address. Waypoints are answered by their own
+/// namespace alone.
+pub(crate) fn originate(view: &View<'_>) -> Cluster {
+    let own = view.proxy().kind() == ProxyKind::Waypoint && !view.mesh().settings.skip_validate_trust_domain;
+    let tls = sockets::common_tls(view, own.then(|| sockets::own_namespace(view)));
+    let segment = PathSegment { segment: Some(Segment::Key("waypoint".to_owned())) };
+    let key = MetadataKey { key: ORIGINAL_DST.to_owned(), path: vec![segment] };
+    original(view, ORIGINATE, Some(key), Pooling::Shared, sockets::client_tls(tls))
+}
+
+/// Into the inner of two tunnels.
+pub(crate) fn inner(view: &View<'_>) -> Cluster {
+    let tls = sockets::client_tls(sockets::common_tls(view, None));
+    let mut cluster = internal(view, INNER, OUTER, sockets::internal("internal_upstream_with_tls", tls));
+    set_options(&mut cluster, Some(connect_options(view, Pooling::Single)));
+    cluster
+}
+
+/// Into the outer of two tunnels.
+pub(crate) fn outer(view: &View<'_>) -> Cluster {
+    let tls = sockets::client_tls(sockets::common_tls(view, None));
+    original(view, OUTER, None, Pooling::Single, tls)
+}
+
+/// An address of one of Envoy's own listeners.
+pub(crate) fn internal_address(listener: &str, endpoint: &str) -> Address {
+    Address {
+        address: Some(address::Address::EnvoyInternalAddress(EnvoyInternalAddress {
+            endpoint_id: endpoint.to_owned(),
+            address_name_specifier: Some(AddressNameSpecifier::ServerListenerName(listener.to_owned())),
+        })),
+    }
+}
+
+/// A cluster whose only endpoint is one of Envoy's own listeners.
+fn internal(view: &View<'_>, name: &str, listener: &str, socket: TransportSocket) -> Cluster {
+    let endpoint = Endpoint { address: Some(internal_address(listener, "")), ..Endpoint::default() };
+    let endpoint = LbEndpoint { host_identifier: Some(HostIdentifier::Endpoint(endpoint)), ..LbEndpoint::default() };
+    let endpoints = vec![LocalityLbEndpoints { lb_endpoints: vec![endpoint], ..LocalityLbEndpoints::default() }];
+    Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::Static.into())),
+        load_assignment: Some(ClusterLoadAssignment {
+            cluster_name: name.to_owned(),
+            endpoints,
+            ..ClusterLoadAssignment::default()
+        }),
+        transport_socket: Some(socket),
+        ..base(view, name)
+    }
+}
+
+/// A cluster that connects to port [`PORT`] of where its connections were bound for.
+fn original(
+    view: &View<'_>,
+    name: &str,
+    metadata_key: Option<MetadataKey>,
+    pooling: Pooling,
+    socket: TransportSocket,
+) -> Cluster {
+    let mut cluster = Cluster {
+        cluster_discovery_type: Some(ClusterDiscoveryType::Type(DiscoveryType::OriginalDst.into())),
+        lb_policy: LbPolicy::ClusterProvided.into(),
+        connect_timeout: view.mesh().config.connect_timeout.map(Into::into),
+        cleanup_interval: Some(CLEANUP),
+        lb_config: Some(LbConfig::OriginalDstLbConfig(OriginalDstLbConfig {
+            upstream_port_override: Some(u32::from(PORT)),
+            metadata_key,
+            ..OriginalDstLbConfig::default()
+        })),
+        transport_socket: Some(socket),
+        ..base(view, name)
+    };
+    set_options(&mut cluster, Some(connect_options(view, pooling)));
+    cluster
+}
+
+/// What all have in common. Limits are for clusters of services: here all of these meet.
+fn base(view: &View<'_>, name: &str) -> Cluster {
+    let limits = Thresholds {
+        max_connections: Some(u32::MAX),
+        max_pending_requests: Some(u32::MAX),
+        max_requests: Some(u32::MAX),
+        max_retries: Some(u32::MAX),
+        track_remaining: !view.mesh().settings.disable_track_remaining,
+        ..Thresholds::default()
+    };
+    Cluster {
+        name: name.to_owned(),
+        alt_stat_name: stat_name(name),
+        circuit_breakers: Some(CircuitBreakers { thresholds: vec![limits], ..CircuitBreakers::default() }),
+        ..Cluster::default()
+    }
+}
+
+/// HTTP/2 that takes CONNECT.
+fn connect_options(view: &View<'_>, pooling: Pooling) -> prost_types::Any {
+    let mesh = view.mesh();
+    let window = |bytes: u32| Some(bytes).filter(|bytes| *bytes > 0);
+    let http2 = Http2ProtocolOptions {
+        allow_connect: true,
+        initial_stream_window_size: window(mesh.settings.hbone.stream_window),
+        initial_connection_window_size: window(mesh.settings.hbone.connection_window),
+        ..Http2ProtocolOptions::default()
+    };
+    let options = HttpProtocolOptions {
+        common_http_protocol_options: Some(Common {
+            idle_timeout: Some(mesh.config.hbone_idle_timeout.unwrap_or(IDLE_TIMEOUT).into()),
+            max_requests_per_connection: (pooling == Pooling::Single).then_some(1),
+            ..Common::default()
+        }),
+        upstream_protocol_options: Some(UpstreamProtocolOptions::ExplicitHttpConfig(ExplicitHttpConfig {
+            protocol_config: Some(ProtocolConfig::Http2ProtocolOptions(http2)),
+        })),
+        ..HttpProtocolOptions::default()
+    };
+    any::pack(&options)
+}
+
+/// Sets what HTTP upstreams are told.
+fn set_options(cluster: &mut Cluster, options: Option<prost_types::Any>) {
+    cluster.typed_extension_protocol_options.extend(options.map(|options| (OPTIONS_KEY.to_owned(), options)));
+}

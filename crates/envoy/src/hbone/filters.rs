@@ -1,0 +1,198 @@
+//! Filters that carry what is known of a tunnel to those behind it.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::any::pack;
+use navarch_proto::envoy::config::cluster::v3::Filter as ClusterFilter;
+use navarch_proto::envoy::config::common::mutation_rules::v3::{HeaderMutation as Mutation, header_mutation};
+use navarch_proto::envoy::config::core::v3::header_value_option::HeaderAppendAction;
+use navarch_proto::envoy::config::core::v3::{
+    DataSource, HeaderValue, HeaderValueOption, SubstitutionFormatString, TypedExtensionConfig, data_source,
+    substitution_format_string,
+};
+use navarch_proto::envoy::config::listener::v3::Filter;
+use navarch_proto::envoy::extensions::filters::common::set_filter_state::v3::FilterStateValue;
+use navarch_proto::envoy::extensions::filters::common::set_filter_state::v3::filter_state_value::{
+    Key, SharedWithUpstream, Value as StateValue,
+};
+use navarch_proto::envoy::extensions::filters::http::header_mutation::v3::{HeaderMutation, Mutations};
+use navarch_proto::envoy::extensions::filters::http::set_filter_state::v3::Config as HttpState;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpFilter;
+use navarch_proto::envoy::extensions::filters::network::set_filter_state::v3::Config as NetworkState;
+use navarch_proto::envoy::extensions::formatter::cel::v3::Cel;
+use prost_types::Value;
+
+use super::PEER_PRINCIPAL;
+use crate::filters::http::{PEER_METADATA_TYPE, bool_value, filter, list, object, packed_filter, text, typed_struct};
+use crate::filters::istio_version;
+use crate::filters::network::{network_filter, packed_network_filter};
+use navarch_push::view::View;
+
+/// The key of the address that the peer wants to reach.
+const LOCAL_ADDRESS: &str = "envoy.filters.listener.original_dst.local_ip";
+/// The key of the address that the peer has.
+const REMOTE_ADDRESS: &str = "envoy.filters.listener.original_dst.remote_ip";
+/// The key of the address or host that the peer asked for.
+pub(crate) const AUTHORITY: &str = "io.istio.connect_authority";
+/// The key of the identity by which the peer was answered.
+const LOCAL_PRINCIPAL: &str = "io.istio.local_principal";
+/// The key of the host and port behind a gateway of another network.
+const TARGET: &str = "istio.double_hbone.hbone_target_address";
+/// The type by which filter state is kept so that filter chains can be chosen by it.
+const HASHABLE: &str = "istio.hashable_string";
+/// What older proxies have in its place.
+const PLAIN: &str = "envoy.string";
+/// The types that the exchange of peer metadata through tunnels is configured with: of listeners, and of clusters.
+const TUNNEL_METADATA: [&str; 2] = [
+    "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.Config",
+    "type.googleapis.com/envoy.extensions.network_filters.peer_metadata.UpstreamConfig",
+];
+/// The name of that exchange.
+const TUNNEL_METADATA_NAME: &str = "upstream_hbone_peer_metadata";
+
+/// A value that is kept for later filters, and for those behind internal listeners.
+fn state(key: &str, format: &str, shared: SharedWithUpstream) -> FilterStateValue {
+    FilterStateValue {
+        key: Some(Key::ObjectKey(key.to_owned())),
+        value: Some(StateValue::FormatString(formatted(format))),
+        shared_with_upstream: shared.into(),
+        ..FilterStateValue::default()
+    }
+}
+
+/// A format of Envoy's.
+fn formatted(format: &str) -> SubstitutionFormatString {
+    let text = DataSource {
+        specifier: Some(data_source::Specifier::InlineString(format.to_owned())),
+        ..DataSource::default()
+    };
+    SubstitutionFormatString {
+        format: Some(substitution_format_string::Format::TextFormatSource(text)),
+        ..SubstitutionFormatString::default()
+    }
+}
+
+/// The type by which the view's proxy keeps texts that filter chains are chosen by.
+fn text_type(view: &View<'_>) -> String {
+    let is_known = istio_version::at_least_patch(view, [1, 29, 2]);
+    if is_known { HASHABLE } else { PLAIN }.to_owned()
+}
+
+/// Keeps what a CONNECT request says, and who sent it.
+pub(super) fn connect_authority(view: &View<'_>) -> HttpFilter {
+    let once = SharedWithUpstream::Once;
+    let typed = |value| FilterStateValue { factory_key: text_type(view), ..value };
+    let values = vec![
+        state(LOCAL_ADDRESS, "%REQ(:AUTHORITY)%", once),
+        typed(state(AUTHORITY, "%REQ(:AUTHORITY)%", once)),
+        state(REMOTE_ADDRESS, "%DOWNSTREAM_REMOTE_ADDRESS%", once),
+        typed(state(PEER_PRINCIPAL, "%DOWNSTREAM_PEER_URI_SAN%", once)),
+        typed(state(LOCAL_PRINCIPAL, "%DOWNSTREAM_LOCAL_URI_SAN%", once)),
+    ];
+    filter("connect_authority", &HttpState { on_request_headers: values, ..HttpState::default() })
+}
+
+/// Hands the address that the peer wants to reach on to the next tunnel.
+pub(crate) fn forwarded_authority() -> Filter {
+    let format = format!("%FILTER_STATE({LOCAL_ADDRESS}:PLAIN)%");
+    network_state("connect_authority", vec![state(LOCAL_ADDRESS, &format, SharedWithUpstream::Once)])
+}
+
+/// Hands where an endpoint is, and what is behind it, on to the tunnels to its network.
+pub(super) fn endpoint_metadata(view: &View<'_>) -> Filter {
+    let shared = SharedWithUpstream::Transitive;
+    let target = state(TARGET, "%DYNAMIC_METADATA(istio:double_hbone:hbone_target_address)%", shared);
+    let values = vec![
+        state(LOCAL_ADDRESS, "%DYNAMIC_METADATA(envoy.filters.listener.original_dst:local)%", shared),
+        FilterStateValue { factory_key: text_type(view), ..target },
+    ];
+    network_state("propagate_endpoint_metadata", values)
+}
+
+/// The host and port behind a gateway of another network, as a format.
+pub(super) fn target_format() -> String {
+    format!("%FILTER_STATE({TARGET}:PLAIN)%")
+}
+
+/// Sends what goes to the original destination of a service to where the peer wanted, else to the service's own address.
+pub(crate) fn destination(own: &str) -> Filter {
+    let format = format!("%CEL('{LOCAL_ADDRESS}' in filter_state ? filter_state['{LOCAL_ADDRESS}']: r'{own}')%");
+    let cel =
+        TypedExtensionConfig { name: "envoy.formatter.cel".to_owned(), typed_config: Some(pack(&Cel::default())) };
+    let format = SubstitutionFormatString { formatters: vec![cel], ..formatted(&format) };
+    let value = FilterStateValue {
+        key: Some(Key::ObjectKey("envoy.network.transport_socket.original_dst_address".to_owned())),
+        value: Some(StateValue::FormatString(format)),
+        ..FilterStateValue::default()
+    };
+    network_state("set_dst_address", vec![value])
+}
+
+fn network_state(name: &str, values: Vec<FilterStateValue>) -> Filter {
+    network_filter(name, &NetworkState { on_new_connection: values, ..NetworkState::default() })
+}
+
+/// Finds out who the peer is.
+pub(super) fn downstream_metadata(view: &View<'_>) -> HttpFilter {
+    let mut found = vec![of("workload_discovery")];
+    let mut fields = BTreeMap::from([("shared_with_upstream".to_owned(), bool_value(true))]);
+    if view.mesh().settings.hbone.baggage {
+        found.push(of("baggage"));
+        fields.insert("downstream_propagation".to_owned(), list([of("baggage")]));
+    }
+    fields.insert("downstream_discovery".to_owned(), list(found));
+    packed_filter("waypoint_downstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields))
+}
+
+/// Finds out who the upstream is.
+pub(crate) fn upstream_metadata(view: &View<'_>) -> HttpFilter {
+    let mut found = vec![of("workload_discovery")];
+    if view.mesh().settings.hbone.baggage {
+        let key = object([("peer_metadata_key", text("upstream_peer"))]);
+        found.push(object([("upstream_filter_state", key)]));
+    }
+    let fields = BTreeMap::from([("upstream_discovery".to_owned(), list(found))]);
+    packed_filter("waypoint_upstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields))
+}
+
+/// One way of telling who somebody is.
+fn of(way: &str) -> Value {
+    object([(way, object([]))])
+}
+
+/// Reads who the upstream is from the answer to CONNECT, if that is done.
+pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
+    view.mesh().settings.hbone.baggage.then(|| {
+        let fields = BTreeMap::from([("baggage_key".to_owned(), text("io.istio.baggage"))]);
+        let [listener, _] = TUNNEL_METADATA;
+        packed_network_filter(TUNNEL_METADATA_NAME, typed_struct(listener, fields))
+    })
+}
+
+/// The counterpart of [`listener_baggage`] in clusters.
+pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
+    view.mesh().settings.hbone.baggage.then(|| {
+        let [_, cluster] = TUNNEL_METADATA;
+        let config = typed_struct(cluster, BTreeMap::new());
+        ClusterFilter { name: TUNNEL_METADATA_NAME.to_owned(), typed_config: Some(config), ..ClusterFilter::default() }
+    })
+}
+
+/// Tells the application who the peer was, in place of what the request says.
+pub(crate) fn client_identity() -> HttpFilter {
+    let value = format!("By=%FILTER_STATE({LOCAL_PRINCIPAL}:PLAIN)%;URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%");
+    let append = overwriting("x-forwarded-client-cert", &value);
+    let mutation = Mutation { action: Some(header_mutation::Action::Append(append)), ..Mutation::default() };
+    let mutations = Mutations { request_mutations: vec![mutation], ..Mutations::default() };
+    let config = HeaderMutation { mutations: Some(mutations), ..HeaderMutation::default() };
+    filter("istio.waypoint.xfcc_client_identity", &config)
+}
+
+/// A header that is set whatever was there.
+pub(super) fn overwriting(key: &str, value: &str) -> HeaderValueOption {
+    HeaderValueOption {
+        header: Some(HeaderValue { key: key.to_owned(), value: value.to_owned(), ..HeaderValue::default() }),
+        append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
+        ..HeaderValueOption::default()
+    }
+}

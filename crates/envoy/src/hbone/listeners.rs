@@ -1,0 +1,104 @@
+//! The listeners that begin tunnels.
+
+use navarch_proto::envoy::config::core::v3::HeaderValueOption;
+use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, ListenerFilter};
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TunnelingConfig;
+
+use super::{INNER, ORIGINATE, OUTER, filters};
+use crate::filters::access_log::AccessLogsOf;
+use crate::filters::class::ListenerClass;
+use crate::filters::listener::original_destination;
+use crate::filters::network::{tcp_filter, tcp_proxy};
+use navarch_push::proxy::ProxyKind;
+use navarch_push::view::View;
+
+pub(crate) use super::terminate::terminate;
+
+/// The header that tells a gateway of another network what was done to a connection before.
+const SOURCE_HEADER: &str = "x-istio-source";
+/// The header that tells from which network a connection comes.
+const NETWORK_HEADER: &str = "x-forwarded-network";
+/// What peers tell each other of themselves.
+const BAGGAGE: (&str, &str) = ("baggage", "%FILTER_STATE(io.istio.baggage:PLAIN)%");
+
+/// Begins a tunnel to where a connection is bound for.
+pub(crate) fn originate(view: &View<'_>) -> Listener {
+    let class = match view.proxy().kind() {
+        ProxyKind::Router => ListenerClass::Gateway,
+        ProxyKind::Sidecar => ListenerClass::SidecarOutbound,
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => ListenerClass::SidecarInbound,
+    };
+    let baggage = view.mesh().settings.hbone.baggage;
+    let tunnel = TunnelingConfig {
+        hostname: "%DOWNSTREAM_LOCAL_ADDRESS%".to_owned(),
+        propagate_response_headers: baggage,
+        headers_to_add: own_baggage(view).into_iter().collect(),
+        ..TunnelingConfig::default()
+    };
+    let before = filters::listener_baggage(view).into_iter().collect();
+    listener(view, ORIGINATE, class, before, tunnel, vec![original_destination()])
+}
+
+/// Begins the inner tunnel to what is behind a gateway of another network.
+pub(crate) fn inner(view: &View<'_>) -> Listener {
+    let network = view.proxy().network();
+    let mut headers = vec![filters::overwriting(NETWORK_HEADER, network.as_str())];
+    headers.extend(own_baggage(view));
+    let tunnel = TunnelingConfig {
+        hostname: filters::target_format(),
+        propagate_response_headers: view.mesh().settings.hbone.baggage,
+        headers_to_add: headers,
+        ..TunnelingConfig::default()
+    };
+    let mut before = vec![filters::endpoint_metadata(view)];
+    before.extend(filters::listener_baggage(view));
+    listener(view, INNER, ListenerClass::SidecarInbound, before, tunnel, Vec::new())
+}
+
+/// Begins the outer tunnel to a gateway of another network.
+pub(crate) fn outer(view: &View<'_>) -> Listener {
+    let source = match view.proxy().kind() {
+        ProxyKind::Router => "gateway",
+        ProxyKind::Waypoint => "waypoint",
+        ProxyKind::Sidecar | ProxyKind::Ztunnel | ProxyKind::AgentGateway => "sidecar",
+    };
+    let tunnel = TunnelingConfig {
+        hostname: filters::target_format(),
+        headers_to_add: vec![filters::overwriting(SOURCE_HEADER, source)],
+        ..TunnelingConfig::default()
+    };
+    listener(view, OUTER, ListenerClass::SidecarInbound, Vec::new(), tunnel, vec![original_destination()])
+}
+
+/// What the proxy tells of itself, if it does.
+fn own_baggage(view: &View<'_>) -> Option<HeaderValueOption> {
+    let (key, value) = BAGGAGE;
+    view.mesh().settings.hbone.baggage.then(|| filters::overwriting(key, value))
+}
+
+/// A listener of Envoy's own that sends everything through a tunnel, to the cluster of its name.
+fn listener(
+    view: &View<'_>,
+    name: &str,
+    class: ListenerClass,
+    mut before: Vec<Filter>,
+    tunnel: TunnelingConfig,
+    listener_filters: Vec<ListenerFilter>,
+) -> Listener {
+    let logs = view.get(&AccessLogsOf { class, service: None });
+    let mut proxy = tcp_proxy(name, name);
+    proxy.tunneling_config = Some(tunnel);
+    // Only what fails is logged here: the rest is logged where it came from.
+    proxy.access_log.clone_from(&logs.tunnel_begin);
+    before.push(tcp_filter(&proxy));
+    Listener {
+        name: name.to_owned(),
+        use_original_dst: Some(false),
+        listener_specifier: Some(ListenerSpecifier::InternalListener(InternalListenerConfig {})),
+        listener_filters,
+        filter_chains: vec![FilterChain { filters: before, ..FilterChain::default() }],
+        access_log: logs.listener.clone(),
+        ..Listener::default()
+    }
+}

@@ -1,0 +1,161 @@
+//! Waypoints: proxies that stand before services and workloads of ambient mode.
+//!
+//! ```text
+//! ambient index ─▶ services, workloads ─▶ main_internal: a filter chain for each port, found by address and port
+//!                                     └─▶ inbound-vip clusters ─▶ tunnels to the endpoints   (`hbone`)
+//! ```
+//!
+//! A chain holds the routes and policies of its service: a waypoint is on the side of the server, but sends by DestinationRules
+//! as a client does. Agrees with Istio's `listener_waypoint.go`, `cluster_waypoint.go` and `waypoint.go` in
+//! `pilot/pkg/networking/core`. Gateways between networks (`istio.io/eastwest-controller`) are not served.
+
+mod chains;
+mod http;
+mod main_internal;
+mod matcher;
+mod outbound;
+mod routes;
+mod tcp;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use navarch_api::istio::Destination;
+use navarch_api::names::{Hostname, ResourceName};
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Resolution, Service, ServicePort};
+use navarch_registry::protocol::Protocol;
+
+use crate::filters::class::ListenerClass;
+use crate::hbone;
+use crate::names::{OutboundCluster, TunnelCluster, VipCluster, VipTransport};
+use crate::policy::PolicyService;
+use navarch_ambient::bound;
+
+pub(crate) use main_internal::build as main_internal;
+pub(crate) use outbound::services as outbound_services;
+
+/// The class of a waypoint's listeners.
+const CLASS: ListenerClass = ListenerClass::SidecarInbound;
+
+/// The services behind the view's proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServedServices;
+
+/// The hosts of the services behind the view's proxy, with their places.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ServedHosts;
+
+/// The services behind the view's proxy, one for each host, oldest first.
+pub(crate) fn services(view: &View<'_>) -> Arc<Vec<Arc<Service>>> {
+    view.get(&ServedServices)
+}
+
+/// The service of a host, if it is behind the view's proxy.
+pub(crate) fn service(view: &View<'_>, host: &Hostname) -> Option<Arc<Service>> {
+    let place = view.get(&ServedHosts).get(host).copied()?;
+    services(view).get(place).cloned()
+}
+
+/// The services behind the view's proxy as policies name them; none where the proxy is no waypoint.
+pub(crate) fn policy_services(view: &View<'_>) -> Vec<PolicyService> {
+    if view.proxy().kind() != ProxyKind::Waypoint {
+        return Vec::new();
+    }
+    services(view).iter().map(|service| PolicyService::new(service)).collect()
+}
+
+/// The names of a waypoint's listeners.
+pub(crate) fn listener_names(view: &View<'_>) -> Vec<String> {
+    let mut names = vec![hbone::TERMINATE, hbone::MAIN, hbone::ORIGINATE];
+    if hbone::leaves_network(view) {
+        names.extend([hbone::INNER, hbone::OUTER]);
+    }
+    names.into_iter().map(str::to_owned).collect()
+}
+
+/// The names of the clusters that a waypoint has for tunnels.
+pub(crate) fn tunnel_cluster_names(view: &View<'_>) -> impl Iterator<Item = ResourceName> {
+    let far = hbone::leaves_network(view).then_some([TunnelCluster::Inner, TunnelCluster::Outer]);
+    let near = [TunnelCluster::Main, TunnelCluster::Encap, TunnelCluster::Originate];
+    near.into_iter().chain(far.into_iter().flatten()).map(|cluster| ResourceName::new(cluster.name()))
+}
+
+/// How a waypoint takes a port of a service, in the order of its clusters; not at all where that is empty.
+pub(crate) fn transports(port: &ServicePort) -> &'static [VipTransport] {
+    match port.protocol {
+        Protocol::Udp => &[],
+        protocol if protocol.is_unsupported() => &[VipTransport::Tcp, VipTransport::Http],
+        protocol if protocol.is_http() => &[VipTransport::Http],
+        _ => &[VipTransport::Tcp],
+    }
+}
+
+/// Whether a waypoint has clusters for a port of a service.
+pub(crate) fn has_clusters(service: &Service, port: &ServicePort) -> bool {
+    match service.resolution {
+        Resolution::DynamicDns => port.protocol == Protocol::Http,
+        _ => !matches!(port.protocol, Protocol::Udp | Protocol::Hbone | Protocol::DoubleHbone),
+    }
+}
+
+/// The cluster that a destination means to a waypoint: its own for services behind it, else one of a client.
+pub(crate) fn destination_cluster(
+    view: &View<'_>,
+    destination: &Destination,
+    service: Option<&Service>,
+    listen_port: u16,
+) -> String {
+    if destination.host.is_empty() {
+        return "UnknownService".to_owned();
+    }
+    let only_port = service.and_then(|service| match service.ports.as_slice() {
+        [only] => Some(only.port),
+        [] | [_, _, ..] => None,
+    });
+    let named = destination.port.as_ref().and_then(|port| u16::try_from(port.number).ok());
+    let port = named.or(only_port).unwrap_or(listen_port);
+    let (host, subset) = (Hostname::new(&destination.host), &destination.subset);
+    if service.is_some_and(|service| !view.get(&ServedHosts).contains_key(&service.key.hostname)) {
+        return OutboundCluster::new(port, subset, &host).to_string();
+    }
+    let known = service.and_then(|service| service.port(port));
+    let is_tcp = known.is_some_and(|port| !(port.protocol.is_http() || port.protocol.is_unsupported()));
+    let transport = if is_tcp { VipTransport::Tcp } else { VipTransport::Http };
+    VipCluster::new(port, transport, &host).with_subset(subset).to_string()
+}
+
+impl Query for ServedServices {
+    type Value = Vec<Arc<Service>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let found = bound::services_of_proxy(view);
+        let mut services: Vec<Arc<Service>> = found.iter().filter_map(|key| view.service(key).cloned()).collect();
+        services.retain(|service| {
+            let is_kept = service.resolution != Resolution::DynamicDns || service.mesh_external;
+            if !is_kept {
+                let host = &service.key.hostname;
+                view.remark(format!("ServiceEntry of {host}: DYNAMIC_DNS is for MESH_EXTERNAL services alone; its waypoint leaves it out"));
+            }
+            is_kept
+        });
+        services.sort_by(|a, b| {
+            let key = |service: &Service| (service.created, service.name.clone());
+            key(a).cmp(&key(b)).then_with(|| a.key.namespace.cmp(&b.key.namespace))
+        });
+        let mut hosts = BTreeMap::new();
+        services.retain(|service| hosts.insert(service.key.hostname.clone(), ()).is_none());
+        services
+    }
+}
+
+impl Query for ServedHosts {
+    type Value = BTreeMap<Hostname, usize>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let services = services(view);
+        services.iter().enumerate().map(|(place, service)| (service.key.hostname.clone(), place)).collect()
+    }
+}

@@ -1,0 +1,75 @@
+//! The filter chains of a waypoint: of the ports of a service, and of workloads that are asked directly.
+
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain};
+
+use super::main_internal::has_chains;
+use super::{http, tcp, transports};
+use crate::hbone::{self, filters};
+use crate::names::{VipCluster, VipTransport};
+use crate::service_address;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::{Service, ServiceKey, ServicePort};
+
+/// The chain for bytes that go to workloads.
+pub(super) const DIRECT_TCP: &str = "direct-tcp";
+/// The chain for HTTP that goes to workloads.
+pub(super) const DIRECT_HTTP: &str = "direct-http";
+
+/// The filter chains of a service.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ChainsOf {
+    pub(super) service: ServiceKey,
+}
+
+/// What a chain is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Subject<'a> {
+    /// A port of a service.
+    Port(&'a Service, &'a ServicePort),
+    /// Workloads, on any port.
+    Workloads,
+}
+
+impl Query for ChainsOf {
+    type Value = Vec<FilterChain>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let Some(service) = view.service(&self.service).map(Arc::clone) else { return Vec::new() };
+        let mut chains = Vec::new();
+        for port in service.ports.iter().filter(|port| has_chains(&service, port)) {
+            let subject = Subject::Port(&service, port);
+            for transport in transports(port) {
+                let name = VipCluster::new(port.port, *transport, &service.key.hostname).to_string();
+                let mut filters: Vec<Filter> = destination(view, &service, port.port).into_iter().collect();
+                filters.extend(match transport {
+                    VipTransport::Http => http::filters(view, subject, &name),
+                    VipTransport::Tcp => tcp::filters(view, subject, &name),
+                });
+                chains.push(FilterChain { name, filters, ..FilterChain::default() });
+            }
+        }
+        chains
+    }
+}
+
+/// The chains for workloads. What comes to them goes on where it was meant to.
+pub(super) fn of_workloads(view: &View<'_>) -> [FilterChain; 2] {
+    let chain = |name: &str, filters: Vec<Filter>| FilterChain {
+        name: name.to_owned(),
+        filters: [filters::forwarded_authority()].into_iter().chain(filters).collect(),
+        ..FilterChain::default()
+    };
+    [
+        chain(DIRECT_TCP, tcp::filters(view, Subject::Workloads, hbone::ENCAP)),
+        chain(DIRECT_HTTP, http::filters(view, Subject::Workloads, hbone::ENCAP)),
+    ]
+}
+
+/// Where networks are told apart, what goes to the original destination of a service may have come by its host.
+fn destination(view: &View<'_>, service: &Service, port: u16) -> Option<Filter> {
+    let is_wanted = view.mesh().settings.gateway_api.east_west && !service_address::all(view, service).is_empty();
+    is_wanted.then(|| filters::destination(&format!("{}:{port}", service_address::main(view, service))))
+}

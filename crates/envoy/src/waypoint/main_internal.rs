@@ -1,0 +1,123 @@
+//! The listener behind the end of a waypoint's tunnels: a filter chain for each port of each service, and two for workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use navarch_proto::envoy::config::core::v3::TrafficDirection;
+use navarch_proto::envoy::config::listener::v3::listener::{InternalListenerConfig, ListenerSpecifier};
+use navarch_proto::envoy::config::listener::v3::{Listener, ListenerFilter};
+use navarch_proto::xds::r#type::matcher::v3::Matcher;
+
+use super::chains::{self, ChainsOf};
+use super::{CLASS, matcher, services, transports};
+use crate::filters::access_log::AccessLogsOf;
+use crate::filters::dynamic_forward_proxy::resolves_by_name;
+use crate::filters::listener::{http_inspector, original_destination, tls_inspector};
+use crate::hbone;
+use crate::listeners::on_ports;
+use crate::names::{VipCluster, VipTransport};
+use crate::service_address;
+use navarch_ambient::bound;
+use navarch_push::view::View;
+use navarch_registry::model::{Service, ServicePort};
+use navarch_registry::protocol::Protocol;
+
+/// Builds the listener.
+pub(crate) fn build(view: &View<'_>) -> Listener {
+    let services = services(view);
+    let workloads = bound::workloads_of_proxy(view);
+    let mut filter_chains = Vec::new();
+    for service in services.iter() {
+        filter_chains.extend((*view.get(&ChainsOf { service: service.key.clone() })).clone());
+    }
+    filter_chains.extend(chains::of_workloads(view));
+    let mut listener_filters = vec![original_destination(), http_inspection(&services, !workloads.is_empty())];
+    listener_filters.extend(tls_inspection(&services));
+    let addresses: Vec<String> =
+        workloads.iter().flat_map(|workload| &workload.addresses).map(ToString::to_string).collect();
+    Listener {
+        name: hbone::MAIN.to_owned(),
+        listener_specifier: Some(ListenerSpecifier::InternalListener(InternalListenerConfig {})),
+        traffic_direction: TrafficDirection::Inbound.into(),
+        filter_chain_matcher: Some(choice(view, &services, &addresses)),
+        filter_chains,
+        listener_filters,
+        access_log: view.get(&AccessLogsOf { class: CLASS, service: None }).listener.clone(),
+        ..Listener::default()
+    }
+}
+
+/// How the chain of a connection is found. Where networks are told apart, hosts come first: addresses may mean others elsewhere.
+fn choice(view: &View<'_>, services: &[std::sync::Arc<Service>], workloads: &[String]) -> Matcher {
+    let mut ranges = Vec::new();
+    let mut by_authority = BTreeMap::new();
+    for service in services {
+        let addresses: BTreeSet<_> = service_address::all(view, service).into_iter().collect();
+        let mut ports = BTreeMap::new();
+        for port in service.ports.iter().filter(|port| has_chains(service, port)) {
+            let host = &service.key.hostname;
+            let cluster = |transport| VipCluster::new(port.port, transport, host).to_string();
+            let found = match *transports(port) {
+                [only] => matcher::chain(&cluster(only)),
+                _ => {
+                    let (http, tcp) = (cluster(VipTransport::Http), cluster(VipTransport::Tcp));
+                    matcher::then(matcher::by_protocol(view, &http, &tcp))
+                }
+            };
+            if !addresses.is_empty() {
+                by_authority.insert(format!("{host}:{}", port.port), found.clone());
+            }
+            ports.insert(port.port.to_string(), found);
+        }
+        if !ports.is_empty() && !addresses.is_empty() {
+            let found = matcher::then(matcher::by_port(ports));
+            ranges.push(matcher::to_addresses(addresses.iter().map(|address| &**address), found));
+        }
+    }
+    if !workloads.is_empty() {
+        let found = matcher::then(matcher::by_protocol(view, chains::DIRECT_HTTP, chains::DIRECT_TCP));
+        ranges.push(matcher::to_addresses(workloads.iter().map(String::as_str), found));
+    }
+    let by_address = matcher::by_address(ranges);
+    if by_authority.is_empty() || !view.mesh().settings.gateway_api.east_west {
+        return by_address;
+    }
+    matcher::by_authority(by_authority, by_address)
+}
+
+/// Whether a port of a service has filter chains.
+pub(super) fn has_chains(service: &Service, port: &ServicePort) -> bool {
+    // The host of a TLS connection is not resolved by its SNI here.
+    let by_sni = port.protocol.is_tls() && resolves_by_name(service);
+    !transports(port).is_empty() && !by_sni
+}
+
+/// Tells HTTP from other bytes, but on ports where that is known. Workloads may be asked on any port.
+fn http_inspection(services: &[std::sync::Arc<Service>], has_workloads: bool) -> ListenerFilter {
+    let mut protocols: BTreeMap<u16, Protocol> = BTreeMap::new();
+    for service in services {
+        for port in service.ports.iter().filter(|port| has_chains(service, port)) {
+            let before = protocols.get(&port.port).copied();
+            let protocol = port.protocol;
+            // One number may carry both, at different services.
+            let now = match before {
+                _ if protocol.is_unsupported() => Protocol::Unsupported,
+                None | Some(Protocol::Http) if protocol.is_http() => Protocol::Http,
+                None => protocol,
+                Some(before) if !protocol.is_http() && before.is_tcp() => protocol,
+                Some(_) => Protocol::Unsupported,
+            };
+            protocols.insert(port.port, now);
+        }
+    }
+    let known = protocols.iter().filter(|(_, protocol)| !has_workloads && !protocol.is_unsupported());
+    ListenerFilter { filter_disabled: on_ports(known.map(|(port, _)| u32::from(*port))), ..http_inspector() }
+}
+
+/// Reads the SNI of TLS, on ports that carry it.
+fn tls_inspection(services: &[std::sync::Arc<Service>]) -> Option<ListenerFilter> {
+    let ports = || services.iter().flat_map(|service| &service.ports);
+    let with_tls: BTreeSet<u16> = ports().filter(|port| port.protocol.is_tls()).map(|port| port.port).collect();
+    let others = ports().map(|port| port.port).filter(|port| !with_tls.contains(port));
+    let filter_disabled = on_ports(others.map(u32::from));
+    (!with_tls.is_empty()).then(|| ListenerFilter { filter_disabled, ..tls_inspector() })
+}

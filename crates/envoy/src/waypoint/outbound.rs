@@ -1,0 +1,77 @@
+//! The services that a waypoint reaches as a client: those that routes of its own services lead to, and those that extensions,
+//! EnvoyFilters and token issuers need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ServedHosts;
+use crate::clusters::named_by_extensions;
+use crate::scope;
+use crate::virtual_service::{self, MESH_GATEWAY, VirtualServiceIndex};
+use navarch_api::names::Hostname;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+use navarch_registry::model::ServiceKey;
+
+/// The hosts to which VirtualServices for the mesh lead, by the host that they are for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ReferencesOfHosts;
+
+/// The hosts to which VirtualServices for one host lead.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ReferencesOf(Hostname);
+
+/// The services that the view's proxy reaches as a client.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct OutboundServices;
+
+/// The services that the view's proxy, a waypoint, reaches as a client, in Istio's order.
+pub(crate) fn services(view: &View<'_>) -> std::sync::Arc<Vec<ServiceKey>> {
+    view.get(&OutboundServices)
+}
+
+impl Query for ReferencesOfHosts {
+    type Value = BTreeMap<Hostname, BTreeSet<Hostname>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let mut references: Self::Value = BTreeMap::new();
+        let index = view.get(&VirtualServiceIndex);
+        let of_mesh = |gateways: &[std::sync::Arc<str>]| gateways.iter().any(|gateway| &**gateway == MESH_GATEWAY);
+        for entry in index.entries.iter().filter(|entry| of_mesh(&entry.gateways)) {
+            let destinations = virtual_service::destinations(view, &entry.name).all();
+            for host in &entry.hosts {
+                references.entry(host.clone()).or_default().extend(destinations.keys().cloned());
+            }
+        }
+        references
+    }
+}
+
+impl Query for ReferencesOf {
+    type Value = BTreeSet<Hostname>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&ReferencesOfHosts).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+impl Query for OutboundServices {
+    type Value = Vec<ServiceKey>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let served = view.get(&ServedHosts);
+        let is_outbound = |host: &Hostname| match super::service(view, host) {
+            // What is outside the mesh is reached as a client, too.
+            Some(service) => service.mesh_external,
+            None => true,
+        };
+        let mut hosts = BTreeSet::new();
+        for host in served.keys() {
+            let references = view.get(&ReferencesOf(host.clone()));
+            hosts.extend(references.iter().filter(|host| is_outbound(host)).cloned());
+        }
+        let needed = named_by_extensions(view);
+        let visible = scope::visible_services(view);
+        let is_wanted = |key: &&ServiceKey| hosts.contains(&key.hostname) || needed.contains(key);
+        visible.iter().filter(is_wanted).cloned().collect()
+    }
+}
