@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::cluster_settings::ClusterSettings;
 use super::duration::Duration;
 use super::gateway_api::GatewayApiSettings;
 use super::names::{ClusterId, Namespace};
@@ -172,6 +173,8 @@ pub struct Settings {
     pub environment: Environment,
     /// What is made of the Gateway API.
     pub gateway_api: GatewayApiSettings,
+    /// What is made of several clusters.
+    pub clusters: ClusterSettings,
 }
 
 /// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
@@ -307,6 +310,7 @@ impl Default for Settings {
             secret_readers: SecretReaders::All,
             environment: Environment::default(),
             gateway_api: GatewayApiSettings::default(),
+            clusters: ClusterSettings::default(),
         }
     }
 }
