@@ -1,5 +1,6 @@
 //! `navarch discovery`: the control plane. Flags are pilot-discovery's, in kebab case and in Istio's own spelling.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use crate::admin::Build;
 use crate::server::{
     self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
 };
+use navarch_api::cluster_settings::McsMode;
+use navarch_api::names::ClusterId;
 use navarch_api::settings::Environment;
 use navarch_net::destination::AddressPolicy;
 use navarch_push::worker::Debounce;
@@ -95,6 +98,9 @@ pub(super) struct Discovery {
     /// Name of the cluster that Navarch runs in; CLUSTER_ID if unset
     #[arg(long = "cluster-id", alias = "clusterID", value_name = "NAME")]
     cluster_id: Option<String>,
+    /// Other names that proxies may give for a cluster, as ALIAS=CLUSTER, with commas between them
+    #[arg(long, alias = "clusterAliases", value_name = "ALIAS=CLUSTER", value_delimiter = ',', value_parser = alias)]
+    cluster_aliases: Vec<(String, String)>,
     /// Namespace that Navarch runs in; POD_NAMESPACE if unset
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -149,11 +155,16 @@ impl Discovery {
         settings.environment = Environment::new(variables.all().clone());
         settings.domain_suffix = self.domain;
         if let Some(cluster) = self.cluster_id {
-            settings.cluster_id = navarch_api::names::ClusterId::new(cluster);
+            settings.cluster_id = ClusterId::new(cluster);
         }
         if let Some(namespace) = self.namespace {
             settings.system_namespace = navarch_api::names::Namespace::new(namespace);
         }
+        if let Some(revision) = &self.revision {
+            settings.clusters.revision.clone_from(revision);
+        }
+        settings.clusters.aliases = aliases(&self.cluster_aliases);
+        let mcs = settings.clusters.mcs != McsMode::Off;
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
         let files = files::raise_limit();
         let keys = keys(variables)?;
@@ -186,7 +197,7 @@ impl Discovery {
                 mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
                 networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
                 kubeconfig,
-                scope: scope(variables, self.revision.clone()),
+                scope: KubernetesScope { mcs, ..scope(variables, self.revision.clone()) },
                 idle_timeout: self.kubernetes_idle_timeout,
                 rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
                 shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
@@ -266,6 +277,17 @@ fn text(variables: &Variables, name: &str) -> Option<String> {
     variables.get(name).filter(|value| !value.is_empty())
 }
 
+/// Another name of a cluster, and the name that is meant.
+fn alias(text: &str) -> anyhow::Result<(String, String)> {
+    let (alias, cluster) = text.split_once('=').context("must be ALIAS=CLUSTER")?;
+    Ok((alias.to_owned(), cluster.to_owned()))
+}
+
+/// The other names of clusters.
+fn aliases(pairs: &[(String, String)]) -> BTreeMap<ClusterId, ClusterId> {
+    pairs.iter().map(|(alias, cluster)| (ClusterId::new(alias), ClusterId::new(cluster))).collect()
+}
+
 /// What of the Kubernetes API is read.
 fn scope(variables: &Variables, revision: Option<String>) -> KubernetesScope {
     let text = |name: &str| text(variables, name);
@@ -276,6 +298,7 @@ fn scope(variables: &Variables, revision: Option<String>) -> KubernetesScope {
         system_namespace: navarch_api::names::Namespace::default(),
         ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
         included: text("PILOT_INCLUDE_RESOURCES").unwrap_or_default(),
+        mcs: false,
     }
 }
 

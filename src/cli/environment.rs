@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use super::istiod_variables::ISTIOD;
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
+use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::settings::{CompliancePolicy, KeyFetching, Settings};
 use navarch_status::GatewayControllerSettings;
@@ -193,6 +194,7 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read.words("PILOT_PERSISTENT_SESSION_HEADER_LABEL", &mut settings.persistent_session_header_label);
     read.words("PILOT_DRAINING_LABEL", &mut settings.draining_label);
     read.flag("ENABLE_MULTICLUSTER_HEADLESS", &mut settings.multicluster_headless)?;
+    read_clusters_of_mesh(read, &mut settings.clusters)?;
     read.flag("DISABLE_SHADOW_HOST_SUFFIX", &mut settings.disable_shadow_host_suffix)?;
     read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)
 }
@@ -218,6 +220,20 @@ fn read_ambient(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Variab
         // Without ambient mode istiod has none of these on, whatever is said of them.
         *settings = ambient;
     }
+    Ok(())
+}
+
+/// What concerns a mesh over several clusters.
+fn read_clusters_of_mesh(read: &Reader<'_>, clusters: &mut ClusterSettings) -> Result<(), VariableError> {
+    let (mut exports, mut hosts, mut cluster_local) = (false, false, false);
+    read.flag("ENABLE_MCS_SERVICE_DISCOVERY", &mut exports)?;
+    read.flag("ENABLE_MCS_HOST", &mut hosts)?;
+    read.flag("ENABLE_MCS_CLUSTER_LOCAL", &mut cluster_local)?;
+    clusters.mcs = ClusterSettings::mcs_mode(exports, hosts, cluster_local);
+    read.flag("PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY", &mut clusters.remote_workload_entries)?;
+    read.flag("PILOT_ENABLE_REMOTE_CREDENTIALS_CONTROLLER", &mut clusters.remote_credentials)?;
+    read.flag("PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API", &mut clusters.gateways_by_gateway_api)?;
+    read.words("REVISION", &mut clusters.revision);
     Ok(())
 }
 

@@ -162,7 +162,7 @@ impl Plan {
     pub(super) fn configures_by_kubernetes(&self) -> bool {
         let configures = |source: &Planned| match source {
             Planned::Kubernetes(ReadKinds::All | ReadKinds::Configuration) => true,
-            Planned::Kubernetes(ReadKinds::Native) | Planned::Files(_) => false,
+            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote) | Planned::Files(_) => false,
         };
         self.sources.iter().any(configures)
     }

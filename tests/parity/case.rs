@@ -59,6 +59,19 @@ impl Case {
         fs::read_to_string(self.folder.join(name)).ok()
     }
 
+    /// The remote clusters of the case, sorted: each has a file `input.<cluster>.yaml`.
+    pub(crate) fn remotes(&self) -> Vec<String> {
+        let files = fs::read_dir(&self.folder).expect("the folder of a case can be listed");
+        let files = files.map(|entry| entry.expect("a folder can be listed").path());
+        let cluster = |path: PathBuf| {
+            let name = file_name(&path);
+            Some(name.strip_prefix("input.")?.strip_suffix(".yaml")?.to_owned())
+        };
+        let mut remotes: Vec<String> = files.filter_map(cluster).collect();
+        remotes.sort();
+        remotes
+    }
+
     /// The environment that the case sets.
     pub(crate) fn env(&self) -> BTreeMap<String, String> {
         let text = self.file("env").unwrap_or_default();

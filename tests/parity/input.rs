@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use navarch::api::any_object::AnyObject;
 use navarch::api::decode::{Format, Outcome, decode_documents};
 use navarch::api::mesh::{MeshConfig, MeshNetworks};
+use navarch::api::names::ClusterId;
 use navarch::api::settings::Settings;
 use navarch::cli::environment;
 use navarch::push::world::Change;
@@ -35,13 +37,24 @@ pub(crate) fn read_without_objects(case: &Case) -> Result<(Settings, Vec<Change>
 /// Settings and changes of a case, or what of it cannot be read.
 pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     let (settings, mut changes) = read_without_objects(case)?;
-    let text = case.file("input.yaml").ok_or("the case has no input.yaml")?;
-    for decoded in decode_documents(&text, Format::Yaml) {
-        match decoded.outcome {
-            Outcome::Read { object, .. } => changes.push(Change::Put(object)),
-            Outcome::Ignored => {}
-            Outcome::Rejected(error) => return Err(format!("input.yaml:{}: {error}", decoded.line)),
-        }
+    changes.extend(objects(case, "input.yaml")?.into_iter().map(Change::Put));
+    for cluster in case.remotes() {
+        let objects = objects(case, &format!("input.{cluster}.yaml"))?;
+        changes.push(Change::RemoteReset(ClusterId::new(cluster), objects));
     }
     Ok((settings, changes))
+}
+
+/// The objects in a file of a case.
+fn objects(case: &Case, file: &str) -> Result<Vec<AnyObject>, String> {
+    let text = case.file(file).ok_or_else(|| format!("the case has no {file}"))?;
+    let mut objects = Vec::new();
+    for decoded in decode_documents(&text, Format::Yaml) {
+        match decoded.outcome {
+            Outcome::Read { object, .. } => objects.push(object),
+            Outcome::Ignored => {}
+            Outcome::Rejected(error) => return Err(format!("{file}:{}: {error}", decoded.line)),
+        }
+    }
+    Ok(objects)
 }

@@ -13,6 +13,7 @@ use super::istio::{
 use super::kubernetes::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
 };
+use super::mcs::{ServiceExport, ServiceImport};
 use super::object::{Kind, Object, ObjectMeta, ObjectRef};
 use super::shared_texts::{HasTexts, SharedTexts};
 
@@ -103,6 +104,7 @@ kinds! {
     Telemetry, WasmPlugin, TrafficExtension,
     GatewayClass, KubernetesGateway, HttpRoute, GrpcRoute, TlsRoute, TcpRoute, ReferenceGrant,
     BackendTlsPolicy, ListenerSet, XBackendTrafficPolicy, XBackend, InferencePool,
+    ServiceExport, ServiceImport,
 }
 
 impl HasTexts for AnyObject {

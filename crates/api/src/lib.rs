@@ -6,6 +6,7 @@
 
 pub mod any_object;
 pub mod cidr;
+pub mod cluster_settings;
 pub mod counter;
 pub mod crds;
 pub mod decode;
@@ -27,6 +28,7 @@ pub mod istio;
 pub mod key_source;
 pub mod kubernetes;
 pub mod log_levels;
+pub mod mcs;
 pub mod mesh;
 pub mod named_table;
 pub mod names;

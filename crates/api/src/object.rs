@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::gateway_api;
+use super::mcs;
 use super::names::Namespace;
 use super::shared_texts::{HasTexts, SharedTexts};
 use super::text_map::TextMap;
@@ -148,11 +149,15 @@ pub enum Kind {
     XBackend,
     /// `inference.networking.k8s.io/InferencePool`.
     InferencePool,
+    /// `multicluster.x-k8s.io/ServiceExport`.
+    ServiceExport,
+    /// `multicluster.x-k8s.io/ServiceImport`.
+    ServiceImport,
 }
 
 impl Kind {
     /// Every kind, in the order of the enum.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 39] = [
         Self::Namespace,
         Self::Node,
         Self::Service,
@@ -190,6 +195,8 @@ impl Kind {
         Self::XBackendTrafficPolicy,
         Self::XBackend,
         Self::InferencePool,
+        Self::ServiceExport,
+        Self::ServiceImport,
     ];
 
     /// The kind as it stands in `kind:`.
@@ -233,6 +240,8 @@ impl Kind {
             Self::XBackendTrafficPolicy => "XBackendTrafficPolicy",
             Self::XBackend => "XBackend",
             Self::InferencePool => "InferencePool",
+            Self::ServiceExport => "ServiceExport",
+            Self::ServiceImport => "ServiceImport",
         }
     }
 
@@ -272,6 +281,7 @@ impl Kind {
             | Self::ListenerSet => gateway_api::GROUP,
             Self::XBackendTrafficPolicy | Self::XBackend => gateway_api::EXPERIMENTAL_GROUP,
             Self::InferencePool => gateway_api::INFERENCE_GROUP,
+            Self::ServiceExport | Self::ServiceImport => mcs::GROUP,
         }
     }
 

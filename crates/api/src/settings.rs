@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::cluster_settings::ClusterSettings;
 use super::duration::Duration;
 use super::gateway_api::GatewayApiSettings;
 use super::hbone_settings::HboneSettings;
@@ -175,6 +176,8 @@ pub struct Settings {
     pub gateway_api: GatewayApiSettings,
     /// What is made of HBONE and waypoints.
     pub hbone: HboneSettings,
+    /// What is made of several clusters.
+    pub clusters: ClusterSettings,
 }
 
 /// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
@@ -311,6 +314,7 @@ impl Default for Settings {
             environment: Environment::default(),
             gateway_api: GatewayApiSettings::default(),
             hbone: HboneSettings::default(),
+            clusters: ClusterSettings::default(),
         }
     }
 }

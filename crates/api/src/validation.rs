@@ -213,7 +213,9 @@ pub fn validate_any(object: &AnyObject) -> Verdict {
         | AnyObject::ListenerSet(_)
         | AnyObject::XBackendTrafficPolicy(_)
         | AnyObject::XBackend(_)
-        | AnyObject::InferencePool(_) => Verdict::default(),
+        | AnyObject::InferencePool(_)
+        | AnyObject::ServiceExport(_)
+        | AnyObject::ServiceImport(_) => Verdict::default(),
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::attr::{Attr, AttrValue};
+use super::home::Home;
 use super::pod_of_proxy::{PodOfProxy, is_test_machine};
 use super::proxy::{IpFamilies, Locality, ProxyKind};
 use super::query::{ProxyQuery, Query};
@@ -122,10 +123,11 @@ impl ProxyView<'_> {
         self.text(&Attr::AllMeta).unwrap_or_else(|| Arc::from("{}"))
     }
 
-    /// The cluster that the proxy says it runs in.
+    /// The cluster that the proxy says it runs in; where that is another name of one, the one.
     #[must_use]
     pub fn cluster_id(self) -> ClusterId {
-        ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default())
+        let said = ClusterId::new(self.meta("CLUSTER_ID").unwrap_or_default());
+        self.0.mesh().settings.clusters.aliases.get(&said).cloned().unwrap_or(said)
     }
 
     /// The network that the proxy says it is in.
@@ -199,10 +201,9 @@ impl ProxyView<'_> {
         (*self.0.derived(&PodOfProxy)).clone()
     }
 
-    /// Whether it runs in the cluster of this control plane, as far as it says where.
-    pub(super) fn is_of_own_cluster(self) -> bool {
-        let said = self.cluster_id();
-        said.as_str().is_empty() || said == self.0.mesh().settings.cluster_id
+    /// What is read for it.
+    pub(super) fn view(&self) -> &View<'_> {
+        self.0
     }
 
     /// Namespace and name of its pod or WorkloadEntry, by its own account.
@@ -257,10 +258,8 @@ impl Query for EffectiveLabels {
 /// its addresses.
 fn registered_labels(view: &View<'_>) -> Option<Labels> {
     let proxy = view.proxy();
-    if !proxy.is_of_own_cluster() {
-        return None;
-    }
-    if let Some(workload) = proxy.pod().and_then(|pod| view.workload(&pod).cloned()) {
+    let home = proxy.home();
+    if let Some(workload) = proxy.pod().and_then(|pod| view.workload_in(&home, &pod).cloned()) {
         // Its node is what the proxy says. Labels that stay as they are, are shared.
         let labels = &workload.labels;
         if labels.get(NODE_LABEL) == proxy.meta("NODE_NAME").as_ref() {
@@ -268,6 +267,10 @@ fn registered_labels(view: &View<'_>) -> Option<Labels> {
         }
         let others = labels.iter().filter(|(label, _)| &***label != NODE_LABEL);
         return Some(others.map(|(label, value)| (label.clone(), value.clone())).collect());
+    }
+    // ServiceEntries are those of the cluster that configures the mesh.
+    if home != Home::Config {
+        return None;
     }
     let ips = proxy.ips();
     let mut here = ips.iter().filter_map(|ip| view.targets_at(*ip));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use super::fact::FactKey;
+use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
-use navarch_api::names::Hostname;
+use navarch_api::names::{ClusterId, Hostname};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_registry::address_index::AddressIndex;
@@ -41,6 +41,10 @@ pub struct PushContext {
     pub addresses: AddressIndex,
     /// The names of workloads and services; none without ambient mode.
     pub address_names: NameList,
+    /// The objects of each remote cluster.
+    pub remotes: OrdMap<ClusterId, Objects>,
+    /// What is known of the service accounts of remote clusters, as `secret_readers`.
+    pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
 }
 
 /// The mesh-wide configuration as one fact.
@@ -70,6 +74,13 @@ pub fn directory_facts(change: &DirectoryChange) -> Vec<FactKey> {
     if change.network_gateways {
         facts.push(FactKey::Networks);
     }
+    facts.extend(change.clusters.then_some(FactKey::Clusters));
+    for (cluster, change) in &change.remotes {
+        let of_pods = change.pod_targets.iter().cloned().map(RemoteFact::TargetsOf);
+        let at = change.targets.iter().copied().map(RemoteFact::TargetsAt);
+        let workloads = change.workloads.iter().cloned().map(RemoteFact::Workload);
+        facts.extend(of_pods.chain(at).chain(workloads).map(|fact| FactKey::Remote(cluster.clone(), fact)));
+    }
     facts
 }
 
@@ -85,6 +96,13 @@ pub fn object_facts(object: &ObjectRef) -> Vec<FactKey> {
         facts.push(FactKey::Namespace(navarch_api::names::Namespace::new(&object.name.name)));
     }
     facts
+}
+
+/// The facts that a changed object of a remote cluster stands for.
+#[must_use]
+pub fn remote_object_facts(cluster: &ClusterId, object: &ObjectRef) -> [FactKey; 2] {
+    let list = RemoteFact::List(object.kind, object.name.namespace.clone());
+    [RemoteFact::Object(object.clone()), list].map(|fact| FactKey::Remote(cluster.clone(), fact))
 }
 
 /// The facts by which a configuration object comes into what proxies are shown, as finely as translators read them: policies

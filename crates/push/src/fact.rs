@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use navarch_api::key_source::KeySource;
-use navarch_api::names::{Hostname, Namespace};
+use navarch_api::names::{ClusterId, Hostname, Namespace};
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_registry::address_index::AddressKey;
 use navarch_registry::model::ServiceKey;
@@ -51,4 +51,25 @@ pub enum FactKey {
     AddressNames,
     /// The objects that are found by an address, by a node, by a label or by a pod.
     Found(AddressKey),
+    /// Which remote clusters there are.
+    Clusters,
+    /// Something that is so in one remote cluster alone.
+    Remote(ClusterId, RemoteFact),
+}
+
+/// What can be read of a remote cluster alone. Services and endpoints are those of all clusters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RemoteFact {
+    /// The service ports that this pod serves.
+    TargetsOf(NamespacedName),
+    /// The service ports that WorkloadEntries at this address serve, and the pods at it.
+    TargetsAt(IpAddr),
+    /// The workload of the pod of this namespace and name.
+    Workload(NamespacedName),
+    /// Whether this service account may read the secrets of its namespace.
+    SecretReader(NamespacedName),
+    /// One object.
+    Object(ObjectRef),
+    /// The objects of a kind in one namespace, values included.
+    List(Kind, Namespace),
 }

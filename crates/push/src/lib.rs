@@ -17,6 +17,7 @@ pub mod context;
 mod core;
 pub mod engine;
 pub mod fact;
+pub mod home;
 mod memo;
 pub mod metrics;
 pub mod name_list;
@@ -26,6 +27,7 @@ pub mod proxy;
 pub mod query;
 mod read;
 mod release;
+mod remotes;
 mod remark_list;
 pub mod resource;
 pub mod resources;
@@ -35,6 +37,9 @@ mod turns;
 pub mod view;
 pub mod worker;
 pub mod world;
+
+/// Which kinds count in remote clusters.
+pub use remotes::counts_in_remotes;
 
 /// A kind of object that views can list.
 pub use navarch_store::Stored;

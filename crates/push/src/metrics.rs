@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::fact::FactKey;
+use super::fact::{FactKey, RemoteFact};
 use super::world::Change;
 use navarch_api::counter::Count;
 use navarch_api::object::Kind;
@@ -89,11 +89,11 @@ pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
 /// What a change is counted as; `None` for what Istio does not count.
 fn update(change: &Change) -> Option<&'static str> {
     match change {
-        Change::Put(object) => of_kind(object.kind(), "svc"),
-        Change::Removed(name) => of_kind(name.kind, "svcdelete"),
+        Change::Put(object) | Change::RemotePut(_, object) => of_kind(object.kind(), "svc"),
+        Change::Removed(name) | Change::RemoteRemoved(_, name) => of_kind(name.kind, "svcdelete"),
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
-        Change::GatewayHost(..) => Some("config"),
-        Change::SecretReader(..) => None,
+        Change::GatewayHost(..) | Change::RemoteReset(..) | Change::RemoteGone(_) => Some("config"),
+        Change::SecretReader(..) | Change::RemoteSecretReader(..) => None,
     }
 }
 
@@ -134,7 +134,9 @@ fn of_kind(kind: Kind, service: &'static str) -> Option<&'static str> {
         | Kind::ListenerSet
         | Kind::XBackendTrafficPolicy
         | Kind::XBackend
-        | Kind::InferencePool => Some("config"),
+        | Kind::InferencePool
+        | Kind::ServiceExport
+        | Kind::ServiceImport => Some("config"),
     }
 }
 
@@ -150,6 +152,11 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::SecretReader(_) => "secret",
         FactKey::Keys(_) => "config",
         FactKey::Object(name) => of_object(name.kind),
+        FactKey::Clusters => "cluster",
+        FactKey::Remote(_, RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_)) => "proxy",
+        FactKey::Remote(_, RemoteFact::SecretReader(_)) => "secret",
+        FactKey::Remote(_, RemoteFact::Object(name)) => of_object(name.kind),
+        FactKey::Remote(_, RemoteFact::List(kind, _)) => of_object(*kind),
         FactKey::List(kind, _) | FactKey::ListAll(kind) | FactKey::Names(kind) => of_object(*kind),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::home::Home;
 use super::pod_of_proxy::is_test_machine;
 use super::query::{ProxyQuery, Query};
 use super::view::View;
@@ -38,11 +39,12 @@ impl ProxyQuery for TargetsOfProxy {}
 
 /// What the proxy serves by Kubernetes Services: as a WorkloadEntry where there is one at its main address, else as a pod.
 fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarget> {
-    if !view.proxy().is_of_own_cluster() {
+    let home = view.proxy().home();
+    if home == Home::Unknown {
         return Vec::new();
     }
     let name = view.proxy().workload_name();
-    let entries = ip.and_then(|ip| view.targets_at(ip)).map_or(&[][..], |at| &at.entries);
+    let entries = ip.and_then(|ip| view.targets_at_in(&home, ip)).map_or(&[][..], |at| &at.entries);
     let same_namespace = || entries.iter().find(|entry| entry.entry.namespace == name.namespace);
     let entry = entries.iter().find(|entry| entry.entry == name).or_else(same_namespace).or_else(|| entries.first());
     if let Some(entry) = entry {
@@ -51,13 +53,13 @@ fn targets_by_kubernetes(view: &View<'_>, ip: Option<IpAddr>) -> Vec<ServiceTarg
     let is_machine = is_test_machine(&view.proxy().sent_labels());
     match view.proxy().pod().filter(|_| !is_machine) {
         Some(pod) => {
-            let targets = view.targets_of_pod(&pod).to_vec();
+            let targets = view.targets_of_pod_in(&home, &pod).to_vec();
             if let Some(ip) = ip {
                 count_unready(view, ip, &targets);
             }
             targets
         }
-        None => targets_by_metadata(view, &name),
+        None => targets_by_metadata(view, &home, &name),
     }
 }
 
@@ -77,7 +79,7 @@ fn count_unready(view: &View<'_>, ip: IpAddr, targets: &[ServiceTarget]) {
 
 /// What a proxy whose pod is not known (yet) serves by its own account: the Services that select its labels. All or
 /// nothing: where one port cannot be told, none is.
-fn targets_by_metadata(view: &View<'_>, name: &NamespacedName) -> Vec<ServiceTarget> {
+fn targets_by_metadata(view: &View<'_>, home: &Home, name: &NamespacedName) -> Vec<ServiceTarget> {
     let proxy = view.proxy();
     let labels = proxy.labels();
     if labels.is_empty() {
@@ -86,7 +88,7 @@ fn targets_by_metadata(view: &View<'_>, name: &NamespacedName) -> Vec<ServiceTar
     let ports = proxy.meta("POD_PORTS").map(|text| pod_ports(&text)).filter(|ports| !ports.is_empty());
     let suffix = &view.mesh().settings.domain_suffix;
     let mut targets = Vec::new();
-    for object in view.list::<Declared>(&name.namespace) {
+    for object in view.list_in::<Declared>(home, &name.namespace) {
         let selector = &object.spec.selector;
         if selector.is_empty() || !selects(selector, &labels) {
             continue;

@@ -391,7 +391,7 @@ impl Worker {
                 let now = Instant::now();
                 self.metrics.came(&changes);
                 // Proxies wait with their question until this is in force.
-                let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..)));
+                let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..) | Change::RemoteSecretReader(..)));
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {

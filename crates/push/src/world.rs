@@ -7,14 +7,16 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
-use super::fact::FactKey;
+use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
+use super::remotes::Remotes;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use navarch_api::names::ClusterId;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_registry::Registry;
+use navarch_registry::{Aggregate, ClusterChanges, ClusterObjects};
 use navarch_registry::address_index::AddressIndex;
 use navarch_registry::directory::DirectoryChange;
 use navarch_store::{Discovery, DiscoveryScope, Objects};
@@ -26,12 +28,22 @@ pub enum Change {
     Put(AnyObject),
     /// An object is gone.
     Removed(ObjectRef),
+    /// An object of a remote cluster was added or replaced. Of its kinds those count that istiod reads there.
+    RemotePut(ClusterId, AnyObject),
+    /// An object of a remote cluster is gone.
+    RemoteRemoved(ClusterId, ObjectRef),
+    /// A remote cluster has these objects in place of all that it had.
+    RemoteReset(ClusterId, Vec<AnyObject>),
+    /// A remote cluster is no longer part of the mesh.
+    RemoteGone(ClusterId),
     /// Mesh config was read anew.
     Mesh(Arc<MeshConfig>),
     /// Mesh networks were read anew.
     Networks(Arc<MeshNetworks>),
     /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
     SecretReader(NamespacedName, Option<bool>),
+    /// The same in a remote cluster.
+    RemoteSecretReader(ClusterId, NamespacedName, Option<bool>),
     /// Keys were fetched, or those of a place are believed no more.
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
@@ -45,14 +57,18 @@ pub enum Change {
 pub struct World {
     /// All objects, and which namespaces are discovered.
     objects: Discovery,
-    /// What they say of services.
-    registry: Registry,
+    /// Those of remote clusters.
+    remotes: Remotes,
+    /// What they all say of services.
+    registry: Aggregate,
     /// Mesh config and settings.
     mesh: Arc<Mesh>,
     /// Mesh networks.
     networks: Arc<MeshNetworks>,
     /// Which service accounts may read secrets.
     secret_readers: OrdMap<NamespacedName, bool>,
+    /// The same in remote clusters.
+    remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
     /// The keys of token issuers, by their place.
     keys: OrdMap<KeySource, Arc<str>>,
     /// The roots of trust of the mesh.
@@ -75,14 +91,18 @@ impl World {
             true => DiscoveryScope::Everything,
             false => DiscoveryScope::Workloads,
         };
-        let mut registry = Registry::new(settings);
-        registry.set_mesh(&mesh.config, &networks, &Objects::default());
+        let mut registry = Aggregate::new(settings);
+        let remotes = Remotes::default();
+        let none = ClusterObjects { own: &Objects::default(), remotes: remotes.seen() };
+        registry.set_mesh(&mesh.config, &networks, none);
         Self {
             objects: Discovery::new(scope),
+            remotes,
             registry,
             mesh,
             networks,
             secret_readers: OrdMap::new(),
+            remote_secret_readers: OrdMap::new(),
             keys: OrdMap::new(),
             trust_bundle: Arc::default(),
             gateway_hosts: OrdMap::new(),
@@ -105,6 +125,8 @@ impl World {
             gateway_hosts: self.gateway_hosts.clone(),
             addresses: self.addresses.clone(),
             address_names: self.address_names.clone(),
+            remotes: self.remotes.seen().clone(),
+            remote_secret_readers: self.remote_secret_readers.clone(),
         })
     }
 
@@ -119,11 +141,21 @@ impl World {
             match change {
                 Change::Put(object) => self.objects.put(object, &mut objects),
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
+                Change::RemotePut(cluster, object) => self.remotes.put(cluster, object),
+                Change::RemoteRemoved(cluster, name) => self.remotes.remove(&cluster, &name),
+                Change::RemoteReset(cluster, objects) => self.remotes.reset(cluster, objects),
+                Change::RemoteGone(cluster) => self.remotes.forget(&cluster),
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
                 Change::SecretReader(account, allowed) => {
                     let differs = set(&mut self.secret_readers, &account, allowed);
                     facts.extend(differs.then_some(FactKey::SecretReader(account)));
+                }
+                Change::RemoteSecretReader(cluster, account, allowed) => {
+                    let key = (cluster.clone(), account.clone());
+                    let differs = set(&mut self.remote_secret_readers, &key, allowed);
+                    let fact = FactKey::Remote(cluster, RemoteFact::SecretReader(account));
+                    facts.extend(differs.then_some(fact));
                 }
                 Change::Keys(source, keys) => {
                     let differs = set(&mut self.keys, &source, keys);
@@ -141,16 +173,23 @@ impl World {
         }
         if let Some(config) = &mesh {
             self.objects.select(&config.discovery_selectors, &mut objects);
+            self.remotes.select(&config.discovery_selectors);
         }
         // What goes and comes back, as when a source reads all anew, is no change.
         objects.retain(|object| self.objects.seen().differs(&before, object));
+        let remotes = self.remotes.settle();
         if mesh.is_some() || networks.is_some() {
             let changed = self.set_mesh(mesh, networks, &mut facts);
             facts.extend(directory_facts(&changed));
         }
-        if !objects.is_empty() {
-            let changed = self.registry.apply(self.objects.seen(), &objects);
+        if remotes.differ || !objects.is_empty() {
+            facts.extend(remotes.facts());
+            let changed = ClusterChanges { own: objects.clone(), remotes: remotes.objects };
+            let all = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
+            let changed = self.registry.apply(all, &changed);
             facts.extend(directory_facts(&changed));
+        }
+        if !objects.is_empty() {
             facts.extend(objects.iter().flat_map(object_facts));
             let comes_or_goes = |object: &&ObjectRef| before.contains(object) != self.objects.seen().contains(object);
             facts.extend(objects.iter().filter(comes_or_goes).map(|object| FactKey::Names(object.kind)));
@@ -187,7 +226,8 @@ impl World {
         if !(facts.contains(&FactKey::Mesh) || facts.contains(&FactKey::Networks)) {
             return DirectoryChange::default();
         }
-        self.registry.set_mesh(&self.mesh.config, &self.networks, self.objects.seen())
+        let objects = ClusterObjects { own: self.objects.seen(), remotes: self.remotes.seen() };
+        self.registry.set_mesh(&self.mesh.config, &self.networks, objects)
     }
 }
 

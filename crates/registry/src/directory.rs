@@ -8,7 +8,7 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 
 use super::model::{Endpoint, Service, ServiceEndpoints, ServiceKey, ServicePort, ServiceTarget, Workload};
-use navarch_api::names::{Hostname, Namespace, NetworkId};
+use navarch_api::names::{ClusterId, Hostname, Namespace, NetworkId};
 use navarch_api::object::NamespacedName;
 
 /// All services, endpoints and workloads of one moment.
@@ -29,6 +29,9 @@ pub struct Directory {
     pub workloads: OrdMap<NamespacedName, Arc<Workload>>,
     /// Gateways that reach each network, sorted.
     pub network_gateways: OrdMap<NetworkId, Arc<[NetworkGateway]>>,
+    /// What is there in each remote cluster alone: its `pod_targets`, `targets` and `workloads` count. Those of the cluster that
+    /// configures the mesh are in the fields above.
+    pub remotes: OrdMap<ClusterId, Arc<Directory>>,
 }
 
 /// What workloads at one address serve, but for pods by Kubernetes Services.
@@ -104,7 +107,7 @@ pub struct NetworkGateway {
     /// The network behind it.
     pub network: NetworkId,
     /// The cluster behind it; empty if the whole network is.
-    pub cluster: navarch_api::names::ClusterId,
+    pub cluster: ClusterId,
     /// Its address (IP; hostnames are resolved elsewhere).
     pub address: Arc<str>,
     /// Its mTLS (AUTO_PASSTHROUGH) port.
@@ -128,6 +131,26 @@ pub struct DirectoryChange {
     pub workloads: BTreeSet<NamespacedName>,
     /// Whether the gateways of any network changed.
     pub network_gateways: bool,
+    /// What changed in each remote cluster: its `pod_targets`, `targets` and `workloads`.
+    pub remotes: BTreeMap<ClusterId, DirectoryChange>,
+    /// Whether other remote clusters are there than before.
+    pub clusters: bool,
+}
+
+impl DirectoryChange {
+    /// Takes in what changed beside this.
+    pub(super) fn extend(&mut self, other: Self) {
+        self.services.extend(other.services);
+        self.endpoints.extend(other.endpoints);
+        self.pod_targets.extend(other.pod_targets);
+        self.targets.extend(other.targets);
+        self.workloads.extend(other.workloads);
+        self.network_gateways |= other.network_gateways;
+        self.clusters |= other.clusters;
+        for (cluster, change) in other.remotes {
+            self.remotes.entry(cluster).or_default().extend(change);
+        }
+    }
 }
 
 impl Directory {
@@ -142,6 +165,7 @@ impl Directory {
             targets: changed_keys(&self.targets, &other.targets),
             workloads: changed_keys(&self.workloads, &other.workloads),
             network_gateways: self.network_gateways != other.network_gateways,
+            ..DirectoryChange::default()
         }
     }
 }

@@ -56,6 +56,11 @@ impl EntryIndex {
         old.map(|(_, old)| old)
     }
 
+    /// All WorkloadEntries.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Instance>> {
+        self.entries.iter()
+    }
+
     /// The WorkloadEntry of this name.
     #[must_use]
     pub(super) fn named(&self, name: &NamespacedName) -> Option<&Arc<Instance>> {

@@ -11,6 +11,7 @@
 
 pub mod address_index;
 pub mod address_name;
+mod aggregate;
 mod aliases;
 mod auto_allocation;
 pub mod canonical_service;
@@ -43,9 +44,9 @@ mod workload_labels;
 mod workload_name;
 mod world;
 
+pub use aggregate::{Aggregate, ClusterChanges, ClusterObjects};
 pub use directory::{Directory, DirectoryChange};
 pub use export_to::visibility_in;
-pub use live::Registry;
 pub use locality::{REGION_LABEL, SUBZONE_LABEL, ZONE_LABEL, locality_of_proxy, split_locality};
 pub use networks::NETWORK_LABEL;
 pub use port_protocol::protocol_of_port;

@@ -8,6 +8,7 @@
 //! Each step takes the work that earlier ones left, makes values anew, compares them with what was there, and leaves
 //! work for later steps only where they differ. So a pod costs its slices and its services' endpoints, nothing else.
 
+mod cluster_set;
 mod endpoints;
 mod gateways;
 mod names;
@@ -17,7 +18,7 @@ mod targets;
 mod work;
 mod workloads;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use self::names::Names;
@@ -25,30 +26,30 @@ use self::work::Work;
 use super::directory::{Directory, DirectoryChange, NetworkGateway};
 use super::entry_index::EntryIndex;
 use super::entry_services::EntryServices;
-use super::model::{Labels, Service, ServiceEndpoints, ServiceKey};
+use super::model::{Labels, Service, ServiceEndpoints, ServiceKey, Workload};
 use super::pod_index::PodIndex;
 use super::selector_index::{SelectorIndex, selects};
 use super::service_entry_endpoints::EntryEndpoints;
 use super::slice_endpoints::SliceRules;
 use super::slice_index::SliceIndex;
-use super::world::World;
+use super::world::{Role, World};
 use navarch_api::hash::KeyedMap;
 use navarch_api::hash_index::HashIndex;
 use navarch_api::istio::ServiceEntry;
 use navarch_api::kubernetes::Service as Declared;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::named_table::{HasName, NamedTable};
-use navarch_api::names::Namespace;
+use navarch_api::names::{ClusterId, Hostname, Namespace};
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_api::shared_texts::SharedTexts;
 use navarch_store::Objects;
 
-/// Services, endpoints and workloads, kept up to date with the objects.
+/// Services, endpoints and workloads of one cluster, kept up to date with its objects.
 ///
 /// After any sequence of changes the directory equals that of a fresh registry on the same objects.
 #[derive(Clone, Debug)]
-pub struct Registry {
+pub(super) struct Registry {
     /// Settings, mesh config and networks.
     world: World,
     /// What is shown.
@@ -71,8 +72,26 @@ pub struct Registry {
     names: Names,
     /// Gateways between networks, by the Kubernetes Service that they are.
     gateways: KeyedMap<NamespacedName, BTreeSet<NetworkGateway>>,
+    /// The same by the Gateway of the Gateway API.
+    gateway_objects: KeyedMap<NamespacedName, BTreeSet<NetworkGateway>>,
+    /// Services in `clusterset.local`, by the name of their ServiceImport.
+    imports: BTreeMap<NamespacedName, Arc<Service>>,
     /// Texts that workloads repeat.
     texts: SharedTexts,
+}
+
+/// The registries of remote clusters.
+pub(super) type Others = BTreeMap<ClusterId, Registry>;
+
+/// What came of a change.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    /// What of the directory changed.
+    pub(super) change: DirectoryChange,
+    /// Workloads of a remote cluster that came, changed or went, as they were and as they are.
+    pub(super) touched: Vec<Arc<Workload>>,
+    /// Hosts of which other services are names than before.
+    pub(super) aliased: BTreeSet<Hostname>,
 }
 
 /// A Kubernetes Service and what was made of it.
@@ -103,7 +122,7 @@ struct ServiceEntryState {
 impl Registry {
     /// An empty registry: no objects, mesh config as it comes.
     #[must_use]
-    pub fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: Settings) -> Self {
         let objects = Objects::default();
         Self::of_world(World::new(settings, &MeshConfig::default(), &MeshNetworks::default(), &objects))
     }
@@ -123,61 +142,125 @@ impl Registry {
             entry_addresses: HashIndex::default(),
             names: Names::default(),
             gateways: KeyedMap::default(),
+            gateway_objects: KeyedMap::default(),
+            imports: BTreeMap::new(),
             texts: SharedTexts::default(),
         }
     }
 
+    /// The registry of another cluster with these objects, where this one configures the mesh.
+    #[must_use]
+    pub(super) fn of_remote(&self, cluster: &ClusterId, objects: &Objects) -> Self {
+        let mut remote = Self::of_world(self.world.of_remote(cluster, objects));
+        remote.run(objects, Work::everything(objects), &Others::new());
+        remote
+    }
+
     /// All services, endpoints and workloads.
     #[must_use]
-    pub fn directory(&self) -> &Directory {
+    pub(super) fn directory(&self) -> &Directory {
         &self.directory
     }
 
     /// Takes new mesh config and networks. Costs a fresh build where they reach services or endpoints, else nothing.
-    pub fn set_mesh(&mut self, mesh: &MeshConfig, networks: &MeshNetworks, objects: &Objects) -> DirectoryChange {
+    pub(super) fn set_mesh(
+        &mut self,
+        mesh: &MeshConfig,
+        networks: &MeshNetworks,
+        objects: &Objects,
+        others: &Others,
+    ) -> DirectoryChange {
         let world = World::new(self.world.settings.clone(), mesh, networks, objects);
-        if world == self.world { DirectoryChange::default() } else { self.rebuild(world, objects) }
+        if world == self.world { DirectoryChange::default() } else { self.rebuild(world, objects, others).change }
+    }
+
+    /// Takes the world of the cluster that configures the mesh over, for a remote cluster.
+    pub(super) fn follow(&mut self, config: &Self, objects: &Objects) -> Outcome {
+        let world = config.world.of_remote(&self.world.settings.cluster_id, objects);
+        if world == self.world { Outcome::default() } else { self.rebuild(world, objects, &Others::new()) }
     }
 
     /// Takes changes of objects, several at once. `objects` hold the new state, `changed` names what was added, changed
-    /// or removed; it may name more.
-    pub fn apply(&mut self, objects: &Objects, changed: &BTreeSet<ObjectRef>) -> DirectoryChange {
-        // The network label of the system namespace reaches every endpoint.
+    /// or removed; it may name more. `others` are the registries of remote clusters, whose workloads ServiceEntries select, and
+    /// `touched` what of these changed.
+    pub(super) fn apply(
+        &mut self,
+        objects: &Objects,
+        changed: &BTreeSet<ObjectRef>,
+        others: &Others,
+        touched: &[Arc<Workload>],
+    ) -> Outcome {
+        // The network label of the system namespace reaches every endpoint, the trust domain of a remote cluster as well.
         let system = &self.world.settings.system_namespace;
-        if changed.iter().any(|object| object.kind == Kind::Namespace && *object.name.name == *system.as_str()) {
+        let moves = |object: &ObjectRef| match object.kind {
+            Kind::Namespace => *object.name.name == *system.as_str(),
+            Kind::ConfigMap => self.world.role == Role::Remote && object.name == self.world.mesh_config_map(),
+            _ => false,
+        };
+        if changed.iter().any(moves) {
             let world = self.world.moved_to(objects);
             if world != self.world {
-                return self.rebuild(world, objects);
+                return self.rebuild(world, objects, others);
             }
         }
-        self.run(objects, Work::sort(changed))
+        let mut work = Work::sort(changed);
+        for workload in touched {
+            let entries = self.entries_selecting(&workload.namespace, &workload.labels);
+            work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
+        }
+        self.run(objects, work, others)
     }
 
     /// Walks through all steps.
-    fn run(&mut self, objects: &Objects, mut work: Work) -> DirectoryChange {
+    fn run(&mut self, objects: &Objects, mut work: Work, others: &Others) -> Outcome {
         let mut change = DirectoryChange::default();
         self.spread(objects, &mut work);
         self.update_pods(objects, &mut work);
         self.update_entries(objects, &mut work);
         self.update_services(objects, &mut work);
+        self.update_exports(&mut work);
         self.update_service_entries(objects, &mut work);
         self.update_slices(objects, &mut work);
-        self.update_entry_endpoints(&mut work);
+        self.update_entry_endpoints(&mut work, others);
         self.update_slots(&mut work, &mut change);
-        self.update_endpoints(&work, &mut change);
+        self.update_endpoints(objects, &work, &mut change);
         self.update_targets(&work, &mut change);
         self.update_workloads(&work, &mut change);
         self.update_gateways(objects, &work, &mut change);
-        change
+        Outcome { change, touched: work.touched, aliased: work.aliased }
     }
 
     /// Starts afresh in another world, and tells what that changed.
-    fn rebuild(&mut self, world: World, objects: &Objects) -> DirectoryChange {
+    fn rebuild(&mut self, world: World, objects: &Objects, others: &Others) -> Outcome {
         let mut fresh = Self::of_world(world);
-        fresh.run(objects, Work::everything(objects));
+        fresh.imports.clone_from(&self.imports);
+        let ran = fresh.run(objects, Work::everything(objects), others);
         let change = self.directory.change_to(&fresh.directory);
+        let mut aliased = ran.aliased;
+        aliased.extend(self.names.aliased().cloned());
         *self = fresh;
-        change
+        Outcome { change, touched: ran.touched, aliased }
+    }
+
+    /// All workloads that ServiceEntries may select.
+    pub(super) fn workloads(&self) -> impl Iterator<Item = &Arc<Workload>> {
+        self.pods.iter().map(|pod| &pod.workload).chain(self.entries.iter().map(|entry| &entry.workload))
+    }
+
+    /// The DNS suffix of Kubernetes services.
+    pub(super) fn domain_suffix(&self) -> &str {
+        &self.world.settings.domain_suffix
+    }
+
+    /// The services that are other names for a host in this cluster, sorted.
+    #[must_use]
+    pub(super) fn aliases_of(&self, host: &Hostname) -> &[ServiceKey] {
+        self.names.aliases_of(host)
+    }
+
+    /// The hosts that services of this cluster are other names for.
+    pub(super) fn aliased(&self) -> impl Iterator<Item = &Hostname> {
+        self.names.aliased()
     }
 
     /// The key of a Kubernetes Service, be it there or not.

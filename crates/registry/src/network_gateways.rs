@@ -9,7 +9,9 @@ use super::directory::NetworkGateway;
 use super::kubernetes_service::NODE_SELECTOR_ANNOTATION;
 use super::model::{Labels, Service};
 use super::networks::NETWORK_LABEL;
-use super::world::World;
+use super::remote_gateway::{HBONE, REMOTE_CLASS};
+use super::world::{Role, World};
+use navarch_api::gateway_api::{KubernetesGateway, Listener};
 use navarch_api::kubernetes::{Node, NodeAddressType, Service as Declared, ServiceType};
 use navarch_api::mesh::MeshNetworks;
 use navarch_api::names::{ClusterId, NetworkId};
@@ -19,6 +21,8 @@ use navarch_api::object::Object;
 const PORT_LABEL: &str = "networking.istio.io/gatewayPort";
 /// The mTLS port of gateways between networks, unless labelled otherwise.
 const DEFAULT_PORT: u16 = 15443;
+/// The option of a listener that says how it treats TLS.
+const MODE_OPTION: &str = "gateway.istio.io/listener-protocol";
 /// The HBONE port of gateways between networks.
 const HBONE_PORT: u16 = 15008;
 
@@ -60,6 +64,45 @@ pub(super) fn gateways_of_service<'a>(
         hbone_port: entry.hbone_port,
     };
     addresses.iter().flat_map(|address| gateway_addresses.iter().map(move |entry| gateway(address, entry))).collect()
+}
+
+/// The gateways that a Gateway of the Gateway API is: one for each of its addresses and listeners that pass mutual TLS on or take
+/// HBONE. Those that stand for gateways elsewhere count only where the mesh is configured.
+#[must_use]
+pub(super) fn gateways_of_object(object: &Object<KubernetesGateway>, world: &World) -> BTreeSet<NetworkGateway> {
+    let (labels, spec) = (&object.meta.labels, &object.spec);
+    let network = labels.get(NETWORK_LABEL).filter(|network| !network.is_empty());
+    let elsewhere = spec.gateway_class_name == REMOTE_CLASS && world.role == Role::Remote;
+    let Some(network) = network.filter(|_| world.settings.clusters.gateways_by_gateway_api && !elsewhere) else {
+        return BTreeSet::new();
+    };
+    let mut gateways = BTreeSet::new();
+    for address in spec.addresses.iter().filter(|one| matches!(&*one.kind, "IPAddress" | "Hostname")) {
+        for listener in &spec.listeners {
+            let Ok(port) = u16::try_from(listener.port) else { continue };
+            let takes_hbone = listener.protocol == HBONE;
+            if takes_hbone || passes_tls_on(labels, listener) {
+                gateways.insert(NetworkGateway {
+                    network: NetworkId::new(network),
+                    cluster: world.settings.cluster_id.clone(),
+                    address: Arc::from(address.value.as_str()),
+                    port,
+                    hbone_port: if takes_hbone { port } else { 0 },
+                });
+            }
+        }
+    }
+    gateways
+}
+
+/// Whether a listener passes TLS on to the cluster that the SNI names (Istio's `IsAutoPassthrough`).
+fn passes_tls_on(labels: &Labels, listener: &Listener) -> bool {
+    let Some(tls) = &listener.tls else { return false };
+    if tls.options.get(MODE_OPTION).is_some_and(|mode| mode == "auto-passthrough") {
+        return true;
+    }
+    let own = listener.port.to_string();
+    labels.get(PORT_LABEL).map_or(own == DEFAULT_PORT.to_string(), |port| **port == *own)
 }
 
 /// The networks that a service leads into: by its label, else by mesh networks that name it.

@@ -59,6 +59,11 @@ impl PodIndex {
         }
     }
 
+    /// All pods.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PodState> {
+        self.pods.iter()
+    }
+
     /// The pod of this name.
     #[must_use]
     pub(super) fn named(&self, name: &NamespacedName) -> Option<&PodState> {

@@ -8,11 +8,11 @@ use navarch_api::names::{NetworkId, ServiceAccount};
 use navarch_api::object::Object;
 
 /// The class of Gateways that stand for one of another network.
-const REMOTE_CLASS: &str = "istio-remote";
+pub(super) const REMOTE_CLASS: &str = "istio-remote";
 /// The annotation that says which ServiceAccount a Gateway's proxies have.
 const ACCOUNT_ANNOTATION: &str = "gateway.istio.io/service-account";
 /// The protocol of listeners for HBONE.
-const HBONE: &str = "HBONE";
+pub(super) const HBONE: &str = "HBONE";
 
 /// A way into another network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

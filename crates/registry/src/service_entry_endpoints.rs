@@ -113,7 +113,7 @@ pub(super) fn selected_endpoints(spec: &ServiceEntry, mut instances: Vec<Arc<Ins
     let ports = entry_ports(spec);
     let by_dns = matches!(spec.resolution, DeclaredResolution::Dns | DeclaredResolution::DnsRoundRobin);
     instances.retain(|instance| by_dns || !instance.only_by_dns);
-    instances.sort_by(|a, b| (a.kind, &a.name).cmp(&(b.kind, &b.name)));
+    instances.sort_by(|a, b| (a.kind, &a.name, &a.workload.cluster).cmp(&(b.kind, &b.name, &b.workload.cluster)));
     let served = ServedLists::of(spec, instances.len()).endpoints;
     let left_out = instances.len() - served;
     let endpoints = instances.iter().take(served).flat_map(|instance| bind(instance, &ports));

@@ -48,12 +48,13 @@ fn health_of(conditions: EndpointConditions, rules: Option<SliceRules>) -> Healt
     }
 }
 
-/// The endpoints of a slice, one per endpoint, address and port. An endpoint whose pod is not known yet is left out:
+/// The endpoints of a slice, one per endpoint, address and port, that are seen so far. An endpoint whose pod is not known yet is left out:
 /// nothing true could be said of it.
 #[must_use]
 pub(super) fn endpoints_of_slice(
     slice: &Object<EndpointSlice>,
     rules: Option<SliceRules>,
+    discoverability: Discoverability,
     pods: &PodIndex,
     world: &World,
 ) -> Vec<Arc<Endpoint>> {
@@ -77,7 +78,7 @@ pub(super) fn endpoints_of_slice(
                     health,
                     send_unhealthy: sends_unhealthy,
                     weight: 0,
-                    discoverability: Discoverability::Mesh,
+                    discoverability,
                 }));
             }
         }

@@ -2,21 +2,36 @@
 
 use std::sync::Arc;
 
-use super::model::Labels;
+use super::model::{Labels, ServiceKey};
 use super::networks::NetworkFinder;
+use navarch_api::cluster_settings::McsMode;
+use navarch_api::mcs::CLUSTER_SET_DOMAIN;
 use navarch_api::mesh::{MeshConfig, MeshNetworks, ServiceEntryVisibility};
-use navarch_api::names::Hostname;
+use navarch_api::names::{ClusterId, Hostname};
 use navarch_api::object::NamespacedName;
 use navarch_api::settings::Settings;
 use navarch_store::Objects;
 
+/// Which cluster's objects a registry reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// That which configures the mesh.
+    Config,
+    /// Another one.
+    Remote,
+}
+
 /// Settings, and the parts of mesh config and networks that reach services and endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct World {
-    /// What was given at start.
+    /// What was given at start, with the name of the registry's own cluster.
     pub settings: Settings,
-    /// `trustDomain` of mesh config.
+    /// Whether that cluster configures the mesh.
+    pub role: Role,
+    /// `trustDomain` of the cluster's mesh config.
     pub trust_domain: Arc<str>,
+    /// `trustDomain` of the mesh config in force.
+    mesh_trust_domain: Arc<str>,
     /// `defaultServiceExportTo` of mesh config. What `.` means in it depends on the service.
     pub default_export: Vec<String>,
     /// `serviceEntryVisibility` of mesh config.
@@ -28,11 +43,14 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Gathers what counts.
+    /// Gathers what counts for the cluster that configures the mesh.
     #[must_use]
     pub(super) fn new(settings: Settings, mesh: &MeshConfig, networks: &MeshNetworks, objects: &Objects) -> Self {
+        let trust_domain: Arc<str> = Arc::from(mesh.trust_domain.as_str());
         Self {
-            trust_domain: Arc::from(mesh.trust_domain.as_str()),
+            role: Role::Config,
+            trust_domain: trust_domain.clone(),
+            mesh_trust_domain: trust_domain,
             default_export: mesh.default_service_export_to.clone(),
             visibility: mesh.service_entry_visibility.clone(),
             networks: networks.clone(),
@@ -41,12 +59,38 @@ impl World {
         }
     }
 
-    /// The same with the system namespace as it is now.
+    /// The same for another cluster with these objects. Of its own mesh config the trust domain counts (Istio's
+    /// `NewRestrictedConfigWatcher`).
+    #[must_use]
+    pub(super) fn of_remote(&self, cluster: &ClusterId, objects: &Objects) -> Self {
+        let settings = Settings { cluster_id: cluster.clone(), ..self.settings.clone() };
+        Self { settings, role: Role::Remote, ..self.clone() }.moved_to(objects)
+    }
+
+    /// The same with the system namespace and, in a remote cluster, the mesh config as they are now.
     #[must_use]
     pub(super) fn moved_to(&self, objects: &Objects) -> Self {
         let system = Self::system_labels(&self.settings, objects);
         let finder = NetworkFinder::new(&self.settings.cluster_id, &self.networks, system);
-        Self { finder, ..self.clone() }
+        let trust_domain = match self.role {
+            Role::Config => None,
+            Role::Remote => self.trust_domain_in(objects),
+        };
+        let trust_domain = trust_domain.unwrap_or_else(|| self.mesh_trust_domain.clone());
+        Self { finder, trust_domain, ..self.clone() }
+    }
+
+    /// The name of the ConfigMap with the cluster's mesh config.
+    #[must_use]
+    pub(super) fn mesh_config_map(&self) -> NamespacedName {
+        NamespacedName::new(self.settings.system_namespace.as_str(), &self.settings.clusters.mesh_config_map())
+    }
+
+    /// The trust domain that the cluster's own mesh config says, if it has one.
+    fn trust_domain_in(&self, objects: &Objects) -> Option<Arc<str>> {
+        let map = objects.config_maps.get(&self.mesh_config_map())?;
+        let config = MeshConfig::istio_defaults().apply(map.spec.text("mesh")?).ok()?;
+        Some(Arc::from(config.value.trust_domain.as_str())).filter(|domain: &Arc<str>| !domain.is_empty())
     }
 
     /// The labels of the namespace in which the control plane lives.
@@ -60,4 +104,25 @@ impl World {
     pub(super) fn host_of(&self, service: &NamespacedName) -> Hostname {
         Hostname::new(format!("{}.{}.svc.{}", service.name, service.namespace, self.settings.domain_suffix))
     }
+
+    /// The service that stands for a Kubernetes Service of all clusters, where there are such.
+    #[must_use]
+    pub(super) fn cluster_set_key(&self, service: &NamespacedName) -> Option<ServiceKey> {
+        (self.settings.clusters.mcs >= McsMode::Hosts).then(|| cluster_set_key(service))
+    }
+}
+
+/// The service in `clusterset.local` of a Kubernetes Service.
+#[must_use]
+pub(super) fn cluster_set_key(service: &NamespacedName) -> ServiceKey {
+    let hostname = Hostname::new(format!("{}.{}.svc.{CLUSTER_SET_DOMAIN}", service.name, service.namespace));
+    ServiceKey { namespace: service.namespace.clone(), hostname }
+}
+
+/// The Kubernetes Service that a service in `clusterset.local` stands for; `None` for other services.
+#[must_use]
+pub(super) fn service_of_cluster_set(key: &ServiceKey) -> Option<NamespacedName> {
+    let rest = key.hostname.as_str().strip_suffix(CLUSTER_SET_DOMAIN)?.strip_suffix(".svc.")?;
+    let name = rest.strip_suffix(key.namespace.as_str())?.strip_suffix('.')?;
+    Some(NamespacedName::new(key.namespace.as_str(), name))
 }

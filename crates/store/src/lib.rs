@@ -24,6 +24,7 @@ use navarch_api::istio::{
 use navarch_api::kubernetes::{
     ConfigMap, EndpointSlice, Ingress, IngressClass, Namespace, Node, Pod, Secret, Service, ServiceAccount,
 };
+use navarch_api::mcs::{ServiceExport, ServiceImport};
 use navarch_api::names::Namespace as NamespaceName;
 use navarch_api::object::{Kind, NamespacedName, Object, ObjectRef};
 
@@ -113,6 +114,13 @@ macro_rules! tables {
                 let mut names = BTreeSet::new();
                 $(names.extend(self.$field.iter().map(|object| object.meta.key.namespace.clone()));)*
                 names.remove("");
+                names
+            }
+
+            /// The names of all objects.
+            pub fn all_names(&self) -> impl Iterator<Item = ObjectRef> {
+                let names = std::iter::empty();
+                $(let names = names.chain(self.$field.iter().map(|object| ObjectRef { kind: Kind::$kind, name: object.meta.key() }));)*
                 names
             }
 
@@ -210,6 +218,10 @@ tables! {
     backends: XBackend,
     /// InferencePools.
     inference_pools: InferencePool,
+    /// ServiceExports.
+    service_exports: ServiceExport,
+    /// ServiceImports.
+    service_imports: ServiceImport,
 }
 
 impl Objects {

@@ -100,6 +100,7 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
         Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => &["v1", "v1beta1"],
         Kind::Telemetry => &["v1", "v1alpha1"],
         Kind::WasmPlugin | Kind::TrafficExtension | Kind::XBackendTrafficPolicy | Kind::XBackend => &["v1alpha1"],
+        Kind::ServiceExport | Kind::ServiceImport => &["v1alpha1"],
         Kind::GatewayClass | Kind::KubernetesGateway | Kind::HttpRoute => &["v1", "v1beta1", "v1alpha2"],
         Kind::GrpcRoute | Kind::TcpRoute => &["v1", "v1alpha2"],
         Kind::TlsRoute => &["v1", "v1alpha3", "v1alpha2"],

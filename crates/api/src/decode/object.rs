@@ -18,6 +18,7 @@ use crate::istio::{
 };
 use crate::kubernetes;
 use crate::kubernetes::{ConfigMap, EndpointSlice, Ingress, IngressClass, Node, Pod, Secret, Service, ServiceAccount};
+use crate::mcs::{ServiceExport, ServiceImport};
 use crate::names::Namespace;
 use crate::object::{Kind, NamespacedName, Object, ObjectMeta};
 use crate::typed::Typed;
@@ -124,6 +125,8 @@ fn decode_kind(wire: &Wire<'_>) -> Result<Typed<AnyObject>, FieldError> {
         Kind::XBackendTrafficPolicy => gateway::<gateway_api::XBackendTrafficPolicy>(wire, |_, _| {}),
         Kind::XBackend => gateway::<gateway_api::XBackend>(wire, |_, _| {}),
         Kind::InferencePool => gateway::<gateway_api::InferencePool>(wire, |_, _| {}),
+        Kind::ServiceExport => gateway::<ServiceExport>(wire, |_, _| {}),
+        Kind::ServiceImport => gateway::<ServiceImport>(wire, |_, _| {}),
     }
 }
 

@@ -9,6 +9,8 @@ use crate::model::{Endpoint, Resolution, Service, ServiceEndpoints, ServiceKey};
 use crate::service_entry_endpoints::{EntryEndpoints, merge_endpoints};
 use crate::targets::port_on_entry;
 use navarch_api::named_table::HasName;
+use navarch_api::names::{ClusterId, PortName};
+use navarch_store::Objects;
 
 /// Endpoints of a service, if it has any.
 type Shared = Option<Arc<ServiceEndpoints>>;
@@ -23,11 +25,11 @@ fn is_one(a: Option<&Arc<ServiceEndpoints>>, b: Option<&Arc<ServiceEndpoints>>) 
 
 impl Registry {
     /// Gathers endpoints.
-    pub(super) fn update_endpoints(&mut self, work: &Work, change: &mut DirectoryChange) {
+    pub(super) fn update_endpoints(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
         // The hosts of a ServiceEntry share their endpoints, before and after: they are compared once.
         let mut equal: Option<(Shared, Shared, bool)> = None;
         for key in &work.endpoints {
-            let new = self.gather(key);
+            let new = self.gather(objects, key);
             let old = self.directory.endpoints.get(key);
             let same = match &equal {
                 Some((of_old, of_new, same))
@@ -50,23 +52,28 @@ impl Registry {
     }
 
     /// The endpoints of a service; `None` for none.
-    fn gather(&self, key: &ServiceKey) -> Shared {
+    fn gather(&self, objects: &Objects, key: &ServiceKey) -> Shared {
         let (services, entries) = (self.services_of(key), self.entries_of(key));
         if let ([], [state]) = (&*services, &*entries)
             && matches!(state.endpoints, EntryEndpoints::Listed(_))
         {
             let count = state.services.of(&key.hostname).count();
-            let (of_count, shared) = state.gathered.get_or_init(|| (count, self.merge(key, &services, &entries)));
+            let (of_count, shared) = state.gathered.get_or_init(|| (count, self.merge(key, Vec::new(), &services, &entries)));
             if *of_count == count {
                 return shared.clone();
             }
         }
-        self.merge(key, &services, &entries)
+        self.merge(key, self.cluster_set_endpoints(objects, key), &services, &entries)
     }
 
-    /// Merges the endpoints of all that declare a service.
-    fn merge(&self, key: &ServiceKey, services: &[&ServiceState], declared: &[&ServiceEntryState]) -> Shared {
-        let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
+    /// Merges the endpoints of all that declare a service with those that there are.
+    fn merge(
+        &self,
+        key: &ServiceKey,
+        mut endpoints: Vec<Arc<Endpoint>>,
+        services: &[&ServiceState],
+        declared: &[&ServiceEntryState],
+    ) -> Shared {
         let mut entries: Vec<(&Service, &EntryEndpoints)> = Vec::new();
         for state in services {
             endpoints.extend(self.slices.endpoints(state.name()));
@@ -77,22 +84,11 @@ impl Registry {
         }
         entries.sort_by_key(|(service, _)| service.created);
         endpoints.extend(merge_endpoints(entries));
-        if endpoints.is_empty() {
-            return None;
-        }
-        endpoints.sort_by(|a, b| (&a.addresses, &a.port_name, a.port).cmp(&(&b.addresses, &b.port_name, b.port)));
-        let accounts = endpoints.iter().map(|endpoint| &endpoint.workload.identity);
-        let mut service_accounts: Vec<Arc<str>> = accounts.filter(|account| !account.is_empty()).cloned().collect();
-        service_accounts.sort_unstable();
-        service_accounts.dedup();
-        // They stay for long, and grew by doubling.
-        endpoints.shrink_to_fit();
-        service_accounts.shrink_to_fit();
-        Some(Arc::new(ServiceEndpoints { endpoints, service_accounts }))
+        ServiceEndpoints::gathered(endpoints).map(Arc::new)
     }
 
     /// The WorkloadEntries that a Kubernetes Service selects, as its endpoints.
-    fn selected_entries(&self, state: &ServiceState) -> Vec<Arc<Endpoint>> {
+    pub(super) fn selected_entries(&self, state: &ServiceState) -> Vec<Arc<Endpoint>> {
         let service = &state.service;
         let allowed = self.world.settings.services_select_workload_entries;
         if !allowed || service.selector.is_empty() || service.resolution != Resolution::ClientSideLb {
@@ -108,5 +104,30 @@ impl Registry {
             }
         }
         endpoints
+    }
+}
+
+impl ServiceEndpoints {
+    /// The endpoints of one service in their order, with the identities behind them; `None` for none.
+    pub(crate) fn gathered(mut endpoints: Vec<Arc<Endpoint>>) -> Option<Self> {
+        if endpoints.is_empty() {
+            return None;
+        }
+        endpoints.sort_by(|a, b| a.order().cmp(&b.order()));
+        let accounts = endpoints.iter().map(|endpoint| &endpoint.workload.identity);
+        let mut service_accounts: Vec<Arc<str>> = accounts.filter(|account| !account.is_empty()).cloned().collect();
+        service_accounts.sort_unstable();
+        service_accounts.dedup();
+        // They stay for long, and grew by doubling.
+        endpoints.shrink_to_fit();
+        service_accounts.shrink_to_fit();
+        Some(Self { endpoints, service_accounts })
+    }
+}
+
+impl Endpoint {
+    /// Where it stands among those of its service: clusters may use the same addresses.
+    fn order(&self) -> (&[Arc<str>], &PortName, u16, &ClusterId) {
+        (&self.addresses, &self.port_name, self.port, &self.workload.cluster)
     }
 }

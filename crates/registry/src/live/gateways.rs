@@ -3,14 +3,15 @@
 use super::Registry;
 use super::work::Work;
 use crate::directory::DirectoryChange;
-use crate::network_gateways::{gateways_by_network, gateways_of_service, node_selector};
+use crate::network_gateways::{gateways_by_network, gateways_of_object, gateways_of_service, node_selector};
 use navarch_store::Objects;
 
 impl Registry {
     /// Finds the gateways that services are. Node-port gateways are kept even while no node is theirs, so that nodes
     /// find them.
     pub(super) fn update_gateways(&mut self, objects: &Objects, work: &Work, change: &mut DirectoryChange) {
-        if work.gateways.is_empty() && !self.directory.network_gateways.is_empty() {
+        let nothing = work.gateways.is_empty() && work.gateway_objects.is_empty();
+        if nothing && !self.directory.network_gateways.is_empty() {
             return;
         }
         for name in &work.gateways {
@@ -25,7 +26,15 @@ impl Registry {
                 Some(_) | None => self.gateways.remove(name),
             };
         }
-        let new = gateways_by_network(&self.world.networks, self.gateways.values());
+        for name in &work.gateway_objects {
+            let found = objects.kubernetes_gateways.get(name).map(|object| gateways_of_object(object, &self.world));
+            match found.filter(|gateways| !gateways.is_empty()) {
+                Some(gateways) => self.gateway_objects.insert(name.clone(), gateways),
+                None => self.gateway_objects.remove(name),
+            };
+        }
+        let all = self.gateways.values().chain(self.gateway_objects.values());
+        let new = gateways_by_network(&self.world.networks, all);
         if new != self.directory.network_gateways {
             self.directory.network_gateways = new;
             change.network_gateways = true;

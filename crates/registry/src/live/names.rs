@@ -25,6 +25,18 @@ pub(super) struct Names {
     allocated: BTreeMap<ServiceKey, AllocatedIps>,
 }
 
+impl Names {
+    /// The services that are other names for a host, sorted.
+    pub(super) fn aliases_of(&self, host: &Hostname) -> &[ServiceKey] {
+        self.aliases.get(host).map_or(&[], |aliases| aliases)
+    }
+
+    /// The hosts that services are other names for.
+    pub(super) fn aliased(&self) -> impl Iterator<Item = &Hostname> {
+        self.aliases.keys()
+    }
+}
+
 impl Registry {
     /// The Kubernetes Services that declare a service of this key, by name.
     pub(super) fn services_of(&self, key: &ServiceKey) -> Vec<&ServiceState> {
@@ -68,6 +80,7 @@ impl Registry {
     /// All services of a key: of Kubernetes first, then by age; and as their objects list them.
     fn slot(&self, key: &ServiceKey) -> Vec<Arc<Service>> {
         let mut services: Vec<&Arc<Service>> = self.services_of(key).into_iter().map(|state| &state.service).collect();
+        services.extend(self.imported(key));
         services.extend(self.entries_of(key).into_iter().flat_map(|state| state.services.of(&key.hostname)));
         services.sort_by_key(|service| (service.registry, service.created));
         services.into_iter().map(|service| self.dress(service)).collect()
@@ -119,6 +132,7 @@ impl Registry {
                 let namespaces = self.directory.namespaces_of_host.get(host).into_iter().flat_map(|set| set.iter());
                 let key = |namespace: &Namespace| ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
                 work.keys.extend(namespaces.map(key));
+                work.aliased.insert(host.clone());
             }
         }
     }

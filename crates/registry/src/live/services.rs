@@ -65,6 +65,7 @@ impl Registry {
                 None => self.names.services.remove(&key, number),
             }
             work.endpoints.insert(key.clone());
+            work.endpoints.extend(self.world.cluster_set_key(&name));
             work.keys.insert(key);
             work.gateways.insert(name);
         }

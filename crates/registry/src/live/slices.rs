@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use super::work::Work;
-use super::{Registry, ServiceEntryState};
+use super::{Others, Registry, ServiceEntryState};
 use crate::instance::Instance;
 use crate::service_entry_endpoints::{EntryEndpoints, declared_endpoints, selected_endpoints};
 use crate::slice_endpoints::endpoints_of_slice;
@@ -27,8 +27,10 @@ impl Registry {
         for name in std::mem::take(&mut work.slices) {
             let slice = objects.endpoint_slices.get(&name);
             let new = slice.and_then(|slice| {
-                let rules = self.services.get(&service_of_slice(slice)?).map(|state| state.rules);
-                let endpoints = endpoints_of_slice(slice, rules, &self.pods, &self.world);
+                let service = service_of_slice(slice)?;
+                let rules = self.services.get(&service).map(|state| state.rules);
+                let seen = self.discoverability(objects, &service);
+                let endpoints = endpoints_of_slice(slice, rules, seen, &self.pods, &self.world);
                 Some(SliceState::new(slice.clone(), endpoints))
             });
             let old = self.slices.put(&name, new);
@@ -39,6 +41,7 @@ impl Registry {
             }
             for state in old.iter().chain(new) {
                 work.endpoints.insert(self.key_of(&state.service()));
+                work.endpoints.extend(self.world.cluster_set_key(&state.service()));
                 for address in state.addresses() {
                     work.pod_targets.extend(self.pods.at(address).into_iter().map(|pod| pod.name().clone()));
                 }
@@ -47,11 +50,11 @@ impl Registry {
     }
 
     /// Makes the endpoints of ServiceEntries.
-    pub(super) fn update_entry_endpoints(&mut self, work: &mut Work) {
+    pub(super) fn update_entry_endpoints(&mut self, work: &mut Work, others: &Others) {
         for name in std::mem::take(&mut work.entry_endpoints) {
             let Some(number) = self.service_entries.number(&name) else { continue };
             let Some(state) = self.service_entries.at(number) else { continue };
-            let (new, left_out) = self.endpoints_of_entry(state);
+            let (new, left_out) = self.endpoints_of_entry(state, others);
             if left_out > 0 && state.left_out == 0 {
                 tracing::warn!(
                     %name, left_out,
@@ -86,19 +89,20 @@ impl Registry {
     }
 
     /// The endpoints that a ServiceEntry lists or selects, and how many selected workloads are left out.
-    fn endpoints_of_entry(&self, state: &ServiceEntryState) -> (EntryEndpoints, usize) {
+    fn endpoints_of_entry(&self, state: &ServiceEntryState, others: &Others) -> (EntryEndpoints, usize) {
         let object = &state.object;
         let Some(selector) = &state.selector else {
             return (declared_endpoints(object, &self.world), 0);
         };
         let namespace = &object.meta.key.namespace;
-        let pods = match self.world.settings.service_entries_select_pods {
-            true => self.pods.selected_by_workload(namespace, selector),
-            false => Vec::new(),
-        };
-        let pods = pods.into_iter().filter_map(|pod| pod.instance(&self.world)).map(Arc::new);
-        let entries = self.entries.selected(namespace, selector).into_iter().cloned();
-        let instances: Vec<Arc<Instance>> = pods.chain(entries).collect();
+        let mut instances: Vec<Arc<Instance>> = Vec::new();
+        for registry in std::iter::once(self).chain(others.values()) {
+            if self.world.settings.service_entries_select_pods {
+                let pods = registry.pods.selected_by_workload(namespace, selector).into_iter();
+                instances.extend(pods.filter_map(|pod| pod.instance(&registry.world)).map(Arc::new));
+            }
+            instances.extend(registry.entries.selected(namespace, selector).into_iter().cloned());
+        }
         selected_endpoints(&object.spec, instances)
     }
 }

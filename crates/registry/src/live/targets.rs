@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Registry;
+use super::{Registry, ServiceState};
 use super::work::Work;
 use crate::directory::{DirectoryChange, EntryTargets, ListedTargets, TargetsAt};
 use crate::model::{Endpoint, ServiceTarget, Workload};
@@ -66,10 +66,16 @@ impl Registry {
             pod.ip().map(|ip| self.listed_targets(name, ip)).unwrap_or_default()
         } else {
             let states = selecting.into_iter();
-            states.flat_map(|state| targets_of_pod(&state.service, &state.object.spec, pod)).collect()
+            states.flat_map(|state| self.targets_of_service(state, pod)).collect()
         };
         targets.sort_by(target_order);
         targets
+    }
+
+    /// What a pod serves of a Service that selects it, under its host in `clusterset.local` as well.
+    fn targets_of_service(&self, state: &ServiceState, pod: &PodState) -> Vec<ServiceTarget> {
+        let services = std::iter::once(&state.service).chain(self.imports.get(state.name()));
+        services.flat_map(|service| targets_of_pod(service, &state.object.spec, pod)).collect()
     }
 
     /// The service ports that slices of a pod's namespace say are served at its address.

@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::Registry;
+use crate::aggregate::{Aggregate, ClusterChanges, ClusterObjects};
 use crate::directory::{DirectoryChange, ListedTargets};
 use crate::model::{Endpoint, ServiceKey, ServiceTarget};
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use imbl::OrdMap;
+use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
 use navarch_api::typed::Typed;
@@ -20,7 +22,9 @@ use navarch_store::Objects;
 /// A registry and the objects that it was told of.
 struct House {
     objects: Objects,
-    registry: Registry,
+    /// The objects of remote clusters.
+    remotes: OrdMap<ClusterId, Objects>,
+    registry: Aggregate,
 }
 
 impl House {
@@ -31,10 +35,14 @@ impl House {
 
     /// With these objects in another world.
     fn with(settings: Settings, networks: &MeshNetworks, yaml: &str) -> Self {
-        let mut registry = Registry::new(settings);
-        let objects = Objects::default();
-        registry.set_mesh(&MeshConfig::istio_defaults(), networks, &objects);
-        let mut house = Self { objects, registry };
+        let mut registry = Aggregate::new(settings);
+        let (objects, remotes) = (Objects::default(), OrdMap::new());
+        registry.set_mesh(
+            &MeshConfig::istio_defaults(),
+            networks,
+            ClusterObjects { own: &objects, remotes: &remotes },
+        );
+        let mut house = Self { objects, remotes, registry };
         house.put(yaml);
         house
     }
@@ -69,10 +77,17 @@ impl House {
         self.apply(&BTreeSet::from([ObjectRef { kind, name }]))
     }
 
+    /// The objects of all clusters.
+    fn all(&self) -> ClusterObjects<'_> {
+        ClusterObjects { own: &self.objects, remotes: &self.remotes }
+    }
+
     /// Tells the registry, and checks that it equals one that starts afresh.
     fn apply(&mut self, changed: &BTreeSet<ObjectRef>) -> DirectoryChange {
         let before = self.registry.directory().clone();
-        let change = self.registry.apply(&self.objects, changed);
+        let changed = ClusterChanges { own: changed.clone(), ..ClusterChanges::default() };
+        let all = ClusterObjects { own: &self.objects, remotes: &self.remotes };
+        let change = self.registry.apply(all, &changed);
         assert_eq!(change, before.change_to(self.registry.directory()), "what is told is what changed");
         change
     }

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use crate::model::ServiceKey;
+use crate::model::{ServiceKey, Workload};
+use navarch_api::names::Hostname;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_store::{Objects, Stored};
 
@@ -42,6 +44,16 @@ pub(super) struct Work {
     pub workloads: BTreeSet<NamespacedName>,
     /// Kubernetes Services that are or were gateways, or may be now.
     pub gateways: BTreeSet<NamespacedName>,
+    /// Gateways of the Gateway API.
+    pub gateway_objects: BTreeSet<NamespacedName>,
+    /// ServiceExports.
+    pub exports: BTreeSet<NamespacedName>,
+    /// ServiceImports. Which services they make, the aggregate says.
+    pub imports: BTreeSet<NamespacedName>,
+    /// Workloads of a remote cluster that came, changed or went, as they were and as they are.
+    pub touched: Vec<Arc<Workload>>,
+    /// Hosts of which other services are names than before.
+    pub aliased: BTreeSet<Hostname>,
 }
 
 impl Work {
@@ -77,7 +89,6 @@ impl Work {
                 | Kind::WasmPlugin
                 | Kind::TrafficExtension
                 | Kind::GatewayClass
-                | Kind::KubernetesGateway
                 | Kind::HttpRoute
                 | Kind::GrpcRoute
                 | Kind::TlsRoute
@@ -88,6 +99,9 @@ impl Work {
                 | Kind::XBackendTrafficPolicy
                 | Kind::XBackend
                 | Kind::InferencePool => continue,
+                Kind::ServiceExport => &mut work.exports,
+                Kind::ServiceImport => &mut work.imports,
+                Kind::KubernetesGateway => &mut work.gateway_objects,
             };
             names.insert(name.clone());
         }
@@ -100,13 +114,14 @@ impl Work {
         fn names<T: Stored>(objects: &Objects) -> BTreeSet<NamespacedName> {
             T::table(objects).iter().map(|object| object.meta.key()).collect()
         }
-        use navarch_api::{istio, kubernetes};
+        use navarch_api::{gateway_api, istio, kubernetes};
         Self {
             pods: names::<kubernetes::Pod>(objects),
             entries: names::<istio::WorkloadEntry>(objects),
             services: names::<kubernetes::Service>(objects),
             service_entries: names::<istio::ServiceEntry>(objects),
             slices: names::<kubernetes::EndpointSlice>(objects),
+            gateway_objects: names::<gateway_api::KubernetesGateway>(objects),
             ..Self::default()
         }
     }

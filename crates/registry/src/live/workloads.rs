@@ -8,6 +8,7 @@ use super::work::Work;
 use crate::directory::DirectoryChange;
 use crate::pod_workload::PodState;
 use crate::workload_entry::{counts, instance_of_entry};
+use crate::world::Role;
 use navarch_api::named_table::HasName;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
@@ -55,6 +56,9 @@ impl Registry {
             }
             work.slices.extend(self.slices.touching(&name, addresses));
             for state in states.into_iter().filter(|state| state.is_ready()) {
+                if self.world.role == Role::Remote {
+                    work.touched.push(state.workload.clone());
+                }
                 let labels = &state.workload.labels;
                 let entries = self.entries_selecting(&name.namespace, labels);
                 work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
@@ -67,18 +71,26 @@ impl Registry {
     /// Takes WorkloadEntries in.
     pub(super) fn update_entries(&mut self, objects: &Objects, work: &mut Work) {
         for name in std::mem::take(&mut work.entries) {
-            let object = objects.workload_entries.get(&name).filter(|object| counts(object, &self.world.settings));
+            let read = self.world.role == Role::Config || self.world.settings.clusters.remote_workload_entries;
+            let object = objects.workload_entries.get(&name).filter(|_| read);
+            let object = object.filter(|object| counts(object, &self.world.settings));
             let new = object.map(|object| Arc::new(instance_of_entry(object, &self.world)));
             if self.entries.named(&name) == new.as_ref() {
                 continue;
             }
             let old = self.entries.put(&name, new.clone());
             for entry in old.iter().chain(&new) {
+                if self.world.role == Role::Remote {
+                    work.touched.push(entry.workload.clone());
+                }
                 let labels = &entry.workload.labels;
                 let entries = self.entries_selecting(&name.namespace, labels);
                 work.entry_endpoints.extend(entries.into_iter().map(|entry| entry.name().clone()));
                 let services = self.services_selecting(&name.namespace, labels);
-                work.endpoints.extend(services.into_iter().map(|state| state.service.key.clone()));
+                for state in services {
+                    work.endpoints.insert(state.service.key.clone());
+                    work.endpoints.extend(self.world.cluster_set_key(state.name()));
+                }
                 work.addresses.extend(entry.ip());
             }
         }

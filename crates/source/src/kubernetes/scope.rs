@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use navarch_api::decode::served_versions;
 use navarch_api::gateway_api;
+use navarch_api::mcs;
 use navarch_api::names::Namespace;
 use navarch_api::object::{Kind, ObjectMeta};
 
@@ -24,6 +25,9 @@ pub enum ReadKinds {
     Native,
     /// The configuration of the mesh, and what it is about: no services, endpoints and workloads of Kubernetes.
     Configuration,
+    /// What istiod reads in remote clusters: services, endpoints and workloads, what proxies get from their own cluster, and nothing
+    /// that configures the mesh.
+    Remote,
 }
 
 /// What flags and environment say of what is read.
@@ -43,16 +47,37 @@ pub struct KubernetesScope {
     pub ignored: String,
     /// `PILOT_INCLUDE_RESOURCES`: those of them that are read all the same.
     pub included: String,
+    /// Whether exports and imports of services are read (`ENABLE_MCS_SERVICE_DISCOVERY`).
+    pub mcs: bool,
+}
+
+impl ReadKinds {
+    /// Whether a kind is among them.
+    fn hold(self, kind: Kind) -> bool {
+        let exports = matches!(kind, Kind::ServiceExport | Kind::ServiceImport);
+        match self {
+            Self::All => true,
+            Self::Native => !is_defined(kind) || exports,
+            Self::Configuration => is_defined(kind) && !exports || !is_defined(kind) && !is_of_registry(kind),
+            Self::Remote => match kind {
+                Kind::Ingress | Kind::IngressClass => false,
+                Kind::WorkloadEntry | Kind::KubernetesGateway => true,
+                _ => !is_defined(kind) || exports,
+            },
+        }
+    }
 }
 
 impl KubernetesScope {
     /// The kinds that are read.
     pub(super) fn kinds(&self) -> impl Iterator<Item = Kind> {
-        let defined = |kind: Kind| self.kinds != ReadKinds::Native && self.reads(&definition(kind));
-        let native = |kind: Kind| self.kinds != ReadKinds::Configuration || !is_of_registry(kind);
         // Nothing is made of ServiceAccounts, and istiod's rights do not let them be seen.
         let kinds = Kind::ALL.into_iter().filter(|kind| *kind != Kind::ServiceAccount);
-        kinds.filter(move |kind| if is_defined(*kind) { defined(*kind) } else { native(*kind) })
+        kinds.filter(move |kind| {
+            let exports = matches!(kind, Kind::ServiceExport | Kind::ServiceImport);
+            let is_wanted = !is_defined(*kind) || self.reads(&definition(*kind));
+            is_wanted && (self.mcs || !exports) && self.kinds.hold(*kind)
+        })
     }
 
     /// Whether a resource that is defined at run time, such as `sidecars.networking.istio.io`, is read.
@@ -99,7 +124,7 @@ fn matches(list: &str, definition: &str) -> bool {
 pub(super) fn is_defined(kind: Kind) -> bool {
     let group = kind.group();
     group.ends_with(".istio.io")
-        || matches!(group, gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP)
+        || matches!(group, gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP | mcs::GROUP)
 }
 
 /// The name of the definition of a kind, such as `sidecars.networking.istio.io`.

@@ -180,13 +180,15 @@ fn service_tags(view: &View<'_>) -> [CustomTag; 5] {
     let meta = |key: &str, default: &str| {
         proxy.meta(key).filter(|value| !value.is_empty()).map_or_else(|| default.to_owned(), |value| value.to_string())
     };
+    let cluster = Some(proxy.cluster_id().to_string()).filter(|cluster| !cluster.is_empty());
+    let cluster = cluster.unwrap_or_else(|| "unknown".to_owned());
     let label = |value: &Option<Arc<str>>, default: &str| value.as_deref().unwrap_or(default).to_owned();
     [
         ("istio.canonical_revision", label(&canonical.revision, "latest")),
         ("istio.canonical_service", label(&canonical.name, "unknown")),
         ("istio.mesh_id", meta("MESH_ID", "unknown")),
         ("istio.namespace", meta("NAMESPACE", "default")),
-        ("istio.cluster_id", meta("CLUSTER_ID", "unknown")),
+        ("istio.cluster_id", cluster),
     ]
     .map(|(name, value)| tag(name, custom_tag::Type::Literal(custom_tag::Literal { value })))
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use proptest::prelude::*;
 
 use super::{House, parse_networks};
-use crate::{DirectoryChange, Registry};
+use crate::{Aggregate, ClusterObjects, DirectoryChange};
 use navarch_api::mesh::MeshConfig;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
@@ -258,11 +258,12 @@ fn tell(story: &[Step], settings: &Settings) {
                 variant = *other;
                 let (mesh, networks) = mesh(variant);
                 let before = house.registry.directory().clone();
-                let change = house.registry.set_mesh(&mesh, &networks, &house.objects);
+                let all = ClusterObjects { own: &house.objects, remotes: &house.remotes };
+                let change = house.registry.set_mesh(&mesh, &networks, all);
                 assert_eq!(change, before.change_to(house.registry.directory()));
             }
         }
-        let fresh = fresh(&house.objects, settings, variant);
+        let fresh = fresh(house.all(), settings, variant);
         let difference = house.registry.directory().change_to(fresh.directory());
         assert_eq!(
             difference,
@@ -277,7 +278,7 @@ fn tell(story: &[Step], settings: &Settings) {
         house.objects.remove_ref(*kind, name);
     }
     house.apply(&all);
-    let empty = fresh(&house.objects, settings, variant);
+    let empty = fresh(house.all(), settings, variant);
     assert_eq!(format!("{:?}", house.registry), format!("{empty:?}"), "nothing is left behind");
 }
 
@@ -297,9 +298,9 @@ fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
 }
 
 /// A registry that takes all objects in at once.
-fn fresh(objects: &Objects, settings: &Settings, variant: u64) -> Registry {
+fn fresh(objects: ClusterObjects<'_>, settings: &Settings, variant: u64) -> Aggregate {
     let (mesh, networks) = mesh(variant);
-    let mut registry = Registry::new(settings.clone());
+    let mut registry = Aggregate::new(settings.clone());
     registry.set_mesh(&mesh, &networks, objects);
     registry
 }

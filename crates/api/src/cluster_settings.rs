@@ -1,0 +1,72 @@
+//! Settings of a mesh over several clusters.
+
+use std::collections::BTreeMap;
+
+use super::names::ClusterId;
+
+/// What flags and environment say of several clusters. Field docs name Istio's variable or flag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// `--clusterAliases`: other names of clusters that proxies may give for theirs, each with the name that is meant. Default none.
+    pub aliases: BTreeMap<ClusterId, ClusterId>,
+    /// `ENABLE_MCS_SERVICE_DISCOVERY`, `ENABLE_MCS_HOST`, `ENABLE_MCS_CLUSTER_LOCAL`. Default off.
+    pub mcs: McsMode,
+    /// `PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY`: WorkloadEntries of remote clusters are read. They are selected by the Services
+    /// of their cluster and by ServiceEntries. Default true.
+    pub remote_workload_entries: bool,
+    /// `PILOT_ENABLE_REMOTE_CREDENTIALS_CONTROLLER`: proxies of remote clusters get Secrets of their cluster. Default true.
+    pub remote_credentials: bool,
+    /// `PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API`: Gateways of the Gateway API with the label of a network lead into it. Default true.
+    pub gateways_by_gateway_api: bool,
+    /// The revision of this control plane, by which the ConfigMap of a remote cluster's mesh config is named; empty is `default`.
+    pub revision: String,
+}
+
+/// How much of Kubernetes' multi-cluster services (MCS) counts; each step takes the one before it in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum McsMode {
+    /// Nothing: services of one name are one service.
+    #[default]
+    Off,
+    /// `ENABLE_MCS_SERVICE_DISCOVERY`: endpoints are seen from other clusters only where a ServiceExport says so.
+    Exports,
+    /// `ENABLE_MCS_HOST`: imported services have a host in `clusterset.local`.
+    Hosts,
+    /// `ENABLE_MCS_CLUSTER_LOCAL`: hosts in `cluster.local` mean the own cluster alone.
+    ClusterLocal,
+}
+
+impl Default for ClusterSettings {
+    fn default() -> Self {
+        Self {
+            aliases: BTreeMap::new(),
+            mcs: McsMode::Off,
+            remote_workload_entries: true,
+            remote_credentials: true,
+            gateways_by_gateway_api: true,
+            revision: String::new(),
+        }
+    }
+}
+
+impl ClusterSettings {
+    /// The mode that the three variables say: each counts only with those before it.
+    #[must_use]
+    pub fn mcs_mode(exports: bool, hosts: bool, cluster_local: bool) -> McsMode {
+        match (exports, hosts, cluster_local) {
+            (false, _, _) => McsMode::Off,
+            (true, false, _) => McsMode::Exports,
+            (true, true, false) => McsMode::Hosts,
+            (true, true, true) => McsMode::ClusterLocal,
+        }
+    }
+
+    /// The ConfigMap of the mesh config.
+    #[must_use]
+    pub fn mesh_config_map(&self) -> String {
+        match self.revision.as_str() {
+            "" | "default" => "istio".to_owned(),
+            revision => format!("istio-{revision}"),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The cluster that a proxy is in, and what is known there alone.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::ask::ProxyView;
+use super::context::PushContext;
+use super::fact::{FactKey, RemoteFact};
+use super::view::View;
+use navarch_api::names::{ClusterId, Namespace};
+use navarch_api::object::{NamespacedName, Object, ObjectRef};
+use navarch_registry::directory::{Directory, TargetsAt};
+use navarch_registry::model::{ServiceTarget, Workload};
+use navarch_store::{Objects, Stored};
+
+/// Which cluster a proxy is in, by its own word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// That which configures the mesh; it may not have said.
+    Config,
+    /// Another one whose API server is read.
+    Remote(ClusterId),
+    /// One that nothing is known of.
+    Unknown,
+}
+
+impl ProxyView<'_> {
+    /// The cluster that the proxy is in.
+    #[must_use]
+    pub fn home(self) -> Home {
+        let said = self.cluster_id();
+        if said.as_str().is_empty() || said == self.view().mesh().settings.cluster_id {
+            return Home::Config;
+        }
+        let is_known = self.view().read(FactKey::Clusters).remotes.contains_key(&said);
+        if is_known { Home::Remote(said) } else { Home::Unknown }
+    }
+}
+
+impl View<'_> {
+    /// What a pod of a cluster serves by Kubernetes Services.
+    #[must_use]
+    pub fn targets_of_pod_in(&self, home: &Home, pod: &NamespacedName) -> &[ServiceTarget] {
+        match home {
+            Home::Config => self.targets_of_pod(pod),
+            Home::Remote(cluster) => {
+                let fact = FactKey::Remote(cluster.clone(), RemoteFact::TargetsOf(pod.clone()));
+                let targets = remote(self.read(fact), cluster).and_then(|remote| remote.pod_targets.get(pod));
+                targets.map_or(&[], |targets| targets)
+            }
+            Home::Unknown => &[],
+        }
+    }
+
+    /// What WorkloadEntries of a cluster at this address serve, and the pods at it.
+    #[must_use]
+    pub fn targets_at_in(&self, home: &Home, address: IpAddr) -> Option<&Arc<TargetsAt>> {
+        match home {
+            Home::Config => self.targets_at(address),
+            Home::Remote(cluster) => {
+                let fact = FactKey::Remote(cluster.clone(), RemoteFact::TargetsAt(address));
+                remote(self.read(fact), cluster)?.targets.get(&address)
+            }
+            Home::Unknown => None,
+        }
+    }
+
+    /// The workload of the pod of this name in a cluster.
+    #[must_use]
+    pub fn workload_in(&self, home: &Home, name: &NamespacedName) -> Option<&Arc<Workload>> {
+        match home {
+            Home::Config => self.workload(name),
+            Home::Remote(cluster) => {
+                let fact = FactKey::Remote(cluster.clone(), RemoteFact::Workload(name.clone()));
+                remote(self.read(fact), cluster)?.workloads.get(name)
+            }
+            Home::Unknown => None,
+        }
+    }
+
+    /// Whether a service account of a cluster may read the secrets of its namespace there; not, as long as that is not known.
+    #[must_use]
+    pub fn may_read_secrets_in(&self, home: &Home, account: &NamespacedName) -> bool {
+        match home {
+            Home::Config => self.may_read_secrets(account),
+            Home::Remote(cluster) => {
+                let fact = FactKey::Remote(cluster.clone(), RemoteFact::SecretReader(account.clone()));
+                let readers = &self.read(fact).remote_secret_readers;
+                readers.get(&(cluster.clone(), account.clone())).copied().unwrap_or_default()
+            }
+            Home::Unknown => false,
+        }
+    }
+
+    /// One object of a cluster.
+    #[must_use]
+    pub fn object_in<T: Stored>(&self, home: &Home, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
+        match home {
+            Home::Config => self.object(name),
+            Home::Remote(cluster) => {
+                let object = ObjectRef { kind: T::KIND, name: name.clone() };
+                let fact = FactKey::Remote(cluster.clone(), RemoteFact::Object(object));
+                T::table(objects(self.read(fact), cluster)?).get(name)
+            }
+            Home::Unknown => None,
+        }
+    }
+
+    /// The objects of a kind in one namespace of a cluster, by name.
+    #[must_use]
+    pub fn list_in<T: Stored>(&self, home: &Home, namespace: &Namespace) -> Vec<&Arc<Object<T>>> {
+        match home {
+            Home::Config => self.list(namespace).collect(),
+            Home::Remote(cluster) => {
+                let fact = FactKey::Remote(cluster.clone(), RemoteFact::List(T::KIND, namespace.clone()));
+                let objects = objects(self.read(fact), cluster);
+                objects.into_iter().flat_map(|objects| T::table(objects).in_namespace(namespace)).collect()
+            }
+            Home::Unknown => Vec::new(),
+        }
+    }
+}
+
+/// What is there in a remote cluster alone.
+fn remote<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Directory> {
+    context.directory.remotes.get(cluster).map(|directory| &**directory)
+}
+
+/// The objects of a remote cluster.
+fn objects<'a>(context: &'a PushContext, cluster: &ClusterId) -> Option<&'a Objects> {
+    context.remotes.get(cluster)
+}
