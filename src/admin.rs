@@ -13,6 +13,7 @@ mod distribution;
 mod endpointz;
 mod exposition;
 mod health;
+mod plan;
 mod push_status;
 mod registryz;
 mod reply;
@@ -20,13 +21,15 @@ mod state;
 mod syncz;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 pub use access::DebugAccess;
 pub use ca::ORDER as CA_ORDER;
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
+pub use plan::Plans;
 pub use state::{AdminState, Build, Problems, Readiness};
 
 /// Which pages there are.
@@ -74,6 +77,7 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
         .route("/debug/endpointz", get(endpointz::endpointz))
         .route("/debug/endpointShardz", get(endpointz::endpointz))
         .route("/debug/registryz", get(registryz::registryz))
+        .route("/debug/plan", post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)))
         .route("/debug/push_status", get(push_status::push_status))
         .route_layer(from_fn_with_state(state.clone(), health::guard))
         .route("/debug", get(debug::index))

@@ -3,6 +3,7 @@
 mod ca;
 mod connections;
 mod crds;
+mod debug_api;
 mod discovery;
 pub mod environment;
 mod files;
@@ -10,7 +11,11 @@ mod inject;
 mod istiod_variables;
 mod limits;
 mod log;
+mod offline;
+mod output;
 mod pilot_flags;
+mod plan;
+mod reading;
 mod request;
 mod security;
 mod version;
@@ -53,6 +58,8 @@ enum Command {
     Ca(Box<ca::Ca>),
     /// Ask the control plane that runs beside, on its port of metrics and debug pages
     Request(request::Request),
+    /// Say what a change would do, before it is made
+    Plan(Box<plan::PlanCommand>),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -76,6 +83,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Inject(inject) => inject.run()?,
         Command::Ca(ca) => ca.run()?,
         Command::Request(request) => request.run()?,
+        Command::Plan(plan) => return plan.run(),
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }

@@ -171,6 +171,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         readiness: readiness.clone(),
         metrics: Arc::new(Exposition::new(metrics)),
         roots: Arc::default(),
+        plans: admin::Plans::default(),
         access,
         build: config.build,
     };

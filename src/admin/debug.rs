@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 
 /// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
     ("adsz", "Connected proxies with what they watch"),
     ("ca", "The roots that the mesh trusts, and which proxies have yet to take them"),
     (
@@ -19,6 +19,7 @@ const PAGES: [(&str, &str); 12] = [
     ("endpointShardz", "Endpoints by service, namespace and cluster (also endpointz)"),
     ("list", "The names of these pages"),
     ("mesh", "The mesh config in force"),
+    ("plan", "What a change would do (POST of a proposal, see navarch plan)"),
     ("push_status", "What is refused and why, and what the last pushes did"),
     ("registryz", "All services"),
     ("syncz", "What each proxy was sent and has acknowledged (?namespace=)"),

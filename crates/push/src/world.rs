@@ -91,6 +91,25 @@ impl World {
         }
     }
 
+    /// A world of its own in which all is as in a snapshot: what is tried there changes nothing elsewhere. Objects of namespaces
+    /// that are not discovered are in no snapshot, and so not in it. Costs what exists.
+    #[must_use]
+    pub fn fork(context: &PushContext) -> Self {
+        let mut world = Self::new(context.mesh.settings.clone());
+        let mesh = [
+            Change::Mesh(Arc::new(context.mesh.config.clone())),
+            Change::Networks(context.networks.clone()),
+            Change::TrustBundle(context.trust_bundle.clone()),
+        ];
+        let readers = context.secret_readers.iter().map(|(name, may)| Change::SecretReader(name.clone(), Some(*may)));
+        let keys = context.keys.iter().map(|(source, keys)| Change::Keys(source.clone(), Some(keys.clone())));
+        let hosts = context.gateway_hosts.iter();
+        let hosts = hosts.map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone())));
+        let objects = context.objects.all().map(Change::Put);
+        world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects));
+        world
+    }
+
     /// The world as it is now, frozen. Costs a few reference counts.
     #[must_use]
     pub fn context(&self) -> Arc<PushContext> {

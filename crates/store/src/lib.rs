@@ -116,6 +116,13 @@ macro_rules! tables {
                 names
             }
 
+            /// All objects, kind by kind.
+            pub fn all(&self) -> impl Iterator<Item = AnyObject> {
+                let none = std::iter::empty::<AnyObject>();
+                $(let none = none.chain(self.$field.iter().cloned().map(AnyObject::$kind));)*
+                none
+            }
+
             /// Whether an object is there.
             #[must_use]
             pub fn contains(&self, object: &ObjectRef) -> bool {
