@@ -5,6 +5,7 @@
 //! told to. Nothing depends on this room.
 
 mod access;
+mod applied;
 mod ca;
 mod config_dump;
 mod configz;
@@ -19,6 +20,7 @@ mod registryz;
 mod reply;
 mod state;
 mod syncz;
+mod why;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
@@ -67,6 +69,7 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     }
     Router::new()
         .route("/debug/adsz", get(syncz::adsz))
+        .route("/debug/applied", get(applied::applied))
         .route("/debug/ca", get(ca::status).post(ca::order))
         .route("/debug/connections", get(syncz::connections))
         .route("/debug/syncz", get(syncz::syncz))
@@ -79,6 +82,9 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
         .route("/debug/registryz", get(registryz::registryz))
         .route("/debug/plan", post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)))
         .route("/debug/push_status", get(push_status::push_status))
+        .route("/debug/why/not", get(why::not))
+        .route("/debug/why/proxy", get(why::proxy_resource))
+        .route("/debug/why/push", get(why::push))
         .route_layer(from_fn_with_state(state.clone(), health::guard))
         .route("/debug", get(debug::index))
         .route("/debug/", get(debug::index))

@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, and the environment.
 
+mod applied;
 mod ca;
 mod connections;
 mod crds;
@@ -20,6 +21,7 @@ mod request;
 mod security;
 mod version;
 mod webhooks;
+mod why;
 mod writing;
 
 use std::path::Path;
@@ -60,6 +62,10 @@ enum Command {
     Request(request::Request),
     /// Say what a change would do, before it is made
     Plan(Box<plan::PlanCommand>),
+    /// Say which proxies have taken an object
+    Applied(Box<applied::AppliedCommand>),
+    /// Say why a proxy has what it has, or why its requests fail
+    Why(Box<why::Why>),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -84,6 +90,8 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Ca(ca) => ca.run()?,
         Command::Request(request) => request.run()?,
         Command::Plan(plan) => return plan.run(),
+        Command::Applied(applied) => return applied.run(),
+        Command::Why(why) => return why.run(),
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }

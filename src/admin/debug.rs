@@ -6,8 +6,9 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 
 /// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 13] = [
+const PAGES: [(&str, &str); 17] = [
     ("adsz", "Connected proxies with what they watch"),
+    ("applied", "Which proxies have taken an object (?object=KIND/NAMESPACE/NAME)"),
     ("ca", "The roots that the mesh trusts, and which proxies have yet to take them"),
     (
         "config_distribution",
@@ -23,6 +24,9 @@ const PAGES: [(&str, &str); 13] = [
     ("push_status", "What is refused and why, and what the last pushes did"),
     ("registryz", "All services"),
     ("syncz", "What each proxy was sent and has acknowledged (?namespace=)"),
+    ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
+    ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=)"),
+    ("why/push", "What the last pushes of a proxy were for (?proxy=POD.NAMESPACE)"),
 ];
 
 /// The names of all pages.

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
@@ -33,13 +33,23 @@ impl Default for Plans {
     }
 }
 
+impl Plans {
+    /// A turn, given back when it is dropped.
+    ///
+    /// # Errors
+    /// While another has it.
+    pub(super) fn turn(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+        self.0.clone().try_acquire_owned()
+    }
+}
+
 /// The plan for a [`Proposal`] in the body, on the snapshot in force, for the proxies that are connected.
 pub(super) async fn plan(
     State(state): State<AdminState>,
     parameters: Parameters,
     Json(proposal): Json<Proposal>,
 ) -> Response {
-    let Ok(turn) = state.plans.0.clone().try_acquire_owned() else {
+    let Ok(turn) = state.plans.turn() else {
         return (StatusCode::TOO_MANY_REQUESTS, "another plan is being made; try again").into_response();
     };
     let context = state.push.context();

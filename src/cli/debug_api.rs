@@ -82,10 +82,18 @@ impl DebugApi {
         Ok(answers)
     }
 
-    /// The addresses as they were named.
-    pub(super) fn named(&self) -> String {
-        self.addresses.join(", ")
-    }
+}
+
+/// Parameters as they stand in a path.
+pub(super) fn query(parameters: &[(&str, &str)]) -> String {
+    let escaped = |text: &str| {
+        let one = |byte: u8| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+            other => format!("%{other:02X}"),
+        };
+        text.bytes().map(one).collect::<String>()
+    };
+    parameters.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect::<Vec<_>>().join("&")
 }
 
 /// Host and port of an address, the brackets of IPv6 taken off.
@@ -124,7 +132,8 @@ fn ask_at(host: &str, port: u16, token_file: Option<&Path>, asked: &Asked) -> an
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
     let answer = runtime.block_on(question.ask()).with_context(|| format!("{host}:{port} does not answer"))?;
     match answer.status.as_u16() {
-        200..=299 => Ok(answer),
+        // What is not there is an answer, too.
+        200..=299 | 404 => Ok(answer),
         401 | 403 => bail!("{host}:{port} does not let you: use --token-file, or ask on its own machine"),
         status => bail!("{host}:{port} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
     }

@@ -7,6 +7,7 @@
 //!
 //! Knows no sockets and no clocks; nothing here changes what is in force.
 
+pub mod applied;
 pub mod client;
 pub mod difference;
 pub mod had;
@@ -19,6 +20,8 @@ mod refusal;
 mod route_example;
 mod text;
 mod traffic;
+pub mod why;
+pub mod why_not;
 mod words;
 
 pub use implied::implied;

@@ -45,7 +45,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 27] = [
+const TABLE: [Row; 31] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -59,6 +59,7 @@ const TABLE: [Row; 27] = [
     xds("wlds", Rule::Anyone),
     xds("wads", Rule::Anyone),
     debug("adsz", Rule::Operator),
+    debug("applied", Rule::Operator),
     debug("ca", Rule::Operator),
     debug("config_dump", Rule::OperatorOrOwnNamespace),
     debug("config_distribution", Rule::Operator),
@@ -74,6 +75,9 @@ const TABLE: [Row; 27] = [
     debug("ready", Rule::Operator),
     debug("registryz", Rule::Operator),
     debug("syncz", Rule::Operator),
+    debug("why/not", Rule::Operator),
+    debug("why/proxy", Rule::Operator),
+    debug("why/push", Rule::Operator),
 ];
 
 /// The rule for a type or page; `None` where there is none.

@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 
 use super::mailbox::Mailbox;
+use super::push_ring::Sent;
 use super::request::{Protocol, Rejection};
 use super::session::Session;
 use super::watch::Told;
@@ -83,8 +84,31 @@ pub struct TypeInfo {
     pub rejected: Option<Rejection>,
     /// What it was sent, all in all, as of the last response that it did not reject.
     pub resources: Option<Arc<Collection>>,
+    /// What the client has taken, as far as it said, and the snapshot that this comes from.
+    pub taken: Option<(Arc<Collection>, u64)>,
     /// Whether all there is was sent and taken.
     pub in_sync: bool,
+}
+
+/// One of the last responses of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushInfo {
+    /// The type.
+    pub kind: ResourceType,
+    /// When it was sent.
+    pub at: Timestamp,
+    /// The snapshots, the first and the last, whose changes it tells of.
+    pub changes: Option<[u64; 2]>,
+    /// Whether it answers a subscription.
+    pub answers: bool,
+    /// How many resources it held.
+    pub count: u32,
+    /// How many names it took away.
+    pub removed: u32,
+    /// The bytes of its resources.
+    pub bytes: u32,
+    /// How long the client took to answer, and whether it took it.
+    pub answer: Option<(Duration, bool)>,
 }
 
 /// One response.
@@ -104,6 +128,22 @@ impl Connections {
     pub fn list(&self) -> Vec<ConnectionInfo> {
         let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
         open.iter().map(|connection| connection.look()).collect()
+    }
+
+    /// The streams of a proxy, by its name `<pod>.<namespace>`: the newest last.
+    #[must_use]
+    pub fn of_proxy(&self, name: &str) -> Vec<ConnectionInfo> {
+        let open = self.open.lock();
+        let found: Vec<Arc<Connection>> = open.values().filter(|one| *one.proxy.name == *name).cloned().collect();
+        drop(open);
+        found.iter().map(|connection| connection.look()).collect()
+    }
+
+    /// The last responses of the stream of this id, oldest first.
+    #[must_use]
+    pub fn pushes(&self, id: &str) -> Vec<PushInfo> {
+        let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
+        found.map(|connection| connection.pushes()).unwrap_or_default()
     }
 
     /// How many streams are open.
@@ -148,6 +188,7 @@ impl Connection {
             acked: watch.history.acked.as_ref().map(|told| self.mark(told)),
             rejected: watch.history.rejected.clone(),
             resources: watch.sent().cloned(),
+            taken: watch.taken().map(|(collection, revision)| (collection.clone(), revision)),
             in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),
         });
         ConnectionInfo {
@@ -159,6 +200,22 @@ impl Connection {
             proxy_id: self.proxy_id,
             types: types.collect(),
         }
+    }
+
+    /// The last responses, oldest first.
+    fn pushes(&self) -> Vec<PushInfo> {
+        let session = self.session.lock();
+        let look = |sent: &Sent| PushInfo {
+            kind: sent.kind,
+            at: after(self.since, sent.at),
+            changes: sent.reason.changes,
+            answers: sent.reason.answers,
+            count: sent.count,
+            removed: sent.removed,
+            bytes: sent.bytes,
+            answer: sent.answer,
+        };
+        session.pushes.iter().map(look).collect()
     }
 
     /// A response as others see it.

@@ -31,6 +31,7 @@ pub mod metrics;
 mod node;
 mod order;
 mod outbox;
+mod push_ring;
 mod request;
 mod requests;
 mod secret_access;

@@ -9,6 +9,7 @@ use super::compose::Removals;
 use super::frames::Frames;
 use super::mailbox::Mail;
 use super::order::{ORDER_WAIT, Order};
+use super::push_ring::{PushRing, Reason, Sent};
 use super::request::{Protocol, Rejection, Request};
 use super::watch::{Told, Watch};
 use navarch_api::names::ResourceName;
@@ -98,6 +99,8 @@ pub(super) struct Session {
     to_answer: VecDeque<String>,
     /// The newest snapshot heard of.
     revision: u64,
+    /// The last responses.
+    pub(super) pushes: PushRing,
 }
 
 /// What versions and nonces are made of.
@@ -135,6 +138,7 @@ impl Session {
             unserved: BTreeSet::new(),
             to_answer: VecDeque::new(),
             revision: 0,
+            pushes: PushRing::default(),
         }
     }
 
@@ -192,7 +196,7 @@ impl Session {
         if let Some(watch) = self.watches.get_mut(&kind)
             && !is_empty(kind, &watch.interest)
         {
-            watch.receive(mail.collection, mail.revision);
+            watch.receive(mail.collection, mail.revision, mail.reason);
         }
     }
 
@@ -203,7 +207,8 @@ impl Session {
         }
         let Some(watch) = self.watches.get_mut(&kind) else { return };
         if is_empty(kind, &watch.interest) {
-            watch.receive(Arc::new(Collection::new(kind, Resources::default())), self.revision);
+            let nothing = Arc::new(Collection::new(kind, Resources::default()));
+            watch.receive(nothing, self.revision, Reason::default());
             effects.push(Effect::Unsubscribe(kind));
         } else {
             watch.interest.names = frames.names.intern(watch.interest.names.clone());
@@ -255,6 +260,7 @@ impl Session {
         let Some(composed) = watch.compose(self.protocol, frames, removals) else { return Turn::Idle };
         let told = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, told.clone(), now);
+        let reason = watch.take_reason();
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
@@ -265,6 +271,17 @@ impl Session {
         if kind == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
         }
+        let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.pushes.sent(Sent {
+            kind,
+            number: self.marks.count,
+            reason,
+            at: now,
+            count: short(composed.count),
+            removed: short(composed.removed.len()),
+            bytes: short(composed.payload.0.len()),
+            answer: None,
+        });
         Turn::Sends(Response {
             kind: Some(kind),
             type_url: kind.type_url().to_owned(),

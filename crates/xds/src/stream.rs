@@ -303,6 +303,9 @@ impl Stream {
         {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
+        if let Some((nonce, is_taken)) = request.answers() {
+            self.connection.session.lock().pushes.answered(nonce, is_taken, self.begun.elapsed());
+        }
         self.carry_out(Event::Request(request)).await
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::changes::{Base, Changes, Names};
 use super::compose::Composed;
+use super::push_ring::Reason;
 use super::request::Rejection;
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
@@ -32,6 +33,8 @@ pub(super) struct Watch {
     pub(super) latest: Option<Arc<Collection>>,
     /// The snapshot that this comes from.
     revision: u64,
+    /// What that which is not sent is sent for.
+    reason: Reason,
     /// What it has.
     pub(super) held: Held,
     /// Since when some of that waits to be taken away.
@@ -75,6 +78,8 @@ pub(super) struct Held {
     /// What it has, or may have, beside or instead of what is in the base, and shall lose unless it is sent anew. With the
     /// resource where that is known.
     pub(super) leaving: Leavers,
+    /// The snapshot that the base comes from.
+    pub(super) revision: u64,
 }
 
 /// What must be sent though it may not have changed.
@@ -115,7 +120,8 @@ impl Watch {
             has_brought: matches!(base, Base::Brought(_)),
             latest: None,
             revision: 0,
-            held: Held { base, leaving: BTreeMap::new() },
+            reason: Reason::default(),
+            held: Held { base, leaving: BTreeMap::new(), revision: 0 },
             leaving_since: None,
             owed: Owed { first: true, asked, forced: Vec::new() },
             in_flight: VecDeque::new(),
@@ -125,7 +131,8 @@ impl Watch {
     }
 
     /// Takes in what the client shall have from now on.
-    pub(super) fn receive(&mut self, collection: Arc<Collection>, revision: u64) {
+    pub(super) fn receive(&mut self, collection: Arc<Collection>, revision: u64, reason: Reason) {
+        self.reason.add(reason);
         if self.latest.as_ref().is_none_or(|latest| !Arc::ptr_eq(latest, &collection)) {
             self.barred = false;
         }
@@ -249,6 +256,20 @@ impl Watch {
         self.revision
     }
 
+    /// What the client has taken, as far as it said, and the snapshot that this comes from.
+    pub(super) fn taken(&self) -> Option<(&Arc<Collection>, u64)> {
+        let held = self.in_flight.front().map_or(&self.held, |sent| &sent.before);
+        match &held.base {
+            Base::Sent(collection) => Some((collection, held.revision)),
+            Base::Nothing | Base::Brought(_) => None,
+        }
+    }
+
+    /// What is sent now was sent for this.
+    pub(super) fn take_reason(&mut self) -> Reason {
+        std::mem::take(&mut self.reason)
+    }
+
     /// What was sent last.
     pub(super) fn sent(&self) -> Option<&Arc<Collection>> {
         match &self.held.base {
@@ -261,7 +282,7 @@ impl Watch {
     /// nothing to say.
     pub(super) fn settle(&mut self, composed: &Composed, told: Option<Told>, now: Duration) {
         let Some(latest) = self.latest.clone() else { return };
-        let held = Held { base: Base::Sent(latest), leaving: composed.leaving.clone() };
+        let held = Held { base: Base::Sent(latest), leaving: composed.leaving.clone(), revision: self.revision };
         let before = std::mem::replace(&mut self.held, held);
         let owed = std::mem::take(&mut self.owed);
         self.leaving_since = match self.held.leaving.is_empty() {
