@@ -74,6 +74,7 @@ fn changes(c: &mut Criterion) {
             | Change::SecretReader(..)
             | Change::Keys(..)
             | Change::TrustBundle(..)
+            | Change::Quarantine(..)
             | Change::GatewayHost(..)) => {
                 vec![other]
             }

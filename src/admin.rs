@@ -11,6 +11,7 @@ mod config_dump;
 mod configz;
 mod debug;
 mod distribution;
+mod doctor;
 mod endpointz;
 mod exposition;
 mod health;
@@ -28,6 +29,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 
 pub use access::DebugAccess;
+pub use applied::changed_at;
 pub use ca::ORDER as CA_ORDER;
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
@@ -77,6 +79,7 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
         .route("/debug/config_distribution", get(distribution::config_distribution))
         .route("/debug/configz", get(configz::configz))
         .route("/debug/mesh", get(configz::mesh))
+        .route("/debug/doctor", get(doctor::doctor))
         .route("/debug/endpointz", get(endpointz::endpointz))
         .route("/debug/endpointShardz", get(endpointz::endpointz))
         .route("/debug/registryz", get(registryz::registryz))

@@ -6,12 +6,14 @@ mod connections;
 mod crds;
 mod debug_api;
 mod discovery;
+mod doctor;
 pub mod environment;
 mod files;
 mod inject;
 mod istiod_variables;
 mod limits;
 mod log;
+mod manual;
 mod offline;
 mod output;
 mod pilot_flags;
@@ -66,6 +68,12 @@ enum Command {
     Applied(Box<applied::AppliedCommand>),
     /// Say why a proxy has what it has, or why its requests fail
     Why(Box<why::Why>),
+    /// Say what is wrong with this installation, and what to type next
+    Doctor(Box<doctor::Doctor>),
+    /// Print what a shell reads to complete commands
+    Completions(manual::Completions),
+    /// Write man pages
+    Man(manual::Man),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -92,6 +100,9 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Why(why) => return why.run(),
+        Command::Doctor(doctor) => return doctor.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run()?,
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }

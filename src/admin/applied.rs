@@ -88,17 +88,17 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Taken) -> Come {
             behind.insert(*proxy, missing);
         }
     }
-    let is_client = |kinds: &std::collections::BTreeSet<ResourceType>| {
-        kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus)
-    };
+    let is_client =
+        |kinds: &std::collections::BTreeSet<ResourceType>| kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus);
     Come { reached: reached.values().filter(|kinds| is_client(kinds)).count(), behind }
 }
 
 /// The snapshot in which an object changed last; of one that did not lately, the oldest that is remembered. Never too old.
-fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
+pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
     let fact = FactKey::Object(object.clone());
     // Where not all facts are remembered, the object's may be among them.
-    let may_hold = inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(&fact));
+    let may_hold =
+        inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(&fact));
     let oldest = || inspect.pushes.front().map_or_else(|| inspect.engine.revision(), |push| push.revision);
     may_hold.map_or_else(oldest, |push| push.revision)
 }
@@ -109,14 +109,29 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
         Ok(name) => name,
         Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
     };
+    if !name.kind.group().ends_with(".istio.io") {
+        let text = format!("{} is no kind of Istio's: what becomes of it is not followed\n", name.kind.as_str());
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
     // Before the engine is asked, whose snapshot is not older.
-    let Some(object) = state.push.context().objects.any(&name) else {
+    let context = state.push.context();
+    let quarantined = context.quarantined.get(&name);
+    if let Some(one) = quarantined.filter(|one| one.served.is_none()) {
+        let applied =
+            Applied { generation: one.generation, quarantined: Some(one.said.to_string()), ..Applied::default() };
+        return reply::json(&parameters, &json!(applied));
+    }
+    let Some(object) = context.objects.any(&name) else {
         return (StatusCode::NOT_FOUND, format!("there is no {name}\n")).into_response();
     };
     let generation = object.meta().generation;
     let Ok(come) = come(&state.push, &state.connections, vec![object]).await else { return reply::ended() };
     let Some((_, come)) = come.into_iter().next() else { return reply::ended() };
-    reply::json(&parameters, &json!(told(&state.connections.list(), generation, &come)))
+    let mut applied = told(&state.connections.list(), generation, &come);
+    if let Some(one) = quarantined {
+        (applied.generation, applied.quarantined) = (one.generation, Some(one.said.to_string()));
+    }
+    reply::json(&parameters, &json!(applied))
 }
 
 /// The same for people: proxies by name, and what those that refused it said.
@@ -143,7 +158,9 @@ fn told(connections: &[ConnectionInfo], generation: i64, come: &Come) -> Applied
         }
         applied.pending += 1;
         if applied.pending_proxies.len() < NAMED {
-            let waits = watches().filter(|watch| watch.sent.as_ref().map(|sent| &sent.nonce) != watch.acked.as_ref().map(|acked| &acked.nonce));
+            let waits = watches().filter(|watch| {
+                watch.sent.as_ref().map(|sent| &sent.nonce) != watch.acked.as_ref().map(|acked| &acked.nonce)
+            });
             let sent = waits.filter_map(|watch| watch.sent.as_ref().map(|sent| sent.at)).min();
             let since_seconds = sent.map(|at| now.duration_since(at).as_secs_f64());
             let types = kinds.iter().map(|kind| kind.short_name().to_owned()).collect();

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 
 /// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 17] = [
+const PAGES: [(&str, &str); 18] = [
     ("adsz", "Connected proxies with what they watch"),
     ("applied", "Which proxies have taken an object (?object=KIND/NAMESPACE/NAME)"),
     ("ca", "The roots that the mesh trusts, and which proxies have yet to take them"),
@@ -17,6 +17,7 @@ const PAGES: [(&str, &str); 17] = [
     ("config_dump", "What a proxy was sent, as Envoy's config dump (?proxyID=, &types=)"),
     ("configz", "All Istio configuration"),
     ("connections", "Connected proxies"),
+    ("doctor", "What is wrong, and what to do next"),
     ("endpointShardz", "Endpoints by service, namespace and cluster (also endpointz)"),
     ("list", "The names of these pages"),
     ("mesh", "The mesh config in force"),

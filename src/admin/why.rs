@@ -1,6 +1,6 @@
 //! `/debug/why/…`: what made a resource of a proxy, what its last pushes were for, why its requests fail.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use axum::extract::State;
@@ -67,65 +67,44 @@ pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: 
     reply::json(&parameters, &json!(WhyProxy { proxy: info.id.to_string(), resources }))
 }
 
-/// The objects that facts stand for, each once, in their order; those that are not there aside.
+/// The objects that facts stand for, each once, in their order, then other inputs; those that are not there aside.
 fn made_of(context: &PushContext, facts: &[FactKey]) -> Vec<MadeOf> {
-    let mut all: Vec<MadeOf> = Vec::new();
-    let mut add = |object: String, generation: Option<i64>| {
-        if !all.iter().any(|one| one.object == object) {
-            all.push(MadeOf { object, generation });
-        }
-    };
-    let mut add_object = |name: &ObjectRef| {
-        if let Some(object) = context.objects.any(name) {
-            add(name.to_string(), Some(object.meta().generation));
-        }
-    };
-    for fact in facts {
-        match fact {
-            FactKey::Object(name) => add_object(name),
-            FactKey::Service(key) => {
-                let services = context.directory.services.get(key);
-                services.into_iter().flat_map(|all| all.iter()).for_each(|service| add_object(&service.origin));
-            }
-            FactKey::List(kind, namespace) => {
-                let all = context.objects.all_of(*kind);
-                all.filter(|name| name.name.namespace == *namespace).for_each(|name| add_object(&name));
-            }
-            // Lists of names and of everything say nothing of one object.
-            FactKey::ServicesOfHost(_)
-            | FactKey::AllServices
-            | FactKey::Names(_)
-            | FactKey::ListAll(_)
-            | FactKey::AddressNames
-            | FactKey::Found(_)
-            | FactKey::Mesh
-            | FactKey::Networks
-            | FactKey::Endpoints(_)
-            | FactKey::TargetsOf(_)
-            | FactKey::TargetsAt(_)
-            | FactKey::Workload(_)
-            | FactKey::Namespace(_)
-            | FactKey::SecretReader(_)
-            | FactKey::Keys(_)
-            | FactKey::TrustBundle => {}
-        }
+    let objects = facts.iter().flat_map(|fact| objects_of(context, fact)).filter_map(|name| {
+        let object = context.objects.any(&name)?;
+        Some(MadeOf { object: name.to_string(), generation: Some(object.meta().generation) })
+    });
+    let others = facts.iter().filter_map(other_input).map(|object| MadeOf { object, generation: None });
+    let mut seen = BTreeSet::new();
+    objects.chain(others).filter(|one| seen.insert(one.object.clone())).collect()
+}
+
+/// The objects that a fact stands for. Lists of names and of everything say nothing of one object.
+fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
+    if let FactKey::Object(name) = fact {
+        vec![name.clone()]
+    } else if let FactKey::Service(key) = fact {
+        let services = context.directory.services.get(key);
+        services.into_iter().flat_map(|all| all.iter()).map(|service| service.origin.clone()).collect()
+    } else if let FactKey::List(kind, namespace) = fact {
+        context.objects.all_of(*kind).filter(|name| name.name.namespace == *namespace).collect()
+    } else {
+        Vec::new()
     }
-    for fact in facts {
-        let other = match fact {
-            FactKey::Mesh => "mesh config".to_owned(),
-            FactKey::Networks => "mesh networks".to_owned(),
-            FactKey::TrustBundle => "the roots of trust".to_owned(),
-            FactKey::Endpoints(key) => format!("endpoints of {}", key.hostname),
-            FactKey::Workload(pod) => format!("Pod {pod}"),
-            FactKey::TargetsOf(pod) => format!("the services of Pod {pod}"),
-            FactKey::Namespace(namespace) => format!("labels of Namespace {namespace}"),
-            _ => continue,
-        };
-        if !all.iter().any(|one| one.object == other) {
-            all.push(MadeOf { object: other, generation: None });
-        }
+}
+
+/// An input that is no object, in words.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are objects, or lists")]
+fn other_input(fact: &FactKey) -> Option<String> {
+    match fact {
+        FactKey::Mesh => Some("mesh config".to_owned()),
+        FactKey::Networks => Some("mesh networks".to_owned()),
+        FactKey::TrustBundle => Some("the roots of trust".to_owned()),
+        FactKey::Endpoints(key) => Some(format!("endpoints of {}", key.hostname)),
+        FactKey::Workload(pod) => Some(format!("Pod {pod}")),
+        FactKey::TargetsOf(pod) => Some(format!("the services of Pod {pod}")),
+        FactKey::Namespace(namespace) => Some(format!("labels of Namespace {namespace}")),
+        _ => None,
     }
-    all
 }
 
 /// The last pushes of a proxy, newest first.

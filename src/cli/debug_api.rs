@@ -18,10 +18,10 @@ const LIMIT: usize = 1 << 30;
 pub(super) struct DebugApi {
     /// Where the control plane serves its debug pages; can be repeated, once per replica, or be a name that stands for all of
     /// them (a headless Service). From another machine than its own --token-file is needed
-    #[arg(long = "address", value_name = "HOST:PORT", default_value = "127.0.0.1:15014")]
+    #[arg(long = "address", global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:15014")]
     addresses: Vec<String>,
     /// File with a token of a service account that may see debug pages
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }
 
@@ -81,7 +81,6 @@ impl DebugApi {
         }
         Ok(answers)
     }
-
 }
 
 /// Parameters as they stand in a path.

@@ -43,7 +43,8 @@ pub(super) fn files_of(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in entries {
         let is_hidden = entry.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-        let holds_objects = entry.extension().is_some_and(|end| ["yaml", "yml", "json"].iter().any(|known| end == *known));
+        let holds_objects =
+            entry.extension().is_some_and(|end| ["yaml", "yml", "json"].iter().any(|known| end == *known));
         if !is_hidden && (entry.is_dir() || holds_objects) {
             files.extend(files_of(&entry)?);
         }

@@ -100,7 +100,11 @@ impl Why {
     }
 
     /// Asks every control plane until one knows the proxy, and prints what it says.
-    fn tell<T: DeserializeOwned + Serialize + Display>(&self, page: &str, parameters: &[(&str, &str)]) -> anyhow::Result<T> {
+    fn tell<T: DeserializeOwned + Serialize + Display>(
+        &self,
+        page: &str,
+        parameters: &[(&str, &str)],
+    ) -> anyhow::Result<T> {
         let asked = Asked::get(format!("{page}?{}", query(parameters)), ANSWER);
         let mut said = Vec::new();
         for (address, answer) in self.api.ask_each(&asked)? {

@@ -122,7 +122,10 @@ impl fmt::Display for AppliedEverywhere {
             let (taken, reached) = (sum(|one| one.taken), sum(|one| one.reached));
             let (pending, refused) = (sum(|one| one.pending), sum(|one| one.refused));
             let object = &self.object;
-            writeln!(f, "{object}: {generation} is taken by {taken} of {reached} proxies that it reaches, {pending} pending, {refused} refused")?;
+            writeln!(
+                f,
+                "{object}: {generation} is taken by {taken} of {reached} proxies that it reaches, {pending} pending, {refused} refused"
+            )?;
         }
         for applied in &known {
             if let Some(said) = &applied.quarantined {
@@ -158,7 +161,8 @@ mod tests {
     use super::*;
 
     fn replica(generation: i64, taken: usize, refused: usize) -> Replica {
-        let applied = Applied { generation, reached: 10, taken, pending: 10 - taken - refused, refused, ..Applied::default() };
+        let applied =
+            Applied { generation, reached: 10, taken, pending: 10 - taken - refused, refused, ..Applied::default() };
         Replica { address: "a:1".to_owned(), applied: Some(applied), error: None }
     }
 
@@ -175,6 +179,9 @@ mod tests {
         let dead = Replica { error: Some("gone".to_owned()), ..unread };
         assert_eq!(all(vec![replica(3, 10, 0), dead]).standing(0), Standing::Unknown);
         let text = all(vec![replica(3, 8, 1), replica(3, 10, 0)]).to_string();
-        assert!(text.contains("generation 3 is taken by 18 of 20 proxies that it reaches, 1 pending, 1 refused"), "{text}");
+        assert!(
+            text.contains("generation 3 is taken by 18 of 20 proxies that it reaches, 1 pending, 1 refused"),
+            "{text}"
+        );
     }
 }

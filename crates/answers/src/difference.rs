@@ -45,7 +45,8 @@ impl Step {
             step.resources.entry(resource.name.clone()).or_default()[1] = Some(resource.clone());
         }
         step.resources.retain(|_, [old, new]| old != new);
-        let sent = |resource: &Resource| resource.body.len() + resource.name.as_str().len() + kind.type_url().len() + AROUND;
+        let sent =
+            |resource: &Resource| resource.body.len() + resource.name.as_str().len() + kind.type_url().len() + AROUND;
         for (name, [_, new]) in &step.resources {
             step.delta_bytes += new.as_ref().map_or(name.as_str().len(), |new| sent(new));
         }
@@ -86,7 +87,8 @@ pub fn unified(kind: ResourceType, pair: &[Option<Arc<Resource>>; 2], lines: usi
     if kind == ResourceType::Secret {
         return String::new();
     }
-    let [old, new] = pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.to_vec()).unwrap_or_default());
+    let [old, new] =
+        pair.each_ref().map(|side| side.as_ref().map(|resource| resource.body.to_vec()).unwrap_or_default());
     if old.len().max(new.len()) > MAX_SHOWN && kind != ResourceType::Route {
         return format!("{} bytes become {}: too long to be shown\n", old.len(), new.len());
     }
@@ -128,7 +130,8 @@ fn without_common_hosts(old: &[u8], new: &[u8]) -> [Vec<u8>; 2] {
     });
     before.virtual_hosts.retain(|host| !common.contains(&host.name));
     // An empty body stands for a resource that is not there.
-    let body = |was: &[u8], routes: &RouteConfiguration| if was.is_empty() { Vec::new() } else { routes.encode_to_vec() };
+    let body =
+        |was: &[u8], routes: &RouteConfiguration| if was.is_empty() { Vec::new() } else { routes.encode_to_vec() };
     [body(old, &before), body(new, &after)]
 }
 

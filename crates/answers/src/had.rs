@@ -13,8 +13,9 @@ use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
-use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_filter;
-use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, http_filter,
+};
 use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_walk::{Connection, Outcome, Resources, Upstream, Walk};
 use prost::Message;
@@ -74,7 +75,9 @@ impl<'a> Walkable<'a> {
         let Outcome::Forwarded(shares) = &walk.outcome else { return walk };
         let missing: Vec<String> = shares
             .iter()
-            .filter(|share| share.upstream == Upstream::NoCluster && !self.resources.clusters.contains_key(&share.cluster))
+            .filter(|share| {
+                share.upstream == Upstream::NoCluster && !self.resources.clusters.contains_key(&share.cluster)
+            })
             .map(|share| share.cluster.clone())
             .collect();
         let found = missing.iter().filter(|name| self.read_cluster(name)).count();
@@ -115,28 +118,29 @@ fn endpoints_of(cluster: &Cluster) -> Option<String> {
 pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<ResourceName> {
     let mut names = BTreeSet::new();
     for resource in &collection.resources {
-        match collection.kind {
-            ResourceType::Cluster => {
-                let cluster = Cluster::decode(resource.body.clone()).ok();
-                names.extend(cluster.as_ref().and_then(endpoints_of).map(ResourceName::new));
-            }
-            ResourceType::Listener => {
-                let Ok(listener) = Listener::decode(resource.body.clone()) else { continue };
-                for manager in chains(&listener).filter_map(manager_of) {
-                    match kind {
-                        ResourceType::ExtensionConfig => {
-                            let is_asked = |one: &http_filter::ConfigType| matches!(one, http_filter::ConfigType::ConfigDiscovery(_));
-                            let filters = manager.http_filters.iter().filter(|one| one.config_type.as_ref().is_some_and(is_asked));
-                            names.extend(filters.map(|filter| ResourceName::new(&filter.name)));
-                        }
-                        _ => names.extend(routes_of(&manager).map(ResourceName::new)),
-                    }
+        if collection.kind == ResourceType::Cluster {
+            let cluster = Cluster::decode(resource.body.clone()).ok();
+            names.extend(cluster.as_ref().and_then(endpoints_of).map(ResourceName::new));
+        } else if collection.kind == ResourceType::Listener
+            && let Ok(listener) = Listener::decode(resource.body.clone())
+        {
+            for manager in chains(&listener).filter_map(manager_of) {
+                if kind == ResourceType::ExtensionConfig {
+                    names.extend(extensions_of(&manager).map(ResourceName::new));
+                } else {
+                    names.extend(routes_of(&manager).map(ResourceName::new));
                 }
             }
-            _ => {}
         }
     }
     names
+}
+
+/// The extensions that a connection manager asks for.
+fn extensions_of(manager: &HttpConnectionManager) -> impl Iterator<Item = &String> {
+    let is_asked =
+        |filter: &&HttpFilter| matches!(filter.config_type, Some(http_filter::ConfigType::ConfigDiscovery(_)));
+    manager.http_filters.iter().filter(is_asked).map(|filter| &filter.name)
 }
 
 /// All filter chains of a listener.

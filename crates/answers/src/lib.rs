@@ -10,6 +10,7 @@
 pub mod applied;
 pub mod client;
 pub mod difference;
+pub mod doctor;
 pub mod had;
 mod implied;
 pub mod mirror;

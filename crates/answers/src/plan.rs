@@ -12,9 +12,9 @@ use super::mirror::{Mirror, all_had};
 use super::proposal::{Action, ObjectPlan, Proposal};
 use super::refusal::foreseen;
 use super::traffic::{self, TrafficChange};
-use navarch_push::context::PushContext;
 use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
+use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{Resource, ResourceType, Version};
 
@@ -250,7 +250,9 @@ impl Plan {
         let mut all: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
         for group in groups.iter().take(WALKED) {
             // One stands for all: what changes for them is the same before and after.
-            let Some((at, client)) = group.members.first().and_then(|at| Some((at, clients.get(*at)?))) else { continue };
+            let Some((at, client)) = group.members.first().and_then(|at| Some((at, clients.get(*at)?))) else {
+                continue;
+            };
             let Some(old) = before.get(at) else { continue };
             let workloads = || group.members.iter().filter_map(|at| clients.get(*at));
             for change in traffic::changes(client, &group.steps, [old, &mirror.had(*at)], contexts, &mut read) {
@@ -270,10 +272,6 @@ impl Plan {
 }
 
 /// What names a change of a resource.
-fn change_of(
-    kind: ResourceType,
-    name: &ResourceName,
-    pair: &[Option<Arc<Resource>>; 2],
-) -> Change {
+fn change_of(kind: ResourceType, name: &ResourceName, pair: &[Option<Arc<Resource>>; 2]) -> Change {
     (kind, name.clone(), pair.each_ref().map(|side| side.as_ref().map(|resource| resource.version)))
 }

@@ -90,7 +90,8 @@ impl Scene<'_> {
                 tried.extend(virtual_host(resources, &host, port).into_iter().flat_map(examples));
             }
             questions.extend(tried.into_iter().map(|example| {
-                let connection = Connection { entry: Entry::Outbound, destination, source: None, tls: None, http: None };
+                let connection =
+                    Connection { entry: Entry::Outbound, destination, source: None, tls: None, http: None };
                 self.request(&host, port, example, connection)
             }));
         }
@@ -198,9 +199,12 @@ impl Scene<'_> {
                 }
             }
         }
-        let has_clusters = [ResourceType::Cluster, ResourceType::Endpoint].iter().any(|kind| self.steps.contains_key(kind));
+        let has_clusters =
+            [ResourceType::Cluster, ResourceType::Endpoint].iter().any(|kind| self.steps.contains_key(kind));
         for resources in self.resources {
-            for (listener, chain) in resources.listeners.iter().flat_map(|one| chains(one).map(move |chain| (one, chain))) {
+            for (listener, chain) in
+                resources.listeners.iter().flat_map(|one| chains(one).map(move |chain| (one, chain)))
+            {
                 let Some(port) = port_of(listener) else { continue };
                 let Some(manager) = manager_of(chain) else { continue };
                 let Some(routes) = routes_of(&manager) else { continue };
@@ -237,7 +241,8 @@ impl Scene<'_> {
         }
         let ask = |example| {
             let destination = SocketAddr::new(ip, port);
-            let connection = Connection { entry: Entry::Direct, destination, source: None, tls: tls.clone(), http: None };
+            let connection =
+                Connection { entry: Entry::Direct, destination, source: None, tls: tls.clone(), http: None };
             self.request(&host, port, example, connection)
         };
         tried.into_iter().map(ask).collect()

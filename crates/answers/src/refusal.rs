@@ -56,8 +56,8 @@ fn matched_twice(listener: &Listener) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use navarch_api::names::ResourceName;
-    use navarch_proto::envoy::config::route::v3::VirtualHost;
     use navarch_proto::envoy::config::cluster::v3::Cluster;
+    use navarch_proto::envoy::config::route::v3::VirtualHost;
 
     use super::*;
 
@@ -69,12 +69,14 @@ mod tests {
             ..VirtualHost::default()
         };
         let routes = |domains: [&str; 2]| {
-            let routes = RouteConfiguration { virtual_hosts: domains.map(host).into(), ..RouteConfiguration::default() };
+            let routes =
+                RouteConfiguration { virtual_hosts: domains.map(host).into(), ..RouteConfiguration::default() };
             foreseen(&Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
         };
         assert_eq!(routes(["a", "b"]), None);
         assert!(routes(["a", "A"]).unwrap().contains("claim"));
-        let nameless = Resource::new(ResourceType::Cluster, ResourceName::new("c"), Cluster::default().encode_to_vec().into());
+        let nameless =
+            Resource::new(ResourceType::Cluster, ResourceName::new("c"), Cluster::default().encode_to_vec().into());
         assert!(foreseen(&nameless).unwrap().contains("name"));
     }
 }

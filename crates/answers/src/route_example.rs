@@ -40,8 +40,11 @@ fn example(wanted: &RouteMatch) -> Option<Example> {
         Some(PathSpecifier::Prefix(text) | PathSpecifier::Path(text) | PathSpecifier::PathSeparatedPrefix(text)) => {
             text.clone()
         }
-        Some(PathSpecifier::SafeRegex(expression)) if matches!(expression.regex.as_str(), ".*" | "/.*") => "/".to_owned(),
-        Some(PathSpecifier::SafeRegex(_) | PathSpecifier::ConnectMatcher(_) | PathSpecifier::PathMatchPolicy(_)) | None => {
+        Some(PathSpecifier::SafeRegex(expression)) if matches!(expression.regex.as_str(), ".*" | "/.*") => {
+            "/".to_owned()
+        }
+        Some(PathSpecifier::SafeRegex(_) | PathSpecifier::ConnectMatcher(_) | PathSpecifier::PathMatchPolicy(_))
+        | None => {
             return None;
         }
     };

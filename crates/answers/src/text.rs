@@ -25,7 +25,13 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Objects\n")?;
         self.objects.iter().try_for_each(|object| f.write_str(&object_lines(object)))?;
-        writeln!(f, "\nProxies\n  {} of {} are sent something, about {}", self.reached, self.proxies, bytes(self.bytes))?;
+        writeln!(
+            f,
+            "\nProxies\n  {} of {} are sent something, about {}",
+            self.reached,
+            self.proxies,
+            bytes(self.bytes)
+        )?;
         for (workload, proxies) in &self.workloads {
             writeln!(f, "  {workload}: {proxies}")?;
         }
@@ -34,7 +40,11 @@ impl fmt::Display for Plan {
         }
         for (kind, totals) in &self.types {
             let (added, changed, removed) = (totals.added, totals.changed, totals.removed);
-            writeln!(f, "  {kind}: {added} added, {changed} changed, {removed} removed, at {} proxies", totals.proxies)?;
+            writeln!(
+                f,
+                "  {kind}: {added} added, {changed} changed, {removed} removed, at {} proxies",
+                totals.proxies
+            )?;
         }
         self.resources.iter().try_for_each(|resource| f.write_str(&resource_lines(resource)))?;
         if !self.traffic.is_empty() {
@@ -48,7 +58,8 @@ impl fmt::Display for Plan {
         }
         list(f, "Left out of what proxies get", self.left_out.iter().cloned())?;
         let refused = self.refused.iter();
-        let refused = refused.map(|one| format!("{} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason));
+        let refused =
+            refused.map(|one| format!("{} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason));
         list(f, "Envoy would refuse", refused)?;
         list(f, "Not shown", self.more.iter().cloned())
     }

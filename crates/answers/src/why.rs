@@ -106,7 +106,10 @@ impl fmt::Display for WhyPush {
             };
             let (at, kind, causes) = (&one.at, &one.r#type, one.causes.join(", "));
             let (resources, removed, bytes) = (one.resources, one.removed, one.bytes);
-            writeln!(f, "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; for {causes}")?;
+            writeln!(
+                f,
+                "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; for {causes}"
+            )?;
         }
         Ok(())
     }

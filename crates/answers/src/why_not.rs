@@ -90,7 +90,12 @@ pub fn why_not(context: &PushContext, from: &Place, request: &Request, at: impl 
 /// A service by the name that a workload of a namespace calls it.
 fn service<'a>(context: &'a PushContext, own: &Namespace, host: &str) -> Option<&'a Service> {
     let domain = &context.mesh.settings.domain_suffix;
-    let names = [host.to_owned(), format!("{host}.{own}.svc.{domain}"), format!("{host}.svc.{domain}"), format!("{host}.{domain}")];
+    let names = [
+        host.to_owned(),
+        format!("{host}.{own}.svc.{domain}"),
+        format!("{host}.svc.{domain}"),
+        format!("{host}.{domain}"),
+    ];
     names.iter().find_map(|name| {
         let hostname = Hostname::new(name);
         let namespaces = context.directory.namespaces_of_host.get(&hostname)?;
@@ -115,13 +120,17 @@ fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
 fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(String, Option<String>)> {
     match &walk.outcome {
         Outcome::Closed(reason) => Some((format!("the proxy closes the connection: {reason}"), None)),
-        Outcome::NotFound => {
-            Some(("no route takes the request: 404".to_owned(), Some("see the matches of the VirtualService of this host".to_owned())))
+        Outcome::NotFound => Some((
+            "no route takes the request: 404".to_owned(),
+            Some("see the matches of the VirtualService of this host".to_owned()),
+        )),
+        Outcome::Redirected { status, location } => {
+            Some((format!("the proxy redirects with {status} to {location}"), None))
         }
-        Outcome::Redirected { status, location } => Some((format!("the proxy redirects with {status} to {location}"), None)),
-        Outcome::Answered(status) => {
-            Some((format!("the proxy answers {status} itself"), Some("a VirtualService says so (directResponse), or none is meant for this host".to_owned())))
-        }
+        Outcome::Answered(status) => Some((
+            format!("the proxy answers {status} itself"),
+            Some("a VirtualService says so (directResponse), or none is meant for this host".to_owned()),
+        )),
         Outcome::Forwarded(shares) => shares.iter().find_map(|share| lost_share(share, context)),
     }
 }
@@ -154,7 +163,9 @@ fn unready(context: &PushContext, host: &str) -> String {
     let unready = all.iter().filter(|one| matches!(one.health, Health::Unhealthy | Health::Terminating)).count();
     match all.len() {
         0 => "no pod is behind the service: see its selector, and whether its pods are ready".to_owned(),
-        known => format!("{known} endpoints are known, {unready} of them not ready; a subset's labels may fit none of them"),
+        known => {
+            format!("{known} endpoints are known, {unready} of them not ready; a subset's labels may fit none of them")
+        }
     }
 }
 
@@ -196,7 +207,13 @@ fn refused_at(
     answer: &mut WhyNot,
 ) -> Option<String> {
     let source = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let with = |tls: Option<Tls>| Connection { entry: Entry::Inbound, destination, source: None, tls, http: asked.http.clone() };
+    let with = |tls: Option<Tls>| Connection {
+        entry: Entry::Inbound,
+        destination,
+        source: None,
+        tls,
+        http: asked.http.clone(),
+    };
     let mutual = Tls { sni: String::new(), alpn: vec!["istio".to_owned(), "istio-peer-exchange".to_owned()] };
     let mutual = with(Some(mutual));
     let plain = with(None);
@@ -205,12 +222,8 @@ fn refused_at(
         (None, Some(chain)) => (chain, None),
         (None, None) => return Some(format!("{} takes no connection to {destination}", place.proxy.name)),
     };
-    let visitor = Visitor {
-        identity,
-        source,
-        destination: (destination.ip(), destination.port()),
-        http: asked.http.as_ref(),
-    };
+    let visitor =
+        Visitor { identity, source, destination: (destination.ip(), destination.port()), http: asked.http.as_ref() };
     let who = identity.unwrap_or("nobody in particular (plain text)");
     match verdict(chain, &visitor) {
         Verdict::Passes => None,
@@ -220,12 +233,18 @@ fn refused_at(
         }
         Verdict::NotAllowed(rules) => {
             let policies: Vec<String> = rules.iter().filter_map(|rule| policy_of(rule)).collect();
-            let named = if policies.is_empty() { "an AuthorizationPolicy that allows nothing".to_owned() } else { policies.join(", ") };
+            let named = if policies.is_empty() {
+                "an AuthorizationPolicy that allows nothing".to_owned()
+            } else {
+                policies.join(", ")
+            };
             answer.advice = Some(format!("policies that allow: {named}; none of their rules fits"));
             Some(format!("{} allows it to others, not to {who}: 403", place.proxy.name))
         }
         Verdict::Unknown => {
-            answer.unknown.push(format!("whether a policy of {} allows it depends on a token or on metadata", place.proxy.name));
+            answer
+                .unknown
+                .push(format!("whether a policy of {} allows it depends on a token or on metadata", place.proxy.name));
             None
         }
     }

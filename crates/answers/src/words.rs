@@ -57,7 +57,9 @@ fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) 
         }
         None => match (&*share.cluster, &share.upstream) {
             ("BlackHoleCluster", _) => "nowhere (BlackHoleCluster)".to_owned(),
-            ("PassthroughCluster", Upstream::Original(address)) => format!("{address} as asked for (PassthroughCluster)"),
+            ("PassthroughCluster", Upstream::Original(address)) => {
+                format!("{address} as asked for (PassthroughCluster)")
+            }
             (cluster, _) => cluster.to_owned(),
         },
     };
@@ -72,7 +74,11 @@ mod tests {
     #[test]
     fn shares_are_told_in_percent() {
         let endpoint = Endpoint { address: "10.0.0.1:80".to_owned(), priority: 0, weight: 1 };
-        let share = |cluster: &str, weight, endpoints| Share { cluster: cluster.to_owned(), weight, upstream: Upstream::Endpoints(endpoints) };
+        let share = |cluster: &str, weight, endpoints| Share {
+            cluster: cluster.to_owned(),
+            weight,
+            upstream: Upstream::Endpoints(endpoints),
+        };
         let walk = Walk {
             listener: String::new(),
             chain: String::new(),

@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use super::fact::FactKey;
 use super::name_list::NameList;
+use super::quarantine::Quarantined;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -41,6 +42,8 @@ pub struct PushContext {
     pub addresses: AddressIndex,
     /// The names of workloads and services; none without ambient mode.
     pub address_names: NameList,
+    /// Objects that are not in force as they are written, since proxies refused what they make.
+    pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
 }
 
 /// The mesh-wide configuration as one fact.

@@ -23,6 +23,7 @@ pub mod name_list;
 pub mod notice;
 mod pod_of_proxy;
 pub mod proxy;
+pub mod quarantine;
 pub mod query;
 mod read;
 mod release;

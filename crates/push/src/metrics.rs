@@ -93,7 +93,7 @@ fn update(change: &Change) -> Option<&'static str> {
         Change::Removed(name) => of_kind(name.kind, "svcdelete"),
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
         Change::GatewayHost(..) => Some("config"),
-        Change::SecretReader(..) => None,
+        Change::SecretReader(..) | Change::Quarantine(..) => None,
     }
 }
 

@@ -9,6 +9,7 @@ use imbl::OrdMap;
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::FactKey;
 use super::name_list::NameList;
+use super::quarantine::Quarantine;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -36,6 +37,8 @@ pub enum Change {
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     TrustBundle(Arc<[Arc<str>]>),
+    /// A proxy refused what this object makes, in these words: until it is edited, what it was before is in force in its place.
+    Quarantine(ObjectRef, Arc<str>),
     /// The host name of a gateway between networks was resolved, or matters no more (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
 }
@@ -63,6 +66,8 @@ pub struct World {
     addresses: AddressIndex,
     /// The names of workloads and services; none without ambient mode.
     address_names: NameList,
+    /// Objects that are not in force as they are written.
+    quarantine: Quarantine,
 }
 
 impl World {
@@ -88,6 +93,7 @@ impl World {
             gateway_hosts: OrdMap::new(),
             addresses: AddressIndex::default(),
             address_names: NameList::default(),
+            quarantine: Quarantine::default(),
         }
     }
 
@@ -124,6 +130,7 @@ impl World {
             gateway_hosts: self.gateway_hosts.clone(),
             addresses: self.addresses.clone(),
             address_names: self.address_names.clone(),
+            quarantined: self.quarantine.told().clone(),
         })
     }
 
@@ -135,6 +142,7 @@ impl World {
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
         for change in changes {
+            let Some(change) = self.quarantine.admit(change, self.objects.seen()) else { continue };
             match change {
                 Change::Put(object) => self.objects.put(object, &mut objects),
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
@@ -148,6 +156,8 @@ impl World {
                     let differs = set(&mut self.keys, &source, keys);
                     facts.extend(differs.then_some(FactKey::Keys(source)));
                 }
+                // It was made a change of the object.
+                Change::Quarantine(..) => {}
                 Change::GatewayHost(host, addresses) => {
                     let differs = set(&mut self.gateway_hosts, &host, addresses);
                     facts.extend(differs.then_some(FactKey::Networks));

@@ -45,7 +45,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 31] = [
+const TABLE: [Row; 32] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -65,6 +65,7 @@ const TABLE: [Row; 31] = [
     debug("config_distribution", Rule::Operator),
     debug("configz", Rule::Operator),
     debug("connections", Rule::Operator),
+    debug("doctor", Rule::Operator),
     debug("endpointShardz", Rule::Operator),
     debug("endpointz", Rule::Operator),
     debug("list", Rule::Operator),

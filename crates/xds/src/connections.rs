@@ -14,7 +14,7 @@ use super::request::{Protocol, Rejection};
 use super::session::Session;
 use super::watch::Told;
 use navarch_api::names::ResourceName;
-use navarch_push::engine::ProxyId;
+use navarch_push::engine::{ProxyId, PushCause, Sink as _};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
@@ -144,6 +144,24 @@ impl Connections {
     pub fn pushes(&self, id: &str) -> Vec<PushInfo> {
         let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
         found.map(|connection| connection.pushes()).unwrap_or_default()
+    }
+
+    /// The stream of this name in the engine.
+    #[must_use]
+    pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {
+        let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
+        found.map(|connection| connection.look())
+    }
+
+    /// Has a stream sent a collection in the place of what the push thread has for it, until that has something new: to try what the
+    /// client says to it. False where the stream has ended.
+    pub fn offer(&self, id: ProxyId, collection: Arc<Collection>, revision: u64) -> bool {
+        let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
+        let Some(connection) = found else { return false };
+        let cause = Arc::new(PushCause { revision, changed: Vec::new(), answers: 0 });
+        connection.mailbox.publish(collection.kind, collection, &cause);
+        connection.mailbox.settled();
+        true
     }
 
     /// How many streams are open.

@@ -48,7 +48,7 @@ pub use node::Served;
 pub use request::{Protocol, Rejection, would_be_taken};
 pub use requests::would_be_read;
 pub use secret_access::AccessQuestion;
-pub use server::{Ads, AdsParts, Limits};
+pub use server::{Ads, AdsParts, Limits, Refusal};
 pub use workloads::{Admittance, Presence, Workloads};
 
 #[cfg(test)]

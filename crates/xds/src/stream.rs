@@ -21,7 +21,7 @@ use super::outbox::{Message, Outbox};
 use super::request::{Protocol, Rejection, Request, Wire, not_served, sender};
 use super::requests::Requests;
 use super::secret_access;
-use super::server::Core;
+use super::server::{Core, Refusal};
 use super::session::{Effect, Event, MAX_WATCHED, Marks, Session};
 use super::workloads::Presence;
 use navarch_api::identity::Caller;
@@ -360,6 +360,10 @@ impl Stream {
             warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         } else {
             debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        }
+        if let Some(refusals) = &self.core.refusals {
+            // Where there is no room, others have refused as much; and this one will again.
+            _ = refusals.try_send(Refusal { proxy: self.connection.proxy_id, kind });
         }
         let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, code);
         if let Some(earlier) = self.rejections.insert(kind, label.clone()).filter(|earlier| *earlier != label) {
