@@ -24,7 +24,7 @@ use navarch_answers::difference::Step;
 use navarch_answers::mirror::Mirror;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_push::context::facts_of;
-use navarch_push::engine::Interest;
+use navarch_push::engine::{Interest, ProxyId};
 use navarch_push::fact::FactKey;
 use navarch_push::quarantine::is_chargeable;
 use navarch_push::resource::{Collection, ResourceType};
@@ -45,6 +45,8 @@ const CHARGED: usize = 256;
 const WITNESSES: usize = 2;
 /// How long a proxy may take to answer what is tried on it.
 const TRIAL: Duration = Duration::from_secs(5);
+/// For how many times as long as the last trials took none are made: clients that refuse at will cost a small share of a core.
+const REST: u32 = 9;
 /// How often it is looked for its answer.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -55,17 +57,31 @@ pub(super) struct QuarantineWork {
     pub(super) connections: Arc<Connections>,
     /// Who has refused which objects that are still in force, with the generation.
     charged: BTreeMap<(ObjectRef, i64), BTreeSet<Arc<str>>>,
+    /// What was looked into in vain, or could not be charged yet: it is not tried again.
+    given_up: BTreeMap<(ProxyId, ResourceType), Arc<Collection>>,
+    /// When something may be tried on a proxy again.
+    rests_until: Instant,
+    /// What waits for that.
+    deferred: BTreeSet<Refusal>,
 }
 
 impl QuarantineWork {
     /// Nothing is charged yet.
     pub(super) fn new(push: PushHandle, connections: Arc<Connections>) -> Self {
-        Self { push, connections, charged: BTreeMap::new() }
+        let (charged, given_up, deferred) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { push, connections, charged, given_up, rests_until: Instant::now(), deferred }
     }
 
     /// Works until told to stop.
     pub(super) async fn run(mut self, mut refusals: mpsc::Receiver<Refusal>, stop: CancellationToken) {
-        while let Some(Some(refusal)) = until(&stop, refusals.recv()).await {
+        loop {
+            let next = async {
+                tokio::select! {
+                    refusal = refusals.recv() => refusal,
+                    () = tokio::time::sleep_until(self.rests_until), if !self.deferred.is_empty() => self.deferred.pop_first(),
+                }
+            };
+            let Some(Some(refusal)) = until(&stop, next).await else { return };
             self.look(refusal).await;
         }
     }
@@ -76,48 +92,89 @@ impl QuarantineWork {
         let Some(watch) = info.types.iter().find(|watch| watch.kind == refusal.kind) else { return };
         // It may have taken something newer since.
         let Some(said) = watch.rejected.as_ref().map(|rejected| rejected.message.clone()) else { return };
+        let (id, kind) = (refusal.proxy, refusal.kind);
+        let Ok(Some(shown)) = self.push.inspect(move |inspect| inspect.engine.shown(id, kind)).await else { return };
+        // It may be about something older, or about what was tried.
+        if !watch.refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, &shown)) {
+            return;
+        }
+        // What was looked into is refused again whenever it is sent again.
+        if self.given_up.get(&(id, kind)).is_some_and(|known| Arc::ptr_eq(known, &shown)) {
+            return;
+        }
         let candidates = self.candidates(&info, watch, &said).await;
+        let is_tried = candidates.len() > 1;
         let found = match candidates.as_slice() {
             [] => None,
             [only] => Some(only.clone()),
-            several => self.bisect(&info, refusal.kind, several.to_vec()).await,
+            _ if Instant::now() < self.rests_until => {
+                if self.deferred.len() < QUEUE {
+                    self.deferred.insert(refusal);
+                }
+                return;
+            }
+            several => {
+                let begun = Instant::now();
+                let found = self.bisect(&info, kind, several.to_vec()).await;
+                self.rests_until = Instant::now() + REST * begun.elapsed();
+                found
+            }
         };
-        let (proxy, kind) = (&*info.id, refusal.kind.short_name());
-        let Some(name) = found else {
-            tracing::warn!(proxy, kind, error = &*said, "a refused response cannot be charged to one object");
-            return;
+        let is_quarantined = match found {
+            Some(name) => self.charge(name, (&info, kind), &said).await,
+            None => {
+                let (proxy, kind) = (&*info.id, kind.short_name());
+                tracing::warn!(proxy, kind, error = &*said, "a refused response cannot be charged to one object");
+                false
+            }
         };
-        self.charge(name, (&info, refusal.kind), &said).await;
+        if is_tried && !is_quarantined {
+            self.give_up((id, kind), shown).await;
+        }
     }
 
-    /// Charges an object; once enough proxies have refused it, it is taken out of force.
-    async fn charge(&mut self, name: ObjectRef, (info, kind): (&ConnectionInfo, ResourceType), said: &Arc<str>) {
-        let Some(object) = self.push.context().objects.any(&name) else { return };
+    /// Has a proxy sent again what is in force, after something was tried on it.
+    async fn give_up(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
+        if self.given_up.len() >= CHARGED {
+            self.given_up.clear();
+        }
+        self.given_up.insert(of, shown.clone());
+        if let Ok(revision) = self.push.inspect(|inspect| inspect.engine.revision()).await {
+            self.connections.offer(of.0, shown, revision);
+        }
+    }
+
+    /// Charges an object; once enough proxies have refused it, it is taken out of force. Whether it is.
+    async fn charge(
+        &mut self,
+        name: ObjectRef,
+        (info, kind): (&ConnectionInfo, ResourceType),
+        said: &Arc<str>,
+    ) -> bool {
+        let Some(object) = self.push.context().objects.any(&name) else { return false };
         let (facts, of) = (facts_of(&object), name.clone());
         let looked = self.push.inspect(move |inspect| (inspect.engine.reached(&facts), changed_at(inspect, &of)));
-        let Ok((reached, changed_at)) = looked.await else { return };
-        // Those of the same sort: what a gateway refuses a sidecar may never be sent.
-        let all = self.connections.list();
-        let alike = all.iter().filter(|other| {
-            other.proxy.kind == info.proxy.kind
-                && reached.get(&other.proxy_id).is_some_and(|kinds| kinds.contains(&kind))
-        });
-        let has_taken = |other: &&ConnectionInfo| {
-            let watch = other.types.iter().find(|watch| watch.kind == kind);
-            let taken = |watch: &TypeInfo| {
-                watch.rejected.is_none() && watch.taken.as_ref().is_some_and(|(_, at)| *at >= changed_at)
-            };
-            watch.is_some_and(taken)
-        };
-        let (reached, takers) = (alike.clone().count(), alike.filter(has_taken).count());
+        let Ok((reached, changed_at)) = looked.await else { return false };
         let generation = object.meta().generation;
         if self.charged.len() >= CHARGED {
             self.charged.clear();
         }
         let witnesses = self.charged.entry((name.clone(), generation)).or_default();
         witnesses.insert(witness(info));
+        // Those of the same sort: what a gateway refuses a sidecar may never be sent.
+        let all = self.connections.list();
+        let alike = all.iter().filter(|other| {
+            let kinds = reached.get(&other.proxy_id);
+            other.proxy.kind == info.proxy.kind && kinds.is_some_and(|kinds| kinds.contains(&kind))
+        });
+        let has_taken = |other: &&ConnectionInfo| {
+            let watch = other.types.iter().find(|watch| watch.kind == kind);
+            let taken = watch.filter(|watch| watch.rejected.is_none()).and_then(|watch| watch.taken.as_ref());
+            taken.is_some_and(|(_, at)| *at >= changed_at) && !witnesses.contains(&witness(other))
+        };
+        let (reached, takers) = (alike.clone().count(), alike.filter(has_taken).count());
         if witnesses.len() < WITNESSES.min(reached) || witnesses.len() <= takers {
-            return;
+            return false;
         }
         self.charged.remove(&(name.clone(), generation));
         tracing::warn!(
@@ -125,7 +182,7 @@ impl QuarantineWork {
             proxy = &*info.id, error = &**said,
             "quarantined: proxies refuse what the object makes; the version before it is served until it is edited"
         );
-        drop(self.push.change(vec![Change::Quarantine(name, said.clone())]).await);
+        self.push.change(vec![Change::Quarantine(name, said.clone())]).await.is_ok()
     }
 
     /// The objects that may be it: those behind the resources that the proxy has not taken, that it names if it names some; of
@@ -176,14 +233,6 @@ impl QuarantineWork {
                 (false, _) => names.retain(|name| !half.contains(name)),
             }
         }
-        if found.is_none() {
-            // It gets what is in force again.
-            let id = info.proxy_id;
-            let shown = self.push.inspect(move |inspect| (inspect.engine.shown(id, kind), inspect.engine.revision()));
-            if let Ok((Some(shown), revision)) = shown.await {
-                self.connections.offer(id, shown, revision);
-            }
-        }
         found
     }
 
@@ -205,7 +254,9 @@ impl QuarantineWork {
     async fn try_on(&self, info: &ConnectionInfo, collection: Arc<Collection>) -> Option<bool> {
         let kind = collection.kind;
         let before = self.connections.pushes(&info.id).iter().rev().find(|push| push.kind == kind).map(|push| push.at);
-        let revision = self.push.inspect(|inspect| inspect.engine.revision()).await.ok()?;
+        // Nobody is to count it as what is in force.
+        let revision =
+            info.types.iter().find(|watch| watch.kind == kind)?.taken.as_ref().map_or(0, |(_, revision)| *revision);
         if !self.connections.offer(info.proxy_id, collection.clone(), revision) {
             return None;
         }

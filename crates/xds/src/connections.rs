@@ -82,6 +82,8 @@ pub struct TypeInfo {
     pub acked: Option<Mark>,
     /// Why the client did not take the response that it answered last, if it did not.
     pub rejected: Option<Rejection>,
+    /// What it would have had then.
+    pub refused: Option<Arc<Collection>>,
     /// What it was sent, all in all, as of the last response that it did not reject.
     pub resources: Option<Arc<Collection>>,
     /// What the client has taken, as far as it said, and the snapshot that this comes from.
@@ -205,6 +207,7 @@ impl Connection {
             sent: watch.history.sent.as_ref().map(|told| self.mark(told)),
             acked: watch.history.acked.as_ref().map(|told| self.mark(told)),
             rejected: watch.history.rejected.clone(),
+            refused: watch.history.refused.clone(),
             resources: watch.sent().cloned(),
             taken: watch.taken().map(|(collection, revision)| (collection.clone(), revision)),
             in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),

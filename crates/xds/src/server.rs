@@ -99,7 +99,7 @@ pub struct AdsParts {
 }
 
 /// A client did not take a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Refusal {
     /// The client, by its name in the engine.
     pub proxy: ProxyId,

@@ -58,6 +58,8 @@ pub(super) struct History {
     pub(super) acked: Option<Told>,
     /// Why the last answered response was rejected, if it was.
     pub(super) rejected: Option<Rejection>,
+    /// What it would have had then.
+    pub(super) refused: Option<Arc<Collection>>,
 }
 
 /// One response, by its marks.
@@ -189,6 +191,7 @@ impl Watch {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         self.history.acked = Some(answered.told);
         self.history.rejected = None;
+        self.history.refused = None;
         true
     }
 
@@ -199,6 +202,7 @@ impl Watch {
         let sent = std::mem::replace(&mut self.held, answered.before);
         self.held.leaving.extend(sent.leaving);
         if let Base::Sent(collection) = &sent.base {
+            self.history.refused = Some(collection.clone());
             // Whether it took these, or what it had of them before, nobody knows: each is told anew, there or gone.
             let Changes { resources, removed, .. } = Changes::between(&self.held.base, collection, None);
             let touched = resources.iter().map(|resource| &resource.name).chain(removed.iter().map(|(name, _)| name));
