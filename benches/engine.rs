@@ -68,15 +68,7 @@ fn changes(c: &mut Criterion) {
         0 => vec![service(SERVICES)],
         _ => match service(SERVICES) {
             Change::Put(object) => vec![Change::Removed(object.object_ref())],
-            other @ (Change::Removed(_)
-            | Change::Mesh(_)
-            | Change::Networks(_)
-            | Change::SecretReader(..)
-            | Change::Keys(..)
-            | Change::TrustBundle(..)
-            | Change::GatewayHost(..)) => {
-                vec![other]
-            }
+            other => vec![other],
         },
     });
 }

@@ -5,28 +5,35 @@
 //! told to. Nothing depends on this room.
 
 mod access;
+mod applied;
 mod ca;
 mod config_dump;
 mod configz;
 mod debug;
 mod distribution;
+mod doctor;
 mod endpointz;
 mod exposition;
 mod health;
+mod plan;
 mod push_status;
 mod registryz;
 mod reply;
 mod state;
 mod syncz;
+mod why;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 pub use access::DebugAccess;
+pub use applied::changed_at;
 pub use ca::ORDER as CA_ORDER;
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
+pub use plan::Plans;
 pub use state::{AdminState, Build, Problems, Readiness};
 
 /// Which pages there are.
@@ -64,6 +71,7 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     }
     Router::new()
         .route("/debug/adsz", get(syncz::adsz))
+        .route("/debug/applied", get(applied::applied))
         .route("/debug/ca", get(ca::status).post(ca::order))
         .route("/debug/connections", get(syncz::connections))
         .route("/debug/syncz", get(syncz::syncz))
@@ -71,10 +79,15 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
         .route("/debug/config_distribution", get(distribution::config_distribution))
         .route("/debug/configz", get(configz::configz))
         .route("/debug/mesh", get(configz::mesh))
+        .route("/debug/doctor", get(doctor::doctor))
         .route("/debug/endpointz", get(endpointz::endpointz))
         .route("/debug/endpointShardz", get(endpointz::endpointz))
         .route("/debug/registryz", get(registryz::registryz))
+        .route("/debug/plan", post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)))
         .route("/debug/push_status", get(push_status::push_status))
+        .route("/debug/why/not", get(why::not))
+        .route("/debug/why/proxy", get(why::proxy_resource))
+        .route("/debug/why/push", get(why::push))
         .route_layer(from_fn_with_state(state.clone(), health::guard))
         .route("/debug", get(debug::index))
         .route("/debug/", get(debug::index))

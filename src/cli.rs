@@ -1,22 +1,31 @@
 //! The command line: one file per subcommand, and the environment.
 
+mod applied;
 mod ca;
 mod connections;
 mod crds;
+mod debug_api;
 mod discovery;
+mod doctor;
 pub mod environment;
 mod files;
 mod inject;
 mod istiod_variables;
 mod limits;
 mod log;
+mod manual;
+mod offline;
+mod output;
 mod pilot_flags;
+mod plan;
+mod reading;
 #[cfg(test)]
 mod reference;
 mod request;
 mod security;
 mod version;
 mod webhooks;
+mod why;
 mod writing;
 
 use std::path::Path;
@@ -55,6 +64,18 @@ enum Command {
     Ca(Box<ca::Ca>),
     /// Ask the control plane that runs beside, on its port of metrics and debug pages
     Request(request::Request),
+    /// Say what a change would do, before it is made
+    Plan(Box<plan::PlanCommand>),
+    /// Say which proxies have taken an object
+    Applied(Box<applied::AppliedCommand>),
+    /// Say why a proxy has what it has, or why its requests fail
+    Why(Box<why::Why>),
+    /// Say what is wrong with this installation, and what to type next
+    Doctor(Box<doctor::Doctor>),
+    /// Print what a shell reads to complete commands
+    Completions(manual::Completions),
+    /// Write man pages
+    Man(manual::Man),
     /// Print the CustomResourceDefinitions of Istio's kinds as YAML
     Crds,
     /// Print version and commit
@@ -78,6 +99,12 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Inject(inject) => inject.run()?,
         Command::Ca(ca) => ca.run()?,
         Command::Request(request) => request.run()?,
+        Command::Plan(plan) => return plan.run(),
+        Command::Applied(applied) => return applied.run(),
+        Command::Why(why) => return why.run(),
+        Command::Doctor(doctor) => return doctor.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run()?,
         Command::Crds => crds::print(),
         Command::Version => version::print(),
     }

@@ -19,6 +19,7 @@ mod object_status;
 mod ports;
 mod progress;
 mod pump;
+mod quarantine;
 mod refusals;
 mod registration;
 mod secret_access;
@@ -76,6 +77,7 @@ use navarch_xds::metrics::Metrics;
 use navarch_xds::plain_connections;
 use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
 use ports::Ports;
+use quarantine::QuarantineWork;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
 use sources::{Plan, Starter};
@@ -101,6 +103,8 @@ pub struct Config {
     pub client_memory: usize,
     /// `RESOLVE_HOSTNAME_GATEWAYS`: host names of gateways between networks are resolved here. Default true.
     pub resolves_gateways: bool,
+    /// `NAVARCH_QUARANTINE`: an object whose effect proxies refuse is taken out of force until it is edited. Default true.
+    pub quarantines: bool,
     /// How the keys of token issuers are fetched.
     pub keys: KeyConfig,
     /// Where configuration and services come from.
@@ -173,6 +177,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         readiness: readiness.clone(),
         metrics: Arc::new(Exposition::new(metrics)),
         roots: Arc::default(),
+        plans: admin::Plans::default(),
         access,
         build: config.build,
     };
@@ -264,15 +269,25 @@ fn xds(
     tasks: &mut Tasks,
 ) -> Ads {
     let counted = Metrics::register(metrics);
-    Ads::new(AdsParts {
+    let (refusals, refused) = mpsc::channel(quarantine::QUEUE);
+    let ads = Ads::new(AdsParts {
         limits: config.limits.clone(),
         memory: Budget::new(config.client_memory),
         rejections,
         access: client.map(|client| secret_access::start(client, push, stop, tasks)),
         workloads: Some(desk(client, config, push, metrics, stop, tasks)),
+        refusals: config.quarantines.then_some(refusals),
         served: if config.settings.ambient { Served::Ambient } else { Served::Envoys },
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
-    })
+    });
+    if config.quarantines {
+        let work = QuarantineWork::new(push.clone(), ads.connections()).run(refused, stop.clone());
+        spawn("quarantine", tasks, async move {
+            work.await;
+            Ok(())
+        });
+    }
+    ads
 }
 
 /// Starts what registers workloads that are no pods.

@@ -46,7 +46,20 @@ fn helps(program: &Path, arguments: &[&str], usage: &str) {
 fn every_command_prints_its_help_and_starts_nothing() {
     let navarch = Path::new(PROGRAM);
     let help = String::from_utf8(run(navarch, &["--help"]).stdout).unwrap();
-    let of_clap = ["discovery", "inject", "ca", "request", "crds", "version"];
+    let of_clap = [
+        "discovery",
+        "inject",
+        "ca",
+        "request",
+        "plan",
+        "applied",
+        "why",
+        "doctor",
+        "completions",
+        "man",
+        "crds",
+        "version",
+    ];
     for command in of_clap {
         helps(navarch, &[command, "--help"], &format!("navarch {command}"));
         helps(navarch, &[command, "-h"], &format!("navarch {command}"));

@@ -26,6 +26,8 @@ mod hostile;
 mod input;
 #[path = "envoy/policy.rs"]
 mod policy;
+#[path = "envoy/quarantine.rs"]
+mod quarantine;
 #[path = "envoy/requests.rs"]
 mod requests;
 #[path = "envoy/secrets.rs"]

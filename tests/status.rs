@@ -24,6 +24,8 @@ mod gateways;
 mod helm;
 #[path = "status/leaders.rs"]
 mod leaders;
+#[path = "status/quarantine.rs"]
+mod quarantine;
 #[path = "status/registration.rs"]
 mod registration;
 #[path = "status/roots.rs"]

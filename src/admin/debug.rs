@@ -6,8 +6,9 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 
 /// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 18] = [
     ("adsz", "Connected proxies with what they watch"),
+    ("applied", "Which proxies have taken an object (?object=KIND/NAMESPACE/NAME)"),
     ("ca", "The roots that the mesh trusts, and which proxies have yet to take them"),
     (
         "config_distribution",
@@ -16,12 +17,17 @@ const PAGES: [(&str, &str); 12] = [
     ("config_dump", "What a proxy was sent, as Envoy's config dump (?proxyID=, &types=)"),
     ("configz", "All Istio configuration"),
     ("connections", "Connected proxies"),
+    ("doctor", "What is wrong, and what to do next"),
     ("endpointShardz", "Endpoints by service, namespace and cluster (also endpointz)"),
     ("list", "The names of these pages"),
     ("mesh", "The mesh config in force"),
+    ("plan", "What a change would do (POST of a proposal, see navarch plan)"),
     ("push_status", "What is refused and why, and what the last pushes did"),
     ("registryz", "All services"),
     ("syncz", "What each proxy was sent and has acknowledged (?namespace=)"),
+    ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
+    ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=)"),
+    ("why/push", "What the last pushes of a proxy were for (?proxy=POD.NAMESPACE)"),
 ];
 
 /// The names of all pages.

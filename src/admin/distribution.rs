@@ -1,26 +1,22 @@
 //! How far objects have come: which proxies each reaches, and which of them have taken what is made of it.
 //! `/debug/config_distribution` shows it; the status of the objects can, too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
+use super::applied::{Come, come};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, Object, ObjectRef};
-use navarch_push::context::{PushContext, facts_of};
-use navarch_push::engine::ProxyId;
-use navarch_push::resource::ResourceType;
+use navarch_push::context::PushContext;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_store::Stored;
 use navarch_xds::connections::Connections;
-
-/// How many objects are looked up before the push thread goes on with its work.
-const AT_ONCE: usize = 32;
 
 /// How many proxies an object reaches, and how many of them are up to date with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,12 +25,11 @@ pub struct Share {
     pub generation: i64,
     /// Proxies that are shown something made of it.
     pub reached: usize,
-    /// Those of them that have taken all that they are shown of those types.
+    /// Those of them that have taken all that it changed last.
     pub current: usize,
 }
 
-/// The shares of these objects. What a proxy is shown of a type is taken when all of it is: one resource that it refused
-/// keeps all objects behind that type from being current there.
+/// The shares of these objects: exactly as `/debug/applied` counts them.
 ///
 /// # Errors
 /// When the push thread has ended.
@@ -43,41 +38,12 @@ pub async fn shares(
     connections: &Connections,
     objects: Vec<AnyObject>,
 ) -> Result<BTreeMap<ObjectRef, Share>, Ended> {
-    let mut shares = BTreeMap::new();
-    for some in objects.chunks(AT_ONCE) {
-        let asked: Vec<_> = some.iter().map(|object| (object.clone(), facts_of(object))).collect();
-        let reached = push.inspect(move |inspect| {
-            let reach = |(object, facts): (AnyObject, Vec<_>)| (object, inspect.engine.reached(&facts));
-            asked.into_iter().map(reach).collect::<Vec<_>>()
-        });
-        let reached = reached.await?;
-        // Looked at after the engine, so that what it has published counts as not taken until it is.
-        let behind = behind(connections);
-        for (object, proxies) in reached {
-            let is_current = |(proxy, kinds): &(&ProxyId, &BTreeSet<ResourceType>)| {
-                behind.get(proxy).is_none_or(|behind| behind.is_disjoint(kinds))
-            };
-            let share = Share {
-                generation: object.meta().generation,
-                reached: proxies.len(),
-                current: proxies.iter().filter(is_current).count(),
-            };
-            shares.insert(object.object_ref(), share);
-        }
-    }
-    Ok(shares)
-}
-
-/// The types of which proxies have not taken all that there is.
-fn behind(connections: &Connections) -> BTreeMap<ProxyId, BTreeSet<ResourceType>> {
-    let mut all = BTreeMap::new();
-    for info in connections.list() {
-        let kinds: BTreeSet<_> = info.types.iter().filter(|kind| !kind.in_sync).map(|kind| kind.kind).collect();
-        if !kinds.is_empty() {
-            all.insert(info.proxy_id, kinds);
-        }
-    }
-    all
+    let share = |(object, come): (AnyObject, Come)| {
+        let generation = object.meta().generation;
+        let share = Share { generation, reached: come.reached, current: come.reached - come.behind.len() };
+        (object.object_ref(), share)
+    };
+    Ok(come(push, connections, objects).await?.into_iter().map(share).collect())
 }
 
 /// All objects of the mesh's configuration.

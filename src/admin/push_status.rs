@@ -1,12 +1,16 @@
 //! `/debug/push_status`: what is refused and why, and what the last pushes did.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::reply::{self, Parameters};
 use super::state::AdminState;
+use navarch_api::object::ObjectRef;
 use navarch_push::engine::{Faulty, Remark};
+use navarch_push::quarantine::Quarantined;
 use navarch_push::worker::PushRecord;
 
 /// The status of pushes: `lastPushes` newest first, `faults` of translation, what was
@@ -30,6 +34,7 @@ pub(super) async fn push_status(State(state): State<AdminState>, parameters: Par
         "faults": faults.iter().map(fault).collect::<Vec<_>>(),
         "leftOut": remarks.iter().map(remark).collect::<Vec<_>>(),
         "rejected": rejected,
+        "quarantined": state.push.context().quarantined.iter().map(quarantined).collect::<Vec<_>>(),
         "engine": { "results": sizes.results, "facts": sizes.facts, "proxies": sizes.proxies },
     });
     reply::json(&parameters, &value)
@@ -51,6 +56,11 @@ fn push(record: &PushRecord) -> Value {
 /// One thing that translation could not make use of.
 fn remark(remark: &Remark) -> Value {
     json!({ "message": &*remark.text, "results": remark.queries, "furtherResults": remark.further })
+}
+
+/// One object that is not in force as it is written.
+fn quarantined((name, one): (&ObjectRef, &Arc<Quarantined>)) -> Value {
+    json!({ "object": name.to_string(), "generation": one.generation, "served": one.served, "said": &*one.said })
 }
 
 /// One resource that stands at its last good value.

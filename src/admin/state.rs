@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::access::DebugAccess;
 use super::exposition::Exposition;
+use super::plan::Plans;
 use navarch_push::worker::PushHandle;
 use navarch_security::ca::keeper::Orders;
 use navarch_source::Problem;
@@ -36,6 +37,8 @@ pub struct AdminState {
     pub metrics: Arc<Exposition>,
     /// Who looks after the roots, once there is a CA.
     pub roots: Arc<OnceLock<Orders>>,
+    /// Who may make a plan.
+    pub plans: Plans,
     /// Who may see the debug pages.
     pub access: DebugAccess,
     /// The build.

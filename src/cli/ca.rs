@@ -8,9 +8,9 @@ use clap::{Args, Subcommand};
 use http::{HeaderValue, Method, header};
 use serde_json::Value;
 
+use super::debug_api::{authorization, host_and_port};
 use crate::admin::CA_ORDER;
 use navarch_agent::local_http::Question;
-use navarch_api::regular_file;
 
 /// How long an answer may take: orders wait until the change is kept.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -75,19 +75,14 @@ impl Ca {
 
     /// Asks the debug API for the status, or gives it an order.
     fn ask(&self, order: Option<&'static str>) -> anyhow::Result<String> {
-        let (host, port) = self.address.rsplit_once(':').context("--address must be host:port")?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = port.parse().context("--address must be host:port")?;
+        let (host, port) = host_and_port(&self.address)?;
         let mut question = Question::get(host, port, "/debug/ca", REQUEST_TIMEOUT);
         if let Some(order) = order {
             question.method = Method::POST;
             question.headers.insert(CA_ORDER, HeaderValue::from_static(order));
         }
         if let Some(file) = &self.token_file {
-            let token = regular_file::read_text(file).with_context(|| format!("{} cannot be read", file.display()))?;
-            let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("this is no token")?;
-            value.set_sensitive(true);
-            question.headers.insert(header::AUTHORIZATION, value);
+            question.headers.insert(header::AUTHORIZATION, authorization(file)?);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
         let answer = runtime.block_on(question.ask()).with_context(|| format!("{} does not answer", self.address))?;

@@ -180,6 +180,7 @@ impl Discovery {
             debounce: debounce(variables)?,
             limits: limits::limits(variable, &self.keepalive)?,
             client_memory: limits::client_memory(variable)?,
+            quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             keys,
             secure: self.secure_grpc_addr,

@@ -1,7 +1,7 @@
 //! `navarch inject`: what the injector would make of objects in files, without a cluster.
 
-use std::io::{Read, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -10,12 +10,10 @@ use serde_json::Value;
 use similar::TextDiff;
 
 use super::environment;
+use super::reading::read;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::yaml::{self, Schema};
 use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
-
-/// The most that is read of one file.
-const MAX_BYTES: u64 = 256 << 20;
 
 /// Add the proxy to pods, Deployments, Jobs and their like, as the webhook would.
 ///
@@ -104,27 +102,6 @@ impl Inject {
         let diff = TextDiff::from_lines(&before, &text);
         Ok(diff.unified_diff().header(&title, &format!("{title}, injected")).to_string())
     }
-}
-
-/// Reads a file, or the standard input.
-fn read(file: &Path) -> anyhow::Result<String> {
-    if file == Path::new("-") {
-        return limited(std::io::stdin()).context("failed to read the standard input");
-    }
-    // Whoever starts the command may name a FIFO, such as /dev/stdin or that of a shell's `<(...)`.
-    let opened = std::fs::File::open(file);
-    opened.and_then(limited).with_context(|| format!("failed to read {}", file.display()))
-}
-
-/// All text of a reader that ends within [`MAX_BYTES`].
-fn limited(reader: impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    reader.take(MAX_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_BYTES {
-        let reason = format!("has more than {MAX_BYTES} bytes");
-        return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, reason));
-    }
-    Ok(text)
 }
 
 /// What the user is told of an object.

@@ -57,6 +57,13 @@ impl Collector for ConfigurationMetrics {
         gauge(&mut encoder, "pilot_services", "Services that are known", context.directory.services.len())?;
         let routes = context.objects.count(Kind::VirtualService);
         gauge(&mut encoder, "pilot_virt_services", "VirtualServices that are known", routes)?;
+        let quarantined = context.quarantined.len();
+        gauge(
+            &mut encoder,
+            "navarch_quarantined_objects",
+            "Objects out of force since proxies refuse them",
+            quarantined,
+        )?;
         let notices = self.standing.notices();
         let counts = count(&notices);
         for (name, help) in GAUGES {

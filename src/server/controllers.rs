@@ -13,8 +13,8 @@ use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
     GatewayControllerSettings, GatewayDeployments, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
-    NodeUntaint, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range, RegistrationConfig, Reporter, RootCertificates,
-    TrustBundleObject,
+    NodeUntaint, QuarantineReports, QuarantinedObjects, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range,
+    RegistrationConfig, Reporter, RootCertificates, TrustBundleObject,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -156,12 +156,43 @@ impl Controllers<'_> {
             let work = move |stop| controller.clone().run(stop);
             self.lead("conditions of objects", Lock::Status, &default_revision, work);
         }
+        self.quarantine(push);
         if let Some(interval) = self.config.analysis {
             let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
             let controller = Analysis { cluster, interval, revision };
             let work = move |stop| controller.clone().run(stop);
             self.lead("validation messages", Lock::Analysis, &default_revision, work);
         }
+    }
+
+    /// Starts what tells objects that they are quarantined: whoever has quarantined them, for others may not have.
+    fn quarantine(&mut self, push: &PushHandle) {
+        let (told, quarantined) = watch::channel(QuarantinedObjects::default());
+        let (mut contexts, stop) = (push.contexts(), self.stop.clone());
+        let reports =
+            QuarantineReports { cluster: self.cluster.clone(), identity: self.config.identity.clone(), quarantined };
+        spawn("quarantine reports", self.tasks, async move {
+            let follow = async {
+                while contexts.changed().await.is_ok() {
+                    let context = contexts.borrow_and_update().clone();
+                    told.send_if_modified(|told| {
+                        let now =
+                            context.quarantined.iter().map(|(name, one)| (name.clone(), one.said.clone())).collect();
+                        let is_new = **told != now;
+                        if is_new {
+                            *told = Arc::new(now);
+                        }
+                        is_new
+                    });
+                }
+            };
+            tokio::select! {
+                () = follow => {}
+                () = reports.run(stop.clone()) => {}
+            }
+            stop.cancelled().await;
+            Ok(())
+        });
     }
 
     /// Starts what makes GatewayClasses, and gives proxies to Gateways.

@@ -5,7 +5,9 @@ use std::path::Path;
 use navarch_testkit::helm::Helm;
 use serde_json::{Value, json};
 
-use crate::{Deployed, NAMESPACE, addresses, analysis, gateway_api, leaders, registration, roots, untaint, whole};
+use crate::{
+    Deployed, NAMESPACE, addresses, analysis, gateway_api, leaders, quarantine, registration, roots, untaint, whole,
+};
 
 /// Whether Navarch's service account may change a ConfigMap.
 async fn may_update(deployed: &Deployed, namespace: &str, name: &str) -> bool {
@@ -78,6 +80,7 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     roots::are_in_every_namespace_and_stay(&deployed).await;
     addresses::are_given_once_and_taken_back(&deployed).await;
     analysis::is_told_and_taken_back(&deployed).await;
+    quarantine::a_condition_and_an_event_say_what_proxies_said(&deployed).await;
     gateway_api::is_written_beside_that_of_others_and_mended(&deployed).await;
     registration::follows_proxies(&deployed).await;
     whole::replicas_write_in_turn_and_serve_the_same(&deployed).await;

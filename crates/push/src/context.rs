@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
+use super::quarantine::Quarantined;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -45,6 +46,8 @@ pub struct PushContext {
     pub remotes: OrdMap<ClusterId, Objects>,
     /// What is known of the service accounts of remote clusters, as `secret_readers`.
     pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
+    /// Objects that are not in force as they are written, since proxies refused what they make.
+    pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
 }
 
 /// The mesh-wide configuration as one fact.

@@ -93,7 +93,7 @@ fn update(change: &Change) -> Option<&'static str> {
         Change::Removed(name) | Change::RemoteRemoved(_, name) => of_kind(name.kind, "svcdelete"),
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
         Change::GatewayHost(..) | Change::RemoteReset(..) | Change::RemoteGone(_) => Some("config"),
-        Change::SecretReader(..) | Change::RemoteSecretReader(..) => None,
+        Change::SecretReader(..) | Change::RemoteSecretReader(..) | Change::Quarantine(..) => None,
     }
 }
 

@@ -28,6 +28,7 @@ use super::resource::ResourceType;
 use super::turns::{Turns, Waiting};
 use super::view::Translator;
 use super::world::{Change, World};
+use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 
 pub use standing::Standing;
@@ -44,6 +45,8 @@ const SLICE: Duration = Duration::from_millis(5);
 const REMEMBERED: usize = 128;
 /// Facts of a push that are remembered: the first reading changes all there are.
 const REMEMBERED_FACTS: usize = 256;
+/// Objects of a push that are remembered.
+const REMEMBERED_OBJECTS: usize = 32;
 
 /// How changes are gathered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +75,8 @@ pub struct PushRecord {
     pub facts: usize,
     /// The first of them.
     pub changed: Vec<FactKey>,
+    /// The first of the objects that changed, each with the generation of what is in force since; `None` where it is gone.
+    pub objects: Vec<(ObjectRef, Option<i64>)>,
     /// What it did.
     pub settled: Settled,
     /// How long the thread worked on it, from taking the changes in to the last collection handed over.
@@ -391,7 +396,9 @@ impl Worker {
                 let now = Instant::now();
                 self.metrics.came(&changes);
                 // Proxies wait with their question until this is in force.
-                let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..) | Change::RemoteSecretReader(..)));
+                let is_awaited = changes
+                    .iter()
+                    .any(|change| matches!(change, Change::SecretReader(..) | Change::RemoteSecretReader(..)));
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {
@@ -461,6 +468,7 @@ impl Worker {
         self.context.send_replace(context.clone());
         let (facts, first) = (changed.len(), changed.iter().take(REMEMBERED_FACTS).cloned().collect());
         let triggers = triggers(&changed);
+        let objects = objects_of(&context, &changed);
         let settled = self.engine.apply(context, changed);
         let took = started.elapsed();
         self.metrics.pushed(triggers, settled.published);
@@ -468,8 +476,17 @@ impl Worker {
         if self.pushes.len() >= REMEMBERED {
             self.pushes.pop_front();
         }
-        self.pushes.push_back(PushRecord { revision: self.engine.revision(), facts, changed: first, settled, took });
+        let revision = self.engine.revision();
+        self.pushes.push_back(PushRecord { revision, facts, changed: first, objects, settled, took });
     }
+}
+
+/// The first of the objects that a push is about.
+fn objects_of(context: &PushContext, changed: &[FactKey]) -> Vec<(ObjectRef, Option<i64>)> {
+    let object = |fact: &FactKey| if let FactKey::Object(object) = fact { Some(object.clone()) } else { None };
+    let generation = |name: &ObjectRef| context.objects.any(name).map(|object| object.meta().generation);
+    let objects = changed.iter().filter_map(object).take(REMEMBERED_OBJECTS);
+    objects.map(|name| (name.clone(), generation(&name))).collect()
 }
 
 #[cfg(test)]

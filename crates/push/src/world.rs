@@ -9,6 +9,7 @@ use imbl::OrdMap;
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
+use super::quarantine::Quarantine;
 use super::remotes::Remotes;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
@@ -16,9 +17,9 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
 use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_registry::{Aggregate, ClusterChanges, ClusterObjects};
 use navarch_registry::address_index::AddressIndex;
 use navarch_registry::directory::DirectoryChange;
+use navarch_registry::{Aggregate, ClusterChanges, ClusterObjects};
 use navarch_store::{Discovery, DiscoveryScope, Objects};
 
 /// One change of the input.
@@ -48,6 +49,8 @@ pub enum Change {
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
     TrustBundle(Arc<[Arc<str>]>),
+    /// A proxy refused what this object makes, in these words: until it is edited, what it was before is in force in its place.
+    Quarantine(ObjectRef, Arc<str>),
     /// The host name of a gateway between networks was resolved, or matters no more (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
 }
@@ -79,6 +82,8 @@ pub struct World {
     addresses: AddressIndex,
     /// The names of workloads and services; none without ambient mode.
     address_names: NameList,
+    /// Objects that are not in force as they are written.
+    quarantine: Quarantine,
 }
 
 impl World {
@@ -108,7 +113,27 @@ impl World {
             gateway_hosts: OrdMap::new(),
             addresses: AddressIndex::default(),
             address_names: NameList::default(),
+            quarantine: Quarantine::default(),
         }
+    }
+
+    /// A world of its own in which all is as in a snapshot: what is tried there changes nothing elsewhere. Objects of namespaces
+    /// that are not discovered are in no snapshot, and so not in it. Costs what exists.
+    #[must_use]
+    pub fn fork(context: &PushContext) -> Self {
+        let mut world = Self::new(context.mesh.settings.clone());
+        let mesh = [
+            Change::Mesh(Arc::new(context.mesh.config.clone())),
+            Change::Networks(context.networks.clone()),
+            Change::TrustBundle(context.trust_bundle.clone()),
+        ];
+        let readers = context.secret_readers.iter().map(|(name, may)| Change::SecretReader(name.clone(), Some(*may)));
+        let keys = context.keys.iter().map(|(source, keys)| Change::Keys(source.clone(), Some(keys.clone())));
+        let hosts = context.gateway_hosts.iter();
+        let hosts = hosts.map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone())));
+        let objects = context.objects.all().map(Change::Put);
+        world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects));
+        world
     }
 
     /// The world as it is now, frozen. Costs a few reference counts.
@@ -127,6 +152,7 @@ impl World {
             address_names: self.address_names.clone(),
             remotes: self.remotes.seen().clone(),
             remote_secret_readers: self.remote_secret_readers.clone(),
+            quarantined: self.quarantine.told().clone(),
         })
     }
 
@@ -138,6 +164,7 @@ impl World {
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
         for change in changes {
+            let Some(change) = self.quarantine.admit(change, self.objects.seen()) else { continue };
             match change {
                 Change::Put(object) => self.objects.put(object, &mut objects),
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
@@ -161,6 +188,8 @@ impl World {
                     let differs = set(&mut self.keys, &source, keys);
                     facts.extend(differs.then_some(FactKey::Keys(source)));
                 }
+                // It was made a change of the object.
+                Change::Quarantine(..) => {}
                 Change::GatewayHost(host, addresses) => {
                     let differs = set(&mut self.gateway_hosts, &host, addresses);
                     facts.extend(differs.then_some(FactKey::Networks));

@@ -209,4 +209,3 @@ impl Outcomes {
         self.clusters = true;
     }
 }
-

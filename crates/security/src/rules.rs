@@ -45,7 +45,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 25] = [
+const TABLE: [Row; 32] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -59,19 +59,26 @@ const TABLE: [Row; 25] = [
     xds("wlds", Rule::Anyone),
     xds("wads", Rule::Anyone),
     debug("adsz", Rule::Operator),
+    debug("applied", Rule::Operator),
     debug("ca", Rule::Operator),
     debug("config_dump", Rule::OperatorOrOwnNamespace),
+    debug("config_distribution", Rule::Operator),
     debug("configz", Rule::Operator),
     debug("connections", Rule::Operator),
+    debug("doctor", Rule::Operator),
     debug("endpointShardz", Rule::Operator),
     debug("endpointz", Rule::Operator),
     debug("list", Rule::Operator),
     debug("mesh", Rule::Operator),
+    debug("plan", Rule::Operator),
     debug("push_status", Rule::Operator),
     // Anybody is told whether the server is ready; this is about the names in the reasons.
     debug("ready", Rule::Operator),
     debug("registryz", Rule::Operator),
     debug("syncz", Rule::Operator),
+    debug("why/not", Rule::Operator),
+    debug("why/proxy", Rule::Operator),
+    debug("why/push", Rule::Operator),
 ];
 
 /// The rule for a type or page; `None` where there is none.

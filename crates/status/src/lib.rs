@@ -13,6 +13,7 @@
 //!   Lock └── DefaultRevision
 //!
 //! Reporter  (a ConfigMap by which the leader's Distribution knows of this replica's proxies)
+//! QuarantineReports  (the condition Quarantined and an Event; whoever has quarantined the object writes)
 //! Registrar (a WorkloadEntry for each connected workload that is no pod; whoever has the connection writes)
 //! ```
 //!
@@ -39,6 +40,7 @@ mod lock;
 mod lock_object;
 mod namespaces;
 mod object_status;
+mod quarantine;
 mod reconciled;
 mod registration;
 mod report;
@@ -61,6 +63,7 @@ pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
 pub use object_status::{ObjectStatuses, WantedStatus, WantedStatuses, status_correction};
+pub use quarantine::{QuarantineReports, QuarantinedObjects};
 pub use reconciled::Progress;
 pub use registration::{
     Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload,

@@ -124,6 +124,22 @@ macro_rules! tables {
                 names
             }
 
+            /// The names of all objects of a kind, in order.
+            pub fn all_of(&self, kind: Kind) -> Box<dyn Iterator<Item = ObjectRef> + '_> {
+                match kind {
+                    $(Kind::$kind => Box::new(
+                        self.$field.iter().map(move |object| ObjectRef { kind, name: object.meta.key() }),
+                    ),)*
+                }
+            }
+
+            /// All objects, kind by kind.
+            pub fn all(&self) -> impl Iterator<Item = AnyObject> {
+                let none = std::iter::empty::<AnyObject>();
+                $(let none = none.chain(self.$field.iter().cloned().map(AnyObject::$kind));)*
+                none
+            }
+
             /// Whether an object is there.
             #[must_use]
             pub fn contains(&self, object: &ObjectRef) -> bool {

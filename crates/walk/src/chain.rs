@@ -55,7 +55,7 @@ fn ranges_fit(ranges: &[CidrRange], ip: IpAddr) -> Fit {
 }
 
 /// Whether a range holds an address.
-fn holds(range: &CidrRange, ip: IpAddr) -> bool {
+pub(super) fn holds(range: &CidrRange, ip: IpAddr) -> bool {
     let length = range.prefix_len.unwrap_or_default();
     let same = |a: u128, b: u128, bits: u32| length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0);
     match (range.address_prefix.parse::<IpAddr>(), ip) {

@@ -4,13 +4,14 @@
 //! connection ─▶ listener ─▶ filter chain ─▶ virtual host ─▶ route ─▶ cluster ─▶ endpoints
 //! ```
 //!
-//! Knows Envoy's messages and nothing of where they come from. Filters on the way are taken to let the request pass, shares
-//! of traffic are told rather than drawn, and all hosts are taken to be up. What a walk cannot tell it says.
+//! Knows Envoy's messages and nothing of where they come from. Filters on the way are taken to let the request pass ([`policy`]
+//! says whether those of authorization do), shares of traffic are told rather than drawn, and all hosts are taken to be up. What a walk cannot tell it says.
 
 mod chain;
 mod http;
 mod listener;
 mod pattern;
+pub mod policy;
 mod upstream;
 
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
-use navarch_proto::envoy::config::listener::v3::{Filter, Listener, filter};
+use navarch_proto::envoy::config::listener::v3::{Filter, FilterChain, Listener, filter};
 use navarch_proto::envoy::config::route::v3::RouteConfiguration;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::HttpConnectionManager;
 use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
@@ -191,6 +192,12 @@ impl Share {
 }
 
 impl Resources {
+    /// The filter chain that takes a connection.
+    #[must_use]
+    pub fn chain(&self, connection: &Connection) -> Option<&FilterChain> {
+        chain::find(listener::find(&self.listeners, connection)?, connection)
+    }
+
     /// Walks a connection, and the request that it carries.
     #[must_use]
     pub fn walk(&self, connection: &Connection) -> Walk {

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Outcome, Subject, decode_value, served_versions};
 use navarch_api::validation::{Problem, Verdict, validate_any};
+use navarch_store::Objects;
 
 /// The group of the Gateway API, whose kinds the API server judges alone.
 const GATEWAY_API: &str = "gateway.networking.k8s.io/";
@@ -47,6 +48,12 @@ pub fn judge(object: &Value) -> Judged {
             Judged { subject, object: None, verdict: refused("kind".to_owned(), message) }
         }
     }
+}
+
+/// What of an object does not fit the objects that are there: only warned of, since objects come in any order.
+#[must_use]
+pub fn around(object: &AnyObject, objects: &Objects) -> Vec<Problem> {
+    super::neighbours::look(object, objects)
 }
 
 /// The object as it is read here: all versions of a kind are one, so one that is not known yet will do; and an object whose

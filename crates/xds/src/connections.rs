@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use crate::session::Session;
 use crate::session::discovery_request::{Protocol, Rejection};
 use crate::session::mailbox::Mailbox;
+use crate::session::push_ring::Sent;
 use crate::session::watch::SentResponse;
 use navarch_api::names::ResourceName;
-use navarch_push::engine::ProxyId;
+use navarch_push::engine::{ProxyId, PushCause, Sink as _};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::{Collection, ResourceType};
 
@@ -81,10 +82,35 @@ pub struct TypeInfo {
     pub acked: Option<Mark>,
     /// Why the client did not take the response that it answered last, if it did not.
     pub rejected: Option<Rejection>,
+    /// What it would have had then.
+    pub refused: Option<Arc<Collection>>,
     /// What it was sent, all in all, as of the last response that it did not reject.
     pub resources: Option<Arc<Collection>>,
+    /// What the client has taken, as far as it said, and the snapshot that this comes from.
+    pub taken: Option<(Arc<Collection>, u64)>,
     /// Whether all there is was sent and taken.
     pub in_sync: bool,
+}
+
+/// One of the last responses of a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PushInfo {
+    /// The type.
+    pub kind: ResourceType,
+    /// When it was sent.
+    pub at: Timestamp,
+    /// The snapshots, the first and the last, whose changes it tells of.
+    pub changes: Option<[u64; 2]>,
+    /// Whether it answers a subscription.
+    pub answers: bool,
+    /// How many resources it held.
+    pub count: u32,
+    /// How many names it took away.
+    pub removed: u32,
+    /// The bytes of its resources.
+    pub bytes: u32,
+    /// How long the client took to answer, and whether it took it.
+    pub answer: Option<(Duration, bool)>,
 }
 
 /// One response.
@@ -104,6 +130,40 @@ impl Connections {
     pub fn list(&self) -> Vec<ConnectionInfo> {
         let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
         open.iter().map(|connection| connection.look()).collect()
+    }
+
+    /// The streams of a proxy, by its name `<pod>.<namespace>`: the newest last.
+    #[must_use]
+    pub fn of_proxy(&self, name: &str) -> Vec<ConnectionInfo> {
+        let open = self.open.lock();
+        let found: Vec<Arc<Connection>> = open.values().filter(|one| *one.proxy.name == *name).cloned().collect();
+        drop(open);
+        found.iter().map(|connection| connection.look()).collect()
+    }
+
+    /// The last responses of the stream of this id, oldest first.
+    #[must_use]
+    pub fn pushes(&self, id: &str) -> Vec<PushInfo> {
+        let found = self.open.lock().values().find(|connection| &*connection.id == id).cloned();
+        found.map(|connection| connection.pushes()).unwrap_or_default()
+    }
+
+    /// The stream of this name in the engine.
+    #[must_use]
+    pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {
+        let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
+        found.map(|connection| connection.look())
+    }
+
+    /// Has a stream sent a collection in the place of what the push thread has for it, until that has something new: to try what the
+    /// client says to it. False where the stream has ended.
+    pub fn offer(&self, id: ProxyId, collection: Arc<Collection>, revision: u64) -> bool {
+        let found = self.open.lock().values().find(|one| one.proxy_id == id).cloned();
+        let Some(connection) = found else { return false };
+        let cause = Arc::new(PushCause { revision, changed: Vec::new(), answers: 0 });
+        connection.mailbox.publish(collection.kind, collection, &cause);
+        connection.mailbox.settled();
+        true
     }
 
     /// How many streams are open.
@@ -147,7 +207,9 @@ impl Connection {
             sent: watch.history.sent.as_ref().map(|response| self.mark(response)),
             acked: watch.history.acked.as_ref().map(|response| self.mark(response)),
             rejected: watch.history.rejected.clone(),
+            refused: watch.history.refused.clone(),
             resources: watch.sent().cloned(),
+            taken: watch.taken().map(|(collection, revision)| (collection.clone(), revision)),
             in_sync: session.is_quiet(*kind) && watch.history.rejected.is_none(),
         });
         ConnectionInfo {
@@ -159,6 +221,22 @@ impl Connection {
             proxy_id: self.proxy_id,
             types: types.collect(),
         }
+    }
+
+    /// The last responses, oldest first.
+    fn pushes(&self) -> Vec<PushInfo> {
+        let session = self.session.lock();
+        let look = |sent: &Sent| PushInfo {
+            kind: sent.kind,
+            at: after(self.since, sent.at),
+            changes: sent.reason.changes,
+            answers: sent.reason.answers,
+            count: sent.count,
+            removed: sent.removed,
+            bytes: sent.bytes,
+            answer: sent.answer,
+        };
+        session.pushes.iter().map(look).collect()
     }
 
     /// A response as others see it.

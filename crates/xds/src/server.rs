@@ -39,6 +39,8 @@ use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::budget::Budget;
 use navarch_net::port::Port;
 use navarch_net::rejections::Rejections;
+use navarch_push::engine::ProxyId;
+use navarch_push::resource::ResourceType;
 use navarch_push::worker::PushHandle;
 
 /// What the aggregated discovery service is made of.
@@ -62,8 +64,19 @@ pub struct AdsParts {
     pub access: Option<mpsc::Sender<AccessQuestion>>,
     /// Who is told of proxies that may stand for workloads that are no pods; `None` where nobody is.
     pub workloads: Option<Arc<dyn Workloads>>,
+    /// Who is told of responses that clients did not take; `None` where nobody is.
+    pub refusals: Option<mpsc::Sender<Refusal>>,
     /// Which proxies are served.
     pub served: Served,
+}
+
+/// A client did not take a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The client, by its name in the engine.
+    pub proxy: ProxyId,
+    /// The type.
+    pub kind: ResourceType,
 }
 
 impl AdsParts {
@@ -72,8 +85,8 @@ impl AdsParts {
     pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
         let (limits, rejections) = (Limits::default(), Rejections::default());
         let memory = Budget::new(1 << 30);
-        let (access, workloads, served) = (None, None, Served::default());
-        Self { push, metrics, limits, started, drain, memory, rejections, access, workloads, served }
+        let (access, workloads, refusals, served) = (None, None, None, Served::default());
+        Self { push, metrics, limits, started, drain, memory, rejections, access, workloads, refusals, served }
     }
 }
 
@@ -106,6 +119,8 @@ pub(super) struct Core {
     pub(super) access: Option<mpsc::Sender<AccessQuestion>>,
     /// Who is told of workloads that are no pods; `None` where nobody is.
     pub(super) workloads: Option<Arc<dyn Workloads>>,
+    /// Who is told of responses that clients did not take; `None` where nobody is.
+    pub(super) refusals: Option<mpsc::Sender<Refusal>>,
     /// Which proxies are served.
     pub(super) served: Served,
     /// What one client may do.
@@ -146,7 +161,8 @@ impl Ads {
     /// A service made of these.
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
-        let AdsParts { push, metrics, limits, started, drain, memory, rejections, access, workloads, served } = parts;
+        let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
+        let AdsParts { access, workloads, refusals, served, .. } = parts;
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
@@ -159,6 +175,7 @@ impl Ads {
             begun: Instant::now(),
             access,
             workloads,
+            refusals,
             served,
             memory: Memory::new(memory, rejections),
             admission: Admission::new(limits.streams_per_second),

@@ -8,6 +8,7 @@ pub(crate) mod encoding_cache;
 mod interner;
 pub(crate) mod mailbox;
 mod order;
+pub(crate) mod push_ring;
 mod subscription;
 mod virtual_hosts;
 pub(crate) mod watch;
@@ -22,6 +23,7 @@ use crate::session::discovery_request::Request;
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::mailbox::Update;
 use crate::session::order::{ORDER_WAIT, Order};
+use crate::session::push_ring::{PushRing, Reason, Sent};
 use crate::session::watch::{SentResponse, Watch};
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
@@ -112,6 +114,8 @@ pub(crate) struct Session {
     to_answer: VecDeque<String>,
     /// The newest snapshot heard of.
     revision: u64,
+    /// The last responses.
+    pub(super) pushes: PushRing,
 }
 
 /// What versions and nonces are made of.
@@ -149,6 +153,7 @@ impl Session {
             unserved: BTreeSet::new(),
             to_answer: VecDeque::new(),
             revision: 0,
+            pushes: PushRing::default(),
         }
     }
 
@@ -206,7 +211,7 @@ impl Session {
         if let Some(watch) = self.watches.get_mut(&kind)
             && !is_empty(kind, &watch.interest)
         {
-            watch.receive(update.collection, update.revision);
+            watch.receive(update.collection, update.revision, update.reason);
         }
     }
 
@@ -217,7 +222,8 @@ impl Session {
         }
         let Some(watch) = self.watches.get_mut(&kind) else { return };
         if is_empty(kind, &watch.interest) {
-            watch.receive(Arc::new(Collection::new(kind, Resources::default())), self.revision);
+            let nothing = Arc::new(Collection::new(kind, Resources::default()));
+            watch.receive(nothing, self.revision, Reason::default());
             effects.push(Effect::Unsubscribe(kind));
         } else {
             watch.interest.names = frames.names.intern(watch.interest.names.clone());
@@ -269,6 +275,7 @@ impl Session {
         let Some(composed) = watch.compose(self.protocol, frames, removals) else { return Turn::Idle };
         let response = composed.worth_sending.then(|| self.marks.next(watch.revision(), now));
         watch.settle(&composed, response.clone(), now);
+        let reason = watch.take_reason();
         if kind == ResourceType::Endpoint {
             self.endpoints_sent();
         }
@@ -279,6 +286,17 @@ impl Session {
         if kind == ResourceType::Cluster {
             self.clusters_sent(&composed.changes.warming);
         }
+        let short = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        self.pushes.sent(Sent {
+            kind,
+            number: self.marks.count,
+            reason,
+            at: now,
+            count: short(composed.count),
+            removed: short(composed.removed.len()),
+            bytes: short(composed.payload.0.len()),
+            answer: None,
+        });
         Turn::Sends(Response {
             kind: Some(kind),
             type_url: kind.type_url().to_owned(),

@@ -17,7 +17,7 @@ use crate::connections::{Connection, after};
 use crate::metrics::RejectLabel;
 use crate::node::{self, Served};
 use crate::secret_access;
-use crate::server::Core;
+use crate::server::{Core, Refusal};
 use crate::session::discovery_request::{Protocol, Rejection, Request, Wire, not_served, sender};
 use crate::session::mailbox::{Mailbox, Updates};
 use crate::session::{Effect, Event, MAX_WATCHED, Marks, Session};
@@ -303,6 +303,9 @@ impl Stream {
         {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
+        if let Some((nonce, is_taken)) = request.answers() {
+            self.connection.session.lock().pushes.answered(nonce, is_taken, self.begun.elapsed());
+        }
         self.apply(Event::Request(request)).await
     }
 
@@ -357,6 +360,10 @@ impl Stream {
             warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         } else {
             debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        }
+        if let Some(refusals) = &self.core.refusals {
+            // Where there is no room, others have refused as much; and this one will again.
+            _ = refusals.try_send(Refusal { proxy: self.connection.proxy_id, kind });
         }
         let label = self.core.metrics.rejected(kind, &self.connection.proxy.name, code);
         if let Some(earlier) = self.rejections.insert(kind, label.clone()).filter(|earlier| *earlier != label) {

@@ -34,6 +34,30 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::provenance`], in the order in which they were read.
+    #[must_use]
+    pub fn provenance_in_order(&self, id: ProxyId, kind: ResourceType, name: &ResourceName) -> Vec<FactKey> {
+        let query = self.core.borrow_mut().query_id(&ResourceOf { kind, name: name.clone() });
+        let Ok(node) = self.view(id.0).node_of(query) else { return Vec::new() };
+        let core = self.core.borrow();
+        let (mut seen, mut told) = (KeyedSet::default(), KeyedSet::default());
+        let mut facts = Vec::new();
+        // What was read first is on top.
+        let mut todo = vec![Dep::Node(node)];
+        while let Some(dep) = todo.pop() {
+            match dep {
+                Dep::Fact(fact) if told.insert(fact.0) => {
+                    facts.extend(core.facts.get(fact.0).map(|fact| fact.key.clone()));
+                }
+                Dep::Node(id) if seen.insert(id) => {
+                    todo.extend(core.nodes.get(&id).iter().flat_map(|node| node.deps.iter().rev().copied()));
+                }
+                Dep::Fact(_) | Dep::Node(_) => {}
+            }
+        }
+        facts
+    }
+
     /// Resources whose translation panicked and that stand at their last good value.
     #[must_use]
     pub fn faults(&self) -> Vec<Faulty> {

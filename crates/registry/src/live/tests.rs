@@ -9,9 +9,9 @@ use std::sync::Arc;
 use crate::aggregate::{Aggregate, ClusterChanges, ClusterObjects};
 use crate::directory::{DirectoryChange, ListedTargets};
 use crate::model::{Endpoint, ServiceKey, ServiceTarget};
+use imbl::OrdMap;
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
-use imbl::OrdMap;
 use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
@@ -37,11 +37,7 @@ impl House {
     fn with(settings: Settings, networks: &MeshNetworks, yaml: &str) -> Self {
         let mut registry = Aggregate::new(settings);
         let (objects, remotes) = (Objects::default(), OrdMap::new());
-        registry.set_mesh(
-            &MeshConfig::istio_defaults(),
-            networks,
-            ClusterObjects { own: &objects, remotes: &remotes },
-        );
+        registry.set_mesh(&MeshConfig::istio_defaults(), networks, ClusterObjects { own: &objects, remotes: &remotes });
         let mut house = Self { objects, remotes, registry };
         house.put(yaml);
         house

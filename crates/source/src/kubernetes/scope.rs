@@ -124,7 +124,10 @@ fn matches(list: &str, definition: &str) -> bool {
 pub(super) fn is_defined(kind: Kind) -> bool {
     let group = kind.group();
     group.ends_with(".istio.io")
-        || matches!(group, gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP | mcs::GROUP)
+        || matches!(
+            group,
+            gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP | mcs::GROUP
+        )
 }
 
 /// The name of the definition of a kind, such as `sidecars.networking.istio.io`.

@@ -170,6 +170,16 @@ impl Request {
             Self::Unserved { .. } | Self::Health(_) => None,
         }
     }
+
+    /// The response that it is about, and whether the client took that.
+    pub(crate) fn answers(&self) -> Option<(&str, bool)> {
+        let quoted = match self {
+            Self::State(request) => &request.quoted,
+            Self::Delta(request) => &request.quoted,
+            Self::Unserved { .. } | Self::Health(_) => return None,
+        };
+        (!quoted.nonce.is_empty()).then(|| (&*quoted.nonce, quoted.error.is_none()))
+    }
 }
 
 impl Wanted {

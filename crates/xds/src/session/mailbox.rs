@@ -8,6 +8,7 @@ use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::push_ring::Reason;
 use navarch_push::engine::{PushCause, Sink};
 use navarch_push::resource::{Collection, ResourceType};
 
@@ -18,8 +19,10 @@ pub(crate) struct Update {
     pub(crate) collection: Arc<Collection>,
     /// The snapshot that it comes from.
     pub(crate) revision: u64,
-    /// How many subscriptions were answered since an update of this type was last taken.
+    /// How many subscriptions were answered since updates of this type was last taken.
     pub(crate) answers: u32,
+    /// What it stands for.
+    pub(crate) reason: Reason,
     /// When the oldest publication that this one stands for came.
     pub(crate) since: Instant,
 }
@@ -85,7 +88,9 @@ impl Slots {
         match ready.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, older)) => {
                 let (answers, since) = (older.answers + update.answers, older.since.min(update.since));
-                *older = Update { answers, since, ..update };
+                let mut reason = older.reason;
+                reason.add(update.reason);
+                *older = Update { answers, reason, since, ..update };
             }
             None => {
                 ready.reserve_exact(1);
@@ -98,7 +103,9 @@ impl Slots {
 impl Sink for Mailbox {
     fn publish(&self, kind: ResourceType, collection: Arc<Collection>, cause: &Arc<PushCause>) {
         let answers = cause.answers;
-        let update = Update { collection, revision: cause.revision, answers, since: Instant::now() };
+        let revision = cause.revision;
+        let reason = Reason { changes: (answers == 0).then_some([revision; 2]), answers: answers > 0 };
+        let update = Update { collection, revision, answers, reason, since: Instant::now() };
         let mut slots = self.slots.lock();
         if answers == 0 {
             slots.staged.retain(|(staged, _)| *staged != kind);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::session::compose::Composed;
 use crate::session::diff::{Base, Diff, Names};
 use crate::session::discovery_request::Rejection;
+use crate::session::push_ring::Reason;
 use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::{Collection, Resource, ResourceType};
@@ -32,6 +33,8 @@ pub(crate) struct Watch {
     pub(crate) latest: Option<Arc<Collection>>,
     /// The snapshot that this comes from.
     revision: u64,
+    /// What that which is not sent is sent for.
+    reason: Reason,
     /// What it has.
     pub(crate) held: ClientState,
     /// Since when some of that waits to be taken away.
@@ -55,6 +58,8 @@ pub(crate) struct History {
     pub(crate) acked: Option<SentResponse>,
     /// Why the last answered response was rejected, if it was.
     pub(crate) rejected: Option<Rejection>,
+    /// What it would have had then.
+    pub(crate) refused: Option<Arc<Collection>>,
 }
 
 /// One response, by its marks.
@@ -75,6 +80,8 @@ pub(crate) struct ClientState {
     /// What it has, or may have, beside or instead of what is in the base, and shall lose unless it is sent anew. With the
     /// resource where that is known.
     pub(crate) leaving: PendingRemovals,
+    /// The snapshot that the base comes from.
+    pub(crate) revision: u64,
 }
 
 /// What must be sent though it may not have changed.
@@ -115,7 +122,8 @@ impl Watch {
             has_brought: matches!(base, Base::Brought(_)),
             latest: None,
             revision: 0,
-            held: ClientState { base, leaving: BTreeMap::new() },
+            reason: Reason::default(),
+            held: ClientState { base, leaving: BTreeMap::new(), revision: 0 },
             leaving_since: None,
             owed: Pending { first: true, asked, forced: Vec::new() },
             in_flight: VecDeque::new(),
@@ -124,8 +132,9 @@ impl Watch {
         }
     }
 
-    /// The collection that the client shall have from now on.
-    pub(crate) fn receive(&mut self, collection: Arc<Collection>, revision: u64) {
+    /// Takes in what the client shall have from now on.
+    pub(crate) fn receive(&mut self, collection: Arc<Collection>, revision: u64, reason: Reason) {
+        self.reason.add(reason);
         if self.latest.as_ref().is_none_or(|latest| !Arc::ptr_eq(latest, &collection)) {
             self.barred = false;
         }
@@ -182,6 +191,7 @@ impl Watch {
         let Some(answered) = self.take_answered(nonce).pop() else { return false };
         self.history.acked = Some(answered.response);
         self.history.rejected = None;
+        self.history.refused = None;
         true
     }
 
@@ -192,6 +202,7 @@ impl Watch {
         let sent = std::mem::replace(&mut self.held, answered.before);
         self.held.leaving.extend(sent.leaving);
         if let Base::Sent(collection) = &sent.base {
+            self.history.refused = Some(collection.clone());
             // Whether it took these, or what it had of them before, nobody knows: each is told anew, there or gone.
             let Diff { resources, removed, .. } = Diff::between(&self.held.base, collection, None);
             let touched = resources.iter().map(|resource| &resource.name).chain(removed.iter().map(|(name, _)| name));
@@ -249,6 +260,20 @@ impl Watch {
         self.revision
     }
 
+    /// What the client has taken, as far as it said, and the snapshot that this comes from.
+    pub(crate) fn taken(&self) -> Option<(&Arc<Collection>, u64)> {
+        let held = self.in_flight.front().map_or(&self.held, |sent| &sent.before);
+        match &held.base {
+            Base::Sent(collection) => Some((collection, held.revision)),
+            Base::Nothing | Base::Brought(_) => None,
+        }
+    }
+
+    /// What is sent now was sent for this.
+    pub(crate) fn take_reason(&mut self) -> Reason {
+        std::mem::take(&mut self.reason)
+    }
+
     /// What was sent last.
     pub(crate) fn sent(&self) -> Option<&Arc<Collection>> {
         match &self.held.base {
@@ -261,7 +286,7 @@ impl Watch {
     /// nothing to say.
     pub(crate) fn settle(&mut self, composed: &Composed, response: Option<SentResponse>, now: Duration) {
         let Some(latest) = self.latest.clone() else { return };
-        let held = ClientState { base: Base::Sent(latest), leaving: composed.leaving.clone() };
+        let held = ClientState { base: Base::Sent(latest), leaving: composed.leaving.clone(), revision: self.revision };
         let before = std::mem::replace(&mut self.held, held);
         let owed = std::mem::take(&mut self.owed);
         self.leaving_since = match self.held.leaving.is_empty() {

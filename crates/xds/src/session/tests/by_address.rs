@@ -22,7 +22,7 @@ fn tell(rig: &mut Rig, workloads: &[(&str, u8)], answers: u32) {
     let unknown = Some(Arc::new([ResourceName::new("/10.0.0.9")].into()));
     let resources = workloads.iter().map(one).collect();
     let collection = Arc::new(Collection { kind: KIND, resources, unknown });
-    let update = Update { collection, revision: 1, answers, since: Instant::now() };
+    let update = Update { collection, revision: 1, answers, reason: Default::default(), since: Instant::now() };
     assert_eq!(rig.session.step(Event::Update(KIND, update), &rig.frames), []);
 }
 

@@ -143,7 +143,8 @@ impl Rig {
     fn update(&mut self, kind: ResourceType, resources: &[(&str, &str)], answers: u32) {
         let resources = resources.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
         let collection = collection(kind, &resources);
-        let update = Update { collection, revision: self.revision, answers, since: Instant::now() };
+        let update =
+            Update { collection, revision: self.revision, answers, reason: Default::default(), since: Instant::now() };
         let effects = self.session.step(Event::Update(kind, update), &self.frames);
         assert_eq!(effects, []);
     }

@@ -1,0 +1,187 @@
+//! How far an object has come: which proxies it reaches, and which of them have taken it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How many proxies are named of each sort.
+pub const NAMED: usize = 50;
+
+/// How far an object has come among the proxies of one control plane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Applied {
+    /// `metadata.generation` of what is in force; 0 for objects from files.
+    pub generation: i64,
+    /// Proxies that are shown something made of the object.
+    pub reached: usize,
+    /// Those of them that have taken all that it changed last.
+    pub taken: usize,
+    /// How many have not said yet.
+    pub pending: usize,
+    /// Those, by name; the first of them.
+    pub pending_proxies: Vec<PendingProxy>,
+    /// How many did not take it.
+    pub refused: usize,
+    /// Those, by name; the first of them.
+    pub refused_proxies: Vec<RefusedProxy>,
+    /// What Envoy said of it, where it is quarantined: proxies are served the version before, or none.
+    pub quarantined: Option<String>,
+}
+
+/// A proxy that has not said yet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PendingProxy {
+    /// `<pod>.<namespace>`.
+    pub proxy: String,
+    /// The types that it has not taken, as in `cds`.
+    pub types: Vec<String>,
+    /// Seconds since it was sent what it has not taken; `None` where it was not sent yet.
+    pub since_seconds: Option<f64>,
+}
+
+/// A proxy that did not take it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RefusedProxy {
+    /// `<pod>.<namespace>`.
+    pub proxy: String,
+    /// The type that it refused, as in `cds`.
+    pub r#type: String,
+    /// What Envoy said.
+    pub said: String,
+}
+
+/// How far an object has come everywhere.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AppliedEverywhere {
+    /// `Kind namespace/name`.
+    pub object: String,
+    /// What each control plane says.
+    pub replicas: Vec<Replica>,
+}
+
+/// What one control plane says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Replica {
+    /// Where it was asked.
+    pub address: String,
+    /// What it says; `None` where it knows no such object.
+    pub applied: Option<Applied>,
+    /// Why it says nothing, if so.
+    pub error: Option<String>,
+}
+
+/// How it stands all in all, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// A control plane gave no answer.
+    Unknown,
+    /// No control plane knows the object.
+    Missing,
+    /// A proxy refused it, or it is quarantined.
+    Refused,
+    /// A proxy has not said yet, or a control plane has not read the generation.
+    Pending,
+    /// Every proxy that it reaches has taken it.
+    Taken,
+}
+
+impl AppliedEverywhere {
+    /// How it stands, for at least this generation.
+    #[must_use]
+    pub fn standing(&self, generation: i64) -> Standing {
+        let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();
+        let newest = known.iter().map(|applied| applied.generation).max().unwrap_or_default().max(generation);
+        if self.replicas.iter().any(|replica| replica.error.is_some()) {
+            Standing::Unknown
+        } else if known.is_empty() {
+            Standing::Missing
+        } else if known.iter().any(|applied| applied.refused > 0 || applied.quarantined.is_some()) {
+            Standing::Refused
+        } else if known.len() < self.replicas.len()
+            || known.iter().any(|applied| applied.pending > 0 || applied.generation < newest)
+        {
+            Standing::Pending
+        } else {
+            Standing::Taken
+        }
+    }
+}
+
+impl fmt::Display for AppliedEverywhere {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known: Vec<&Applied> = self.replicas.iter().filter_map(|replica| replica.applied.as_ref()).collect();
+        let sum = |of: fn(&Applied) -> usize| known.iter().map(|applied| of(applied)).sum::<usize>();
+        if known.is_empty() {
+            writeln!(f, "{}: no control plane knows it", self.object)?;
+        } else {
+            let generation = known.iter().map(|applied| applied.generation).max().unwrap_or_default();
+            let generation =
+                if generation > 0 { format!("generation {generation}") } else { "what is in force".to_owned() };
+            let (taken, reached) = (sum(|one| one.taken), sum(|one| one.reached));
+            let (pending, refused) = (sum(|one| one.pending), sum(|one| one.refused));
+            let object = &self.object;
+            writeln!(
+                f,
+                "{object}: {generation} is taken by {taken} of {reached} proxies that it reaches, {pending} pending, {refused} refused"
+            )?;
+        }
+        for applied in &known {
+            if let Some(said) = &applied.quarantined {
+                writeln!(f, "  quarantined: proxies have the version before it, or none; Envoy said: {said}")?;
+            }
+            for one in &applied.pending_proxies {
+                let since = match one.since_seconds {
+                    Some(seconds) => format!("since {seconds:.0} s"),
+                    None => "not sent yet".to_owned(),
+                };
+                writeln!(f, "  pending  {} {} {since}", one.proxy, one.types.join(","))?;
+            }
+            for one in &applied.refused_proxies {
+                writeln!(f, "  refused  {} {}: {}", one.proxy, one.r#type, one.said)?;
+            }
+        }
+        let answered = self.replicas.iter().filter(|replica| replica.error.is_none()).count();
+        writeln!(f, "  asked {} control planes by their addresses, {answered} answered:", self.replicas.len())?;
+        for replica in &self.replicas {
+            let says = match (&replica.applied, &replica.error) {
+                (Some(one), _) => format!("generation {}, {} of {}", one.generation, one.taken, one.reached),
+                (None, Some(error)) => error.clone(),
+                (None, None) => "knows no such object".to_owned(),
+            };
+            writeln!(f, "    {}: {says}", replica.address)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replica(generation: i64, taken: usize, refused: usize) -> Replica {
+        let applied =
+            Applied { generation, reached: 10, taken, pending: 10 - taken - refused, refused, ..Applied::default() };
+        Replica { address: "a:1".to_owned(), applied: Some(applied), error: None }
+    }
+
+    #[test]
+    fn the_worst_of_all_replicas_counts() {
+        let all = |replicas: Vec<Replica>| AppliedEverywhere { object: "x".to_owned(), replicas };
+        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).standing(0), Standing::Taken);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 10, 0)]).standing(4), Standing::Pending);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(2, 10, 0)]).standing(0), Standing::Pending);
+        assert_eq!(all(vec![replica(3, 10, 0), replica(3, 9, 1)]).standing(0), Standing::Refused);
+        let unread = Replica { address: "b:1".to_owned(), ..Replica::default() };
+        assert_eq!(all(vec![replica(3, 10, 0), unread.clone()]).standing(0), Standing::Pending);
+        assert_eq!(all(vec![unread.clone()]).standing(0), Standing::Missing);
+        let dead = Replica { error: Some("gone".to_owned()), ..unread };
+        assert_eq!(all(vec![replica(3, 10, 0), dead]).standing(0), Standing::Unknown);
+        let text = all(vec![replica(3, 8, 1), replica(3, 10, 0)]).to_string();
+        assert!(
+            text.contains("generation 3 is taken by 18 of 20 proxies that it reaches, 1 pending, 1 refused"),
+            "{text}"
+        );
+    }
+}

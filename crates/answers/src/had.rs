@@ -1,0 +1,166 @@
+//! What a proxy has, read from the collections that it was given.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+use navarch_envoy::routes::with_hosts;
+use navarch_proto::envoy::config::cluster::v3::Cluster;
+use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType};
+use navarch_proto::envoy::config::endpoint::v3::ClusterLoadAssignment;
+use navarch_proto::envoy::config::listener::v3::filter::ConfigType;
+use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::http_connection_manager::RouteSpecifier;
+use navarch_proto::envoy::extensions::filters::network::http_connection_manager::v3::{
+    HttpConnectionManager, HttpFilter, http_filter,
+};
+use navarch_push::resource::{Collection, Resource, ResourceType};
+use navarch_walk::{Connection, Outcome, Resources, Upstream, Walk};
+use prost::Message;
+
+/// What a proxy has of each type.
+pub type Had = BTreeMap<ResourceType, Arc<Collection>>;
+
+/// A proxy's resources, read as far as walks need them.
+#[derive(Debug)]
+pub struct Walkable<'a> {
+    had: &'a Had,
+    resources: Resources,
+}
+
+/// Route configurations that were read, for several proxies that share them.
+#[derive(Debug, Default)]
+pub struct ReadRoutes(KeyedMap<usize, (Arc<Resource>, RouteConfiguration)>);
+
+impl ReadRoutes {
+    /// A route configuration that comes whole.
+    fn read(&mut self, resource: &Arc<Resource>) -> RouteConfiguration {
+        let read = || (resource.clone(), RouteConfiguration::decode(resource.body.clone()).unwrap_or_default());
+        self.0.entry(Arc::as_ptr(resource).addr()).or_insert_with(read).1.clone()
+    }
+}
+
+impl<'a> Walkable<'a> {
+    /// Reads listeners and routes; clusters and endpoints are read where a walk comes to them.
+    #[must_use]
+    pub fn read(had: &'a Had, read: &mut ReadRoutes) -> Self {
+        let all = |kind| had.get(&kind).into_iter().flat_map(|collection| &collection.resources);
+        let mut resources = Resources::default();
+        let listeners = all(ResourceType::Listener).filter_map(|one| Listener::decode(one.body.clone()).ok());
+        resources.listeners.extend(listeners);
+        let hosts: Vec<_> = all(ResourceType::VirtualHost).map(|host| (&host.name, &host.body)).collect();
+        for one in all(ResourceType::Route) {
+            let routes = if hosts.is_empty() {
+                read.read(one)
+            } else {
+                let body = with_hosts(&one.name, &one.body, hosts.iter().copied());
+                RouteConfiguration::decode(body).unwrap_or_default()
+            };
+            resources.routes.insert(one.name.to_string(), routes);
+        }
+        Self { had, resources }
+    }
+
+    /// What was read so far.
+    #[must_use]
+    pub fn resources(&self) -> &Resources {
+        &self.resources
+    }
+
+    /// Walks a connection, and the request that it carries.
+    pub fn walk(&mut self, connection: &Connection) -> Walk {
+        let walk = self.resources.walk(connection);
+        let Outcome::Forwarded(shares) = &walk.outcome else { return walk };
+        let missing: Vec<String> = shares
+            .iter()
+            .filter(|share| {
+                share.upstream == Upstream::NoCluster && !self.resources.clusters.contains_key(&share.cluster)
+            })
+            .map(|share| share.cluster.clone())
+            .collect();
+        let found = missing.iter().filter(|name| self.read_cluster(name)).count();
+        if found == 0 { walk } else { self.resources.walk(connection) }
+    }
+
+    /// Reads a cluster with its endpoints. False where there is none.
+    fn read_cluster(&mut self, name: &str) -> bool {
+        let Some(cluster) = find(self.had, ResourceType::Cluster, name) else { return false };
+        let Ok(cluster) = Cluster::decode(cluster.body.clone()) else { return false };
+        let service = endpoints_of(&cluster);
+        let endpoints = service.as_deref().and_then(|service| find(self.had, ResourceType::Endpoint, service));
+        let endpoints = endpoints.and_then(|one| ClusterLoadAssignment::decode(one.body.clone()).ok());
+        if let Some((service, endpoints)) = service.zip(endpoints) {
+            self.resources.endpoints.insert(service, endpoints);
+        }
+        self.resources.clusters.insert(name.to_owned(), cluster);
+        true
+    }
+}
+
+/// A resource that a proxy has.
+#[must_use]
+pub fn find<'a>(had: &'a Had, kind: ResourceType, name: &str) -> Option<&'a Arc<Resource>> {
+    had.get(&kind)?.resources.find(&ResourceName::new(name))
+}
+
+/// The name by which a cluster asks for its endpoints, if it does.
+fn endpoints_of(cluster: &Cluster) -> Option<String> {
+    let is_eds = cluster.cluster_discovery_type == Some(ClusterDiscoveryType::Type(DiscoveryType::Eds.into()));
+    let service = cluster.eds_cluster_config.as_ref().map(|eds| eds.service_name.clone()).unwrap_or_default();
+    is_eds.then(|| if service.is_empty() { cluster.name.clone() } else { service })
+}
+
+/// The names of a type that whoever has a collection asks for: endpoints that clusters name; routes, with their virtual hosts, and
+/// extensions that listeners name.
+#[must_use]
+pub fn names_in(kind: ResourceType, collection: &Collection) -> BTreeSet<ResourceName> {
+    let mut names = BTreeSet::new();
+    for resource in &collection.resources {
+        if collection.kind == ResourceType::Cluster {
+            let cluster = Cluster::decode(resource.body.clone()).ok();
+            names.extend(cluster.as_ref().and_then(endpoints_of).map(ResourceName::new));
+        } else if collection.kind == ResourceType::Listener
+            && let Ok(listener) = Listener::decode(resource.body.clone())
+        {
+            for manager in chains(&listener).filter_map(manager_of) {
+                if kind == ResourceType::ExtensionConfig {
+                    names.extend(extensions_of(&manager).map(ResourceName::new));
+                } else {
+                    names.extend(routes_of(&manager).map(ResourceName::new));
+                }
+            }
+        }
+    }
+    names
+}
+
+/// The extensions that a connection manager asks for.
+fn extensions_of(manager: &HttpConnectionManager) -> impl Iterator<Item = &String> {
+    let is_asked =
+        |filter: &&HttpFilter| matches!(filter.config_type, Some(http_filter::ConfigType::ConfigDiscovery(_)));
+    manager.http_filters.iter().filter(is_asked).map(|filter| &filter.name)
+}
+
+/// All filter chains of a listener.
+pub(super) fn chains(listener: &Listener) -> impl Iterator<Item = &FilterChain> {
+    listener.filter_chains.iter().chain(&listener.default_filter_chain)
+}
+
+/// The connection manager of a filter chain, if it has one.
+pub(super) fn manager_of(chain: &FilterChain) -> Option<HttpConnectionManager> {
+    let config = chain.filters.iter().find_map(|filter| match &filter.config_type {
+        Some(ConfigType::TypedConfig(config)) if config.type_url.ends_with(".HttpConnectionManager") => Some(config),
+        Some(ConfigType::TypedConfig(_) | ConfigType::ConfigDiscovery(_)) | None => None,
+    });
+    HttpConnectionManager::decode(config?.value.as_slice()).ok()
+}
+
+/// The route configuration that a connection manager asks for, if it does.
+pub(super) fn routes_of(manager: &HttpConnectionManager) -> Option<&str> {
+    match &manager.route_specifier {
+        Some(RouteSpecifier::Rds(rds)) => Some(&rds.route_config_name),
+        Some(RouteSpecifier::RouteConfig(_) | RouteSpecifier::ScopedRoutes(_)) | None => None,
+    }
+}

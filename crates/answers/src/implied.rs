@@ -1,0 +1,84 @@
+//! The proxies that objects imply, where no proxy is connected: those of pods and WorkloadEntries.
+
+use std::net::IpAddr;
+
+use serde_json::json;
+
+use super::client::Client;
+use navarch_api::istio::WorkloadEntry;
+use navarch_api::kubernetes::Pod;
+use navarch_api::object::Object;
+use navarch_api::text_map::TextMap;
+use navarch_push::context::PushContext;
+use navarch_push::proxy::{Locality, Proxy};
+
+/// Whether a pod or namespace says that it wants a proxy or not.
+const INJECT: &str = "sidecar.istio.io/inject";
+/// As [`INJECT`], on namespaces.
+const NAMESPACE_INJECT: &str = "istio-injection";
+/// The Gateway that a pod was made for.
+const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+/// The label by which the pods of Istio's own gateways are selected, and what it begins or ends with there.
+const ISTIO: &str = "istio";
+
+/// The proxies of the pods and WorkloadEntries of a snapshot, by namespace and name.
+///
+/// A pod has one unless it is on the host's network, has no address, or it or its namespace refuses injection
+/// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry whose address is an IP has one. A pod is a
+/// gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar.
+#[must_use]
+pub fn implied(context: &PushContext) -> Vec<Client> {
+    let objects = &context.objects;
+    let refuses = |pod: &Object<Pod>| {
+        let says = |labels: &TextMap, key: &str, value: &str| labels.get(key).is_some_and(|said| **said == *value);
+        let namespace = navarch_api::object::NamespacedName::new("", pod.meta.key.namespace.as_str());
+        let by_namespace = objects.namespaces.get(&namespace);
+        says(&pod.meta.labels, INJECT, "false")
+            || says(&pod.meta.annotations, INJECT, "false")
+            || by_namespace.is_some_and(|namespace| says(&namespace.meta.labels, NAMESPACE_INJECT, "disabled"))
+    };
+    let pods = objects.pods.iter().filter(|pod| !pod.spec.host_network && !refuses(pod));
+    let of_pods = pods.filter_map(|pod| of_pod(pod, context));
+    let of_entries = objects.workload_entries.iter().filter_map(|entry| of_entry(entry, context));
+    of_pods.chain(of_entries).map(Client::fresh).collect()
+}
+
+/// The proxy of a pod.
+fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
+    let ips: Vec<IpAddr> = pod.spec.pod_ips.iter().copied().collect();
+    let label = |name: &str| pod.meta.labels.get(name).map(|value| &**value).unwrap_or_default();
+    let is_gateway = !label(GATEWAY_NAME).is_empty() || label(ISTIO).ends_with("gateway");
+    let node = pod.spec.node.as_deref().unwrap_or_default();
+    let account = pod.spec.service_account.as_str();
+    let labels = pod.meta.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
+    proxy(if is_gateway { "router" } else { "sidecar" }, &pod.meta, &ips, (labels, node, account, ""), context)
+}
+
+/// The proxy of a WorkloadEntry.
+fn of_entry(entry: &Object<WorkloadEntry>, context: &PushContext) -> Option<Proxy> {
+    let ip = entry.spec.address.parse().ok()?;
+    let of_spec = entry.spec.labels.iter().map(|(key, value)| (key.clone(), json!(value)));
+    let of_meta = entry.meta.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value)));
+    let labels = of_meta.chain(of_spec).collect();
+    proxy("sidecar", &entry.meta, &[ip], (labels, "", &entry.spec.service_account, &entry.spec.locality), context)
+}
+
+/// A proxy as its agent would have it describe itself.
+fn proxy(
+    kind: &str,
+    meta: &navarch_api::object::ObjectMeta,
+    ips: &[IpAddr],
+    (labels, node, account, locality): (serde_json::Map<String, serde_json::Value>, &str, &str, &str),
+    context: &PushContext,
+) -> Option<Proxy> {
+    let first = ips.first()?;
+    let (namespace, name) = (meta.key.namespace.as_str(), &meta.key.name);
+    let id = format!("{kind}~{first}~{name}.{namespace}~{namespace}.svc.{}", context.mesh.settings.domain_suffix);
+    let all: Vec<String> = ips.iter().map(ToString::to_string).collect();
+    let metadata = json!({
+        "NAMESPACE": namespace, "NAME": &**name, "INSTANCE_IPS": all.join(","), "NODE_NAME": node,
+        "CLUSTER_ID": context.mesh.settings.cluster_id.as_str(), "SERVICE_ACCOUNT": account, "LABELS": labels,
+    });
+    let proxy = Proxy::parse(&id, metadata, Locality::parse(locality)).ok()?;
+    Some(Proxy { takes_deltas: true, ..proxy })
+}

@@ -1,0 +1,31 @@
+//! Answers about changes: what one would do before it is made, and why proxies have what they have after it.
+//!
+//! ```text
+//! snapshot + proposal ─▶ Mirror (a world and an engine of its own) ─▶ what each proxy has before and after ─▶ Plan
+//! what a proxy has ─▶ walk ─▶ words
+//! ```
+//!
+//! Knows no sockets and no clocks; nothing here changes what is in force.
+
+pub mod applied;
+pub mod client;
+pub mod difference;
+pub mod doctor;
+pub mod had;
+mod implied;
+pub mod mirror;
+pub mod plan;
+pub mod proposal;
+mod question;
+mod refusal;
+mod route_example;
+mod text;
+mod traffic;
+pub mod why;
+pub mod why_not;
+mod words;
+
+pub use implied::implied;
+
+/// The stack that plans and walks need, as the push thread has: translation nests deeply.
+pub const STACK: usize = 16 << 20;

@@ -1,0 +1,209 @@
+//! A control plane in small: a world and an engine of their own, with proxies that ask as real ones do and take all that they
+//! are shown.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::client::Client;
+use super::had::{self, Had};
+use navarch_ambient::AmbientTranslator;
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+use navarch_envoy::EnvoyTranslator;
+use navarch_push::context::PushContext;
+use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Remark, Sink};
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::world::{Change, World};
+
+/// How often proxies ask anew before it is taken that they have all: once for what clusters and listeners name would do.
+const TURNS: usize = 3;
+
+/// A world, an engine on it, and proxies.
+#[derive(Debug)]
+pub struct Mirror {
+    world: World,
+    engine: Engine,
+    clients: Vec<Mirrored>,
+    names: Names,
+}
+
+/// A proxy on the engine.
+#[derive(Debug)]
+struct Mirrored {
+    client: Client,
+    id: ProxyId,
+    /// The collections from which it took what it asks for.
+    followed: Had,
+}
+
+/// What collections name, looked up once for all proxies that have them.
+#[derive(Debug, Default)]
+struct Names {
+    /// By the collection's place in memory and the type that is named. The collections are kept, so that no other takes their place.
+    of: KeyedMap<(usize, ResourceType), (Arc<Collection>, Arc<BTreeSet<ResourceName>>)>,
+    /// Interests by the one before and the collections between which they changed, all kept.
+    interests: KeyedMap<[usize; 3], (Arc<BTreeSet<ResourceName>>, Arc<BTreeSet<ResourceName>>)>,
+}
+
+/// Takes nothing: what proxies are shown is looked up in the engine.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+impl Mirror {
+    /// These proxies on a copy of a snapshot. Costs what exists: all that the proxies are shown is made anew.
+    #[must_use]
+    pub fn of(context: &PushContext, clients: Vec<Client>) -> Self {
+        let world = World::fork(context);
+        let mut engine = Engine::new(world.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        let nowhere = Arc::new(Nowhere);
+        let connect = |client: Client| {
+            let id = engine.connect(client.proxy.clone(), nowhere.clone());
+            for (kind, interest) in &client.interests {
+                engine.subscribe(id, *kind, interest.clone());
+            }
+            Mirrored { client, id, followed: Had::new() }
+        };
+        let clients = clients.into_iter().map(connect).collect();
+        let mut mirror = Self { world, engine, clients, names: Names::default() };
+        for at in 0..mirror.clients.len() {
+            let had = mirror.had(at);
+            if let Some(one) = mirror.clients.get_mut(at) {
+                // Who asks for names already asked for those that its clusters and listeners name.
+                let asks = |kind| one.client.interests.contains_key(&kind);
+                if asks(ResourceType::Endpoint) || asks(ResourceType::Route) {
+                    one.followed = had;
+                }
+            }
+        }
+        mirror.follow();
+        mirror
+    }
+
+    /// The snapshot of the copy.
+    #[must_use]
+    pub fn context(&self) -> Arc<PushContext> {
+        self.world.context()
+    }
+
+    /// The proxies, in the order in which they were given.
+    pub fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.clients.iter().map(|one| &one.client)
+    }
+
+    /// All that a proxy has, by its place among the proxies.
+    #[must_use]
+    pub fn had(&self, at: usize) -> Had {
+        let Some(one) = self.clients.get(at) else { return Had::new() };
+        let kinds = one.client.interests.keys();
+        kinds.filter_map(|kind| Some((*kind, self.engine.shown(one.id, *kind)?))).collect()
+    }
+
+    /// Takes changes in, and has the proxies ask for what they need then.
+    pub fn apply(&mut self, changes: Vec<Change>) {
+        let facts = self.world.apply(changes);
+        if !facts.is_empty() {
+            self.engine.apply(self.world.context(), facts);
+        }
+        self.follow();
+    }
+
+    /// What was left out of what the proxies have.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<Remark> {
+        self.engine.remarks()
+    }
+
+    /// Resources that could not be made, in words.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        self.engine.faults().iter().map(|fault| format!("{}: {}", fault.query, fault.message)).collect()
+    }
+
+    /// Has every proxy ask for what its clusters and listeners name.
+    fn follow(&mut self) {
+        for at in 0..self.clients.len() {
+            for _ in 0..TURNS {
+                if !self.follow_one(at) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Has one proxy ask; false where it has asked for all.
+    fn follow_one(&mut self, at: usize) -> bool {
+        let now = self.had(at);
+        let Some(one) = self.clients.get_mut(at) else { return false };
+        let mut has_asked = false;
+        for (from, kind) in [
+            (ResourceType::Cluster, ResourceType::Endpoint),
+            (ResourceType::Listener, ResourceType::Route),
+            (ResourceType::Listener, ResourceType::ExtensionConfig),
+            (ResourceType::Listener, ResourceType::VirtualHost),
+        ] {
+            let Some(collection) = now.get(&from) else { continue };
+            let followed = one.followed.get(&from);
+            if followed.is_some_and(|followed| Arc::ptr_eq(followed, collection)) {
+                continue;
+            }
+            let asked = one.client.interests.get(&kind).map(|interest| interest.names.clone());
+            // Virtual hosts one by one are for those who asked for them.
+            if kind == ResourceType::VirtualHost && asked.is_none() {
+                continue;
+            }
+            let asked = asked.unwrap_or_default();
+            let names = self.names.after(kind, &asked, followed, collection);
+            if *names != *asked {
+                let wildcard = kind == ResourceType::VirtualHost
+                    && one.client.interests.get(&kind).is_some_and(|interest| interest.wildcard);
+                let interest = Interest { wildcard, names };
+                self.engine.subscribe(one.id, kind, interest.clone());
+                one.client.interests.insert(kind, interest);
+                has_asked = true;
+            }
+        }
+        one.followed = now;
+        has_asked
+    }
+}
+
+impl Names {
+    /// The names that a collection has its client ask for.
+    fn of(&mut self, kind: ResourceType, collection: &Arc<Collection>) -> Arc<BTreeSet<ResourceName>> {
+        let key = (Arc::as_ptr(collection).addr(), kind);
+        let named = || (collection.clone(), Arc::new(had::names_in(kind, collection)));
+        self.of.entry(key).or_insert_with(named).1.clone()
+    }
+
+    /// What a client asks for that asked for `asked` on account of one collection, and has another one now.
+    fn after(
+        &mut self,
+        kind: ResourceType,
+        asked: &Arc<BTreeSet<ResourceName>>,
+        before: Option<&Arc<Collection>>,
+        now: &Arc<Collection>,
+    ) -> Arc<BTreeSet<ResourceName>> {
+        let new = self.of(kind, now);
+        let Some(before) = before else { return new };
+        let old = self.of(kind, before);
+        if old == new {
+            return asked.clone();
+        }
+        let key = [Arc::as_ptr(asked).addr(), Arc::as_ptr(&old).addr(), Arc::as_ptr(&new).addr()];
+        let change = || {
+            let kept = asked.iter().filter(|name| !old.contains(*name));
+            (asked.clone(), Arc::new(kept.chain(new.iter()).cloned().collect()))
+        };
+        self.interests.entry(key).or_insert_with(change).1.clone()
+    }
+}
+
+/// A map of what each proxy has, by its place among the proxies.
+#[must_use]
+pub fn all_had(mirror: &Mirror) -> BTreeMap<usize, Had> {
+    (0..mirror.clients.len()).map(|at| (at, mirror.had(at))).collect()
+}

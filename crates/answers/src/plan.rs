@@ -1,0 +1,277 @@
+//! What a change would do: the snapshot is forked, the change is tried there, and what each proxy has before and after is compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::client::Client;
+use super::difference::{Step, action, unified};
+use super::had::{Had, ReadRoutes};
+use super::mirror::{Mirror, all_had};
+use super::proposal::{Action, ObjectPlan, Proposal};
+use super::refusal::foreseen;
+use super::traffic::{self, TrafficChange};
+use navarch_api::names::{Namespace, ResourceName};
+use navarch_api::object::NamespacedName;
+use navarch_push::context::PushContext;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::resource::{Resource, ResourceType, Version};
+
+/// How many resources are named; of more, the number is in the totals.
+const RESOURCES: usize = 200;
+/// How many differences are shown.
+const DIFFS: usize = 40;
+/// Lines of one difference.
+const LINES: usize = 80;
+/// How many sorts of proxies requests are walked for.
+const WALKED: usize = 64;
+/// How many requests that go another way are told.
+const TRAFFIC: usize = 200;
+/// How many workloads and pods are named.
+const NAMED: usize = 50;
+
+/// What a change would do. Nothing of it is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Plan {
+    /// What is said of each object, in the order of the files.
+    pub objects: Vec<ObjectPlan>,
+    /// How many proxies there are.
+    pub proxies: usize,
+    /// How many of them would be sent something.
+    pub reached: usize,
+    /// Their workloads as `namespace/name`, each with the number of its proxies; the first of them by name.
+    pub workloads: BTreeMap<String, usize>,
+    /// What happens to resources, by type as in `cds`.
+    pub types: BTreeMap<String, Totals>,
+    /// The resources, by type and name; the first of them.
+    pub resources: Vec<ResourcePlan>,
+    /// The requests that go another way; the first of them.
+    pub traffic: Vec<TrafficChange>,
+    /// What would be left out of what proxies get that is not left out now.
+    pub left_out: Vec<String>,
+    /// Resources that Envoy would refuse, as far as can be told, and that are not refused now.
+    pub refused: Vec<Refused>,
+    /// About how many bytes would be sent to all proxies.
+    pub bytes: usize,
+    /// How much more there is than is named here, in words; empty where all is.
+    pub more: Vec<String>,
+}
+
+/// What happens to the resources of one type. One that several proxies have in the same form counts once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Totals {
+    /// New ones.
+    pub added: usize,
+    /// Those that say something else.
+    pub changed: usize,
+    /// Those that go.
+    pub removed: usize,
+    /// Proxies that are sent some.
+    pub proxies: usize,
+}
+
+/// What happens to one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourcePlan {
+    /// Its type, as in `cds`.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+    /// What happens to it.
+    pub action: Action,
+    /// How many proxies it happens to.
+    pub proxies: usize,
+    /// The difference as a unified diff of YAML; empty for secrets, and where there are too many.
+    pub diff: String,
+}
+
+/// A resource that Envoy would refuse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Its type, as in `cds`.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+    /// How many proxies would be sent it.
+    pub proxies: usize,
+    /// Why.
+    pub reason: String,
+}
+
+/// Proxies that take the same steps.
+#[derive(Debug, Default)]
+struct Group {
+    /// Their places.
+    members: Vec<usize>,
+    steps: BTreeMap<ResourceType, Step>,
+}
+
+/// Where a collection is in memory, before and after.
+type Places = Vec<(ResourceType, [usize; 2])>;
+
+/// A resource in two forms.
+type Change = (ResourceType, ResourceName, [Option<Version>; 2]);
+
+/// What a proposal would do on top of a snapshot to these proxies. Costs what exists: all that the proxies have is made anew, on
+/// the calling thread, whose stack must be as large as that of the push thread.
+#[must_use]
+pub fn plan(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) -> Plan {
+    let mut read = proposal.read(context);
+    let mut mirror = Mirror::of(context, clients);
+    let before = all_had(&mirror);
+    let known: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
+    let known_faults: BTreeSet<String> = mirror.faults().into_iter().collect();
+    mirror.apply(std::mem::take(&mut read.changes));
+    let changed = mirror.context();
+    read.look_around(&changed.objects);
+    let groups = groups(&before, &mirror);
+    let mut plan = Plan { objects: read.objects, proxies: before.len(), ..Plan::default() };
+    plan.count(&groups, &mirror, &changed);
+    plan.tell_resources(&groups);
+    plan.tell_traffic(&groups, &before, &mirror, [context, &changed]);
+    let new_remarks = mirror.remarks().into_iter().filter(|remark| !known.contains(&remark.text));
+    plan.left_out = new_remarks.map(|remark| remark.text.to_string()).collect();
+    plan.left_out.extend(mirror.faults().into_iter().filter(|fault| !known_faults.contains(fault)));
+    plan
+}
+
+/// Parts the proxies that the change reaches by what it does to them, and by what else their requests rest on.
+fn groups(before: &BTreeMap<usize, Had>, mirror: &Mirror) -> Vec<Group> {
+    let mut groups: BTreeMap<(ProxyKind, Namespace, Places), Group> = BTreeMap::new();
+    for ((at, old), client) in before.iter().zip(mirror.clients()) {
+        let new = mirror.had(*at);
+        let place = |had: &Had, kind| had.get(&kind).map_or(0, |collection| Arc::as_ptr(collection).addr());
+        let places = ResourceType::ALL.into_iter().map(|kind| (kind, [place(old, kind), place(&new, kind)]));
+        let places: Places = places.filter(|(_, [old, new])| old != new).collect();
+        if places.is_empty() {
+            continue;
+        }
+        let step = |(kind, _): &(ResourceType, _)| {
+            let [old, new] = [old, &new].map(|had| had.get(kind).map(|collection| &**collection));
+            (*kind, Step::between(old, new))
+        };
+        // By kind and namespace, too: they decide on what requests look like.
+        let key = (client.proxy.kind, client.proxy.namespace.clone(), places);
+        let group = groups.entry(key).or_insert_with_key(|(_, _, places)| Group {
+            members: Vec::new(),
+            steps: places.iter().map(step).filter(|(_, step)| !step.resources.is_empty()).collect(),
+        });
+        group.members.push(*at);
+    }
+    groups.into_values().filter(|group| !group.steps.is_empty()).collect()
+}
+
+/// The workload of a proxy as `namespace/name`: what owns its pod, else the pod itself.
+pub(super) fn workload_of(client: &Client, context: &PushContext) -> String {
+    let (namespace, pod) = client.pod();
+    let key = NamespacedName::new(namespace, pod);
+    let known = context.directory.workloads.get(&key).map(|workload| workload.name.to_string());
+    let name = known.filter(|name| !name.is_empty()).unwrap_or_else(|| pod.to_owned());
+    format!("{namespace}/{name}")
+}
+
+impl Plan {
+    /// Counts proxies, resources and bytes.
+    fn count(&mut self, groups: &[Group], mirror: &Mirror, context: &PushContext) {
+        let clients: Vec<&Client> = mirror.clients().collect();
+        let mut seen: BTreeSet<Change> = BTreeSet::new();
+        for group in groups {
+            self.reached += group.members.len();
+            for client in group.members.iter().filter_map(|at| clients.get(*at)) {
+                *self.workloads.entry(workload_of(client, context)).or_default() += 1;
+                let bytes = |step: &Step| if client.proxy.takes_deltas { step.delta_bytes } else { step.state_bytes };
+                self.bytes += group.steps.values().map(bytes).sum::<usize>();
+            }
+            for (kind, step) in &group.steps {
+                let totals = self.types.entry(kind.short_name().to_owned()).or_default();
+                totals.proxies += group.members.len();
+                for (name, pair) in &step.resources {
+                    if !seen.insert(change_of(*kind, name, pair)) {
+                        continue;
+                    }
+                    match action(pair[0].as_ref(), pair[1].as_ref()) {
+                        Action::Added => totals.added += 1,
+                        Action::Removed => totals.removed += 1,
+                        Action::Changed | Action::Unchanged | Action::Refused | Action::Ignored => totals.changed += 1,
+                    }
+                }
+            }
+        }
+        let more = self.workloads.len().saturating_sub(NAMED);
+        if more > 0 {
+            self.more.push(format!("{more} more workloads"));
+            self.workloads = std::mem::take(&mut self.workloads).into_iter().take(NAMED).collect();
+        }
+    }
+
+    /// Tells of each resource, and which Envoy would refuse.
+    fn tell_resources(&mut self, groups: &[Group]) {
+        let mut all: BTreeMap<Change, (usize, &[Option<Arc<Resource>>; 2])> = BTreeMap::new();
+        for group in groups {
+            for (kind, step) in &group.steps {
+                for (name, pair) in &step.resources {
+                    all.entry(change_of(*kind, name, pair)).or_insert((0, pair)).0 += group.members.len();
+                }
+            }
+        }
+        for (at, ((kind, name, _), (proxies, pair))) in all.iter().enumerate() {
+            let (kind_text, name) = (kind.short_name().to_owned(), name.to_string());
+            let is_new = |reason: &String| pair[0].as_ref().and_then(|old| foreseen(old)).as_ref() != Some(reason);
+            if let Some(reason) = pair[1].as_ref().and_then(|new| foreseen(new)).filter(is_new) {
+                let (proxies, r#type) = (*proxies, kind_text.clone());
+                self.refused.push(Refused { r#type, name: name.clone(), proxies, reason });
+            }
+            if at < RESOURCES {
+                let diff = if at < DIFFS { unified(*kind, pair, LINES) } else { String::new() };
+                let action = action(pair[0].as_ref(), pair[1].as_ref());
+                self.resources.push(ResourcePlan { r#type: kind_text, name, action, proxies: *proxies, diff });
+            }
+        }
+        if all.len() > DIFFS {
+            self.more.push(format!("the differences of {} more resources", all.len() - DIFFS));
+        }
+        if all.len() > RESOURCES {
+            self.more.push(format!("{} more resources", all.len() - RESOURCES));
+        }
+    }
+
+    /// Walks requests of each sort of proxies.
+    fn tell_traffic(
+        &mut self,
+        groups: &[Group],
+        before: &BTreeMap<usize, Had>,
+        mirror: &Mirror,
+        contexts: [&PushContext; 2],
+    ) {
+        let clients: Vec<&Client> = mirror.clients().collect();
+        let mut read = ReadRoutes::default();
+        let mut all: BTreeMap<(String, String, String), BTreeSet<String>> = BTreeMap::new();
+        for group in groups.iter().take(WALKED) {
+            // One stands for all: what changes for them is the same before and after.
+            let Some((at, client)) = group.members.first().and_then(|at| Some((at, clients.get(*at)?))) else {
+                continue;
+            };
+            let Some(old) = before.get(at) else { continue };
+            let workloads = || group.members.iter().filter_map(|at| clients.get(*at));
+            for change in traffic::changes(client, &group.steps, [old, &mirror.had(*at)], contexts, &mut read) {
+                let from = all.entry((change.request, change.before, change.after)).or_default();
+                from.extend(workloads().map(|client| workload_of(client, contexts[1])));
+            }
+        }
+        if groups.len() > WALKED {
+            self.more.push(format!("requests of {} more sorts of proxies", groups.len() - WALKED));
+        }
+        if all.len() > TRAFFIC {
+            self.more.push(format!("{} more requests that go another way", all.len() - TRAFFIC));
+        }
+        let change = |((request, before, after), from)| TrafficChange { request, from, before, after };
+        self.traffic = all.into_iter().take(TRAFFIC).map(change).collect();
+    }
+}
+
+/// What names a change of a resource.
+fn change_of(kind: ResourceType, name: &ResourceName, pair: &[Option<Arc<Resource>>; 2]) -> Change {
+    (kind, name.clone(), pair.each_ref().map(|side| side.as_ref().map(|resource| resource.version)))
+}

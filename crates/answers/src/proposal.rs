@@ -1,0 +1,243 @@
+//! A change that somebody thinks of: objects to be put and taken away, and what is said of each before it is tried.
+
+use serde::{Deserialize, Serialize};
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::{Decoded, Format, Outcome, decode_documents};
+use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_api::validation::validate_any;
+use navarch_push::context::PushContext;
+use navarch_push::world::Change;
+use navarch_store::Objects;
+use navarch_webhook::verdict::{UNKNOWN, around};
+
+/// What is proposed, as it is sent to a control plane.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proposal {
+    /// Texts with objects, YAML or JSON.
+    #[serde(default)]
+    pub files: Vec<ProposedFile>,
+    /// Objects to be taken away: `KIND/NAMESPACE/NAME`, without namespace where the kind has none.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// One text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProposedFile {
+    /// Where it is from, for people.
+    pub place: String,
+    /// The text.
+    pub text: String,
+}
+
+/// What becomes of one object of a proposal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectPlan {
+    /// File and line, or what was asked to be removed.
+    pub place: String,
+    /// `Kind namespace/name`, as far as it can be told.
+    pub object: String,
+    /// What would happen to it.
+    pub action: Action,
+    /// Why it is refused.
+    pub errors: Vec<String>,
+    /// What is probably not meant.
+    pub warnings: Vec<String>,
+}
+
+/// What happens to an object or a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is new.
+    Added,
+    /// It says something else.
+    Changed,
+    /// It goes.
+    Removed,
+    /// It says what it said.
+    Unchanged,
+    /// It is not valid, and not taken.
+    Refused,
+    /// Its kind is none that is read.
+    Ignored,
+}
+
+/// A proposal that was read.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    /// What is said of each object.
+    pub(super) objects: Vec<ObjectPlan>,
+    /// The valid part.
+    pub(super) changes: Vec<Change>,
+    /// The objects that would be put, each with its place among `objects`.
+    pub(super) put: Vec<(usize, AnyObject)>,
+    /// The objects of the valid part.
+    pub(super) names: Vec<ObjectRef>,
+}
+
+impl Proposal {
+    /// Reads all objects, and says of each what would happen on top of a snapshot.
+    pub(super) fn read(&self, context: &PushContext) -> Read {
+        let mut read = Read::default();
+        for file in &self.files {
+            let is_json = file.place.ends_with(".json");
+            let format = if is_json { Format::Json } else { Format::Yaml };
+            for decoded in decode_documents(&file.text, format) {
+                read.document(&file.place, decoded, &context.objects);
+            }
+        }
+        for wanted in &self.remove {
+            read.removal(wanted, &context.objects);
+        }
+        read
+    }
+}
+
+impl Read {
+    /// Takes one document in.
+    fn document(&mut self, file: &str, decoded: Decoded, objects: &Objects) {
+        let mut plan = ObjectPlan {
+            place: format!("{file}:{}", decoded.line),
+            object: decoded.subject.to_string(),
+            action: Action::Refused,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        };
+        match decoded.outcome {
+            Outcome::Ignored => plan.action = Action::Ignored,
+            Outcome::Rejected(error) => plan.errors.push(error.to_string()),
+            Outcome::Read { object, unknown_fields } => {
+                let verdict = validate_any(&object);
+                plan.errors.extend(verdict.errors.iter().map(ToString::to_string));
+                plan.warnings.extend(verdict.warnings.iter().map(ToString::to_string));
+                plan.warnings.extend(unknown_fields.iter().map(|field| format!("{field}: {UNKNOWN}")));
+                if verdict.errors.is_empty() {
+                    let object = object.without_internal_annotations();
+                    let name = object.object_ref();
+                    plan.action = match objects.any(&name) {
+                        None => Action::Added,
+                        Some(old) if old.same_content(&object) => Action::Unchanged,
+                        Some(_) => Action::Changed,
+                    };
+                    self.names.push(name);
+                    self.changes.push(Change::Put(object.clone()));
+                    self.put.push((self.objects.len(), object));
+                }
+            }
+        }
+        self.objects.push(plan);
+    }
+
+    /// Takes a removal in.
+    fn removal(&mut self, wanted: &str, objects: &Objects) {
+        let mut plan = ObjectPlan {
+            place: "--remove".to_owned(),
+            object: wanted.to_owned(),
+            action: Action::Removed,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+        };
+        match object_ref(wanted) {
+            Ok(name) if objects.contains(&name) => {
+                plan.object = name.to_string();
+                self.names.push(name.clone());
+                self.changes.push(Change::Removed(name));
+            }
+            Ok(name) => {
+                plan.object = name.to_string();
+                plan.action = Action::Unchanged;
+                plan.warnings.push("there is no such object".to_owned());
+            }
+            Err(reason) => {
+                plan.action = Action::Refused;
+                plan.errors.push(reason);
+            }
+        }
+        self.objects.push(plan);
+    }
+
+    /// Adds what does not fit the objects around, which are those after the change.
+    pub(super) fn look_around(&mut self, after: &Objects) {
+        for (at, object) in &self.put {
+            if let Some(plan) = self.objects.get_mut(*at) {
+                plan.warnings.extend(around(object, after).iter().map(ToString::to_string));
+            }
+        }
+    }
+}
+
+/// The object that `KIND/NAMESPACE/NAME` names, or `KIND/NAME` where the kind has no namespace; kinds in any case.
+///
+/// # Errors
+/// In words, where the kind is none that is read, or a part is missing.
+pub fn object_ref(text: &str) -> Result<ObjectRef, String> {
+    let mut parts = text.split('/');
+    let (kind, rest) = (parts.next().unwrap_or_default(), parts.collect::<Vec<_>>());
+    let kind = kind_of(kind)?;
+    let name = match (rest.as_slice(), kind.is_cluster_scoped()) {
+        ([name], true) => NamespacedName::new("", name),
+        ([namespace, name], false) => NamespacedName::new(namespace, name),
+        (_, true) => return Err(format!("{text:?} must be KIND/NAME: the kind has no namespaces")),
+        (_, false) => return Err(format!("{text:?} must be KIND/NAMESPACE/NAME")),
+    };
+    Ok(ObjectRef { kind, name })
+}
+
+/// The kind of this name, in any case, as one or several (`virtualservices`), or by the short name that kubectl knows it by.
+///
+/// # Errors
+/// In words, where it is none that is read.
+pub fn kind_of(text: &str) -> Result<Kind, String> {
+    let lower = text.to_ascii_lowercase();
+    let short = match lower.as_str() {
+        "vs" => "virtualservice",
+        "dr" => "destinationrule",
+        "gw" => "gateway",
+        "se" => "serviceentry",
+        "we" => "workloadentry",
+        "wg" => "workloadgroup",
+        "ef" => "envoyfilter",
+        "pa" => "peerauthentication",
+        "ap" => "authorizationpolicy",
+        "ra" => "requestauthentication",
+        "pc" => "proxyconfig",
+        "svc" => "service",
+        "po" => "pod",
+        "ns" => "namespace",
+        other => other,
+    };
+    let is = |kind: &Kind| {
+        let name = kind.as_str().to_ascii_lowercase();
+        let plural = match name.strip_suffix('y') {
+            Some(stem) if !name.ends_with("ay") => format!("{stem}ies"),
+            Some(_) | None if name.ends_with('s') => format!("{name}es"),
+            Some(_) | None => format!("{name}s"),
+        };
+        short == name || short == plural
+    };
+    // Istio's Gateway comes before that of the Gateway API, as `kubectl get gw` has it with Istio alone.
+    let found = Kind::ALL.into_iter().find(|kind| is(kind) && kind.group().ends_with("istio.io"));
+    let found = found.or_else(|| Kind::ALL.into_iter().find(is));
+    found.ok_or_else(|| format!("{text:?} is no kind that is read here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_named_as_kubectl_names_them() {
+        let read = |text: &str| object_ref(text).map(|name| name.to_string());
+        assert_eq!(read("vs/shop/reviews").unwrap(), "VirtualService shop/reviews");
+        assert_eq!(read("AuthorizationPolicies/shop/p").unwrap(), "AuthorizationPolicy shop/p");
+        assert_eq!(read("gateways/shop/g").unwrap(), "Gateway shop/g");
+        assert_eq!(read("ns/shop").unwrap(), "Namespace shop");
+        assert!(read("vs/reviews").unwrap_err().contains("NAMESPACE"));
+        assert!(read("widget/a/b").unwrap_err().contains("widget"));
+    }
+}

@@ -1,0 +1,301 @@
+//! Which requests are walked to say what a change does to traffic: those for the hosts that it touches.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use navarch_api::names::Hostname;
+use navarch_proto::envoy::config::core::v3::{address, socket_address};
+use navarch_proto::envoy::config::listener::v3::{FilterChain, Listener};
+use navarch_proto::envoy::config::route::v3::{RouteConfiguration, VirtualHost};
+use navarch_push::context::PushContext;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::resource::ResourceType;
+use navarch_registry::model::{Service, ServicePort};
+use navarch_walk::{Connection, Entry, HttpRequest, Resources, Tls};
+use prost::Message;
+
+use super::client::Client;
+use super::difference::Step;
+use super::had::{chains, manager_of, routes_of};
+use super::route_example::{Example, examples};
+use super::words::{service_of, short};
+
+/// How many hosts of one proxy are walked to.
+const HOSTS: usize = 32;
+/// How many requests of one proxy are walked.
+const QUESTIONS: usize = 64;
+
+/// One request and what it is called.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// Such as `GET reviews:9080/`.
+    pub(super) label: String,
+    /// The host that is asked for.
+    pub(super) host: String,
+    /// The port that is asked for.
+    pub(super) port: u16,
+    /// What is walked.
+    pub(super) connection: Connection,
+}
+
+/// What is asked about one proxy.
+pub(super) struct Scene<'a> {
+    /// The proxy.
+    pub(super) client: &'a Client,
+    /// What changes for it.
+    pub(super) steps: &'a BTreeMap<ResourceType, Step>,
+    /// What it has before and after.
+    pub(super) resources: [&'a Resources; 2],
+    /// The snapshots before and after.
+    pub(super) contexts: [&'a PushContext; 2],
+}
+
+impl Scene<'_> {
+    /// The requests to walk.
+    pub(super) fn questions(&self) -> Vec<Question> {
+        let mut questions = match self.client.proxy.kind {
+            ProxyKind::Router => self.of_gateway(),
+            ProxyKind::Sidecar => self.of_sidecar(),
+            ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => Vec::new(),
+        };
+        questions.truncate(QUESTIONS);
+        questions
+    }
+
+    /// A service by host, as the proxy's namespace would find it.
+    fn service(&self, host: &str) -> Option<&Service> {
+        let host = Hostname::new(host);
+        let own = &self.client.proxy.namespace;
+        self.contexts.iter().rev().find_map(|context| {
+            let namespaces = context.directory.namespaces_of_host.get(&host)?;
+            let namespace = namespaces.iter().find(|namespace| *namespace == own).or(namespaces.first())?;
+            let key = navarch_registry::model::ServiceKey { namespace: namespace.clone(), hostname: host.clone() };
+            context.directory.services.get(&key)?.first().map(|service| &**service)
+        })
+    }
+
+    /// Requests of the workload beside a sidecar.
+    fn of_sidecar(&self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        for (host, port) in self.touched_hosts().into_iter().take(HOSTS) {
+            let service = self.service(&host);
+            let declared = service.and_then(|service| service.port(port));
+            let destination = SocketAddr::new(self.address(service), port);
+            if declared.is_some_and(|declared| !declared.protocol.is_http_or_sniffed()) {
+                questions.push(self.bytes(&host, declared, destination));
+                continue;
+            }
+            let mut tried: BTreeSet<Example> = BTreeSet::from([Example::default()]);
+            for resources in self.resources {
+                tried.extend(virtual_host(resources, &host, port).into_iter().flat_map(examples));
+            }
+            questions.extend(tried.into_iter().map(|example| {
+                let connection =
+                    Connection { entry: Entry::Outbound, destination, source: None, tls: None, http: None };
+                self.request(&host, port, example, connection)
+            }));
+        }
+        questions
+    }
+
+    /// A connection whose bytes are not read.
+    fn bytes(&self, host: &str, declared: Option<&ServicePort>, destination: SocketAddr) -> Question {
+        let is_tls = declared.is_some_and(|declared| declared.protocol.is_tls());
+        let tls = is_tls.then(|| Tls { sni: host.to_owned(), alpn: Vec::new() });
+        let what = if is_tls { "TLS" } else { "TCP" };
+        let label = format!("{what} {}:{}", short(host, self.client.proxy.namespace.as_str()), destination.port());
+        let connection = Connection { entry: Entry::Outbound, destination, source: None, tls, http: None };
+        Question { label, host: host.to_owned(), port: destination.port(), connection }
+    }
+
+    /// A request over a connection.
+    fn request(&self, host: &str, port: u16, example: Example, connection: Connection) -> Question {
+        let Example { method, path, headers } = example;
+        let shown: Vec<String> = headers.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+        let shown = if shown.is_empty() { String::new() } else { format!(" with {}", shown.join(", ")) };
+        let scheme = if connection.tls.is_some() { "https " } else { "" };
+        let name = short(host, self.client.proxy.namespace.as_str());
+        let label = format!("{method} {scheme}{name}:{port}{path}{shown}");
+        let http = HttpRequest { method, host: format!("{host}:{port}"), path, headers };
+        Question { label, host: host.to_owned(), port, connection: Connection { http: Some(http), ..connection } }
+    }
+
+    /// An address at which a service is asked for.
+    fn address(&self, service: Option<&Service>) -> IpAddr {
+        // One that is nobody's (RFC 5737): listeners of all addresses take it.
+        let nobody = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1));
+        let Some(service) = service else { return nobody };
+        let own = service.default_address.parse::<IpAddr>().ok().filter(|ip| !ip.is_unspecified());
+        let endpoints = || {
+            let known = self.contexts.iter().rev().find_map(|context| context.directory.endpoints.get(&service.key));
+            known?.endpoints.iter().find_map(|endpoint| endpoint.addresses.first()?.parse().ok())
+        };
+        let headless = || if service.is_headless() { endpoints() } else { None };
+        own.or(service.auto_ipv4).or_else(headless).unwrap_or(nobody)
+    }
+
+    /// Hosts and ports that the steps are about.
+    fn touched_hosts(&self) -> BTreeSet<(String, u16)> {
+        let mut hosts = BTreeSet::new();
+        for (kind, step) in self.steps {
+            for (name, pair) in &step.resources {
+                match kind {
+                    ResourceType::Cluster | ResourceType::Endpoint => {
+                        let service = service_of(name.as_str());
+                        hosts.extend(service.map(|(port, _, host)| (host.to_owned(), port)));
+                    }
+                    ResourceType::Route => {
+                        for host in differing_hosts(pair) {
+                            let port = name.as_str().rsplit(':').next().and_then(|port| port.parse().ok());
+                            hosts.extend(host_and_port(&host, port));
+                        }
+                    }
+                    ResourceType::VirtualHost => {
+                        let (routes, host) = name.as_str().split_once('/').unwrap_or_default();
+                        let port = routes.rsplit(':').next().and_then(|port| port.parse().ok());
+                        let host = VirtualHost { name: host.to_owned(), ..VirtualHost::default() };
+                        hosts.extend(host_and_port(&host, port));
+                    }
+                    ResourceType::Listener => hosts.extend(self.service_at(name.as_str())),
+                    ResourceType::Secret
+                    | ResourceType::ExtensionConfig
+                    | ResourceType::NameTable
+                    | ResourceType::ProxyConfig
+                    | ResourceType::ObjectStatus
+                    | ResourceType::Address
+                    | ResourceType::Workload
+                    | ResourceType::Authorization => {}
+                }
+            }
+        }
+        hosts
+    }
+
+    /// The service whose address and port a listener is named by.
+    fn service_at(&self, listener: &str) -> Option<(String, u16)> {
+        let (address, port) = listener.rsplit_once('_')?;
+        let ip: IpAddr = address.parse().ok().filter(|ip: &IpAddr| !ip.is_unspecified())?;
+        let text = ip.to_string();
+        let services = self.contexts.iter().flat_map(|context| context.directory.services.values());
+        let mut services = services.flat_map(|all| all.iter());
+        let found = services.find(|service| *service.default_address == *text)?;
+        Some((found.key.hostname.to_string(), port.parse().ok()?))
+    }
+
+    /// Requests that come to a gateway.
+    fn of_gateway(&self) -> Vec<Question> {
+        let mut questions = Vec::new();
+        let mut hosts: BTreeSet<(String, String)> = BTreeSet::new();
+        for (kind, step) in self.steps {
+            for (name, pair) in &step.resources {
+                if *kind == ResourceType::Route {
+                    let domains = differing_hosts(pair).into_iter().flat_map(|host| host.domains);
+                    hosts.extend(domains.map(|domain| (name.to_string(), domain)));
+                } else if *kind == ResourceType::VirtualHost
+                    && let Some((routes, host)) = name.as_str().split_once('/')
+                {
+                    let domain = host.rsplit_once(':').map_or(host, |(domain, _)| domain);
+                    hosts.insert((routes.to_owned(), domain.to_owned()));
+                }
+            }
+        }
+        let has_clusters =
+            [ResourceType::Cluster, ResourceType::Endpoint].iter().any(|kind| self.steps.contains_key(kind));
+        for resources in self.resources {
+            for (listener, chain) in
+                resources.listeners.iter().flat_map(|one| chains(one).map(move |chain| (one, chain)))
+            {
+                let Some(port) = port_of(listener) else { continue };
+                let Some(manager) = manager_of(chain) else { continue };
+                let Some(routes) = routes_of(&manager) else { continue };
+                let of_routes: Vec<String> =
+                    hosts.iter().filter(|(of, _)| of == routes).map(|(_, domain)| domain.clone()).collect();
+                // Where clusters alone change, every host of the gateway may.
+                let all = || {
+                    let hosts = resources.routes.get(routes).map(|routes| routes.virtual_hosts.as_slice());
+                    hosts.unwrap_or_default().iter().filter_map(|host| host.domains.first().cloned()).collect()
+                };
+                let domains = if of_routes.is_empty() && has_clusters { all() } else { of_routes };
+                for domain in domains.iter().take(HOSTS) {
+                    questions.extend(self.at_gateway(chain, (routes, domain), port));
+                }
+            }
+        }
+        let mut seen = BTreeSet::new();
+        questions.retain(|question| seen.insert(question.label.clone()));
+        questions
+    }
+
+    /// Requests for one domain that come to one chain of a gateway.
+    fn at_gateway(&self, chain: &FilterChain, (routes, domain): (&str, &str), port: u16) -> Vec<Question> {
+        let domain = domain.rsplit_once(':').map_or(domain, |(domain, _)| domain);
+        let host = domain.replacen('*', if domain == "*" { "any.example" } else { "any" }, 1);
+        let takes_names = chain.filter_chain_match.as_ref().is_some_and(|wanted| !wanted.server_names.is_empty());
+        let tls = (takes_names || chain.transport_socket.is_some())
+            .then(|| Tls { sni: host.clone(), alpn: vec!["h2".to_owned(), "http/1.1".to_owned()] });
+        let ip = self.client.proxy.ips.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        let mut tried: BTreeSet<Example> = BTreeSet::from([Example::default()]);
+        for resources in self.resources {
+            let found = resources.routes.get(routes).and_then(|routes| host_of(routes, domain));
+            tried.extend(found.into_iter().flat_map(examples));
+        }
+        let ask = |example| {
+            let destination = SocketAddr::new(ip, port);
+            let connection =
+                Connection { entry: Entry::Direct, destination, source: None, tls: tls.clone(), http: None };
+            self.request(&host, port, example, connection)
+        };
+        tried.into_iter().map(ask).collect()
+    }
+}
+
+/// The port that a listener is bound to.
+fn port_of(listener: &Listener) -> Option<u16> {
+    let address::Address::SocketAddress(socket) = listener.address.as_ref()?.address.as_ref()? else { return None };
+    match socket.port_specifier.as_ref()? {
+        socket_address::PortSpecifier::PortValue(port) => u16::try_from(*port).ok(),
+        socket_address::PortSpecifier::NamedPort(_) => None,
+    }
+}
+
+/// The virtual hosts that are in one of two route configurations alone, or say something else.
+fn differing_hosts(pair: &[Option<std::sync::Arc<navarch_push::resource::Resource>>; 2]) -> Vec<VirtualHost> {
+    let [before, after] = pair.each_ref().map(|side| {
+        let body = side.as_ref().map(|resource| resource.body.clone()).unwrap_or_default();
+        RouteConfiguration::decode(body).unwrap_or_default().virtual_hosts
+    });
+    let by_name: BTreeMap<String, VirtualHost> = before.into_iter().map(|host| (host.name.clone(), host)).collect();
+    let mut gone = by_name.clone();
+    let mut differing = Vec::new();
+    for host in after {
+        gone.remove(&host.name);
+        if by_name.get(&host.name) != Some(&host) {
+            differing.push(host);
+        }
+    }
+    differing.extend(gone.into_values());
+    differing
+}
+
+/// The host and port that a virtual host of sidecars is named by, such as `reviews.shop.svc.cluster.local:9080`.
+fn host_and_port(host: &VirtualHost, port: Option<u16>) -> Option<(String, u16)> {
+    let (name, own) = match host.name.rsplit_once(':') {
+        Some((name, port)) => (name, port.parse().ok()),
+        None => (host.name.as_str(), None),
+    };
+    let port = own.or(port)?;
+    // `allow_any` and `block_all` stand for hosts that nobody knows.
+    (name.contains('.') && !name.contains('*')).then(|| (name.to_owned(), port))
+}
+
+/// The virtual host of a domain.
+fn host_of<'a>(routes: &'a RouteConfiguration, domain: &str) -> Option<&'a VirtualHost> {
+    let is = |own: &String| own == domain || own.rsplit_once(':').is_some_and(|(own, _)| own == domain);
+    routes.virtual_hosts.iter().find(|host| host.domains.iter().any(is))
+}
+
+/// The virtual host of a host for sidecars.
+fn virtual_host<'a>(resources: &'a Resources, host: &str, port: u16) -> Option<&'a VirtualHost> {
+    let names = [port.to_string(), format!("{host}:{port}")];
+    names.iter().find_map(|name| host_of(resources.routes.get(name)?, host))
+}

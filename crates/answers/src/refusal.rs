@@ -1,0 +1,82 @@
+//! Why Envoy would refuse a resource, as far as that can be told without one.
+
+use std::collections::BTreeSet;
+
+use navarch_envoy::constraints::check_bytes;
+use navarch_proto::envoy::config::listener::v3::Listener;
+use navarch_proto::envoy::config::route::v3::RouteConfiguration;
+use navarch_push::resource::{Resource, ResourceType};
+use prost::Message;
+
+/// Why Envoy would refuse a resource, if it would: a field is not as its `.proto` files declare, a script or an expression cannot
+/// be read, two virtual hosts claim one domain, two filter chains the same connections.
+pub(super) fn foreseen(resource: &Resource) -> Option<String> {
+    if let Err(error) = check_bytes(resource.kind.type_url(), &resource.body) {
+        return Some(error.to_string());
+    }
+    match resource.kind {
+        ResourceType::Route => claimed_twice(&RouteConfiguration::decode(resource.body.clone()).ok()?),
+        ResourceType::Listener => matched_twice(&Listener::decode(resource.body.clone()).ok()?),
+        ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::VirtualHost
+        | ResourceType::Secret
+        | ResourceType::ExtensionConfig
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::ObjectStatus
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization => None,
+    }
+}
+
+/// Domains are compared in any case.
+fn claimed_twice(routes: &RouteConfiguration) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let mut domains = routes.virtual_hosts.iter().flat_map(|host| &host.domains);
+    let twice = domains.find(|domain| !seen.insert(domain.to_ascii_lowercase()))?;
+    Some(format!("two virtual hosts claim the domain {twice:?}"))
+}
+
+/// Chains without a match of their own are told apart by nothing.
+fn matched_twice(listener: &Listener) -> Option<String> {
+    let mut seen = BTreeSet::new();
+    let mut chains = listener.filter_chains.iter();
+    let matched = |chain: &&_| {
+        let chain: &navarch_proto::envoy::config::listener::v3::FilterChain = chain;
+        let matched = chain.filter_chain_match.clone().unwrap_or_default();
+        // Names only: they are for people.
+        !seen.insert(matched.encode_to_vec())
+    };
+    let twice = chains.find(matched)?;
+    Some(format!("two filter chains take the same connections, one of them {:?}", twice.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use navarch_api::names::ResourceName;
+    use navarch_proto::envoy::config::cluster::v3::Cluster;
+    use navarch_proto::envoy::config::route::v3::VirtualHost;
+
+    use super::*;
+
+    #[test]
+    fn what_envoy_refuses_is_foreseen() {
+        let host = |domain: &str| VirtualHost {
+            name: domain.to_owned(),
+            domains: vec![domain.to_owned()],
+            ..VirtualHost::default()
+        };
+        let routes = |domains: [&str; 2]| {
+            let routes =
+                RouteConfiguration { virtual_hosts: domains.map(host).into(), ..RouteConfiguration::default() };
+            foreseen(&Resource::new(ResourceType::Route, ResourceName::new("80"), routes.encode_to_vec().into()))
+        };
+        assert_eq!(routes(["a", "b"]), None);
+        assert!(routes(["a", "A"]).unwrap().contains("claim"));
+        let nameless =
+            Resource::new(ResourceType::Cluster, ResourceName::new("c"), Cluster::default().encode_to_vec().into());
+        assert!(foreseen(&nameless).unwrap().contains("name"));
+    }
+}

@@ -1,0 +1,131 @@
+//! Why a proxy has what it has: the objects behind a resource, the pushes that brought it, why a request fails.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The objects that made resources of a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyProxy {
+    /// The stream, `<pod>.<namespace>-<number>`.
+    pub proxy: String,
+    /// The resources of the name that was asked for.
+    pub resources: Vec<Made>,
+}
+
+/// One resource and what it was made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// Its type, as in `cds`.
+    pub r#type: String,
+    /// Its name.
+    pub name: String,
+    /// Its version: the hash of its content.
+    pub version: String,
+    /// The objects, in the order in which they were first read.
+    pub objects: Vec<MadeOf>,
+}
+
+/// An object or another input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MadeOf {
+    /// `Kind namespace/name`, or the input, such as `mesh config`.
+    pub object: String,
+    /// `metadata.generation`, where it has one.
+    pub generation: Option<i64>,
+}
+
+/// The last pushes of a proxy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WhyPush {
+    /// The stream.
+    pub proxy: String,
+    /// Its pushes, newest first.
+    pub pushes: Vec<Pushed>,
+}
+
+/// One response.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Pushed {
+    /// When it was sent.
+    pub at: String,
+    /// Its type, as in `cds`.
+    pub r#type: String,
+    /// What it was sent for: objects with their generations, or a subscription.
+    pub causes: Vec<String>,
+    /// How many resources it held.
+    pub resources: u32,
+    /// How many names it took away.
+    pub removed: u32,
+    /// The bytes of its resources.
+    pub bytes: u32,
+    /// Milliseconds until the client answered; `None` where it has not.
+    pub answered_ms: Option<f64>,
+    /// Whether the client took it, where it has answered.
+    pub taken: Option<bool>,
+}
+
+/// Why a request does not come through, or that it does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WhyNot {
+    /// The request in words.
+    pub request: String,
+    /// The way that it takes, step by step.
+    pub steps: Vec<String>,
+    /// The first reason for which it fails; `None` where nothing is in its way.
+    pub reason: Option<String>,
+    /// What to do about it, where that can be said.
+    pub advice: Option<String>,
+    /// What cannot be told from here.
+    pub unknown: Vec<String>,
+}
+
+impl fmt::Display for WhyProxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for made in &self.resources {
+            writeln!(f, "{} {} of {} is made of", made.r#type, made.name, self.proxy)?;
+            for one in &made.objects {
+                let generation = one.generation.filter(|generation| *generation > 0);
+                let generation = generation.map(|generation| format!(", generation {generation}")).unwrap_or_default();
+                writeln!(f, "  {}{generation}", one.object)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for WhyPush {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "The last pushes of {}, newest first", self.proxy)?;
+        for one in &self.pushes {
+            let answer = match (one.answered_ms, one.taken) {
+                (Some(ms), Some(true)) => format!("taken after {ms:.1} ms"),
+                (Some(ms), _) => format!("REFUSED after {ms:.1} ms"),
+                (None, _) => "not answered".to_owned(),
+            };
+            let (at, kind, causes) = (&one.at, &one.r#type, one.causes.join(", "));
+            let (resources, removed, bytes) = (one.resources, one.removed, one.bytes);
+            writeln!(
+                f,
+                "  {at} {kind}: {resources} resources, {removed} removed, {bytes} bytes, {answer}; for {causes}"
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for WhyNot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.request)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
+        match &self.reason {
+            Some(reason) => writeln!(f, "It fails: {reason}")?,
+            None => writeln!(f, "Nothing in the configuration is in its way.")?,
+        }
+        if let Some(advice) = &self.advice {
+            writeln!(f, "  {advice}")?;
+        }
+        self.unknown.iter().try_for_each(|one| writeln!(f, "  not known here: {one}"))
+    }
+}

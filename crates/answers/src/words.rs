@@ -1,0 +1,95 @@
+//! Hosts and outcomes of walks in words.
+
+use navarch_walk::{Outcome, Share, Upstream, Walk};
+
+/// A host as a workload of a namespace would call it: a service of the namespace by its name, of another by name and namespace.
+pub(super) fn short(host: &str, namespace: &str) -> String {
+    let mut labels = host.split('.');
+    match (labels.next(), labels.next(), labels.next()) {
+        (Some(name), Some(of), Some("svc")) if of == namespace => name.to_owned(),
+        (Some(name), Some(of), Some("svc")) => format!("{name}.{of}"),
+        _ => host.to_owned(),
+    }
+}
+
+/// Port, subset and host of a cluster's name, where it is one of a service.
+pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
+    let mut parts = cluster.split('|');
+    match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some("outbound"), Some(port), Some(subset), Some(host), None) => Some((port.parse().ok()?, subset, host)),
+        _ => None,
+    }
+}
+
+/// How a walk ends, for somebody of a namespace who asked for a host and a port.
+pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -> String {
+    match &walk.outcome {
+        Outcome::Closed(reason) => format!("closed: {reason}"),
+        Outcome::NotFound => "404: no route".to_owned(),
+        Outcome::Redirected { status, location } => format!("{status} to {location}"),
+        Outcome::Answered(status) => format!("{status} by the proxy itself"),
+        Outcome::Forwarded(shares) => {
+            let total: u64 = shares.iter().map(|share| u64::from(share.weight)).sum();
+            let used = shares.iter().filter(|share| share.weight > 0 || total == 0);
+            let words: Vec<String> = used.map(|one| share(one, total, (host, port), namespace)).collect();
+            if words.is_empty() { "nowhere".to_owned() } else { words.join(", ") }
+        }
+    }
+}
+
+/// One share.
+fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) -> String {
+    let percent = |weight: u64| {
+        let tenths = (weight * 1000 + total / 2).checked_div(total).unwrap_or(1000);
+        if tenths % 10 == 0 { format!("{} %", tenths / 10) } else { format!("{}.{} %", tenths / 10, tenths % 10) }
+    };
+    let lack = match &share.upstream {
+        Upstream::NoCluster => " (503: there is no such cluster)",
+        Upstream::Endpoints(endpoints) if endpoints.is_empty() => " (503: no endpoints)",
+        Upstream::Endpoints(_) | Upstream::Original(_) | Upstream::Named(_) => "",
+    };
+    let name = match service_of(&share.cluster) {
+        Some((of, subset, to)) if to == host && of == port && !subset.is_empty() => subset.to_owned(),
+        Some((of, subset, to)) => {
+            let port_text = if of == port { String::new() } else { format!(":{of}") };
+            let subset = if subset.is_empty() { String::new() } else { format!(" {subset}") };
+            format!("{}{port_text}{subset}", short(to, namespace))
+        }
+        None => match (&*share.cluster, &share.upstream) {
+            ("BlackHoleCluster", _) => "nowhere (BlackHoleCluster)".to_owned(),
+            ("PassthroughCluster", Upstream::Original(address)) => {
+                format!("{address} as asked for (PassthroughCluster)")
+            }
+            (cluster, _) => cluster.to_owned(),
+        },
+    };
+    format!("{name} {}{lack}", percent(u64::from(share.weight)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_walk::Endpoint;
+
+    #[test]
+    fn shares_are_told_in_percent() {
+        let endpoint = Endpoint { address: "10.0.0.1:80".to_owned(), priority: 0, weight: 1 };
+        let share = |cluster: &str, weight, endpoints| Share {
+            cluster: cluster.to_owned(),
+            weight,
+            upstream: Upstream::Endpoints(endpoints),
+        };
+        let walk = Walk {
+            listener: String::new(),
+            chain: String::new(),
+            route: None,
+            outcome: Outcome::Forwarded(vec![
+                share("outbound|80|v1|reviews.shop.svc.cluster.local", 2, vec![endpoint.clone()]),
+                share("outbound|80|v2|reviews.shop.svc.cluster.local", 1, Vec::new()),
+                share("outbound|81||ratings.bank.svc.cluster.local", 0, vec![endpoint]),
+            ]),
+        };
+        let words = outcome(&walk, ("reviews.shop.svc.cluster.local", 80), "shop");
+        assert_eq!(words, "v1 66.7 %, v2 33.3 % (503: no endpoints)");
+    }
+}

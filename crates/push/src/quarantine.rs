@@ -1,0 +1,187 @@
+//! Objects that proxies refused: what they were before is in force in their place, until they are edited.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use super::world::Change;
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::{Kind, ObjectRef};
+use navarch_store::Objects;
+
+/// Of how many objects, those that changed last, the version before is kept. Of others there is none: they are left out.
+const REMEMBERED: usize = 256;
+
+/// An object that is not in force as it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quarantined {
+    /// Its generation.
+    pub generation: i64,
+    /// The generation that is in force in its place; `None` where the object is left out.
+    pub served: Option<i64>,
+    /// What the proxy said.
+    pub said: Arc<str>,
+}
+
+/// All quarantined objects, and what objects were before their last change.
+#[derive(Debug, Default)]
+pub(super) struct Quarantine {
+    /// By name, for people.
+    told: OrdMap<ObjectRef, Arc<Quarantined>>,
+    /// What each is as it is written.
+    written: OrdMap<ObjectRef, AnyObject>,
+    /// What objects were before their last change, the latest last.
+    before: VecDeque<(ObjectRef, Option<AnyObject>)>,
+}
+
+/// Whether an object of this kind can be charged with what it makes of proxies' resources. Policies that keep somebody out are
+/// not taken out of force on anybody's word.
+#[must_use]
+pub fn is_chargeable(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::VirtualService
+            | Kind::DestinationRule
+            | Kind::Gateway
+            | Kind::ServiceEntry
+            | Kind::EnvoyFilter
+            | Kind::WasmPlugin
+            | Kind::TrafficExtension
+            | Kind::Telemetry
+            | Kind::HttpRoute
+            | Kind::GrpcRoute
+    )
+}
+
+impl Quarantine {
+    /// All of them.
+    pub(super) fn told(&self) -> &OrdMap<ObjectRef, Arc<Quarantined>> {
+        &self.told
+    }
+
+    /// The change to be made in the place of one that comes in, if any, on top of what is in force. An edit ends a quarantine.
+    pub(super) fn admit(&mut self, change: Change, seen: &Objects) -> Option<Change> {
+        match change {
+            Change::Put(object) => {
+                let name = object.object_ref();
+                if self.written.get(&name).is_some_and(|written| written.same_content(&object)) {
+                    return None;
+                }
+                self.release(&name);
+                if is_chargeable(name.kind) {
+                    let current = seen.any(&name);
+                    if current.as_ref().is_none_or(|current| !current.same_content(&object)) {
+                        self.remember(name, current);
+                    }
+                }
+                Some(Change::Put(object))
+            }
+            Change::Removed(name) => {
+                self.release(&name);
+                self.before.retain(|(known, _)| *known != name);
+                Some(Change::Removed(name))
+            }
+            Change::Quarantine(name, said) => self.begin(name, said, seen),
+            // Configuration comes from the primary cluster alone.
+            other @ (Change::RemotePut(..)
+            | Change::RemoteRemoved(..)
+            | Change::RemoteReset(..)
+            | Change::RemoteGone(_)
+            | Change::RemoteSecretReader(..)
+            | Change::Mesh(_)
+            | Change::Networks(_)
+            | Change::SecretReader(..)
+            | Change::Keys(..)
+            | Change::TrustBundle(_)
+            | Change::GatewayHost(..)) => Some(other),
+        }
+    }
+
+    /// Puts what an object was before its last change in its place.
+    fn begin(&mut self, name: ObjectRef, said: Arc<str>, seen: &Objects) -> Option<Change> {
+        if self.written.contains_key(&name) {
+            return None;
+        }
+        let written = seen.any(&name)?;
+        let at = self.before.iter().rposition(|(known, _)| *known == name);
+        let good = at.and_then(|at| self.before.get(at)).and_then(|(_, good)| good.clone());
+        let generation = written.meta().generation;
+        let served = good.as_ref().map(|good| good.meta().generation);
+        self.told.insert(name.clone(), Arc::new(Quarantined { generation, served, said }));
+        self.written.insert(name.clone(), written);
+        Some(good.map_or(Change::Removed(name), Change::Put))
+    }
+
+    /// Ends the quarantine of an object, if it is in one.
+    fn release(&mut self, name: &ObjectRef) {
+        self.told.remove(name);
+        self.written.remove(name);
+    }
+
+    /// Keeps what an object was.
+    fn remember(&mut self, name: ObjectRef, object: Option<AnyObject>) {
+        self.before.retain(|(known, _)| *known != name);
+        if self.before.len() >= REMEMBERED {
+            self.before.pop_front();
+        }
+        self.before.push_back((name, object));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::world::World;
+    use navarch_api::decode::{Format, Outcome, decode_documents};
+    use navarch_api::settings::Settings;
+
+    fn rule(host: &str) -> AnyObject {
+        let yaml = format!(
+            "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: v, namespace: shop}}\n\
+             spec: {{hosts: [{host}], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
+        );
+        match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
+            Outcome::Read { object, .. } => object,
+            other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+        }
+    }
+
+    /// The host of the rule in force.
+    fn host(world: &World) -> Option<String> {
+        world.context().objects.virtual_services.iter().next().and_then(|rule| rule.spec.hosts.first().cloned())
+    }
+
+    #[test]
+    fn the_version_before_is_served_until_the_next_edit() {
+        let mut world = World::new(Settings::default());
+        let name = rule("a").object_ref();
+        let quarantine = || Change::Quarantine(name.clone(), "no".into());
+        world.apply([Change::Put(rule("good"))]);
+        world.apply([Change::Put(rule("bad"))]);
+        assert!(!world.apply([quarantine()]).is_empty());
+        assert_eq!(host(&world).as_deref(), Some("good"));
+        assert_eq!(&*world.context().quarantined[&name].said, "no");
+        // The same again, as when a source reads all anew, is no edit.
+        assert!(world.apply([Change::Put(rule("bad"))]).is_empty());
+        assert!(world.apply([quarantine()]).is_empty());
+        // An edit that is bad, too, does not make the former bad one the good one.
+        world.apply([Change::Put(rule("worse"))]);
+        assert_eq!((host(&world).as_deref(), world.context().quarantined.len()), (Some("worse"), 0));
+        world.apply([quarantine()]);
+        assert_eq!(host(&world).as_deref(), Some("good"));
+        world.apply([Change::Put(rule("mended"))]);
+        assert_eq!((host(&world).as_deref(), world.context().quarantined.len()), (Some("mended"), 0));
+        world.apply([quarantine(), Change::Removed(name.clone())]);
+        assert_eq!((host(&world), world.context().quarantined.len()), (None, 0));
+    }
+
+    #[test]
+    fn what_was_never_good_is_left_out() {
+        let mut world = World::new(Settings::default());
+        world.apply([Change::Put(rule("bad"))]);
+        world.apply([Change::Quarantine(rule("bad").object_ref(), "no".into())]);
+        assert_eq!(host(&world), None);
+        assert_eq!(world.context().quarantined.values().next().and_then(|one| one.served), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! The last responses of one stream: what each was sent for, and when the client answered. For people to look at.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use navarch_push::resource::ResourceType;
+
+/// How many responses of a stream are remembered: less than 2 kB.
+pub(crate) const REMEMBERED: usize = 24;
+
+/// What a response was sent for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reason {
+    /// The snapshots, the first and the last, whose changes it tells of.
+    pub(crate) changes: Option<[u64; 2]>,
+    /// Whether it answers a subscription.
+    pub(crate) answers: bool,
+}
+
+/// One response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) kind: ResourceType,
+    /// The number in its nonce.
+    pub(crate) number: u64,
+    pub(crate) reason: Reason,
+    /// When it was sent, counted from the stream's begin.
+    pub(crate) at: Duration,
+    /// How many resources it held.
+    pub(crate) count: u32,
+    /// How many names it took away.
+    pub(crate) removed: u32,
+    /// How long it was on the wire.
+    pub(crate) bytes: u32,
+    /// How long the client took to answer, and whether it took it.
+    pub(crate) answer: Option<(Duration, bool)>,
+}
+
+/// The last responses, oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct PushRing(VecDeque<Sent>);
+
+impl Reason {
+    /// Adds what came before it is sent.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.answers |= other.answers;
+        self.changes = match (self.changes, other.changes) {
+            (Some([first, _]), Some([_, last])) => Some([first, last]),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+impl PushRing {
+    /// A response was sent.
+    pub(crate) fn sent(&mut self, sent: Sent) {
+        if self.0.len() >= REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.reserve_exact(1);
+        self.0.push_back(sent);
+    }
+
+    /// The client answered the response with this nonce at this time.
+    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) {
+        let number = nonce.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
+        let found = self.0.iter_mut().rev().find(|sent| Some(sent.number) == number && sent.answer.is_none());
+        if let Some(sent) = found {
+            sent.answer = Some((now.saturating_sub(sent.at), is_taken));
+        }
+    }
+
+    /// All that are remembered, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Sent> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(number: u64) -> Sent {
+        let at = Duration::from_secs(number);
+        let reason = Reason::default();
+        Sent { kind: ResourceType::Cluster, number, reason, at, count: 1, removed: 0, bytes: 9, answer: None }
+    }
+
+    #[test]
+    fn the_last_responses_are_kept_in_less_than_two_kilobytes() {
+        let mut ring = PushRing::default();
+        (1..100).for_each(|number| ring.sent(sent(number)));
+        assert_eq!(ring.iter().map(|sent| sent.number).collect::<Vec<_>>(), (76..100).collect::<Vec<_>>());
+        assert!(ring.0.capacity() * size_of::<Sent>() <= 2000, "{}", ring.0.capacity() * size_of::<Sent>());
+        ring.answered("x/9-4.98", false, Duration::from_secs(100));
+        ring.answered("x/9-4.5", true, Duration::from_secs(100));
+        let answers: Vec<_> = ring.iter().filter_map(|sent| Some((sent.number, sent.answer?))).collect();
+        assert_eq!(answers, [(98, (Duration::from_secs(2), false))]);
+    }
+
+    #[test]
+    fn reasons_add_up() {
+        let mut reason = Reason { changes: Some([3, 3]), answers: false };
+        reason.add(Reason { changes: None, answers: true });
+        reason.add(Reason { changes: Some([7, 8]), answers: false });
+        assert_eq!(reason, Reason { changes: Some([3, 8]), answers: true });
+    }
+}

@@ -1,0 +1,171 @@
+//! `/debug/applied`: which proxies have taken an object, which have not said, and which refused it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use navarch_answers::applied::{Applied, NAMED, PendingProxy, RefusedProxy};
+use navarch_answers::proposal::object_ref;
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::ObjectRef;
+use navarch_push::context::facts_of;
+use navarch_push::engine::ProxyId;
+use navarch_push::fact::FactKey;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::worker::{Ended, Inspect, PushHandle};
+use navarch_xds::connections::{ConnectionInfo, Connections};
+
+/// How many objects are looked up before the push thread goes on with its work.
+const AT_ONCE: usize = 32;
+
+/// How far an object has come.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Come {
+    /// How many proxies are shown something made of it.
+    pub(super) reached: usize,
+    /// Those of them that have not taken all that it changed last, with the types.
+    pub(super) behind: BTreeMap<ProxyId, Vec<ResourceType>>,
+}
+
+/// What proxies have taken: collections with the snapshots that they come from.
+type Taken = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
+
+/// How far these objects have come. A proxy has taken an object when, of every type with something made of the object, it has taken
+/// what it is shown now, or what it was shown after the object's last change.
+pub(super) async fn come(
+    push: &PushHandle,
+    connections: &Connections,
+    objects: Vec<AnyObject>,
+) -> Result<Vec<(AnyObject, Come)>, Ended> {
+    let mut all = Vec::with_capacity(objects.len());
+    for some in objects.chunks(AT_ONCE) {
+        // Looked at before the engine: what is taken in between counts as not taken yet.
+        let taken = taken(&connections.list());
+        let some = some.to_vec();
+        let looked = push.inspect(move |inspect| {
+            let look = |object: AnyObject| {
+                let come = of_one(inspect, &object, &taken);
+                (object, come)
+            };
+            some.into_iter().map(look).collect::<Vec<_>>()
+        });
+        all.extend(looked.await?);
+    }
+    Ok(all)
+}
+
+/// What proxies have taken of each type.
+fn taken(connections: &[ConnectionInfo]) -> Taken {
+    let of_one = |info: &ConnectionInfo| {
+        let id = info.proxy_id;
+        info.types.iter().filter_map(move |watch| Some(((id, watch.kind), watch.taken.clone()?))).collect::<Vec<_>>()
+    };
+    connections.iter().flat_map(of_one).collect()
+}
+
+/// How far one object has come.
+fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Taken) -> Come {
+    let reached = inspect.engine.reached(&facts_of(object));
+    let changed_at = changed_at(inspect, &object.object_ref());
+    let has = |proxy: ProxyId, kind: ResourceType| {
+        let Some((collection, revision)) = taken.get(&(proxy, kind)) else { return false };
+        let is_shown = || inspect.engine.shown(proxy, kind).is_some_and(|shown| Arc::ptr_eq(&shown, collection));
+        *revision >= changed_at || is_shown()
+    };
+    let mut behind = BTreeMap::new();
+    for (proxy, kinds) in &reached {
+        // What is made for the control plane itself is taken by no client.
+        let kinds = kinds.iter().filter(|kind| **kind != ResourceType::ObjectStatus);
+        let missing: Vec<ResourceType> = kinds.filter(|kind| !has(*proxy, **kind)).copied().collect();
+        if !missing.is_empty() {
+            behind.insert(*proxy, missing);
+        }
+    }
+    let is_client =
+        |kinds: &std::collections::BTreeSet<ResourceType>| kinds.iter().any(|kind| *kind != ResourceType::ObjectStatus);
+    Come { reached: reached.values().filter(|kinds| is_client(kinds)).count(), behind }
+}
+
+/// The snapshot in which an object changed last; of one that did not lately, the oldest that is remembered. Never too old.
+pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
+    let fact = FactKey::Object(object.clone());
+    // Where not all facts are remembered, the object's may be among them.
+    let may_hold =
+        inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(&fact));
+    let oldest = || inspect.pushes.front().map_or_else(|| inspect.engine.revision(), |push| push.revision);
+    may_hold.map_or_else(oldest, |push| push.revision)
+}
+
+/// How far the object that `object=KIND/NAMESPACE/NAME` names has come.
+pub(super) async fn applied(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let name = match object_ref(parameters.get("object").map(String::as_str).unwrap_or_default()) {
+        Ok(name) => name,
+        Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+    };
+    if !name.kind.group().ends_with(".istio.io") {
+        let text = format!("{} is no kind of Istio's: what becomes of it is not followed\n", name.kind.as_str());
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    // Before the engine is asked, whose snapshot is not older.
+    let context = state.push.context();
+    let quarantined = context.quarantined.get(&name);
+    if let Some(one) = quarantined.filter(|one| one.served.is_none()) {
+        let applied =
+            Applied { generation: one.generation, quarantined: Some(one.said.to_string()), ..Applied::default() };
+        return reply::json(&parameters, &json!(applied));
+    }
+    let Some(object) = context.objects.any(&name) else {
+        return (StatusCode::NOT_FOUND, format!("there is no {name}\n")).into_response();
+    };
+    let generation = object.meta().generation;
+    let Ok(come) = come(&state.push, &state.connections, vec![object]).await else { return reply::ended() };
+    let Some((_, come)) = come.into_iter().next() else { return reply::ended() };
+    let mut applied = told(&state.connections.list(), generation, &come);
+    if let Some(one) = quarantined {
+        (applied.generation, applied.quarantined) = (one.generation, Some(one.said.to_string()));
+    }
+    reply::json(&parameters, &json!(applied))
+}
+
+/// The same for people: proxies by name, and what those that refused it said.
+fn told(connections: &[ConnectionInfo], generation: i64, come: &Come) -> Applied {
+    let (reached, taken) = (come.reached, come.reached - come.behind.len());
+    let mut applied = Applied { generation, reached, taken, ..Applied::default() };
+    let now = Timestamp::now();
+    let by_id: BTreeMap<ProxyId, &ConnectionInfo> = connections.iter().map(|info| (info.proxy_id, info)).collect();
+    for (proxy, kinds) in &come.behind {
+        let Some(info) = by_id.get(proxy) else {
+            // It went meanwhile.
+            applied.reached -= 1;
+            continue;
+        };
+        let name = info.proxy.name.to_string();
+        let watches = || info.types.iter().filter(|watch| kinds.contains(&watch.kind));
+        if let Some((kind, rejected)) = watches().find_map(|watch| Some((watch.kind, watch.rejected.clone()?))) {
+            applied.refused += 1;
+            if applied.refused_proxies.len() < NAMED {
+                let (r#type, said) = (kind.short_name().to_owned(), rejected.message.to_string());
+                applied.refused_proxies.push(RefusedProxy { proxy: name, r#type, said });
+            }
+            continue;
+        }
+        applied.pending += 1;
+        if applied.pending_proxies.len() < NAMED {
+            let waits = watches().filter(|watch| {
+                watch.sent.as_ref().map(|sent| &sent.nonce) != watch.acked.as_ref().map(|acked| &acked.nonce)
+            });
+            let sent = waits.filter_map(|watch| watch.sent.as_ref().map(|sent| sent.at)).min();
+            let since_seconds = sent.map(|at| now.duration_since(at).as_secs_f64());
+            let types = kinds.iter().map(|kind| kind.short_name().to_owned()).collect();
+            applied.pending_proxies.push(PendingProxy { proxy: name, types, since_seconds });
+        }
+    }
+    applied
+}

@@ -1,0 +1,219 @@
+//! `/debug/why/…`: what made a resource of a proxy, what its last pushes were for, why its requests fail.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use navarch_answers::STACK;
+use navarch_answers::why::{Made, MadeOf, Pushed, WhyProxy, WhyPush};
+use navarch_answers::why_not::{Place, Request, why_not};
+use navarch_api::names::ResourceName;
+use navarch_api::object::ObjectRef;
+use navarch_push::context::{PushContext, facts_of};
+use navarch_push::engine::ProxyId;
+use navarch_push::fact::FactKey;
+use navarch_push::resource::ResourceType;
+use navarch_push::worker::{Inspect, PushRecord};
+use navarch_xds::connections::{ConnectionInfo, PushInfo};
+
+/// How many causes of one push are told.
+const CAUSES: usize = 8;
+
+/// The newest stream of the proxy that `proxy` names, as `<pod>.<namespace>`.
+fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Response> {
+    let name = parameters.get("proxy").map(String::as_str).unwrap_or_default();
+    let found = state.connections.of_proxy(name).pop();
+    found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no proxy {name:?} is connected here\n")).into_response())
+}
+
+/// The objects behind the resources of the name `resource`, of the type `type` or of all.
+pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let info = match proxy(&state, &parameters) {
+        Ok(info) => info,
+        Err(answer) => return answer,
+    };
+    let wanted = parameters.get("type").cloned();
+    let name = ResourceName::new(parameters.get("resource").map(String::as_str).unwrap_or_default());
+    let id = info.proxy_id;
+    let is_wanted = move |kind: &ResourceType| wanted.as_ref().is_none_or(|wanted| kind.short_name() == wanted);
+    let looked = state.push.inspect(move |inspect| {
+        let made = |kind| {
+            let resource = inspect.engine.shown(id, kind)?.resources.find(&name)?.clone();
+            let facts = inspect.engine.provenance_in_order(id, kind, &name);
+            Some((kind, resource.version.to_string(), facts))
+        };
+        ResourceType::ALL.into_iter().filter(is_wanted).filter_map(made).collect::<Vec<_>>()
+    });
+    let Ok(looked) = looked.await else { return reply::ended() };
+    let context = state.push.context();
+    let name = parameters.get("resource").cloned().unwrap_or_default();
+    let resources: Vec<Made> = looked
+        .into_iter()
+        .map(|(kind, version, facts)| {
+            let objects = made_of(&context, &facts);
+            Made { r#type: kind.short_name().to_owned(), name: name.clone(), version, objects }
+        })
+        .collect();
+    if resources.is_empty() {
+        return (StatusCode::NOT_FOUND, format!("{} has no resource {name:?}\n", info.id)).into_response();
+    }
+    reply::json(&parameters, &json!(WhyProxy { proxy: info.id.to_string(), resources }))
+}
+
+/// The objects that facts stand for, each once, in their order, then other inputs; those that are not there aside.
+fn made_of(context: &PushContext, facts: &[FactKey]) -> Vec<MadeOf> {
+    let objects = facts.iter().flat_map(|fact| objects_of(context, fact)).filter_map(|name| {
+        let object = context.objects.any(&name)?;
+        Some(MadeOf { object: name.to_string(), generation: Some(object.meta().generation) })
+    });
+    let others = facts.iter().filter_map(other_input).map(|object| MadeOf { object, generation: None });
+    let mut seen = BTreeSet::new();
+    objects.chain(others).filter(|one| seen.insert(one.object.clone())).collect()
+}
+
+/// The objects that a fact stands for. Lists of names and of everything say nothing of one object.
+fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
+    if let FactKey::Object(name) = fact {
+        vec![name.clone()]
+    } else if let FactKey::Service(key) = fact {
+        let services = context.directory.services.get(key);
+        services.into_iter().flat_map(|all| all.iter()).map(|service| service.origin.clone()).collect()
+    } else if let FactKey::List(kind, namespace) = fact {
+        context.objects.all_of(*kind).filter(|name| name.name.namespace == *namespace).collect()
+    } else {
+        Vec::new()
+    }
+}
+
+/// An input that is no object, in words.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are objects, or lists")]
+fn other_input(fact: &FactKey) -> Option<String> {
+    match fact {
+        FactKey::Mesh => Some("mesh config".to_owned()),
+        FactKey::Networks => Some("mesh networks".to_owned()),
+        FactKey::TrustBundle => Some("the roots of trust".to_owned()),
+        FactKey::Endpoints(key) => Some(format!("endpoints of {}", key.hostname)),
+        FactKey::Workload(pod) => Some(format!("Pod {pod}")),
+        FactKey::TargetsOf(pod) => Some(format!("the services of Pod {pod}")),
+        FactKey::Namespace(namespace) => Some(format!("labels of Namespace {namespace}")),
+        _ => None,
+    }
+}
+
+/// The last pushes of a proxy, newest first.
+pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let info = match proxy(&state, &parameters) {
+        Ok(info) => info,
+        Err(answer) => return answer,
+    };
+    let (id, sent) = (info.proxy_id, state.connections.pushes(&info.id));
+    let looked = state.push.inspect(move |inspect| {
+        let told = |one: &PushInfo| pushed(inspect, id, one);
+        sent.iter().rev().map(told).collect::<Vec<_>>()
+    });
+    let Ok(pushes) = looked.await else { return reply::ended() };
+    reply::json(&parameters, &json!(WhyPush { proxy: info.id.to_string(), pushes }))
+}
+
+/// One push with its causes.
+fn pushed(inspect: &Inspect<'_>, proxy: ProxyId, sent: &PushInfo) -> Pushed {
+    let mut causes = Vec::new();
+    if sent.answers {
+        causes.push("its subscription".to_owned());
+    }
+    if let Some([first, last]) = sent.changes {
+        let mut known = false;
+        for push in inspect.pushes.iter().filter(|push| (first..=last).contains(&push.revision)) {
+            known = true;
+            causes.extend(causes_in(inspect, push, (proxy, sent.kind)));
+        }
+        if !known {
+            causes.push("a change that is not remembered any more".to_owned());
+        }
+    }
+    let more = causes.len().saturating_sub(CAUSES);
+    causes.truncate(CAUSES);
+    if more > 0 {
+        causes.push(format!("{more} more"));
+    }
+    Pushed {
+        at: sent.at.to_string(),
+        r#type: sent.kind.short_name().to_owned(),
+        causes,
+        resources: sent.count,
+        removed: sent.removed,
+        bytes: sent.bytes,
+        answered_ms: sent.answer.map(|(after, _)| after.as_secs_f64() * 1000.0),
+        taken: sent.answer.map(|(_, is_taken)| is_taken),
+    }
+}
+
+/// The objects of a push that reach a proxy's type. Those that are gone reach nobody any more: each may be it.
+fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, ResourceType)) -> Vec<String> {
+    let objects = &inspect.engine.context().objects;
+    let reaches = |name: &ObjectRef| {
+        let Some(object) = objects.any(name) else { return true };
+        inspect.engine.reached(&facts_of(&object)).get(&proxy).is_some_and(|kinds| kinds.contains(&kind))
+    };
+    let told = |(name, generation): &(ObjectRef, Option<i64>)| match generation {
+        Some(0) => name.to_string(),
+        Some(generation) => format!("{name} generation {generation}"),
+        None => format!("{name} removed"),
+    };
+    let reaching: Vec<String> = push.objects.iter().filter(|(name, _)| reaches(name)).map(told).collect();
+    match (reaching.is_empty(), push.objects.is_empty()) {
+        (false, _) => reaching,
+        (true, false) => push.objects.iter().map(told).collect(),
+        (true, true) => push.changed.iter().take(CAUSES).map(|fact| format!("{fact:?}")).collect(),
+    }
+}
+
+/// Why a request of the proxy's workload fails: `host`, `port`, `path` and `method` say which.
+pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let info = match proxy(&state, &parameters) {
+        Ok(info) => info,
+        Err(answer) => return answer,
+    };
+    let text = |name: &str, usual: &str| parameters.get(name).cloned().unwrap_or_else(|| usual.to_owned());
+    let port = match parameters.get("port").map(|port| port.parse::<u16>()) {
+        Some(Err(_)) => return (StatusCode::BAD_REQUEST, "port must be a number\n").into_response(),
+        Some(Ok(port)) => Some(port),
+        None => None,
+    };
+    let request = Request { host: text("host", ""), port, method: text("method", "GET"), path: text("path", "/") };
+    let context = state.push.context();
+    let others: BTreeMap<IpAddr, ConnectionInfo> = {
+        let all = state.connections.list().into_iter();
+        all.filter_map(|other| Some((*other.proxy.ips.first()?, other))).collect()
+    };
+    let Ok(turn) = state.plans.turn() else {
+        return (StatusCode::TOO_MANY_REQUESTS, "another answer is being worked out; try again").into_response();
+    };
+    let (answer, found) = oneshot::channel();
+    let work = move || {
+        let at = |ip: IpAddr| others.get(&ip).map(place);
+        // Whoever asked may have gone.
+        _ = answer.send(why_not(&context, &place(&info), &request, at));
+        drop(turn);
+    };
+    if let Err(error) = std::thread::Builder::new().name("why not".to_owned()).stack_size(STACK).spawn(work) {
+        return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
+    }
+    match found.await {
+        Ok(found) => reply::json(&parameters, &json!(found)),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no answer could be found; see the log").into_response(),
+    }
+}
+
+/// A proxy and what it was sent.
+fn place(info: &ConnectionInfo) -> Place {
+    let had = info.types.iter().filter_map(|watch| Some((watch.kind, watch.resources.clone()?))).collect();
+    Place { proxy: info.proxy.clone(), had }
+}

@@ -1,0 +1,105 @@
+//! `navarch applied`: which proxies have taken an object.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::debug_api::{Asked, DebugApi};
+use super::output::{Output, print};
+use navarch_agent::local_http::Answer;
+use navarch_answers::applied::{Applied, AppliedEverywhere, Replica, Standing};
+use navarch_answers::proposal::{kind_of, object_ref};
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long is waited before it is asked again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// Say which proxies have taken an object: of those that it reaches how many have acknowledged all that it changed last, which have
+/// not said yet and since when, and which refused it, with Envoy's words.
+///
+/// Every control plane that --address names is asked: repeat it, or name a headless Service that stands for all replicas.
+///
+/// Exit codes: 0 every proxy has taken it; 1 a control plane gave no answer; 2 the command line is wrong; 3 it is pending (after
+/// --timeout with --wait); 4 a proxy refused it, or it is quarantined; 5 there is no such object.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch applied virtualservice reviews -n shop
+  navarch applied vs reviews -n shop --wait --timeout 1m && echo everywhere
+  navarch applied vs reviews -n shop --generation $(kubectl get vs reviews -n shop -o jsonpath={.metadata.generation}) --wait")]
+pub(super) struct AppliedCommand {
+    /// Its kind, as kubectl takes it
+    kind: String,
+    /// Its name
+    name: String,
+    /// Its namespace
+    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+    /// Wait until every proxy has taken it, or one refuses it
+    #[arg(long)]
+    wait: bool,
+    /// How long to wait
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = super::discovery::duration, requires = "wait")]
+    timeout: Duration,
+    /// The generation that is meant: it is pending until control planes have read it
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    generation: i64,
+    /// How the answer is printed
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    api: DebugApi,
+}
+
+impl AppliedCommand {
+    /// Asks, and waits if told to.
+    ///
+    /// # Errors
+    /// When the kind is not known, or an address cannot be resolved.
+    #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let kind = kind_of(&self.kind).map_err(anyhow::Error::msg)?;
+        let path = match kind.is_cluster_scoped() {
+            true => format!("{}/{}", kind.as_str(), self.name),
+            false => format!("{}/{}/{}", kind.as_str(), self.namespace, self.name),
+        };
+        let object = object_ref(&path).map_err(anyhow::Error::msg)?.to_string();
+        let asked = Asked::get(format!("/debug/applied?object={path}"), ANSWER);
+        let end = Instant::now() + self.timeout;
+        loop {
+            let replicas = self.api.ask_each(&asked)?.into_iter().map(|(address, answer)| replica(address, answer));
+            let all = AppliedEverywhere { object: object.clone(), replicas: replicas.collect() };
+            let standing = all.standing(self.generation);
+            let is_final = matches!(standing, Standing::Taken | Standing::Refused);
+            if !self.wait || is_final || Instant::now() >= end {
+                print(self.output, &all, &all)?;
+                return Ok(ExitCode::from(code(standing)));
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+}
+
+/// What one control plane says.
+fn replica(address: String, answer: anyhow::Result<Answer>) -> Replica {
+    let read = |answer: Answer| match answer.status.as_u16() {
+        404 => Ok(None),
+        _ => serde_json::from_slice::<Applied>(&answer.body).map(Some).map_err(anyhow::Error::from),
+    };
+    match answer.and_then(read) {
+        Ok(applied) => Replica { address, applied, error: None },
+        Err(error) => Replica { address, applied: None, error: Some(format!("{error:#}")) },
+    }
+}
+
+/// The exit code for how it stands.
+fn code(standing: Standing) -> u8 {
+    match standing {
+        Standing::Taken => 0,
+        Standing::Unknown => 1,
+        Standing::Pending => 3,
+        Standing::Refused => 4,
+        Standing::Missing => 5,
+    }
+}

@@ -1,0 +1,59 @@
+//! A snapshot of a directory, without a control plane.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use tokio::sync::{Notify, mpsc};
+
+use super::reading::read;
+use navarch_api::mesh::MeshConfig;
+use navarch_api::settings::Settings;
+use navarch_push::context::PushContext;
+use navarch_push::world::{Change, World};
+use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
+
+/// The snapshot of a directory, read as `navarch discovery --config-dir` reads it, and what of it cannot be read.
+///
+/// # Errors
+/// When there is no such directory, or mesh config cannot be read.
+pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Result<(Arc<PushContext>, Vec<String>)> {
+    ensure!(directory.is_dir(), "{} is no directory", directory.display());
+    let mut config = MeshConfig::istio_defaults();
+    if let Some(file) = mesh {
+        config = config.apply(&read(file)?).with_context(|| file.display().to_string())?.value;
+    }
+    let mut changes = vec![Change::Mesh(Arc::new(config))];
+    let mut problems = Vec::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+    runtime.block_on(async {
+        let (sender, mut batches) = mpsc::channel(64);
+        let source = FileSource::new(FileSourceConfig { root: directory.to_owned() });
+        let mut reading = std::pin::pin!(source.run(sender, Arc::new(Notify::new())));
+        loop {
+            let batch = tokio::select! {
+                ended = &mut reading => return ended.context("failed to read the directory"),
+                batch = batches.recv() => batch.unwrap_or_default(),
+            };
+            for event in batch {
+                match event {
+                    SourceEvent::Added(object) | SourceEvent::Updated(object) => {
+                        changes.push(Change::Put(object.without_internal_annotations()));
+                    }
+                    SourceEvent::Problems { problems: found, .. } => {
+                        problems.extend(found.iter().map(ToString::to_string));
+                    }
+                    SourceEvent::FullSync => return Ok(()),
+                    // A directory tells of nothing else before it has been read.
+                    SourceEvent::Deleted(_)
+                    | SourceEvent::MeshConfig(_)
+                    | SourceEvent::MeshNetworks(_)
+                    | SourceEvent::Keys(..) => {}
+                }
+            }
+        }
+    })?;
+    let mut world = World::new(Settings::default());
+    world.apply(changes);
+    Ok((world.context(), problems))
+}

@@ -1,0 +1,31 @@
+//! How answers are printed.
+
+use std::fmt::Display;
+use std::io::{ErrorKind, Write as _};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// A form of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Output {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// Prints an answer in either form. Whoever reads no further is no fault.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn print(output: Output, text: &impl Display, json: &impl Serialize) -> anyhow::Result<()> {
+    let text = match output {
+        Output::Text => text.to_string(),
+        Output::Json => format!("{}\n", serde_json::to_string_pretty(json)?),
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(_) | Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,135 @@
+//! `navarch plan`: what a change would do, before it is made.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use clap::{Args, ValueEnum};
+use http::Method;
+
+use super::debug_api::{Asked, DebugApi};
+use super::output::{Output, print};
+use super::{offline, reading};
+use navarch_answers::plan::{Plan, plan};
+use navarch_answers::proposal::{Action, Proposal, ProposedFile};
+use navarch_answers::{STACK, implied};
+
+/// How long a running control plane may take.
+const TIMEOUT: Duration = Duration::from_mins(10);
+/// The exit code where something of --fail-on was found.
+const FOUND: u8 = 3;
+
+/// Say what a change would do: which objects are valid, which proxies it reaches, what they would be sent, which requests would go
+/// another way, what would be left out or refused. Nothing is applied.
+///
+/// Exit codes: 0 the plan was made, and has nothing of --fail-on; 1 no plan could be made; 2 the command line is wrong; 3 the plan
+/// has something of --fail-on.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch plan -f change.yaml                            against the control plane on this machine
+  navarch plan -f change.yaml --address istiod:15014 --token-file token
+  navarch plan -f change.yaml --against config/          against a directory; its pods and WorkloadEntries imply the proxies
+  navarch plan --remove vs/shop/reviews -o json          what if this VirtualService went
+  navarch plan -f change.yaml --fail-on invalid,refused,left-out || exit 1    in a pipeline")]
+pub(super) struct PlanCommand {
+    /// File or directory with objects to be added or changed, or - for the standard input; can be repeated
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required_unless_present = "remove")]
+    files: Vec<PathBuf>,
+    /// Object to be taken away, as KIND/NAMESPACE/NAME; can be repeated
+    #[arg(long, value_name = "OBJECT")]
+    remove: Vec<String>,
+    /// What the change is tried on: live, or a directory as --config-dir has it
+    #[arg(long, value_name = "live|DIR", default_value = "live")]
+    against: String,
+    /// File with the mesh config that goes with the directory: key mesh of the ConfigMap istio
+    #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
+    mesh_config: Option<PathBuf>,
+    /// What makes the command fail
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', default_value = "invalid,refused")]
+    fail_on: Vec<FailOn>,
+    /// How the answer is printed
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    api: DebugApi,
+}
+
+/// What a plan may be failed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum FailOn {
+    /// An object is not valid
+    Invalid,
+    /// Envoy would refuse a resource
+    Refused,
+    /// Something would be left out of what proxies get
+    LeftOut,
+    /// An object is warned of
+    Warning,
+    /// Requests would go another way
+    Traffic,
+    /// A proxy would be sent something
+    Change,
+    /// Nothing
+    Never,
+}
+
+impl PlanCommand {
+    /// Makes the plan and prints it.
+    ///
+    /// # Errors
+    /// When files cannot be read, or the control plane gives no answer.
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let proposal = self.proposal()?;
+        let plan = if self.against == "live" { self.ask(&proposal)? } else { self.make(proposal)? };
+        print(self.output, &plan, &plan)?;
+        let is_found = self.fail_on.iter().any(|what| what.is_in(&plan));
+        Ok(if is_found { ExitCode::from(FOUND) } else { ExitCode::SUCCESS })
+    }
+
+    /// Reads what is proposed.
+    fn proposal(&self) -> anyhow::Result<Proposal> {
+        let mut files = Vec::new();
+        for path in &self.files {
+            for file in reading::files_of(path)? {
+                files.push(ProposedFile { place: file.display().to_string(), text: reading::read(&file)? });
+            }
+        }
+        ensure!(!(files.is_empty() && self.remove.is_empty()), "there is nothing in what -f names");
+        Ok(Proposal { files, remove: self.remove.clone() })
+    }
+
+    /// Has a running control plane make the plan.
+    fn ask(&self, proposal: &Proposal) -> anyhow::Result<Plan> {
+        let body = serde_json::to_vec(proposal)?;
+        let path = "/debug/plan".to_owned();
+        let answer = self.api.ask(&Asked { method: Method::POST, path, body, timeout: TIMEOUT })?;
+        serde_json::from_slice(&answer.body).context("the answer is not that of a control plane of this release")
+    }
+
+    /// Makes the plan against a directory.
+    fn make(&self, proposal: Proposal) -> anyhow::Result<Plan> {
+        let (context, problems) = offline::snapshot(self.against.as_ref(), self.mesh_config.as_ref())?;
+        // Translation nests deeply.
+        let make = move || plan(&context, implied(&context), &proposal);
+        let thread = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(make)?;
+        let mut plan = thread.join().map_err(|_| anyhow::anyhow!("the plan cannot be made; see above"))?;
+        plan.more.extend(problems.iter().map(|problem| format!("of the directory: {problem}")));
+        Ok(plan)
+    }
+}
+
+impl FailOn {
+    /// Whether a plan has it.
+    fn is_in(self, plan: &Plan) -> bool {
+        match self {
+            Self::Invalid => plan.objects.iter().any(|object| object.action == Action::Refused),
+            Self::Refused => !plan.refused.is_empty(),
+            Self::LeftOut => !plan.left_out.is_empty(),
+            Self::Warning => plan.objects.iter().any(|object| !object.warnings.is_empty()),
+            Self::Traffic => !plan.traffic.is_empty(),
+            Self::Change => plan.reached > 0,
+            Self::Never => false,
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `navarch why`: why a proxy has what it has, and why its requests fail.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::debug_api::{Asked, DebugApi, query};
+use super::output::{Output, print};
+use navarch_answers::why::{WhyNot, WhyProxy, WhyPush};
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(60);
+/// The exit code of a request that fails.
+const FAILS: u8 = 3;
+
+/// Say which objects made a resource of a proxy, what its last pushes were for, or why a request of its workload fails.
+///
+/// Every control plane that --address names is asked; the one that the proxy is connected to answers.
+///
+/// Exit codes: 0 there is an answer, and the request does not fail; 1 there is none; 2 the command line is wrong; 3 the request fails.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch why proxy web-1.shop 'outbound|9080||reviews.shop.svc.cluster.local'
+  navarch why push web-1.shop
+  navarch why not web-1.shop reviews:9080/api")]
+pub(super) struct Why {
+    #[command(subcommand)]
+    question: Question,
+    /// How the answer is printed
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text", global = true)]
+    output: Output,
+    #[command(flatten)]
+    api: DebugApi,
+}
+
+/// What is asked.
+#[derive(Debug, Subcommand)]
+enum Question {
+    /// Which objects made a resource of a proxy, in the order in which they were read
+    Proxy {
+        /// The proxy, as POD.NAMESPACE
+        pod: String,
+        /// The name of a cluster, endpoint, listener or route, as `config_dump` has it
+        resource: String,
+        /// The type, such as cds or rds; all types with a resource of the name where none is said
+        #[arg(long, value_name = "TYPE")]
+        r#type: Option<String>,
+    },
+    /// What the last pushes of a proxy were for: when, which objects, how much, and when it acknowledged them
+    Push {
+        /// The proxy, as POD.NAMESPACE
+        pod: String,
+    },
+    /// Why a request of a pod to a host fails: the first reason on its way, policies of the other side included
+    Not {
+        /// The pod, as POD.NAMESPACE
+        pod: String,
+        /// Where to: HOST, HOST:PORT or HOST:PORT/PATH
+        host: String,
+        /// The method
+        #[arg(long, default_value = "GET")]
+        method: String,
+    },
+}
+
+impl Why {
+    /// Asks, and prints the answer.
+    ///
+    /// # Errors
+    /// When no control plane answers.
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        match &self.question {
+            Question::Proxy { pod, resource, r#type } => {
+                let mut parameters = vec![("proxy", pod.as_str()), ("resource", resource)];
+                parameters.extend(r#type.as_deref().map(|kind| ("type", kind)));
+                self.tell::<WhyProxy>("/debug/why/proxy", &parameters)?;
+            }
+            Question::Push { pod } => _ = self.tell::<WhyPush>("/debug/why/push", &[("proxy", pod)])?,
+            Question::Not { pod, host, method } => {
+                let (authority, path) = host.split_once('/').unwrap_or((host, ""));
+                let path = format!("/{path}");
+                let (host, port) = match authority.rsplit_once(':') {
+                    Some((host, port)) => (host, Some(port)),
+                    None => (authority, None),
+                };
+                let mut parameters = vec![("proxy", pod.as_str()), ("host", host), ("path", &path), ("method", method)];
+                parameters.extend(port.map(|port| ("port", port)));
+                let answer = self.tell::<WhyNot>("/debug/why/not", &parameters)?;
+                if answer.reason.is_some() {
+                    return Ok(ExitCode::from(FAILS));
+                }
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Asks every control plane until one knows the proxy, and prints what it says.
+    fn tell<T: DeserializeOwned + Serialize + Display>(
+        &self,
+        page: &str,
+        parameters: &[(&str, &str)],
+    ) -> anyhow::Result<T> {
+        let asked = Asked::get(format!("{page}?{}", query(parameters)), ANSWER);
+        let mut said = Vec::new();
+        for (address, answer) in self.api.ask_each(&asked)? {
+            match answer {
+                Ok(answer) if answer.status.is_success() => {
+                    let told: T = serde_json::from_slice(&answer.body).context("the answer is of another release")?;
+                    print(self.output, &told, &told)?;
+                    return Ok(told);
+                }
+                Ok(answer) => said.push(format!("{address}: {}", String::from_utf8_lossy(&answer.body).trim())),
+                Err(error) => said.push(format!("{error:#}")),
+            }
+        }
+        bail!("{}", said.join("\n"))
+    }
+}

@@ -1,0 +1,318 @@
+//! Takes objects out of force whose effect proxies refuse: one object's fault stops nothing else.
+//!
+//! ```text
+//! a proxy refuses a response ─▶ what of it changed ─▶ the objects behind that ─▶ which of them is it? ─▶ Change::Quarantine
+//!                                                                     tried on that proxy ─┘
+//! ```
+//!
+//! Where an object reaches several proxies two of them must refuse it, and more than take it: those that refuse everything take
+//! nothing from the others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::until;
+use crate::admin::changed_at;
+use navarch_answers::STACK;
+use navarch_answers::client::Client;
+use navarch_answers::difference::Step;
+use navarch_answers::mirror::Mirror;
+use navarch_api::object::{Kind, ObjectRef};
+use navarch_push::context::facts_of;
+use navarch_push::engine::{Interest, ProxyId};
+use navarch_push::fact::FactKey;
+use navarch_push::quarantine::is_chargeable;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::worker::{Inspect, PushHandle};
+use navarch_push::world::Change;
+use navarch_xds::Refusal;
+use navarch_xds::connections::{ConnectionInfo, Connections, TypeInfo};
+
+/// Refusals that may wait to be looked at.
+pub(super) const QUEUE: usize = 256;
+/// How many resources of a refused response are looked at.
+const RESOURCES: usize = 32;
+/// How many objects may be it, at the most.
+const CANDIDATES: usize = 64;
+/// How many objects wait for another proxy to refuse them.
+const CHARGED: usize = 256;
+/// How many proxies must refuse an object that reaches as many.
+const WITNESSES: usize = 2;
+/// How long a proxy may take to answer what is tried on it.
+const TRIAL: Duration = Duration::from_secs(5);
+/// For how many times as long as the last trials took none are made: clients that refuse at will cost a small share of a core.
+const REST: u32 = 9;
+/// How often it is looked for its answer.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Charges objects with what proxies refuse.
+#[derive(Debug)]
+pub(super) struct QuarantineWork {
+    pub(super) push: PushHandle,
+    pub(super) connections: Arc<Connections>,
+    /// Who has refused which objects that are still in force, with the generation.
+    charged: BTreeMap<(ObjectRef, i64), BTreeSet<Arc<str>>>,
+    /// What was looked into in vain, or could not be charged yet: it is not tried again.
+    given_up: BTreeMap<(ProxyId, ResourceType), Arc<Collection>>,
+    /// When something may be tried on a proxy again.
+    rests_until: Instant,
+    /// What waits for that.
+    deferred: BTreeSet<Refusal>,
+}
+
+impl QuarantineWork {
+    /// Nothing is charged yet.
+    pub(super) fn new(push: PushHandle, connections: Arc<Connections>) -> Self {
+        let (charged, given_up, deferred) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { push, connections, charged, given_up, rests_until: Instant::now(), deferred }
+    }
+
+    /// Works until told to stop.
+    pub(super) async fn run(mut self, mut refusals: mpsc::Receiver<Refusal>, stop: CancellationToken) {
+        loop {
+            let next = async {
+                tokio::select! {
+                    refusal = refusals.recv() => refusal,
+                    () = tokio::time::sleep_until(self.rests_until), if !self.deferred.is_empty() => self.deferred.pop_first(),
+                }
+            };
+            let Some(Some(refusal)) = until(&stop, next).await else { return };
+            self.look(refusal).await;
+        }
+    }
+
+    /// Looks at one refusal.
+    async fn look(&mut self, refusal: Refusal) {
+        let Some(info) = self.connections.of_id(refusal.proxy) else { return };
+        let Some(watch) = info.types.iter().find(|watch| watch.kind == refusal.kind) else { return };
+        // It may have taken something newer since.
+        let Some(said) = watch.rejected.as_ref().map(|rejected| rejected.message.clone()) else { return };
+        let (id, kind) = (refusal.proxy, refusal.kind);
+        let Ok(Some(shown)) = self.push.inspect(move |inspect| inspect.engine.shown(id, kind)).await else { return };
+        // It may be about something older, or about what was tried.
+        if !watch.refused.as_ref().is_some_and(|refused| Arc::ptr_eq(refused, &shown)) {
+            return;
+        }
+        // What was looked into is refused again whenever it is sent again.
+        if self.given_up.get(&(id, kind)).is_some_and(|known| Arc::ptr_eq(known, &shown)) {
+            return;
+        }
+        let candidates = self.candidates(&info, watch, &said).await;
+        let is_tried = candidates.len() > 1;
+        let found = match candidates.as_slice() {
+            [] => None,
+            [only] => Some(only.clone()),
+            _ if Instant::now() < self.rests_until => {
+                if self.deferred.len() < QUEUE {
+                    self.deferred.insert(refusal);
+                }
+                return;
+            }
+            several => {
+                let begun = Instant::now();
+                let found = self.bisect(&info, kind, several.to_vec()).await;
+                self.rests_until = Instant::now() + REST * begun.elapsed();
+                found
+            }
+        };
+        let is_quarantined = match found {
+            Some(name) => self.charge(name, (&info, kind), &said).await,
+            None => {
+                let (proxy, kind) = (&*info.id, kind.short_name());
+                tracing::warn!(proxy, kind, error = &*said, "a refused response cannot be charged to one object");
+                false
+            }
+        };
+        if is_tried && !is_quarantined {
+            self.give_up((id, kind), shown).await;
+        }
+    }
+
+    /// Has a proxy sent again what is in force, after something was tried on it.
+    async fn give_up(&mut self, of: (ProxyId, ResourceType), shown: Arc<Collection>) {
+        if self.given_up.len() >= CHARGED {
+            self.given_up.clear();
+        }
+        self.given_up.insert(of, shown.clone());
+        if let Ok(revision) = self.push.inspect(|inspect| inspect.engine.revision()).await {
+            self.connections.offer(of.0, shown, revision);
+        }
+    }
+
+    /// Charges an object; once enough proxies have refused it, it is taken out of force. Whether it is.
+    async fn charge(
+        &mut self,
+        name: ObjectRef,
+        (info, kind): (&ConnectionInfo, ResourceType),
+        said: &Arc<str>,
+    ) -> bool {
+        let Some(object) = self.push.context().objects.any(&name) else { return false };
+        let (facts, of) = (facts_of(&object), name.clone());
+        let looked = self.push.inspect(move |inspect| (inspect.engine.reached(&facts), changed_at(inspect, &of)));
+        let Ok((reached, changed_at)) = looked.await else { return false };
+        let generation = object.meta().generation;
+        if self.charged.len() >= CHARGED {
+            self.charged.clear();
+        }
+        let witnesses = self.charged.entry((name.clone(), generation)).or_default();
+        witnesses.insert(witness(info));
+        // Those of the same sort: what a gateway refuses a sidecar may never be sent.
+        let all = self.connections.list();
+        let alike = all.iter().filter(|other| {
+            let kinds = reached.get(&other.proxy_id);
+            other.proxy.kind == info.proxy.kind && kinds.is_some_and(|kinds| kinds.contains(&kind))
+        });
+        let has_taken = |other: &&ConnectionInfo| {
+            let watch = other.types.iter().find(|watch| watch.kind == kind);
+            let taken = watch.filter(|watch| watch.rejected.is_none()).and_then(|watch| watch.taken.as_ref());
+            taken.is_some_and(|(_, at)| *at >= changed_at) && !witnesses.contains(&witness(other))
+        };
+        let (reached, takers) = (alike.clone().count(), alike.filter(has_taken).count());
+        if witnesses.len() < WITNESSES.min(reached) || witnesses.len() <= takers {
+            return false;
+        }
+        self.charged.remove(&(name.clone(), generation));
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
+            proxy = &*info.id, error = &**said,
+            "quarantined: proxies refuse what the object makes; the version before it is served until it is edited"
+        );
+        self.push.change(vec![Change::Quarantine(name, said.clone())]).await.is_ok()
+    }
+
+    /// The objects that may be it: those behind the resources that the proxy has not taken, that it names if it names some; of
+    /// these the ones that changed since it took something, or else the ones that write Envoy's configuration themselves.
+    async fn candidates(&self, info: &ConnectionInfo, watch: &TypeInfo, said: &Arc<str>) -> Vec<ObjectRef> {
+        let (id, kind, taken, said) = (info.proxy_id, watch.kind, watch.taken.clone(), said.clone());
+        let looked = self.push.inspect(move |inspect| {
+            let shown = inspect.engine.shown(id, kind);
+            let step = Step::between(taken.as_ref().map(|(collection, _)| &**collection), shown.as_deref());
+            let all: Vec<_> = step.new_resources().map(|resource| resource.name.clone()).collect();
+            let named: Vec<_> = all.iter().filter(|name| said.contains(name.as_str())).cloned().collect();
+            let names = if named.is_empty() { all } else { named };
+            let facts =
+                names.iter().take(RESOURCES).flat_map(|name| inspect.engine.provenance_in_order(id, kind, name));
+            let behind = objects_of(inspect, facts);
+            let since = taken.as_ref().map(|(_, revision)| *revision);
+            (changed_since(inspect, &behind, since), behind)
+        });
+        let Ok((changed, behind)) = looked.await else { return Vec::new() };
+        let mut found = if changed.is_empty() {
+            let writes =
+                |name: &&ObjectRef| matches!(name.kind, Kind::EnvoyFilter | Kind::WasmPlugin | Kind::TrafficExtension);
+            behind.iter().filter(writes).cloned().collect()
+        } else {
+            changed
+        };
+        found.truncate(CANDIDATES);
+        found
+    }
+
+    /// Which of several objects it is: halves of them are left out in turn, on this one proxy, until one is left without which it
+    /// takes what it is sent.
+    async fn bisect(&self, info: &ConnectionInfo, kind: ResourceType, mut names: Vec<ObjectRef>) -> Option<ObjectRef> {
+        let watch = info.types.iter().find(|watch| watch.kind == kind)?;
+        let interest = Interest { wildcard: watch.wildcard, names: watch.names.clone() };
+        let client = Client { proxy: info.proxy.clone(), interests: [(kind, interest)].into() };
+        let mut found = None;
+        while !names.is_empty() {
+            let half: Vec<ObjectRef> = names.iter().take(names.len().div_ceil(2)).cloned().collect();
+            let collection = self.without(client.clone(), kind, half.clone()).await?;
+            let is_taken = self.try_on(info, collection).await?;
+            match (is_taken, half.len()) {
+                (true, 1) => {
+                    found = half.into_iter().next();
+                    break;
+                }
+                (true, _) => names = half,
+                (false, _) => names.retain(|name| !half.contains(name)),
+            }
+        }
+        found
+    }
+
+    /// What the proxy would be shown of a type without some objects.
+    async fn without(&self, client: Client, kind: ResourceType, left_out: Vec<ObjectRef>) -> Option<Arc<Collection>> {
+        let context = self.push.context();
+        let (answer, made) = oneshot::channel();
+        let work = move || {
+            let mut mirror = Mirror::of(&context, vec![client]);
+            mirror.apply(left_out.into_iter().map(Change::Removed).collect());
+            // Whoever asked may have gone.
+            _ = answer.send(mirror.had(0).get(&kind).cloned());
+        };
+        std::thread::Builder::new().name("bisect".to_owned()).stack_size(STACK).spawn(work).ok()?;
+        made.await.ok()?
+    }
+
+    /// Whether the proxy takes a collection; `None` where it does not answer.
+    async fn try_on(&self, info: &ConnectionInfo, collection: Arc<Collection>) -> Option<bool> {
+        let kind = collection.kind;
+        let before = self.connections.pushes(&info.id).iter().rev().find(|push| push.kind == kind).map(|push| push.at);
+        // Nobody is to count it as what is in force.
+        let revision =
+            info.types.iter().find(|watch| watch.kind == kind)?.taken.as_ref().map_or(0, |(_, revision)| *revision);
+        if !self.connections.offer(info.proxy_id, collection.clone(), revision) {
+            return None;
+        }
+        let end = Instant::now() + TRIAL;
+        while Instant::now() < end {
+            tokio::time::sleep(LOOK).await;
+            let now = self.connections.of_id(info.proxy_id)?;
+            let watch = now.types.iter().find(|watch| watch.kind == kind)?;
+            if watch.taken.as_ref().is_some_and(|(taken, _)| Arc::ptr_eq(taken, &collection)) {
+                return Some(true);
+            }
+            let pushes = self.connections.pushes(&info.id);
+            let newest = pushes.iter().rev().find(|push| push.kind == kind && Some(push.at) > before);
+            if let Some((_, false)) = newest.and_then(|push| push.answer) {
+                return Some(false);
+            }
+        }
+        None
+    }
+}
+
+/// Who refuses: an address, for a client can call itself what it likes; on this machine what it calls itself.
+fn witness(info: &ConnectionInfo) -> Arc<str> {
+    let address = info.peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !ip.is_loopback());
+    address.map_or_else(|| info.proxy.name.clone(), |ip| Arc::from(ip.to_string()))
+}
+
+/// The objects that facts stand for and that can be charged, each once, in their order.
+fn objects_of(inspect: &Inspect<'_>, facts: impl Iterator<Item = FactKey>) -> Vec<ObjectRef> {
+    let objects = &inspect.engine.context().objects;
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
+    let mut add = |name: ObjectRef| {
+        if is_chargeable(name.kind) && objects.contains(&name) && seen.insert(name.clone()) {
+            all.push(name);
+        }
+    };
+    for fact in facts {
+        if let FactKey::Object(name) = fact {
+            add(name);
+        } else if let FactKey::Service(key) = fact {
+            let services = inspect.engine.context().directory.services.get(&key);
+            services.into_iter().flat_map(|all| all.iter()).for_each(|service| add(service.origin.clone()));
+        } else if let FactKey::List(kind, namespace) = &fact {
+            objects.all_of(*kind).filter(|name| name.name.namespace == *namespace).for_each(&mut add);
+        } else if let FactKey::ListAll(kind) = &fact {
+            objects.all_of(*kind).filter(|name| is_chargeable(name.kind)).take(CANDIDATES).for_each(&mut add);
+        }
+    }
+    all
+}
+
+/// Those of some objects that changed after a snapshot, as far as that is remembered; none where there is no such snapshot.
+fn changed_since(inspect: &Inspect<'_>, names: &[ObjectRef], since: Option<u64>) -> Vec<ObjectRef> {
+    let Some(since) = since else { return Vec::new() };
+    let pushes = inspect.pushes.iter().filter(|push| push.revision > since);
+    let changed: BTreeSet<&ObjectRef> = pushes.flat_map(|push| push.objects.iter().map(|(name, _)| name)).collect();
+    names.iter().filter(|name| changed.contains(name)).cloned().collect()
+}

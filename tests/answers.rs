@@ -1,0 +1,94 @@
+//! Answers about changes: `navarch plan`, `applied`, `why`, `doctor`, against files and a running control plane.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly, print what it measures, and spawn"
+)]
+
+#[path = "answers/live.rs"]
+mod live;
+#[path = "answers/plans.rs"]
+mod plans;
+#[path = "answers/proxy.rs"]
+mod proxy;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Runs the program to its end.
+fn navarch(arguments: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(env!("CARGO_BIN_EXE_navarch")).args(arguments).env_clear();
+    command.output().unwrap()
+}
+
+/// What a command printed, and its exit code.
+fn told(arguments: &[&str]) -> (String, i32) {
+    let output = navarch(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (text, output.status.code().unwrap())
+}
+
+/// The JSON that a command printed, and its exit code.
+fn json(arguments: &[&str]) -> (Value, i32) {
+    let output = navarch(&[arguments, &["-o", "json"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {output:?}"));
+    (value, output.status.code().unwrap())
+}
+
+/// A copy of the sample mesh to change.
+fn bookshop() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(sample()).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+/// The sample mesh.
+fn sample() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop")
+}
+
+/// The text of a file of the sample, edited.
+fn edited(file: &str, edits: &[(&str, &str)]) -> String {
+    let mut text = std::fs::read_to_string(sample().join(file)).unwrap();
+    for (from, to) in edits {
+        assert!(text.contains(from), "{from} in {text}");
+        text = text.replace(from, to);
+    }
+    text
+}
+
+#[test]
+fn shells_and_man_are_told_of_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (text, code) = told(&["completions", shell]);
+        assert_eq!(code, 0);
+        for word in ["plan", "applied", "doctor", "fail-on"] {
+            assert!(text.contains(word), "{word} for {shell}");
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (text, code) = told(&["man", folder.path().to_str().unwrap()]);
+    assert_eq!(code, 0, "{text}");
+    for (page, word) in [("navarch", "doctor"), ("navarch-plan", "fail"), ("navarch-why-not", "METHOD")] {
+        let page = std::fs::read_to_string(folder.path().join(format!("{page}.1"))).unwrap();
+        assert!(page.starts_with(".ie") && page.contains(".TH") && page.contains(word), "{page}");
+    }
+}
+
+#[test]
+fn a_doctor_without_a_patient_says_so() {
+    let (text, code) = told(&["doctor", "--address", "127.0.0.1:1"]);
+    assert!(code == 1 && text.contains("next: kubectl get pods -n istio-system -l app=istiod"), "{text}");
+}

@@ -1,0 +1,241 @@
+//! What a running control plane says of changes.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use navarch_testkit::navarch::Navarch;
+use tempfile::TempDir;
+use tokio::task::spawn_blocking;
+
+use crate::proxy::{Manner, Sidecar, connect};
+use crate::{bookshop, edited, json, told};
+
+/// A control plane on a copy of the sample mesh.
+async fn start() -> (TempDir, Navarch) {
+    let folder = bookshop();
+    let flags = ["--registries=".to_owned()];
+    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await.unwrap();
+    (folder, navarch)
+}
+
+/// Runs a command against the control plane.
+async fn asked(navarch: &Navarch, arguments: &[&str]) -> (serde_json::Value, i32) {
+    let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    all.extend(["--address".to_owned(), navarch.monitoring.to_string()]);
+    spawn_blocking(move || json(&all.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
+}
+
+/// Waits until an object is taken by so many proxies.
+async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let (told, _) = asked(navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+        if told["replicas"][0]["applied"]["taken"] == count {
+            return told["replicas"][0]["applied"].clone();
+        }
+        assert!(Instant::now() < end, "{told}");
+    }
+}
+
+/// Sidecars of the sample mesh.
+async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
+    let mut all = Vec::new();
+    for (n, manner) in manners.iter().enumerate() {
+        let (pod, ip) = (format!("web-{n}"), format!("10.7.{}.{}", n / 250, n % 250 + 1));
+        all.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], *manner).await);
+    }
+    all
+}
+
+/// Changes the split of the reviews.
+fn edit(folder: &TempDir, weight: u32) {
+    let text = edited("reviews-routing.yaml", &[("weight: 90", &format!("weight: {weight}"))]);
+    std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_taken_an_object_and_who_has_not_is_told_exactly() {
+    let (folder, navarch) = start().await;
+    let mut manners = vec![Manner::Takes; 5];
+    manners.push(Manner::Ignores);
+    let _sidecars = sidecars(&navarch, &manners).await;
+    taken_by(&navarch, 6).await;
+    edit(&folder, 70);
+    let told = taken_by(&navarch, 5).await;
+    assert_eq!((&told["reached"], &told["pending"], &told["refused"]), (&6.into(), &1.into(), &0.into()), "{told}");
+    assert_eq!(told["pendingProxies"][0]["proxy"], "web-5.bookshop");
+    assert_eq!(told["pendingProxies"][0]["types"], serde_json::json!(["rds"]));
+    assert!(told["pendingProxies"][0]["sinceSeconds"].as_f64().is_some(), "{told}");
+    let (_, code) = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+    assert_eq!(code, 3);
+    let waits = ["applied", "vs", "reviews", "-n", "bookshop", "--wait", "--timeout", "1s"];
+    assert_eq!(asked(&navarch, &waits).await.1, 3);
+    assert_eq!(asked(&navarch, &["applied", "vs", "nobody", "-n", "bookshop"]).await.1, 5);
+    // A change of something else that the proxy has not taken either is not this object's.
+    let (rule, code) = asked(&navarch, &["applied", "serviceentry", "bank", "-n", "bookshop"]).await;
+    assert_eq!((code, &rule["replicas"][0]["applied"]["pending"]), (0, &0.into()), "{rule}");
+    // A replica that gives no answer is not passed over.
+    let dead = ["applied", "vs", "reviews", "-n", "bookshop", "--address", "127.0.0.1:1"];
+    let (all, code) = asked(&navarch, &dead).await;
+    assert_eq!((code, all["replicas"].as_array().unwrap().len()), (1, 2), "{all}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_plan_is_for_those_who_are_connected_and_changes_nothing() {
+    let (folder, navarch) = start().await;
+    let _sidecars = sidecars(&navarch, &[Manner::Takes; 3]).await;
+    taken_by(&navarch, 3).await;
+    let change = folder.path().join("change.txt");
+    std::fs::write(&change, edited("reviews-routing.yaml", &[("weight: 90", "weight: 0")])).unwrap();
+    let (plan, code) = asked(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
+    assert_eq!((code, &plan["proxies"], &plan["reached"]), (0, &3.into(), &3.into()), "{plan}");
+    assert_eq!(plan["traffic"][0]["after"], "v2 100 %", "{plan}");
+    let pushes = navarch.page("/debug/push_status").await.unwrap();
+    let (again, _) = asked(&navarch, &["plan", "-f", change.to_str().unwrap()]).await;
+    assert_eq!(again, plan);
+    assert_eq!(navarch.page("/debug/push_status").await.unwrap(), pushes, "nothing was pushed");
+    // No page of another site can send one: its type is not one that forms have.
+    let host = navarch.monitoring;
+    let form = spawn_blocking(move || {
+        let output = std::process::Command::new("curl")
+            .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}", &format!("http://{host}/debug/plan")])
+            .output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
+    });
+    if let Ok(status) = form.await.unwrap() {
+        assert_eq!(status, "415");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_objects_behind_a_resource_and_a_push_are_named() {
+    let (folder, navarch) = start().await;
+    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
+    taken_by(&navarch, 1).await;
+    let (why, code) = asked(&navarch, &["why", "proxy", "web-0.bookshop", "9080", "--type", "rds"]).await;
+    let objects: Vec<&str> =
+        why["resources"][0]["objects"].as_array().unwrap().iter().filter_map(|one| one["object"].as_str()).collect();
+    assert_eq!(code, 0);
+    for object in ["VirtualService bookshop/reviews", "Service bookshop/reviews", "Service bookshop/catalog"] {
+        assert!(objects.contains(&object), "{object} in {objects:?}");
+    }
+    edit(&folder, 40);
+    let end = Instant::now() + Duration::from_secs(20);
+    let pushed = loop {
+        let (why, _) = asked(&navarch, &["why", "push", "web-0.bookshop"]).await;
+        let newest = why["pushes"][0].clone();
+        if newest["causes"].to_string().contains("VirtualService") && !newest["taken"].is_null() {
+            break newest;
+        }
+        assert!(Instant::now() < end, "{why}");
+    };
+    assert_eq!(pushed["type"], "rds");
+    assert_eq!(pushed["causes"], serde_json::json!(["VirtualService bookshop/reviews"]), "the rule is as it was");
+    assert_eq!((&pushed["resources"], &pushed["taken"]), (&1.into(), &true.into()), "{pushed}");
+    assert!(pushed["bytes"].as_u64().unwrap() > 100 && pushed["answeredMs"].as_f64().is_some(), "{pushed}");
+    assert_eq!(told(&["why", "push", "no.body", "--address", &navarch.monitoring.to_string()]).1, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_reason_for_which_a_request_fails_is_found() {
+    let (folder, navarch) = start().await;
+    let _sidecars = sidecars(&navarch, &[Manner::Takes]).await;
+    let _catalog =
+        connect(navarch.xds, ("catalog-v1-1", "bookshop", "127.0.10.21"), &[("app", "catalog")], Manner::Takes).await;
+    taken_by(&navarch, 2).await;
+    let (fine, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await;
+    assert_eq!((code, &fine["reason"]), (0, &serde_json::Value::Null), "{fine}");
+    let (port, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:1"]).await;
+    assert!(code == 3 && port["reason"].as_str().unwrap().contains("no port 1"), "{port}");
+    let policy = "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {name: closed, namespace: bookshop}\n\
+                  spec: {selector: {matchLabels: {app: catalog}}, action: DENY, rules: [{to: [{operation: {paths: [/secret]}}]}]}\n";
+    std::fs::write(folder.path().join("policy.yaml"), policy).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let denied = loop {
+        let (denied, code) = asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/secret"]).await;
+        if code == 3 {
+            break denied;
+        }
+        assert!(Instant::now() < end, "{denied}");
+    };
+    assert!(denied["reason"].as_str().unwrap().contains("403"), "{denied}");
+    assert!(denied["advice"].as_str().unwrap().contains("AuthorizationPolicy bookshop/closed"), "{denied}");
+    assert_eq!(asked(&navarch, &["why", "not", "web-0.bookshop", "catalog:9080/"]).await.1, 0, "other paths are free");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_proxies_are_asked_about_in_one_go() {
+    let (folder, navarch) = start().await;
+    let _sidecars = sidecars(&navarch, &[Manner::Takes; 300]).await;
+    taken_by(&navarch, 300).await;
+    edit(&folder, 30);
+    let begin = Instant::now();
+    let told = taken_by(&navarch, 300).await;
+    let (waited, asked_at) = (begin.elapsed(), Instant::now());
+    let _ = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+    println!("300 proxies: all have taken an edit after {waited:?}; one answer takes {:?}", asked_at.elapsed());
+    assert_eq!((&told["reached"], &told["pending"], &told["refused"]), (&300.into(), &0.into(), &0.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_proxy_in_many_refuses_is_told_and_stays_in_force() {
+    let (folder, navarch) = start().await;
+    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
+    let _sidecars = sidecars(&navarch, &[Manner::Takes, Manner::Takes, refuses]).await;
+    taken_by(&navarch, 3).await;
+    let split = edited("reviews-routing.yaml", &[("weight: 90", "weight: 100"), ("weight: 10\n", "weight: 0\n")]);
+    let split =
+        split.replace("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n");
+    std::fs::write(folder.path().join("reviews-routing.yaml"), split).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let told = loop {
+        let (told, code) = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+        if code == 4 && told["replicas"][0]["applied"]["taken"] == 2 {
+            break told["replicas"][0]["applied"].clone();
+        }
+        assert!(Instant::now() < end, "{told}");
+    };
+    assert_eq!(told["refusedProxies"][0]["proxy"], "web-2.bookshop");
+    assert_eq!(told["refusedProxies"][0]["said"], "I do not know canary-host");
+    assert_eq!(told["quarantined"], serde_json::Value::Null, "one of three takes nothing from the others");
+    let address = navarch.monitoring.to_string();
+    let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
+    assert_eq!(code, 3, "{text}");
+    assert!(text.contains("1 proxies refuse rds, web-2.bookshop among them: I do not know canary-host"), "{text}");
+    assert!(text.contains("next: navarch why push web-2.bookshop"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_proxies_refuse_is_quarantined_until_the_next_edit() {
+    let (folder, navarch) = start().await;
+    let refuses = Manner::Refuses("canary-host", "I do not know canary-host");
+    let _sidecars = sidecars(&navarch, &[refuses, refuses]).await;
+    taken_by(&navarch, 2).await;
+    let text = edited(
+        "reviews-routing.yaml",
+        &[("    - name: split\n", "    - name: split\n      headers: {request: {set: {x: canary-host}}}\n")],
+    );
+    std::fs::write(folder.path().join("reviews-routing.yaml"), text).unwrap();
+    let end = Instant::now() + Duration::from_secs(20);
+    let told = loop {
+        let (told, code) = asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await;
+        let applied = told["replicas"][0]["applied"].clone();
+        if code == 4 && !applied["quarantined"].is_null() && applied["taken"] == 2 {
+            break applied;
+        }
+        assert!(Instant::now() < end, "{told}\n{}", navarch.output());
+    };
+    assert_eq!((&told["quarantined"], &told["refused"]), (&"I do not know canary-host".into(), &0.into()), "{told}");
+    let address = navarch.monitoring.to_string();
+    let (text, code) = spawn_blocking(move || crate::told(&["doctor", "--address", &address])).await.unwrap();
+    assert!(code == 3 && text.contains("VirtualService bookshop/reviews is quarantined"), "{text}");
+    assert!(text.contains("next: kubectl edit virtualservice -n bookshop reviews"), "{text}");
+    edit(&folder, 60);
+    taken_by(&navarch, 2).await;
+    let end = Instant::now() + Duration::from_secs(20);
+    while asked(&navarch, &["applied", "vs", "reviews", "-n", "bookshop"]).await.1 != 0 {
+        assert!(Instant::now() < end, "the edit ends it");
+    }
+    let (health, code) = asked(&navarch, &["doctor"]).await;
+    assert_eq!((code, &health[0]["health"]["proxies"]), (0, &2.into()), "{health}");
+}

@@ -1,0 +1,102 @@
+//! Simulated sidecars that take, refuse or ignore what they are sent.
+
+use std::net::SocketAddr;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use navarch_proto::google::rpc::Status;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+/// What becomes of responses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// They are taken.
+    Takes,
+    /// Those that hold this text are refused with these words.
+    Refuses(&'static str, &'static str),
+    /// All after the first of each type are left unanswered.
+    Ignores,
+}
+
+/// A sidecar. It goes when dropped.
+pub(crate) struct Sidecar(JoinHandle<()>);
+
+impl Drop for Sidecar {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The types that it asks for: clusters, listeners, and a route by name.
+const CDS: &str = "type.googleapis.com/envoy.config.cluster.v3.Cluster";
+const LDS: &str = "type.googleapis.com/envoy.config.listener.v3.Listener";
+const RDS: &str = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration";
+const EDS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// Connects as a pod of a namespace.
+pub(crate) async fn connect(
+    server: SocketAddr,
+    (pod, namespace, ip): (&str, &str, &str),
+    labels: &[(&str, &str)],
+    manner: Manner,
+) -> Sidecar {
+    let mut service = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await.unwrap();
+    let (requests, outgoing) = mpsc::channel(64);
+    let text = |text: &str| prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(text.to_owned())) };
+    let labels =
+        prost_types::Struct { fields: labels.iter().map(|(key, value)| ((*key).to_owned(), text(value))).collect() };
+    let labels = prost_types::Value { kind: Some(prost_types::value::Kind::StructValue(labels)) };
+    let fields = [("NAMESPACE", text(namespace)), ("LABELS", labels), ("SERVICE_ACCOUNT", text(pod))];
+    let metadata = prost_types::Struct { fields: fields.map(|(key, value)| (key.to_owned(), value)).into() };
+    let id = format!("sidecar~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
+    let node = Node { id, metadata: Some(metadata), ..Node::default() };
+    let ask = |url: &str, names: &[&str]| DeltaDiscoveryRequest {
+        type_url: url.to_owned(),
+        resource_names_subscribe: names.iter().map(|name| (*name).to_owned()).collect(),
+        ..DeltaDiscoveryRequest::default()
+    };
+    requests.send(DeltaDiscoveryRequest { node: Some(node), ..ask(CDS, &[]) }).await.unwrap();
+    requests.send(ask(LDS, &[])).await.unwrap();
+    requests.send(ask(RDS, &["9080"])).await.unwrap();
+    let clusters = ["outbound|9080|v1|reviews", "outbound|9080|v2|reviews", "outbound|9080||catalog"];
+    let clusters = clusters.map(|name| format!("{name}.{namespace}.svc.cluster.local"));
+    requests.send(ask(EDS, &clusters.each_ref().map(String::as_str))).await.unwrap();
+    let responses = service.delta_aggregated_resources(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
+    Sidecar(tokio::spawn(answer(responses, requests, manner)))
+}
+
+/// Answers until the stream ends.
+async fn answer(
+    mut responses: Streaming<DeltaDiscoveryResponse>,
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    manner: Manner,
+) {
+    let mut seen = std::collections::BTreeSet::new();
+    while let Ok(Some(response)) = responses.message().await {
+        let is_first = seen.insert(response.type_url.clone());
+        let holds = |text: &str| {
+            let mut bodies = response.resources.iter().filter_map(|one| one.resource.as_ref());
+            bodies.any(|body| body.value.windows(text.len()).any(|part| part == text.as_bytes()))
+        };
+        let error = match manner {
+            Manner::Ignores if !is_first => continue,
+            Manner::Refuses(text, words) if holds(text) => {
+                Some(Status { code: 13, message: words.to_owned(), ..Status::default() })
+            }
+            Manner::Takes | Manner::Refuses(..) | Manner::Ignores => None,
+        };
+        let answer = DeltaDiscoveryRequest {
+            type_url: response.type_url,
+            response_nonce: response.nonce,
+            error_detail: error,
+            ..DeltaDiscoveryRequest::default()
+        };
+        if requests.send(answer).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What an object breaks at a real Envoy is charged to that object: it is out of force until it is edited, and the rest flows.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use navarch_testkit::bookshop::{self, Bookshop, SIDECAR};
+use navarch_testkit::envoy::AdsProtocol;
+use navarch_testkit::navarch::Navarch;
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::ONE_AT_A_TIME;
+
+/// How long what follows an edit may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An EnvoyFilter that puts an HTTP filter before the router of outbound listeners.
+fn filter(name: &str, config: &str) -> String {
+    format!(
+        "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: {name}, namespace: bookshop}}\n\
+         spec: {{configPatches: [{{applyTo: HTTP_FILTER, match: {{context: SIDECAR_OUTBOUND, listener: {{filterChain: \
+         {{filter: {{name: envoy.filters.network.http_connection_manager, subFilter: {{name: envoy.filters.http.router}}}}}}}}}}, \
+         patch: {{operation: INSERT_BEFORE, value: {{name: {name}, typed_config: {config}}}}}}}]}}\n"
+    )
+}
+
+/// The configuration of a Lua filter.
+fn lua(script: &str) -> String {
+    format!("{{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, inline_code: '{script}'}}")
+}
+
+/// What is quarantined: objects, and what Envoy said.
+async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String)>> {
+    let page: Value = serde_json::from_str(&navarch.page("/debug/push_status").await?)?;
+    let all = page["quarantined"].as_array().context("a list")?.clone();
+    let text = |one: &Value, member: &str| one[member].as_str().unwrap_or_default().to_owned();
+    Ok(all.iter().map(|one| (text(one, "object"), text(one, "said"))).collect())
+}
+
+/// Waits until just these objects are quarantined; gives what Envoy said.
+async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Result<Vec<String>> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let found = quarantined(navarch).await?;
+        if found.iter().map(|(object, _)| object.as_str()).eq(objects.iter().copied()) {
+            return Ok(found.into_iter().map(|(_, said)| said).collect());
+        }
+        ensure!(Instant::now() < end, "wanted {objects:?}, found {found:?}:\n{}", navarch.output());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// Waits until requests for the reviews are answered so.
+async fn answered(wanted: &str) -> Result<()> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let answers = bookshop::ask(SIDECAR, "reviews", "/", 10).await;
+        if answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10)) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "wanted {wanted}, got {answers:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows() -> Result<()> {
+    let _turn = ONE_AT_A_TIME.lock().await;
+    for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
+        let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
+        let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
+        let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
+        sidecar.wait_ready().await?;
+        shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
+        shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
+        answered("reviews v1").await?;
+
+        // A filter that this Envoy does not have. What else is edited then is obeyed.
+        let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
+        shop.write("filter.yaml", &filter("no-such-filter", unknown))?;
+        let said = wait_for(&navarch, &["EnvoyFilter bookshop/no-such-filter"]).await?;
+        ensure!(said.iter().any(|said| said.contains("no.such.Filter")), "{said:?}");
+        shop.edit("reviews-routing.yaml", "weight: 100", "weight: 0")?;
+        shop.edit("reviews-routing.yaml", "weight: 0\n      retries", "weight: 100\n      retries")?;
+        answered("reviews v2").await?;
+        let metrics = navarch.metrics().await?;
+        ensure!(metrics.contains("navarch_quarantined_objects 1"), "{metrics}");
+        ensure!(navarch.output().contains("quarantined"), "{}", navarch.output());
+
+        // A script that fails when it is loaded, beside one that does not, in one edit: it is found which.
+        let two = [filter("fine", &lua("function envoy_on_request(h) end")), filter("boom", &lua("error(\"boom\")"))];
+        shop.write("filter.yaml", &two.join("---\n"))?;
+        let said = wait_for(&navarch, &["EnvoyFilter bookshop/boom"]).await?;
+        ensure!(said.iter().any(|said| said.contains("boom")), "{said:?}");
+        let config = sidecar.config_dump().await?.to_string();
+        ensure!(config.contains("\"fine\"") && !config.contains("\"boom\""), "the good one is there");
+        answered("reviews v2").await?;
+
+        // The next edit ends it.
+        shop.write("filter.yaml", &filter("boom", &lua("function envoy_on_request(h) end")))?;
+        wait_for(&navarch, &[]).await?;
+        let end = Instant::now() + PATIENCE;
+        while !sidecar.config_dump().await?.to_string().contains("\"boom\"") {
+            ensure!(Instant::now() < end, "the mended one is there");
+        }
+
+        // An expression that is too large for this Envoy, in the place of a rule that was good: that one stays.
+        let rule = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
+        let large =
+            rule.replace("    - name: split\n", "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n");
+        ensure!(large != rule, "{rule}");
+        shop.write("reviews-routing.yaml", &large)?;
+        let said = wait_for(&navarch, &["VirtualService bookshop/reviews"]).await?;
+        ensure!(said.iter().any(|said| said.contains("regex") || said.contains("program size")), "{said:?}");
+        answered("reviews v2").await?;
+        shop.write("reviews-routing.yaml", &rule)?;
+        wait_for(&navarch, &[]).await?;
+        answered("reviews v2").await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! Objects that are quarantined are told so.
+
+use std::sync::Arc;
+
+use navarch::api::object::{Kind, NamespacedName, ObjectRef};
+use navarch::status::{QuarantineReports, QuarantinedObjects};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Deployed, until};
+
+/// The path of the object.
+const PATH: &str = "/apis/networking.istio.io/v1/namespaces/default/virtualservices/refused";
+
+/// What an Event says of it, if there is one.
+async fn note(deployed: &Deployed) -> Value {
+    let events = deployed.get("/apis/events.k8s.io/v1/namespaces/default/events").await;
+    let all = events["items"].as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|event| event["regarding"]["name"] == "refused" && event["reason"] == "Quarantined");
+    found.map_or(Value::Null, |event| event["note"].clone())
+}
+
+pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &Deployed) {
+    let service = json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": { "name": "refused", "namespace": "default" },
+        "spec": { "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
+    });
+    deployed.cluster.apply(&service.to_string()).unwrap();
+    let (told, quarantined) = watch::channel(QuarantinedObjects::default());
+    let cluster = deployed.as_navarch().await;
+    let stop = CancellationToken::new();
+    let task =
+        tokio::spawn(QuarantineReports { cluster, identity: "istiod-1".to_owned(), quarantined }.run(stop.clone()));
+    let name = ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("default", "refused") };
+    told.send_replace(Arc::new([(name, Arc::from("no such host"))].into()));
+    let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
+    until("the condition is there", async || condition().await["status"] == "True").await;
+    let first = condition().await;
+    assert_eq!((&first["type"], &first["message"]), (&json!("Quarantined"), &json!("no such host")));
+    until("the Event is there", async || {
+        note(deployed).await.as_str().is_some_and(|note| note.contains("no such host"))
+    })
+    .await;
+    told.send_replace(Arc::default());
+    until("the condition is taken back", async || condition().await["status"] == "False").await;
+    stop.cancel();
+    task.await.unwrap();
+}
