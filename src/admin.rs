@@ -1,21 +1,34 @@
-//! What people and machines see of a running Navarch: health, version, metrics, the debug API.
+//! What people and machines see of a running Navarch: health, version, metrics, the debug API, ControlZ.
 //!
 //! Paths and shapes are istiod's (`reference/ports-and-http.md`), so that its tools and dashboards work. Reads a snapshot,
-//! or takes a look on the push thread; changes nothing but what `/debug/ca` is
-//! told to. Nothing depends on this room.
+//! or takes a look on the push thread; changes nothing but what operators on the same machine tell it to. Nothing depends on
+//! this room.
 
 mod access;
+mod ambientz;
 mod ca;
+mod cachez;
+mod clusterz;
 mod config_dump;
 mod configz;
+mod ctrlz;
 mod debug;
 mod distribution;
 mod endpointz;
 mod exposition;
 mod health;
+mod log_scopes;
+mod over_xds;
+mod paths;
+mod policies;
+mod pprof;
+mod proxies;
 mod push_status;
+mod redact;
 mod registryz;
 mod reply;
+mod scopes;
+mod scratch;
 mod state;
 mod syncz;
 
@@ -25,8 +38,12 @@ use axum::routing::get;
 
 pub use access::DebugAccess;
 pub use ca::ORDER as CA_ORDER;
+pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
+pub use log_scopes::{LogScope, LogScopes, ScopeError};
+pub use over_xds::DebugOverXds;
+pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
 
 /// Which pages there are.
@@ -44,12 +61,12 @@ pub fn http_routes(state: AdminState, pages: Pages) -> Router {
     if pages.monitoring {
         routes = routes.merge(monitoring());
     }
-    routes.with_state(state)
+    routes.fallback(paths::fallback).with_state(state)
 }
 
 /// What port 15014 serves: `/metrics`, `/version` and the debug API.
 pub fn monitoring_routes(state: AdminState, pages: Pages) -> Router {
-    monitoring().merge(debug_routes(&state, pages)).with_state(state)
+    monitoring().merge(debug_routes(&state, pages)).fallback(paths::fallback).with_state(state)
 }
 
 /// Metrics and version.
@@ -62,22 +79,8 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     if !pages.debug {
         return Router::new();
     }
-    Router::new()
-        .route("/debug/adsz", get(syncz::adsz))
-        .route("/debug/ca", get(ca::status).post(ca::order))
-        .route("/debug/connections", get(syncz::connections))
-        .route("/debug/syncz", get(syncz::syncz))
-        .route("/debug/config_dump", get(config_dump::config_dump))
-        .route("/debug/config_distribution", get(distribution::config_distribution))
-        .route("/debug/configz", get(configz::configz))
-        .route("/debug/mesh", get(configz::mesh))
-        .route("/debug/endpointz", get(endpointz::endpointz))
-        .route("/debug/endpointShardz", get(endpointz::endpointz))
-        .route("/debug/registryz", get(registryz::registryz))
-        .route("/debug/push_status", get(push_status::push_status))
+    debug::pages(state)
         .route_layer(from_fn_with_state(state.clone(), health::guard))
-        .route("/debug", get(debug::index))
-        .route("/debug/", get(debug::index))
-        .route("/debug/list", get(debug::list))
+        .merge(debug::own_pages(state))
         .route_layer(from_fn_with_state(state.clone(), access::guard))
 }

@@ -7,14 +7,17 @@ mod address;
 mod api_rate;
 mod configuration_metrics;
 mod connection_limits;
+mod control;
 mod controllers;
 mod gateway_hosts;
+mod grpc_metrics;
 mod http;
 mod ingress;
 mod injector;
 mod kubernetes;
 mod object_status;
 mod ports;
+mod process_metrics;
 mod progress;
 mod pump;
 mod refusals;
@@ -52,9 +55,10 @@ pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 pub use workloads::would_register;
 
-use crate::admin::{self, AdminState, Build, DebugAccess, Exposition, Problems, Readiness};
+use crate::admin::{self, AdminState, Build, DebugAccess, DebugOverXds, Exposition, LogScopes, Problems, Readiness};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
+use grpc_metrics::GrpcMetrics;
 use http::{HttpPort, OpenHttpPort, PlainConnections};
 use navarch_ambient::AmbientTranslator;
 use navarch_api::settings::{SecretReaders, Settings};
@@ -74,6 +78,7 @@ use navarch_xds::metrics::Metrics;
 use navarch_xds::serving::plain_connections;
 use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
 use ports::Ports;
+use process_metrics::ProcessMetrics;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
 use sources::{Plan, Starter};
@@ -123,6 +128,16 @@ pub struct Config {
     pub monitoring: ListenAddress,
     /// `ENABLE_DEBUG_ON_HTTP`: there are debug pages. Default true.
     pub debug_on_http: bool,
+    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: debug pages that do harm are among them. Default false.
+    pub unsafe_pages: bool,
+    /// `--profile`: the pages of profiles are among them. Default true.
+    pub profiles: bool,
+    /// ControlZ.
+    pub ctrlz: ListenAddress,
+    /// What is logged, by scope.
+    pub log_scopes: LogScopes,
+    /// `POD_NAME`: which instance this is; empty where unset.
+    pub pod: Arc<str>,
     /// How many files and connections the process may have open (`RLIMIT_NOFILE`).
     pub files: usize,
     /// How many connections each port has.
@@ -155,7 +170,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let refusals = Refusals::register(&mut metrics);
     let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
-    let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections), &stop, &mut tasks);
+    let call_metrics = GrpcMetrics::register(&mut metrics);
+    let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections.clone()), &stop, &mut tasks);
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
     let access = debug_access(&config, &gatekeeper);
@@ -173,7 +189,14 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         roots: Arc::default(),
         access,
         build: config.build,
+        pod: config.pod.clone(),
+        injector: hooks.injector(),
+        unsafe_pages: config.unsafe_pages,
+        profiles: config.profiles,
+        turns: admin::Turns::default(),
     };
+    ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug_on_http)));
+    control::start(&config, &state, &rejections, &stop, &mut tasks).await;
     let roots = state.roots.clone();
     let (plain, on_http_port) = mpsc::channel(PLAIN);
     let pages = admin::Pages { debug: config.debug_on_http, monitoring: monitoring.is_none() };
@@ -186,7 +209,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     let told = signals::follow(reload, &stop, &mut tasks);
-    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, roots };
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, roots };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
@@ -211,6 +234,7 @@ fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker
     let (push, _) =
         worker::start_counted(settings, config.debounce, Arc::new(AmbientTranslator(EnvoyTranslator)), counted)?;
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
+    metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
     Ok(push)
 }
 

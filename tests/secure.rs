@@ -31,6 +31,8 @@ mod grpc;
 mod guarded;
 #[path = "secure/issuer.rs"]
 mod issuer;
+#[path = "secure/metric_names.rs"]
+mod metric_names;
 #[path = "secure/mtls.rs"]
 mod mtls;
 #[path = "secure/openssl.rs"]
@@ -48,6 +50,8 @@ mod registration;
 mod rotation;
 #[path = "secure/server.rs"]
 mod server;
+#[path = "secure/tools.rs"]
+mod tools;
 #[path = "secure/web.rs"]
 mod web;
 #[path = "secure/workload_sds.rs"]

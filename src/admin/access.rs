@@ -15,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::state::AdminState;
+use navarch_api::identity::Caller;
 use navarch_api::names::Namespace;
 use navarch_security::authenticate::{Credentials, Gatekeeper};
 use navarch_security::rules::{self, Sight};
@@ -86,12 +87,19 @@ fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     is_local && uri.authority().is_none_or(is_of_uri)
 }
 
-/// The name of the page at a path; the index shows what the list does.
-fn page(path: &str) -> &str {
-    match path.trim_start_matches("/debug").trim_matches('/') {
-        "" => "list",
-        page => page,
+/// The name of the page at a path; the index shows what the list does, and all profiles are one page.
+pub(super) fn page(path: &str) -> &str {
+    let page = path.trim_start_matches("/debug").trim_matches('/');
+    match page.split('/').next() {
+        None | Some("") => "list",
+        Some("pprof") => "pprof",
+        Some(_) => page,
     }
+}
+
+/// Whether a caller may see all pages.
+pub(super) fn is_operator(state: &AdminState, caller: &Caller) -> bool {
+    rules::sight("list", caller, &state.access.operators) == Sight::Everything
 }
 
 #[cfg(test)]

@@ -15,37 +15,24 @@ pub(super) struct WithoutEffect {
     /// Level of client-go's log
     #[arg(long, value_name = "LEVEL")]
     vklog: Option<String>,
-    /// Port of ControlZ
-    #[arg(long = "ctrlz_port", value_name = "PORT")]
-    ctrlz_port: Option<String>,
-    /// Address of ControlZ
-    #[arg(long = "ctrlz_address", value_name = "ADDRESS")]
-    ctrlz_address: Option<String>,
     /// Other names of clusters
     #[arg(long = "clusterAliases", alias = "cluster-aliases", value_name = "ALIAS=CLUSTER")]
     cluster_aliases: Vec<String>,
     /// Namespace of the secrets of remote clusters
     #[arg(long = "clusterRegistriesNamespace", alias = "cluster-registries-namespace", value_name = "NAMESPACE")]
     cluster_registries_namespace: Option<String>,
-    /// Serve Go's profiles; there are none, so false is obeyed
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    profile: Option<bool>,
 }
 
 impl WithoutEffect {
     /// The flags that were given.
     pub(super) fn given(&self) -> Vec<String> {
-        let Self { log_stacktrace_level, log_caller, vklog, ctrlz_port, ctrlz_address, .. } = self;
-        let Self { cluster_aliases, cluster_registries_namespace, profile, .. } = self;
+        let Self { log_stacktrace_level, log_caller, vklog, cluster_aliases, cluster_registries_namespace } = self;
         let flags = [
             ("--log_stacktrace_level", log_stacktrace_level.is_some()),
             ("--log_caller", log_caller.is_some()),
             ("--vklog", vklog.is_some()),
-            ("--ctrlz_port", ctrlz_port.is_some()),
-            ("--ctrlz_address", ctrlz_address.is_some()),
             ("--clusterAliases", !cluster_aliases.is_empty()),
             ("--clusterRegistriesNamespace", cluster_registries_namespace.is_some()),
-            ("--profile", *profile == Some(true)),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()).collect()
     }

@@ -25,6 +25,7 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
+use super::grpc_metrics::{Counted, GrpcMetrics};
 use super::security::StreamRules;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::handshake::handshake;
@@ -59,6 +60,8 @@ pub(super) struct SecurePort {
     pub(super) ads: Ads,
     /// Certificates.
     pub(super) certificates: CertificateService,
+    /// What is counted of their calls.
+    pub(super) call_metrics: GrpcMetrics,
     /// Whether workloads may ask for them.
     pub(super) signs: bool,
     /// Told to end.
@@ -128,6 +131,7 @@ impl SecurePort {
         let ads = AuthLayer { inner, gatekeeper, policy: self.policy, refused: None, log: log.clone() };
         let (gatekeeper, policy) = (self.gatekeeper, AuthPolicy::Known);
         let certificates = AuthLayer { inner: certificates, gatekeeper, policy, refused, log };
+        let certificates = Counted { inner: certificates, metrics: self.call_metrics };
         let server = self.ads.server("secure-grpc").add_service(ads);
         let server = if self.signs { server.add_service(certificates) } else { server };
         let accepting = accept(self.listener, self.port, self.tls, ready);

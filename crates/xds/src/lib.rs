@@ -22,6 +22,7 @@ mod changes;
 mod client;
 mod compose;
 pub mod connections;
+mod debug;
 mod frames;
 mod hosts;
 mod interner;
@@ -43,6 +44,7 @@ mod together;
 mod watch;
 mod workloads;
 
+pub use debug::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
 pub use node::Served;
 pub use request::{Protocol, Rejection, would_be_taken};
 pub use requests::would_be_read;

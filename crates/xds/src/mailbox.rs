@@ -44,23 +44,34 @@ struct Slots {
     staged: Letters,
     /// The stream shall end.
     is_closed: bool,
+    /// The stream shall look for something to send, though no mail came.
+    is_nudged: bool,
 }
 
 impl Mailbox {
     /// Takes all mail that is ready into an empty list, whose room the next mail gets: the push thread, which serves all
     /// streams, seldom needs new memory then.
     pub(super) fn take(&self, into: &mut Letters) {
-        std::mem::swap(&mut self.slots.lock().ready, into);
+        let mut slots = self.slots.lock();
+        slots.is_nudged = false;
+        std::mem::swap(&mut slots.ready, into);
     }
 
-    /// Waits for mail. False when the stream shall end.
+    /// Waits for mail, or a nudge. False when the stream shall end.
     pub(super) async fn wait(&self) -> bool {
         poll_fn(|context| {
             self.wake.register(context.waker());
             let slots = self.slots.lock();
-            if slots.is_closed || !slots.ready.is_empty() { Poll::Ready(!slots.is_closed) } else { Poll::Pending }
+            let is_due = slots.is_closed || slots.is_nudged || !slots.ready.is_empty();
+            if is_due { Poll::Ready(!slots.is_closed) } else { Poll::Pending }
         })
         .await
+    }
+
+    /// Has the stream look for something to send.
+    pub(super) fn nudge(&self) {
+        self.slots.lock().is_nudged = true;
+        self.wake.wake();
     }
 
     /// Has the stream end.
@@ -113,7 +124,7 @@ impl Sink for Mailbox {
 
     fn settled(&self) {
         let mut slots = self.slots.lock();
-        let Slots { ready, staged, is_closed: _ } = &mut *slots;
+        let Slots { ready, staged, is_closed: _, is_nudged: _ } = &mut *slots;
         for (kind, mail) in staged.drain(..) {
             Slots::deliver(ready, kind, mail);
         }

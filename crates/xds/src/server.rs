@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use super::admission::Admission;
 use super::calls::{PortName, Reply};
 use super::client::Memory;
 use super::connections::Connections;
+use super::debug::DebugPages;
 use super::frames::Frames;
 use super::metrics::Metrics;
 use super::node::Served;
@@ -136,6 +137,8 @@ pub(super) struct Core {
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// Which proxies are served.
     pub(super) served: Served,
+    /// Who answers questions of operators' tools, once there is somebody.
+    pub(super) debug: OnceLock<Arc<dyn DebugPages>>,
     /// What one client may do.
     pub(super) limits: Limits,
     /// What clients hold.
@@ -205,6 +208,7 @@ impl Ads {
             access,
             workloads,
             served,
+            debug: OnceLock::new(),
             memory: Memory::new(memory, rejections),
             admission: Admission::new(limits.streams_per_second),
             limits,
@@ -219,6 +223,12 @@ impl Ads {
     #[must_use]
     pub fn connections(&self) -> Arc<Connections> {
         self.core.connections.clone()
+    }
+
+    /// Has questions of operators' tools answered from now on. They are refused before; the first to be named answers.
+    pub fn answer_debug(&self, pages: Arc<dyn DebugPages>) {
+        // What is named later would be made of the same.
+        let _ = self.core.debug.set(pages);
     }
 
     /// Serves in plain text, as many connections as come, until the drain is signalled and all streams have ended.

@@ -1,5 +1,7 @@
 //! The task of one stream: it moves requests, mail and responses; what they mean is decided in its session.
 
+mod asked;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
+use self::asked::Answers;
 use super::client::{Client, HeldSet};
 use super::connections::{Connection, after};
 use super::mailbox::{Letters, Mailbox};
@@ -87,6 +90,8 @@ struct Stream {
     presence: Option<Box<dyn Presence>>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
+    /// Answers to questions of operators' tools.
+    answers: Answers,
 }
 
 /// Runs a stream to its end.
@@ -209,6 +214,7 @@ impl Stream {
             access: None,
             presence: None,
             changed: None,
+            answers: Answers::default(),
         }
     }
 
@@ -303,7 +309,10 @@ impl Stream {
         {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
-        self.carry_out(Event::Request(request)).await
+        match request {
+            Request::Question { url, names, nonce } => self.on_question(url, names, &nonce).await,
+            request => self.carry_out(Event::Request(request)).await,
+        }
     }
 
     /// Has the session take an event in, and does what it says.
@@ -389,6 +398,9 @@ impl Stream {
 
     /// The next message for the wire, from the newest there is.
     fn next(&mut self) -> Result<Option<Message>, Status> {
+        if let Some(answer) = self.answers.next() {
+            return Ok(Some(answer));
+        }
         self.on_mail();
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
@@ -417,7 +429,7 @@ impl Stream {
 
     /// Whether there is nothing to send until something happens.
     fn is_at_rest(&mut self) -> bool {
-        let is_at_rest = self.connection.session.lock().is_at_rest();
+        let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
         if is_at_rest {
             self.converged();
         }
