@@ -46,6 +46,17 @@ pub use over_xds::DebugOverXds;
 pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
 
+/// Which pages of the debug API there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DebugSwitches {
+    /// `ENABLE_DEBUG_ON_HTTP`: any. Default true.
+    pub on_http: bool,
+    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: those that do harm. Default false.
+    pub harmful: bool,
+    /// `--profile`: those of profiles. Default true.
+    pub profiles: bool,
+}
+
 /// Which pages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {

@@ -31,6 +31,8 @@ mod grpc;
 mod guarded;
 #[path = "secure/issuer.rs"]
 mod issuer;
+#[path = "secure/istioctl.rs"]
+mod istioctl;
 #[path = "secure/metric_names.rs"]
 mod metric_names;
 #[path = "secure/mtls.rs"]
@@ -44,6 +46,8 @@ mod past;
 mod pod;
 #[path = "secure/ports.rs"]
 mod ports;
+#[path = "secure/reflection.rs"]
+mod reflection;
 #[path = "secure/registration.rs"]
 mod registration;
 #[path = "secure/rotation.rs"]

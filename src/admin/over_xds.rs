@@ -13,6 +13,7 @@ use navarch_proto::envoy::service::status::v3::{ClientConfig, ConfigStatus};
 use prost_types::value::Kind as ValueKind;
 use prost_types::{Any, Struct, Timestamp, Value};
 use serde_json::json;
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tower_service::Service as _;
 
@@ -24,6 +25,8 @@ use navarch_security::rules::{self, Sight};
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 use navarch_xds::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
 
+/// Questions that are answered at once; the others wait.
+const AT_ONCE: usize = 2;
 /// Whose resources are debug pages.
 const PAGE: &str = "istio.io/debug";
 /// What each proxy was sent and has acknowledged.
@@ -38,6 +41,8 @@ const CONNECTIONS: &str = "istio.io/connections";
 pub struct DebugOverXds {
     state: AdminState,
     pages: Router,
+    /// A dump costs more than most of what clients may ask for.
+    turns: Semaphore,
 }
 
 impl DebugOverXds {
@@ -51,7 +56,7 @@ impl DebugOverXds {
             false => Router::new(),
         };
         let pages = pages.fallback(paths::fallback).with_state(state.clone());
-        Self { state, pages }
+        Self { state, pages, turns: Semaphore::new(AT_ONCE) }
     }
 
     /// One debug page. Those who may not see it are refused; what is said of the proxies in it follows from who asks.
@@ -65,7 +70,7 @@ impl DebugOverXds {
             // Operators are told what there is instead.
             Sight::Nothing if access::is_operator(&self.state, &caller) => Sight::Everything,
             Sight::Nothing => return Err(refused(asker)),
-            sight => sight,
+            sight @ (Sight::Everything | Sight::Namespaces(_)) => sight,
         };
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = uri;
@@ -132,6 +137,8 @@ impl DebugPages for DebugOverXds {
     fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_> {
         Box::pin(async move {
             let DebugQuestion { type_url, names, asker } = question;
+            known(&asker)?;
+            let _turn = self.turns.acquire().await.map_err(|_| Status::unavailable("the server is going away"))?;
             if type_url == PAGE {
                 return self.page(names, &asker).await;
             }

@@ -51,13 +51,13 @@ pub(super) fn extension(resource: Any) -> Any {
     let Ok(mut config) = TypedExtensionConfig::decode(resource.value.as_slice()) else { return resource };
     let Some(filter) = config.typed_config.take() else { return resource };
     if filter.type_url == type_url::<Wasm>() {
-        let Ok(mut wasm) = Wasm::decode(filter.value.as_slice()) else { return nothing(resource.type_url, config) };
+        let Ok(mut wasm) = Wasm::decode(filter.value.as_slice()) else { return nothing(resource.type_url, &config) };
         wasm.config.as_mut().map(hide_credentials);
         return Any { type_url: filter.type_url, value: wasm.encode_to_vec() };
     }
     if filter.type_url == type_url::<NetworkWasm>() {
         let Ok(mut wasm) = NetworkWasm::decode(filter.value.as_slice()) else {
-            return nothing(resource.type_url, config);
+            return nothing(resource.type_url, &config);
         };
         wasm.config.as_mut().map(hide_credentials);
         config.typed_config = Some(Any { type_url: filter.type_url, value: wasm.encode_to_vec() });
@@ -67,7 +67,7 @@ pub(super) fn extension(resource: Any) -> Any {
 }
 
 /// The config without what could not be read.
-fn nothing(type_url: String, config: TypedExtensionConfig) -> Any {
+fn nothing(type_url: String, config: &TypedExtensionConfig) -> Any {
     Any { type_url, value: config.encode_to_vec() }
 }
 
@@ -125,7 +125,7 @@ mod tests {
         let vm = Vm::VmConfig(VmConfig { environment_variables, ..VmConfig::default() });
         let config = Some(PluginConfig { name: "p".to_owned(), vm: Some(vm), ..PluginConfig::default() });
         let http = pack(&Wasm { config: config.clone() });
-        let network = pack(&NetworkWasm { config, ..NetworkWasm::default() });
+        let network = pack(&NetworkWasm { config });
         for filter in [http, network] {
             let config = TypedExtensionConfig { name: "p".to_owned(), typed_config: Some(filter) };
             assert!(

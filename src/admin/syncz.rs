@@ -25,7 +25,7 @@ pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameter
 /// Who is connected.
 pub(super) async fn connections(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let clients: Vec<Value> = state.connections.list().iter().map(|info| Value::Object(client(info))).collect();
-    reply::json(&parameters, &page(clients))
+    reply::json(&parameters, &page(&clients))
 }
 
 /// Who is connected, and what each watches; one proxy with `proxyID`. With `push` all proxies are sent all that they watch once
@@ -42,7 +42,7 @@ pub(super) async fn adsz(
         Ok(chosen) => chosen.iter().map(watches).collect(),
         Err(missing) => return missing.into_response(),
     };
-    reply::json(&parameters, &page(clients))
+    reply::json(&parameters, &page(&clients))
 }
 
 /// Ends the stream of a proxy (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
@@ -59,7 +59,7 @@ pub(super) async fn force_disconnect(
 }
 
 /// Clients as a page. There is no list where there are none.
-fn page(clients: Vec<Value>) -> Value {
+fn page(clients: &[Value]) -> Value {
     match clients.is_empty() {
         true => json!({ "totalClients": 0 }),
         false => json!({ "totalClients": clients.len(), "clients": clients }),

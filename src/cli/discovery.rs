@@ -11,7 +11,7 @@ use super::limits::{self, KeepaliveFlags};
 use super::log::LogFlags;
 use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
-use crate::admin::{Build, LogScopes};
+use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
     self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
 };
@@ -204,9 +204,7 @@ impl Discovery {
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
-            debug_on_http: environment::flag(variable, "ENABLE_DEBUG_ON_HTTP", true)?,
-            unsafe_pages: environment::flag(variable, "UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?,
-            profiles: self.profile,
+            debug: debug(variables, self.profile)?,
             ctrlz: control(&self.ctrlz_address, self.ctrlz_port)?,
             log_scopes,
             pod: text(variables, "POD_NAME").unwrap_or_default().into(),
@@ -216,6 +214,13 @@ impl Discovery {
             build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
         })
     }
+}
+
+/// Which debug pages there are.
+fn debug(variables: &Variables, profiles: bool) -> anyhow::Result<DebugSwitches> {
+    let flag = |name: &str, default: bool| environment::flag(|name: &str| variables.get(name), name, default);
+    let (on_http, harmful) = (flag("ENABLE_DEBUG_ON_HTTP", true)?, flag("UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?);
+    Ok(DebugSwitches { on_http, harmful, profiles })
 }
 
 /// Where ControlZ listens.

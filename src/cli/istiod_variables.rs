@@ -32,7 +32,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ENABLE_100_CONTINUE_HEADERS", None),
     ("ENABLE_CA_SERVER", None),
     ("ENABLE_CLUSTER_TRUST_BUNDLE_API", None),
-    ("ENABLE_DEBUG_ENDPOINT_AUTH", Some("true")),
+    ("ENABLE_DEBUG_ENDPOINT_AUTH", None),
     ("ENABLE_DEBUG_ON_HTTP", None),
     ("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", None),
     ("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", None),

@@ -48,6 +48,15 @@ pub struct AgentMetrics {
     scrape_failures: Family<ScrapeLabel, Counter>,
     /// Seconds until the agent was ready.
     startup: Gauge<f64, AtomicU64>,
+    /// Wasm modules that are kept.
+    modules: Gauge,
+    /// Modules that were looked for, by whether they were there.
+    module_lookups: Family<HitLabel, Count>,
+    /// Modules that were fetched, and extension configs that named them, by how it went.
+    module_fetches: Family<ResultLabel, Count>,
+    conversions: Family<ResultLabel, Count>,
+    /// Milliseconds that such configs took.
+    conversion_time: Histogram,
     /// For how many seconds certificates are still good.
     certificates: Family<ResourceLabel, Gauge>,
     /// When the workload's certificate ends, and by what clock.
@@ -71,6 +80,18 @@ struct RequestLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ScrapeLabel {
     r#type: &'static str,
+}
+
+/// Whether something was there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HitLabel {
+    hit: &'static str,
+}
+
+/// How something went.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
 }
 
 /// A secret.
@@ -105,6 +126,11 @@ impl Default for AgentMetrics {
             dns_time: Histogram::new([0.001, 0.005, 0.01, 0.1, 1.0, 5.0]),
             scrape_failures: Family::default(),
             startup: Gauge::default(),
+            modules: Gauge::default(),
+            module_lookups: Family::default(),
+            module_fetches: Family::default(),
+            conversions: Family::default(),
+            conversion_time: Histogram::new((0..15).map(|power| f64::from(1_u32 << power))),
             certificates: Family::default(),
             ends: Arc::default(),
         }
@@ -138,6 +164,11 @@ impl AgentMetrics {
         registry.register("dns_upstream_request_duration_seconds", "Seconds that resolvers took", m.dns_time);
         registry.register("scrape_failures", "Scrapes that failed, by whose metrics", m.scrape_failures);
         registry.register("startup_duration_seconds", "Seconds until the agent served", m.startup);
+        registry.register("wasm_cache_entries", "Wasm modules that are kept", m.modules);
+        registry.register("wasm_cache_lookup_count", "Wasm modules that were looked for", m.module_lookups);
+        registry.register("wasm_remote_fetch_count", "Wasm modules that were fetched", m.module_fetches);
+        registry.register("wasm_config_conversion_count", "Configs of Wasm filters that were passed on", m.conversions);
+        registry.register("wasm_config_conversion_duration", "Milliseconds that such a config took", m.conversion_time);
         registry.register("cert_expiry_seconds", "Seconds for which certificates are still good", m.certificates);
     }
 
@@ -215,6 +246,28 @@ impl AgentMetrics {
         self.scrape_failures.get_or_create(&ScrapeLabel { r#type }).inc();
     }
 
+    /// A Wasm module was looked for.
+    pub(crate) fn module_looked_up(&self, is_there: bool) {
+        let hit = if is_there { "true" } else { "false" };
+        self.module_lookups.get_or_create(&HitLabel { hit }).inc();
+    }
+
+    /// A Wasm module was fetched, or not: pilot-agent's word for it.
+    pub(crate) fn module_fetched(&self, result: &'static str) {
+        self.module_fetches.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// So many Wasm modules are kept.
+    pub(crate) fn keeps_modules(&self, count: usize) {
+        self.modules.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The config of a Wasm filter was passed on, in pilot-agent's word and after so long.
+    pub(crate) fn module_converted(&self, result: &'static str, took: Duration) {
+        self.conversions.get_or_create(&ResultLabel { result }).inc();
+        self.conversion_time.observe(took.as_secs_f64() * 1000.0);
+    }
+
     /// The agent serves, so long after its start.
     pub(crate) fn started(&self, after: Duration) {
         self.startup.set(after.as_secs_f64());
@@ -228,7 +281,7 @@ mod tests {
     use super::*;
 
     /// pilot-agent's names of what is counted here.
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 20] = [
         "cert_expiry_seconds{resource_name=\"default\"} -60",
         "dns_requests_total 1",
         "dns_upstream_failures_total 1",
@@ -242,6 +295,11 @@ mod tests {
         "outgoing_latency{request_type=\"csr\"} 20",
         "scrape_failures_total{type=\"envoy\"} 1",
         "startup_duration_seconds 2",
+        "wasm_cache_entries 3",
+        "wasm_cache_lookup_count{hit=\"true\"} 1",
+        "wasm_config_conversion_count{result=\"success\"} 1",
+        "wasm_config_conversion_duration_count 1",
+        "wasm_remote_fetch_count{result=\"success\"} 1",
         "xds_proxy_requests 1",
         "xds_proxy_responses 1",
     ];
@@ -260,6 +318,10 @@ mod tests {
         metrics.dns_forwarded(Duration::from_millis(1), false);
         metrics.scrape_failed(ScrapeTarget::Envoy);
         metrics.started(Duration::from_secs(2));
+        metrics.module_looked_up(true);
+        metrics.module_fetched("success");
+        metrics.keeps_modules(3);
+        metrics.module_converted("success", Duration::from_millis(3));
         metrics.refresh();
         let (mut registry, mut text) = (Registry::default(), String::new());
         metrics.register(&mut registry);

@@ -121,7 +121,7 @@ pub async fn start(
         tasks.spawn(asking);
         health
     });
-    let modules = config.modules.map(|config| Modules::new(config, clock));
+    let modules = config.modules.map(|modules| Modules::counted_by(modules, clock, config.metrics.clone()));
     if let Some(modules) = modules.clone() {
         tasks.spawn(modules.purge(stop.clone()));
     }

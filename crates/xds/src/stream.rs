@@ -311,7 +311,9 @@ impl Stream {
         }
         match request {
             Request::Question { url, names, nonce } => self.on_question(url, names, &nonce).await,
-            request => self.carry_out(Event::Request(request)).await,
+            request @ (Request::State(_) | Request::Delta(_) | Request::Unserved { .. } | Request::Health(_)) => {
+                self.carry_out(Event::Request(request)).await
+            }
         }
     }
 
