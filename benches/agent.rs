@@ -23,6 +23,7 @@ use navarch::agent::ads::{self, AdsConfig};
 use navarch::agent::dns::{
     self, Answer, BeforeTable, Carrier, DnsConfig, DnsServer, NameTableSink, Table, TableConfig, answer,
 };
+use navarch::agent::metrics::AgentMetrics;
 use navarch::agent::socket;
 use navarch::agent::upstream::{Transport, Upstream, UpstreamConfig};
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -228,7 +229,9 @@ fn pass_through(c: &mut Criterion) {
             headers: BTreeMap::new(),
         };
         let upstream = Upstream::new(upstream);
-        let config = AdsConfig { upstream, names: None, trust: None, health: None, modules: None, side_by_side: false };
+        let metrics = AgentMetrics::default();
+        let config =
+            AdsConfig { upstream, names: None, trust: None, health: None, modules: None, side_by_side: false, metrics };
         runtime.spawn(ads::serve(socket::listen(&path).unwrap(), config, stop.clone()));
         address
     });

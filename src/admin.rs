@@ -1,40 +1,67 @@
-//! What people and machines see of a running Navarch: health, version, metrics, the debug API.
+//! What people and machines see of a running Navarch: health, version, metrics, the debug API, ControlZ.
 //!
 //! Paths and shapes are istiod's (`reference/ports-and-http.md`), so that its tools and dashboards work. Reads a snapshot,
-//! or takes a look on the push thread; changes nothing but what `/debug/ca` is
-//! told to. Nothing depends on this room.
+//! or takes a look on the push thread; changes nothing but what operators on the same machine tell it to. Nothing depends on
+//! this room.
 
 mod access;
+mod ambientz;
 mod applied;
 mod ca;
+mod cachez;
+mod clusterz;
 mod config_dump;
 mod configz;
+mod ctrlz;
 mod debug;
 mod distribution;
 mod doctor;
 mod endpointz;
 mod exposition;
 mod health;
+mod log_scopes;
+mod over_xds;
+mod paths;
 mod plan;
+mod policies;
+mod pprof;
+mod proxies;
 mod push_status;
+mod redact;
 mod registryz;
 mod reply;
+mod scopes;
+mod scratch;
 mod state;
 mod syncz;
 mod why;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{get, post};
+use axum::routing::get;
 
 pub use access::DebugAccess;
 pub use applied::changed_at;
 pub use ca::ORDER as CA_ORDER;
+pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
+pub use log_scopes::{LogScope, LogScopes, ScopeError};
+pub use over_xds::DebugOverXds;
 pub use plan::Plans;
+pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
+
+/// Which pages of the debug API there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DebugSwitches {
+    /// `ENABLE_DEBUG_ON_HTTP`: any. Default true.
+    pub on_http: bool,
+    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: those that do harm. Default false.
+    pub harmful: bool,
+    /// `--profile`: those of profiles. Default true.
+    pub profiles: bool,
+}
 
 /// Which pages there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,12 +78,12 @@ pub fn http_routes(state: AdminState, pages: Pages) -> Router {
     if pages.monitoring {
         routes = routes.merge(monitoring());
     }
-    routes.with_state(state)
+    routes.fallback(paths::fallback).with_state(state)
 }
 
 /// What port 15014 serves: `/metrics`, `/version` and the debug API.
 pub fn monitoring_routes(state: AdminState, pages: Pages) -> Router {
-    monitoring().merge(debug_routes(&state, pages)).with_state(state)
+    monitoring().merge(debug_routes(&state, pages)).fallback(paths::fallback).with_state(state)
 }
 
 /// Metrics and version.
@@ -69,28 +96,8 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     if !pages.debug {
         return Router::new();
     }
-    Router::new()
-        .route("/debug/adsz", get(syncz::adsz))
-        .route("/debug/applied", get(applied::applied))
-        .route("/debug/ca", get(ca::status).post(ca::order))
-        .route("/debug/connections", get(syncz::connections))
-        .route("/debug/syncz", get(syncz::syncz))
-        .route("/debug/config_dump", get(config_dump::config_dump))
-        .route("/debug/config_distribution", get(distribution::config_distribution))
-        .route("/debug/configz", get(configz::configz))
-        .route("/debug/mesh", get(configz::mesh))
-        .route("/debug/doctor", get(doctor::doctor))
-        .route("/debug/endpointz", get(endpointz::endpointz))
-        .route("/debug/endpointShardz", get(endpointz::endpointz))
-        .route("/debug/registryz", get(registryz::registryz))
-        .route("/debug/plan", post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)))
-        .route("/debug/push_status", get(push_status::push_status))
-        .route("/debug/why/not", get(why::not))
-        .route("/debug/why/proxy", get(why::proxy_resource))
-        .route("/debug/why/push", get(why::push))
+    debug::pages(state)
         .route_layer(from_fn_with_state(state.clone(), health::guard))
-        .route("/debug", get(debug::index))
-        .route("/debug/", get(debug::index))
-        .route("/debug/list", get(debug::list))
+        .merge(debug::own_pages(state))
         .route_layer(from_fn_with_state(state.clone(), access::guard))
 }

@@ -7,19 +7,23 @@ mod address;
 mod api_rate;
 mod configuration_metrics;
 mod connection_limits;
+mod control;
 mod controllers;
 #[cfg(test)]
 pub(crate) mod every_metric;
 mod gateway_hosts;
+mod grpc_metrics;
 mod http;
 mod ingress;
 mod injector;
 mod kubernetes;
 mod object_status;
 mod ports;
+mod process_metrics;
 mod progress;
 mod pump;
 mod quarantine;
+mod reflection;
 mod refusals;
 mod registration;
 mod secret_access;
@@ -43,6 +47,7 @@ use tokio::task::JoinSet;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::server::NamedService as _;
 use tonic::transport::server::TcpConnectInfo;
 
 pub use address::{AddressError, ListenAddress};
@@ -55,9 +60,12 @@ pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 pub use workloads::would_register;
 
-use crate::admin::{self, AdminState, Build, DebugAccess, Exposition, Problems, Readiness};
+use crate::admin::{
+    self, AdminState, Build, DebugAccess, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness,
+};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
+use grpc_metrics::GrpcMetrics;
 use http::{HttpPort, OpenHttpPort, PlainConnections};
 use navarch_ambient::AmbientTranslator;
 use navarch_api::settings::{SecretReaders, Settings};
@@ -69,7 +77,7 @@ use navarch_push::metrics::Metrics as PushMetrics;
 use navarch_push::worker::{self, Debounce};
 use navarch_security::authenticate::Gatekeeper;
 use navarch_security::ca;
-use navarch_source::KeyConfig;
+use navarch_source::{KeyConfig, KeyMetrics};
 use navarch_status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -77,6 +85,7 @@ use navarch_xds::metrics::Metrics;
 use navarch_xds::plain_connections;
 use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
 use ports::Ports;
+use process_metrics::ProcessMetrics;
 use quarantine::QuarantineWork;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
@@ -127,8 +136,14 @@ pub struct Config {
     pub http: ListenAddress,
     /// Metrics, version and debug; where it is off they are on the port of readiness and debug.
     pub monitoring: ListenAddress,
-    /// `ENABLE_DEBUG_ON_HTTP`: there are debug pages. Default true.
-    pub debug_on_http: bool,
+    /// Which debug pages there are.
+    pub debug: DebugSwitches,
+    /// ControlZ.
+    pub ctrlz: ListenAddress,
+    /// What is logged, by scope.
+    pub log_scopes: LogScopes,
+    /// `POD_NAME`: which instance this is; empty where unset.
+    pub pod: Arc<str>,
     /// How many files and connections the process may have open (`RLIMIT_NOFILE`).
     pub files: usize,
     /// How many connections each port has.
@@ -155,35 +170,29 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let rejections = Rejections::register(&mut metrics);
     let Ports { grpc, secure, https, http, monitoring } = Ports::bind(&config, &rejections).await?;
     let plan = plan(&mut config).await?;
-    let (client, sources) = (plan.client.clone(), plan.describe());
+    let (client, described) = (plan.client.clone(), plan.describe());
     let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
     let push = start_push(&config, &mut metrics)?;
-    let refusals = Refusals::register(&mut metrics);
+    let (refusals, keys) = (Refusals::register(&mut metrics), sources::key_metrics(&mut metrics));
     let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
-    let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections), &stop, &mut tasks);
+    let call_metrics = GrpcMetrics::register(&mut metrics);
+    let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections.clone()), &stop, &mut tasks);
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
     let access = debug_access(&config, &gatekeeper);
-    read_sources(plan, &config, &push, (problems.clone(), refusals), (&reload, &stop), &mut tasks)?;
+    read_sources(plan, &config, &push, (problems.clone(), refusals, keys), (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
     let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
-    let state = AdminState {
-        push: push.clone(),
-        connections: ads.connections(),
-        problems,
-        readiness: readiness.clone(),
-        metrics: Arc::new(Exposition::new(metrics)),
-        roots: Arc::default(),
-        plans: admin::Plans::default(),
-        access,
-        build: config.build,
-    };
+    let seen = (problems, readiness.clone(), Exposition::new(metrics));
+    let state = admin_state(&config, (&push, &ads), hooks.injector(), seen, access);
+    ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
+    control::start(&config, &state, &rejections, &stop, &mut tasks).await;
     let roots = state.roots.clone();
     let (plain, on_http_port) = mpsc::channel(PLAIN);
-    let pages = admin::Pages { debug: config.debug_on_http, monitoring: monitoring.is_none() };
+    let pages = admin::Pages { debug: config.debug.on_http, monitoring: monitoring.is_none() };
     let http = http.map(|open| (open, grpc.is_none().then_some(plain)));
     serve_admin(http, monitoring, on_http, (state, pages), &stop, &mut tasks);
     let plain: Plain = match grpc {
@@ -193,22 +202,49 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     let told = signals::follow(reload, &stop, &mut tasks);
-    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, roots };
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, roots };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
             readiness.release(PORTS);
-            log_start(&config, &sources);
+            log_start(&config, &described);
         }
         () = told.cancelled() => {}
     }
     until_the_end(config.shutdown, &told, &stop, &mut tasks).await
 }
 
+/// What pages are made from.
+fn admin_state(
+    config: &Config,
+    (push, ads): (&worker::PushHandle, &Ads),
+    injector: CurrentInjector,
+    (problems, readiness, metrics): (Problems, Readiness, Exposition),
+    access: DebugAccess,
+) -> AdminState {
+    AdminState {
+        push: push.clone(),
+        connections: ads.connections(),
+        problems,
+        readiness,
+        metrics: Arc::new(metrics),
+        roots: Arc::default(),
+        access,
+        build: config.build,
+        pod: config.pod.clone(),
+        injector,
+        unsafe_pages: config.debug.harmful,
+        profiles: config.debug.profiles,
+        turns: admin::Turns::default(),
+        plans: admin::Plans::default(),
+    }
+}
+
 /// Who may see debug pages.
 fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
     let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
-    DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect() }
+    let by_namespace = config.security.debug_by_namespace;
+    DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect(), by_namespace }
 }
 
 /// Starts the push thread, its work and its results counted.
@@ -218,6 +254,7 @@ fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker
     let (push, _) =
         worker::start_counted(settings, config.debounce, Arc::new(AmbientTranslator(EnvoyTranslator)), counted)?;
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
+    metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
     Ok(push)
 }
 
@@ -226,12 +263,12 @@ fn read_sources(
     plan: Plan,
     config: &Config,
     push: &worker::PushHandle,
-    (problems, refusals): (Problems, Refusals),
+    (problems, refusals, key_metrics): (Problems, Refusals, KeyMetrics),
     (reload, stop): (&Arc<Notify>, &CancellationToken),
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     let (sources, keys, namespace) = (&config.sources, &config.keys, &config.settings.system_namespace);
-    let starter = Starter { config: sources, keys, namespace, reload, stop, tasks };
+    let starter = Starter { config: sources, keys, key_metrics, namespace, reload, stop, tasks };
     starter.start(plan, push.clone(), problems, refusals)?;
     gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
     Ok(())
@@ -420,9 +457,11 @@ fn serve_plain(
     let door = rules.plain_auth.then(|| (gatekeeper.clone(), AuthPolicy::of_streams(rules)));
     let stop = stop.clone();
     spawn("xds", tasks, async move {
+        let (now, before) = reflection::reflection([Ads::NAME]);
+        let server = ads.server("grpc").add_service(now).add_service(before);
         let server = match door {
-            None => ads.server("grpc").add_service(ads.clone()),
-            Some((gatekeeper, policy)) => ads.server("grpc").add_service(AuthLayer {
+            None => server.add_service(ads.clone()),
+            Some((gatekeeper, policy)) => server.add_service(AuthLayer {
                 inner: ads.clone(),
                 gatekeeper,
                 policy,

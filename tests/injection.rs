@@ -219,13 +219,22 @@ fn what_has_a_template_of_pods_is_injected_offline() {
         { "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" }, "spec": { "template": template } },
         { "apiVersion": "batch/v1", "kind": "CronJob", "metadata": { "name": "tick", "namespace": "x" }, "spec": { "jobTemplate": job } },
         { "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bare" }, "spec": { "hostNetwork": true, "containers": [] } },
-        { "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" } }
+        { "apiVersion": "v1", "kind": "Service", "metadata": { "name": "web" } },
+        { "apiVersion": "apps.openshift.io/v1", "kind": "DeploymentConfig", "metadata": { "name": "old" }, "spec": { "template": template } }
     ] });
     let before = list.clone();
     let mut notes: Vec<Note> = Vec::new();
     inject_object(&injector(&json!({})), &mut list, "shop", &mut notes).unwrap();
     let objects: Vec<_> = notes.iter().map(|note| (note.object.as_str(), note.skipped.is_none())).collect();
-    assert_eq!(objects, [("Deployment shop/web", true), ("CronJob x/tick", true), ("Pod shop/bare", false)]);
+    assert_eq!(
+        objects,
+        [
+            ("Deployment shop/web", true),
+            ("CronJob x/tick", true),
+            ("Pod shop/bare", false),
+            ("DeploymentConfig shop/old", true)
+        ]
+    );
     let owner = |template: &Value| {
         let proxy = &template["spec"]["initContainers"][1];
         let env = proxy["env"].as_array().unwrap().iter().find(|variable| variable["name"] == "ISTIO_META_OWNER");

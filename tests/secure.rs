@@ -31,6 +31,10 @@ mod grpc;
 mod guarded;
 #[path = "secure/issuer.rs"]
 mod issuer;
+#[path = "secure/istioctl.rs"]
+mod istioctl;
+#[path = "secure/metric_names.rs"]
+mod metric_names;
 #[path = "secure/mtls.rs"]
 mod mtls;
 #[path = "secure/openssl.rs"]
@@ -42,12 +46,16 @@ mod past;
 mod pod;
 #[path = "secure/ports.rs"]
 mod ports;
+#[path = "secure/reflection.rs"]
+mod reflection;
 #[path = "secure/registration.rs"]
 mod registration;
 #[path = "secure/rotation.rs"]
 mod rotation;
 #[path = "secure/server.rs"]
 mod server;
+#[path = "secure/tools.rs"]
+mod tools;
 #[path = "secure/web.rs"]
 mod web;
 #[path = "secure/workload_sds.rs"]

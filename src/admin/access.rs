@@ -15,6 +15,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::state::AdminState;
+use navarch_api::identity::Caller;
 use navarch_api::names::Namespace;
 use navarch_security::authenticate::{Credentials, Gatekeeper};
 use navarch_security::rules::{self, Sight};
@@ -27,6 +28,8 @@ pub struct DebugAccess {
     /// The namespaces whose workloads may see everything: the control plane's, and
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`.
     pub operators: Arc<[Namespace]>,
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: the others see what is theirs alone. Default true; else whoever is known sees everything.
+    pub by_namespace: bool,
 }
 
 /// The page that is asked by `POST` and changes nothing.
@@ -52,7 +55,8 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
 pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, StatusCode> {
     let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
     let is_loopback = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-    if is_loopback && is_meant_for_this_machine(&request.uri, &request.headers) {
+    let is_of_another_site = is_of_another_site(&request.headers);
+    if is_loopback && !is_of_another_site && is_meant_for_this_machine(&request.uri, &request.headers) {
         return Ok(Sight::Everything);
     }
     if !request.method.is_safe() && page(request.uri.path()) != PLAN {
@@ -61,12 +65,19 @@ pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, 
     }
     let credentials = Credentials { peer, certificates: &[], headers: &request.headers };
     match state.access.gatekeeper.admit(credentials).await {
+        Ok(_) if !state.access.by_namespace => Ok(Sight::Everything),
         Ok(caller) => Ok(rules::sight(page(request.uri.path()), &caller, &state.access.operators)),
         Err(unknown) => {
             tracing::debug!(?peer, %unknown, "caller is not known");
             Err(StatusCode::UNAUTHORIZED)
         }
     }
+}
+
+/// Whether a browser says that a page of another site has it ask: some pages do something when they are asked for.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let mut said = headers.get_all("sec-fetch-site").iter();
+    said.any(|site| !matches!(site.as_bytes(), b"none" | b"same-origin"))
 }
 
 /// Whether a request names this machine as its host: by `localhost` or an address, which no other site can have.
@@ -89,12 +100,19 @@ fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     is_local && uri.authority().is_none_or(is_of_uri)
 }
 
-/// The name of the page at a path; the index shows what the list does.
-fn page(path: &str) -> &str {
-    match path.trim_start_matches("/debug").trim_matches('/') {
-        "" => "list",
-        page => page,
+/// The name of the page at a path; the index shows what the list does, and all profiles are one page.
+pub(super) fn page(path: &str) -> &str {
+    let page = path.trim_start_matches("/debug").trim_matches('/');
+    match page.split('/').next() {
+        None | Some("") => "list",
+        Some("pprof") => "pprof",
+        Some(_) => page,
     }
+}
+
+/// Whether a caller may see all pages.
+pub(super) fn is_operator(state: &AdminState, caller: &Caller) -> bool {
+    !state.access.by_namespace || rules::sight("list", caller, &state.access.operators) == Sight::Everything
 }
 
 #[cfg(test)]
@@ -120,5 +138,19 @@ mod tests {
         assert!(!is_meant("/debug/syncz", &["localhost", "evil.example"]));
         assert!(!is_meant("http://evil.example/debug/syncz", &["localhost"]));
         assert!(!is_meant("http://evil.example/debug/syncz", &[]));
+    }
+
+    #[test]
+    fn what_a_page_of_another_site_has_a_browser_ask_is_not_of_this_machine() {
+        for (said, is_of_another) in [
+            (None, false),
+            (Some("none"), false),
+            (Some("same-origin"), false),
+            (Some("cross-site"), true),
+            (Some("same-site"), true),
+        ] {
+            let headers = said.map(|said| (header::HeaderName::from_static("sec-fetch-site"), said.parse().unwrap()));
+            assert_eq!(is_of_another_site(&headers.into_iter().collect()), is_of_another, "{said:?}");
+        }
     }
 }

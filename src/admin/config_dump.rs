@@ -1,4 +1,4 @@
-//! `/debug/config_dump`: what a proxy was sent, in the shape of Envoy's admin dump.
+//! `/debug/config_dump`, `edsz`, `ecdsz`, `ndsz`: what a proxy was sent, in the shape of Envoy's admin dump.
 
 use std::sync::Arc;
 
@@ -6,76 +6,210 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use navarch_proto::any::pack;
+use navarch_proto::envoy::admin::v3 as dump;
 use navarch_proto::json::{Codec, JsonError};
-use serde_json::{Value, json};
+use prost_types::Any;
+use serde_json::{Map, Value};
 
+use super::proxies;
+use super::redact::{extension, secret};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_envoy::routes::with_hosts;
+use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_security::rules::Sight;
 use navarch_xds::connections::ConnectionInfo;
 
-/// The types that a dump has unless asked for others.
-const DEFAULT: [ResourceType; 3] = [ResourceType::Cluster, ResourceType::Listener, ResourceType::Route];
-
-/// The dump of the first proxy whose connection id contains `proxyID`: clusters, listeners and routes, endpoints with
-/// `include_eds`, or the types that `types` lists by short name or URL.
+/// The dump of the first proxy whose connection id contains `proxyID`: everything but endpoints, which `include_eds` adds, as
+/// Envoy's own dump has it; or the resources of the types that `types` lists by short name or URL.
 pub(super) async fn config_dump(
     State(state): State<AdminState>,
     Extension(sight): Extension<Sight>,
     parameters: Parameters,
 ) -> Response {
-    let Some(id) = parameters.get("proxyID").filter(|id| !id.is_empty()) else {
-        return (StatusCode::BAD_REQUEST, "name the proxy: ?proxyID=<pod>.<namespace>\n").into_response();
+    let types = parameters.get("types").map(String::as_str).filter(|types| !types.is_empty());
+    answer(&state, &sight, &parameters, types)
+}
+
+/// The endpoints of one proxy.
+pub(super) async fn edsz(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    answer(&state, &sight, &parameters, Some("eds"))
+}
+
+/// The extension configs of one proxy.
+pub(super) async fn ecdsz(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    answer(&state, &sight, &parameters, Some("ecds"))
+}
+
+/// The table of names of one proxy.
+pub(super) async fn ndsz(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    answer(&state, &sight, &parameters, Some("nds"))
+}
+
+/// The dump of the proxy that a request names.
+fn answer(state: &AdminState, sight: &Sight, parameters: &Parameters, types: Option<&str>) -> Response {
+    let info = match proxies::named(state, sight, parameters) {
+        Ok(info) => info,
+        Err(missing) => return missing.into_response(),
     };
-    let visible = |info: &ConnectionInfo| match &sight {
-        Sight::Everything => true,
-        Sight::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
-        Sight::Nothing => false,
+    let configs = match types.map(kinds) {
+        None if info.proxy.kind == ProxyKind::Ztunnel => resources(&info, ResourceType::Address),
+        None => whole(&info, parameters.contains_key("include_eds")),
+        Some(Ok(kinds)) => kinds.into_iter().flat_map(|kind| resources(&info, kind)).collect(),
+        Some(Err(unknown)) => {
+            return (StatusCode::BAD_REQUEST, format!("unknown type {unknown:?}\n")).into_response();
+        }
     };
-    let mut known = state.connections.list().into_iter().filter(visible);
-    let Some(info) = known.find(|info| info.id.contains(id.as_str())) else {
-        return (StatusCode::NOT_FOUND, format!("no connected proxy has {id:?} in its id\n")).into_response();
-    };
-    let kinds = match kinds(&parameters) {
-        Ok(kinds) => kinds,
-        Err(unknown) => return (StatusCode::BAD_REQUEST, format!("unknown type {unknown:?}\n")).into_response(),
-    };
-    match dump(&info, &kinds) {
-        Ok(value) => reply::json(&parameters, &value),
+    match json(&configs) {
+        Ok(value) => reply::json(parameters, &value),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
 
 /// The types that a request asks for.
-fn kinds(parameters: &Parameters) -> Result<Vec<ResourceType>, String> {
-    let Some(types) = parameters.get("types") else {
-        let endpoints = parameters.contains_key("include_eds").then_some(ResourceType::Endpoint);
-        return Ok(DEFAULT.into_iter().chain(endpoints).collect());
-    };
+fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
     let one = |text: &str| {
-        let short = ResourceType::ALL.into_iter().find(|kind| kind.short_name().eq_ignore_ascii_case(text));
+        let mut all = ResourceType::ALL.into_iter().filter(|kind| *kind != ResourceType::ObjectStatus);
+        let short = all.find(|kind| kind.short_name().eq_ignore_ascii_case(text));
         short.or_else(|| ResourceType::from_type_url(text)).ok_or_else(|| text.to_owned())
     };
-    types.split(',').map(str::trim).filter(|text| !text.is_empty()).map(one).collect()
+    let kinds: Result<Vec<_>, _> = types.split(',').map(str::trim).filter(|text| !text.is_empty()).map(one).collect();
+    let mut kinds = kinds?;
+    // Istio has one short name for both.
+    if kinds.contains(&ResourceType::Address) {
+        kinds.push(ResourceType::Workload);
+    }
+    kinds.sort_unstable();
+    kinds.dedup();
+    Ok(kinds)
 }
 
-/// The dump of some types. Secrets are listed by name only.
-fn dump(info: &ConnectionInfo, kinds: &[ResourceType]) -> Result<Value, JsonError> {
-    let codec = Codec::new();
-    let mut configs = Vec::new();
-    for kind in kinds {
-        match (kind, sent(info, *kind)) {
-            (_, None) => {}
-            (ResourceType::Route, Some(routes)) => {
-                let hosts = sent(info, ResourceType::VirtualHost);
-                configs.push(section(*kind, &whole_routes(routes, hosts), &codec)?);
-            }
-            (_, Some(sent)) => configs.push(section(*kind, sent, &codec)?),
-        }
+/// Messages as `ConfigDump`'s JSON.
+fn json(configs: &[Any]) -> Result<Value, JsonError> {
+    let mut dump = Map::new();
+    if !configs.is_empty() {
+        let codec = Codec::new();
+        let all: Result<Vec<Value>, JsonError> =
+            configs.iter().map(|config| codec.any_to_json(&config.type_url, &config.value)).collect();
+        dump.insert("configs".to_owned(), Value::Array(all?));
     }
-    Ok(json!({ "configs": configs }))
+    Ok(Value::Object(dump))
+}
+
+/// The sections of a dump, in the order in which Envoy has them. Bootstrap and scoped routes are the proxy's own: empty.
+pub(super) fn whole(info: &ConnectionInfo, with_endpoints: bool) -> Vec<Any> {
+    let mut sections = vec![pack(&dump::BootstrapConfigDump::default()), clusters(info)];
+    if with_endpoints {
+        let one = |(version_info, endpoint_config)| dump::endpoints_config_dump::DynamicEndpointConfig {
+            version_info,
+            endpoint_config: Some(endpoint_config),
+            ..Default::default()
+        };
+        let dynamic_endpoint_configs = versioned(info, ResourceType::Endpoint).map(one).collect();
+        sections.push(pack(&dump::EndpointsConfigDump { dynamic_endpoint_configs, ..Default::default() }));
+    }
+    sections.extend([listeners(info), pack(&dump::ScopedRoutesConfigDump::default()), routes(info)]);
+    sections.extend([secrets(info), extensions(info)]);
+    sections
+}
+
+fn clusters(info: &ConnectionInfo) -> Any {
+    let one = |(version_info, cluster)| dump::clusters_config_dump::DynamicCluster {
+        version_info,
+        cluster: Some(cluster),
+        ..Default::default()
+    };
+    let dynamic_active_clusters = versioned(info, ResourceType::Cluster).map(one).collect();
+    pack(&dump::ClustersConfigDump { dynamic_active_clusters, ..Default::default() })
+}
+
+fn listeners(info: &ConnectionInfo) -> Any {
+    use dump::listeners_config_dump::{DynamicListener, DynamicListenerState};
+    let one = |resource: &Arc<Resource>| {
+        let state = DynamicListenerState {
+            version_info: resource.version.to_string(),
+            listener: Some(any(resource)),
+            ..Default::default()
+        };
+        DynamicListener { name: resource.name.to_string(), active_state: Some(state), ..Default::default() }
+    };
+    let dynamic_listeners = sent(info, ResourceType::Listener).into_iter().flat_map(|all| &all.resources).map(one);
+    pack(&dump::ListenersConfigDump { dynamic_listeners: dynamic_listeners.collect(), ..Default::default() })
+}
+
+fn routes(info: &ConnectionInfo) -> Any {
+    let one = |(version_info, route_config)| dump::routes_config_dump::DynamicRouteConfig {
+        version_info,
+        route_config: Some(route_config),
+        ..Default::default()
+    };
+    let dynamic_route_configs = versioned(info, ResourceType::Route).map(one).collect();
+    pack(&dump::RoutesConfigDump { dynamic_route_configs, ..Default::default() })
+}
+
+fn secrets(info: &ConnectionInfo) -> Any {
+    use dump::secrets_config_dump::DynamicSecret;
+    let one = |resource: &Arc<Resource>| DynamicSecret {
+        name: resource.name.to_string(),
+        version_info: resource.version.to_string(),
+        secret: Some(any(resource)),
+        ..Default::default()
+    };
+    let all = sent(info, ResourceType::Secret).into_iter().flat_map(|all| &all.resources).map(one);
+    pack(&dump::SecretsConfigDump { dynamic_active_secrets: all.collect(), ..Default::default() })
+}
+
+fn extensions(info: &ConnectionInfo) -> Any {
+    let one = |(version_info, filter)| dump::ecds_config_dump::EcdsFilterConfig {
+        version_info,
+        ecds_filter: Some(filter),
+        ..Default::default()
+    };
+    let ecds_filters = versioned(info, ResourceType::ExtensionConfig).map(one).collect();
+    pack(&dump::EcdsConfigDump { ecds_filters })
+}
+
+/// What a proxy was sent of a type, each with its version.
+fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = (String, Any)> {
+    let versions = sent(info, kind).into_iter().flat_map(|all| &all.resources);
+    versions.map(|resource| resource.version.to_string()).zip(resources(info, kind))
+}
+
+/// What a proxy was sent of a type, fit to be shown.
+fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
+    let Some(all) = sent(info, kind) else { return Vec::new() };
+    match kind {
+        ResourceType::Route => {
+            let hosts = sent(info, ResourceType::VirtualHost);
+            all.resources.iter().map(|routes| any(&whole_routes(routes, hosts))).collect()
+        }
+        ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::Listener
+        | ResourceType::VirtualHost
+        | ResourceType::Secret
+        | ResourceType::ExtensionConfig
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::ObjectStatus
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization => all.resources.iter().map(|resource| any(resource)).collect(),
+    }
 }
 
 /// What a proxy was sent of a type.
@@ -83,57 +217,29 @@ fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
     info.types.iter().find(|watch| watch.kind == kind).and_then(|watch| watch.resources.as_ref())
 }
 
-/// Route configurations with the virtual hosts that were sent one by one, as Envoy's own dump shows them.
-fn whole_routes(routes: &Collection, hosts: Option<&Arc<Collection>>) -> Collection {
-    let whole = |routes: &Arc<Resource>| {
-        let hosts = hosts.into_iter().flat_map(|hosts| &hosts.resources);
-        let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
-        Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
-    };
-    Collection::new(routes.kind, routes.resources.iter().map(whole).collect())
+/// A route configuration with the virtual hosts that were sent one by one, as Envoy's own dump shows it.
+fn whole_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<Resource> {
+    let hosts = hosts.into_iter().flat_map(|hosts| &hosts.resources);
+    let body = with_hosts(&routes.name, &routes.body, hosts.map(|host| (&host.name, &host.body)));
+    Arc::new(Resource { kind: routes.kind, name: routes.name.clone(), body, version: routes.version })
 }
 
-/// One type's section.
-fn section(kind: ResourceType, sent: &Collection, codec: &Codec) -> Result<Value, JsonError> {
-    let (section, list, field) = match kind {
-        ResourceType::Cluster => ("ClustersConfigDump", "dynamicActiveClusters", "cluster"),
-        ResourceType::Endpoint => ("EndpointsConfigDump", "dynamicEndpointConfigs", "endpointConfig"),
-        ResourceType::Listener => ("ListenersConfigDump", "dynamicListeners", "listener"),
-        ResourceType::Route => ("RoutesConfigDump", "dynamicRouteConfigs", "routeConfig"),
-        ResourceType::VirtualHost => ("VirtualHostsDump", "virtualHosts", "virtualHost"),
-        ResourceType::Secret => ("SecretsConfigDump", "dynamicActiveSecrets", "secret"),
-        ResourceType::ExtensionConfig => ("EcdsConfigDump", "ecdsFilters", "ecdsFilter"),
-        ResourceType::NameTable => ("NameTableDump", "nameTables", "nameTable"),
-        ResourceType::ProxyConfig => ("ProxyConfigDump", "proxyConfigs", "proxyConfig"),
-        ResourceType::ObjectStatus => ("ObjectStatusDump", "objectStatuses", "status"),
-        ResourceType::Address => ("AddressesDump", "addresses", "address"),
-        ResourceType::Workload => ("WorkloadsDump", "workloads", "workload"),
-        ResourceType::Authorization => ("AuthorizationsDump", "authorizations", "authorization"),
-    };
-    let mut rows = Vec::with_capacity(sent.resources.len());
-    for resource in &sent.resources {
-        let version = resource.version.to_string();
-        let row = match kind {
-            ResourceType::Secret => json!({ "name": resource.name, "versionInfo": version }),
-            ResourceType::Listener => {
-                let listener = codec.any_to_json(kind.type_url(), &resource.body)?;
-                json!({ "name": resource.name, "activeState": { "versionInfo": version, "listener": listener } })
-            }
-            ResourceType::Cluster
-            | ResourceType::Endpoint
-            | ResourceType::Route
-            | ResourceType::VirtualHost
-            | ResourceType::ExtensionConfig
-            | ResourceType::NameTable
-            | ResourceType::ProxyConfig
-            | ResourceType::ObjectStatus
-            | ResourceType::Address
-            | ResourceType::Workload
-            | ResourceType::Authorization => {
-                json!({ "versionInfo": version, field: codec.any_to_json(kind.type_url(), &resource.body)? })
-            }
-        };
-        rows.push(row);
+/// A resource without anything secret.
+fn any(resource: &Resource) -> Any {
+    let type_url = resource.kind.type_url().to_owned();
+    match resource.kind {
+        ResourceType::Secret => Any { type_url, value: secret(&resource.name, &resource.body) },
+        ResourceType::ExtensionConfig => extension(Any { type_url, value: resource.body.to_vec() }),
+        ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::Listener
+        | ResourceType::Route
+        | ResourceType::VirtualHost
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::ObjectStatus
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization => Any { type_url, value: resource.body.to_vec() },
     }
-    Ok(json!({ "@type": format!("type.googleapis.com/envoy.admin.v3.{section}"), list: rows }))
 }

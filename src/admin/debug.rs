@@ -1,45 +1,139 @@
-//! The index of the debug API.
+//! The index of the debug API, and where its pages are.
 
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
 use axum::response::{Html, Response};
+use axum::routing::{get, post};
 use serde_json::Value;
 
 use super::reply::{Parameters, json};
+use super::state::AdminState;
+use super::{
+    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, plan, policies,
+    pprof, push_status, registryz, scopes, syncz, why,
+};
 
-/// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 18] = [
-    ("adsz", "Connected proxies with what they watch"),
+/// Each page with what it shows, in the order of the list of names.
+const PAGES: [(&str, &str); 40] = [
+    ("adsz", "Connected proxies with what they watch (?proxyID=)"),
+    ("adsz?push=true", "Sends all proxies all that they watch once more"),
+    ("ambientz", "Workloads, services and policies of ambient mode"),
     ("applied", "Which proxies have taken an object (?object=KIND/NAMESPACE/NAME)"),
+    ("authorizationz", "All AuthorizationPolicies"),
     ("ca", "The roots that the mesh trusts, and which proxies have yet to take them"),
+    ("cachez", "Names of the encoded resources that proxies share"),
+    ("cachez?clear=true", "Computes all resources anew"),
+    ("cachez?sizes=true", "Bytes of the encoded resources that proxies share"),
+    ("clusterz", "The clusters that are read"),
     (
         "config_distribution",
         "Which share of the proxies that an object reaches has taken it (?kind=, &namespace=, &name=)",
     ),
-    ("config_dump", "What a proxy was sent, as Envoy's config dump (?proxyID=, &types=)"),
+    ("config_dump", "What a proxy was sent, as Envoy's config dump (?proxyID=, &types=, &include_eds)"),
     ("configz", "All Istio configuration"),
     ("connections", "Connected proxies"),
     ("doctor", "What is wrong, and what to do next"),
-    ("endpointShardz", "Endpoints by service, namespace and cluster (also endpointz)"),
+    ("ecdsz", "The extension configs that a proxy was sent (?proxyID=)"),
+    ("edsz", "The endpoints that a proxy was sent (?proxyID=)"),
+    ("endpointShardz", "Endpoints by service, namespace and cluster"),
+    ("endpointz", "The same under its old name"),
+    ("inject", "The injection templates of the configuration"),
+    ("instancesz", "The service ports that the workloads of proxies serve"),
+    ("krtz", "The tables from which everything is derived"),
     ("list", "The names of these pages"),
+    ("mcsz", "The services that clusters share"),
     ("mesh", "The mesh config in force"),
+    ("ndsz", "The table of names that a proxy was sent (?proxyID=)"),
+    ("networkz", "The gateways between networks"),
     ("plan", "What a change would do (POST of a proposal, see navarch plan)"),
     ("push_status", "What is refused and why, and what the last pushes did"),
+    ("pushcontext", "AuthorizationPolicies, and gateways between networks"),
     ("registryz", "All services"),
+    ("resourcesz", "The kinds of configuration that are read"),
+    ("sidecarz", "What a proxy sees by its Sidecar (?proxyID=)"),
     ("syncz", "What each proxy was sent and has acknowledged (?namespace=)"),
+    ("telemetryz", "All Telemetries, or those that hold for a proxy (?proxyID=)"),
     ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
     ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=)"),
     ("why/push", "What the last pushes of a proxy were for (?proxy=POD.NAMESPACE)"),
+    ("force_disconnect", "Ends the stream of a proxy (?proxyID=)"),
+    ("pprof/", "Profiles of the process"),
 ];
+/// The page that is there only where it was asked for (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
+const UNSAFE: &str = "force_disconnect";
+/// The pages that are there unless they were switched off (`--profile`).
+const PROFILES: &str = "pprof/";
 
-/// The names of all pages.
-pub(super) async fn list(parameters: Parameters) -> Response {
-    let names = PAGES.iter().map(|(name, _)| Value::from(*name)).filter(|name| name != "list");
-    json(&parameters, &Value::Array(names.collect()))
+/// The pages that show what there is, to be guarded by whoever serves them.
+pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
+    let mut pages = Router::new()
+        .route("/debug/adsz", get(syncz::adsz))
+        .route("/debug/ambientz", get(ambientz::ambientz))
+        .route("/debug/applied", get(applied::applied))
+        .route("/debug/authorizationz", get(policies::authorizationz))
+        .route("/debug/ca", get(ca::status).post(ca::order))
+        .route("/debug/cachez", get(cachez::cachez))
+        .route("/debug/clusterz", get(clusterz::clusterz))
+        .route("/debug/connections", get(syncz::connections))
+        .route("/debug/config_distribution", get(distribution::config_distribution))
+        .route("/debug/config_dump", get(config_dump::config_dump))
+        .route("/debug/configz", get(configz::configz))
+        .route("/debug/doctor", get(doctor::doctor))
+        .route("/debug/ecdsz", get(config_dump::ecdsz))
+        .route("/debug/edsz", get(config_dump::edsz))
+        .route("/debug/endpointz", get(endpointz::endpointz))
+        .route("/debug/endpointShardz", get(endpointz::endpointz))
+        .route("/debug/inject", get(configz::inject))
+        .route("/debug/instancesz", get(scopes::instancesz))
+        .route("/debug/krtz", get(cachez::krtz))
+        .route("/debug/mcsz", get(clusterz::mcsz))
+        .route("/debug/mesh", get(configz::mesh))
+        .route("/debug/ndsz", get(config_dump::ndsz))
+        .route("/debug/networkz", get(policies::networkz))
+        .route("/debug/plan", post(plan::plan).layer(DefaultBodyLimit::max(plan::MAX_BYTES)))
+        .route("/debug/push_status", get(push_status::push_status))
+        .route("/debug/pushcontext", get(policies::pushcontext))
+        .route("/debug/registryz", get(registryz::registryz))
+        .route("/debug/resourcesz", get(configz::resourcesz))
+        .route("/debug/sidecarz", get(scopes::sidecarz))
+        .route("/debug/syncz", get(syncz::syncz))
+        .route("/debug/telemetryz", get(policies::telemetryz))
+        .route("/debug/why/not", get(why::not))
+        .route("/debug/why/proxy", get(why::proxy_resource))
+        .route("/debug/why/push", get(why::push));
+    if state.unsafe_pages {
+        pages = pages.route("/debug/force_disconnect", get(syncz::force_disconnect));
+    }
+    pages
+}
+
+/// The pages about these pages and about the process, which are there before anything is read.
+pub(super) fn own_pages(state: &AdminState) -> Router<AdminState> {
+    let pages = Router::new().route("/debug", get(index)).route("/debug/", get(index)).route("/debug/list", get(list));
+    if state.profiles { pages.merge(pprof::routes()) } else { pages }
+}
+
+/// Those that there are.
+fn served(state: &AdminState) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let (unsafe_pages, profiles) = (state.unsafe_pages, state.profiles);
+    PAGES.into_iter().filter(move |(name, _)| match *name {
+        UNSAFE => unsafe_pages,
+        PROFILES => profiles,
+        _ => true,
+    })
+}
+
+/// The names of all pages that istioctl can ask for.
+async fn list(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let mut names: Vec<&str> = served(&state).map(|(name, _)| name).collect();
+    names.retain(|name| !matches!(*name, "list" | PROFILES));
+    names.sort_unstable();
+    json(&parameters, &Value::Array(names.into_iter().map(Value::from).collect()))
 }
 
 /// A page with a link to each.
-pub(super) async fn index() -> Html<String> {
-    let rows: String = PAGES
-        .iter()
+async fn index(State(state): State<AdminState>) -> Html<String> {
+    let rows: String = served(&state)
         .map(|(name, what)| format!("<tr><td><a href=\"/debug/{name}\">/debug/{name}</a></td><td>{what}</td></tr>\n"))
         .collect();
     Html(format!(

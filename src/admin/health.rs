@@ -7,7 +7,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::access;
-use super::state::AdminState;
+use super::state::{AdminState, Build};
 use navarch_api::decode::Subject;
 use navarch_security::rules::Sight;
 use navarch_source::{Fault, Problem};
@@ -66,9 +66,10 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
     (StatusCode::SERVICE_UNAVAILABLE, format!("the configuration has not been read yet\n{reasons}")).into_response()
 }
 
-/// One line: release and commit.
+/// Release, commit and whether the commit is all that was built, in istiod's form: istioctl takes it apart.
 pub(super) async fn version(State(state): State<AdminState>) -> String {
-    format!("{}-{}\n", state.build.version, state.build.revision)
+    let Build { version, revision } = state.build;
+    format!("{version}-{revision}-{}", state.build.status())
 }
 
 /// All metrics in Prometheus' text form.

@@ -18,7 +18,7 @@ pub(super) async fn registryz(State(state): State<AdminState>, parameters: Param
 }
 
 /// One service.
-fn describe(service: &Service) -> Value {
+pub(super) fn describe(service: &Service) -> Value {
     let ports: Vec<Value> = service
         .ports
         .iter()

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use serde::Serialize;
 use serde_json::Value;
 
 /// The parameters of a request.
@@ -25,4 +26,42 @@ pub(super) fn json(parameters: &Parameters, value: &Value) -> Response {
 /// The answer while the process goes down.
 pub(super) fn ended() -> Response {
     (StatusCode::SERVICE_UNAVAILABLE, "the push thread has ended").into_response()
+}
+
+/// A spec as users write it, and as Go writes protobuf's JSON: fields without a value are left out.
+pub(super) fn spec(spec: &impl Serialize) -> Value {
+    let mut value = serde_json::to_value(spec).unwrap_or_default();
+    leave_out_unset(&mut value);
+    value
+}
+
+/// Leaves fields without a value out. Elements of lists stay: an empty rule matches everything.
+pub(super) fn leave_out_unset(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(leave_out_unset);
+            fields.retain(|_, field| match field {
+                Value::Null => false,
+                Value::String(text) => !text.is_empty(),
+                Value::Array(all) => !all.is_empty(),
+                Value::Bool(_) | Value::Number(_) | Value::Object(_) => true,
+            });
+        }
+        Value::Array(all) => all.iter_mut().for_each(leave_out_unset),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_unset_is_left_out_and_empty_rules_are_not() {
+        let mut value = json!({ "a": null, "b": "", "c": [], "rules": [{ "from": [], "to": null }], "zero": 0 });
+        leave_out_unset(&mut value);
+        assert_eq!(value, json!({ "rules": [{}], "zero": 0 }));
+    }
 }

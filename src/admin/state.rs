@@ -8,9 +8,11 @@ use parking_lot::Mutex;
 use super::access::DebugAccess;
 use super::exposition::Exposition;
 use super::plan::Plans;
+use super::scratch::Turns;
 use navarch_push::worker::PushHandle;
 use navarch_security::ca::keeper::Orders;
 use navarch_source::Problem;
+use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
 
 /// The version stamp of the build.
@@ -20,6 +22,26 @@ pub struct Build {
     pub version: &'static str,
     /// The commit that it was built from, `unknown` outside of git.
     pub revision: &'static str,
+}
+
+impl Build {
+    /// Whether the commit is all that was built: `Clean`, or `Modified`.
+    #[must_use]
+    pub fn status(self) -> &'static str {
+        if self.version.ends_with("-dirty") { "Modified" } else { "Clean" }
+    }
+
+    /// In the shape of Istio's `BuildInfo`.
+    #[must_use]
+    pub fn info(self) -> serde_json::Value {
+        serde_json::json!({
+            "version": self.version,
+            "revision": self.revision,
+            "golang_version": "",
+            "status": self.status(),
+            "tag": self.version,
+        })
+    }
 }
 
 /// What the pages read. Cheap to clone.
@@ -43,6 +65,16 @@ pub struct AdminState {
     pub access: DebugAccess,
     /// The build.
     pub build: Build,
+    /// `POD_NAME`: which instance this is.
+    pub pod: Arc<str>,
+    /// Whether pods can be injected, and by what.
+    pub injector: CurrentInjector,
+    /// `UNSAFE_ENABLE_ADMIN_ENDPOINTS`: there are pages that do harm.
+    pub unsafe_pages: bool,
+    /// `--profile`: there are the pages of profiles.
+    pub profiles: bool,
+    /// Questions that are worked on beside the push thread.
+    pub turns: Turns,
 }
 
 /// Problems of the input by place (file), as they stand now.

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::proxies::{self, Missing};
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_push::resource::ResourceType;
+use navarch_security::rules::Sight;
 use navarch_xds::connections::{ConnectionInfo, Mark, TypeInfo};
 
 /// What each proxy was sent and has acknowledged, by type; those of one `namespace` where the request names one.
@@ -22,13 +25,45 @@ pub(super) async fn syncz(State(state): State<AdminState>, parameters: Parameter
 /// Who is connected.
 pub(super) async fn connections(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let clients: Vec<Value> = state.connections.list().iter().map(|info| Value::Object(client(info))).collect();
-    reply::json(&parameters, &json!({ "totalClients": clients.len(), "clients": clients }))
+    reply::json(&parameters, &page(&clients))
 }
 
-/// Who is connected, and what each watches.
-pub(super) async fn adsz(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let clients: Vec<Value> = state.connections.list().iter().map(watches).collect();
-    reply::json(&parameters, &json!({ "totalClients": clients.len(), "clients": clients }))
+/// Who is connected, and what each watches; one proxy with `proxyID`. With `push` all proxies are sent all that they watch once
+/// more.
+pub(super) async fn adsz(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    if parameters.get("push").is_some_and(|push| !push.is_empty()) {
+        return format!("Pushed to {} servers\n", state.connections.resend()).into_response();
+    }
+    let clients: Vec<Value> = match proxies::chosen(&state, &sight, &parameters) {
+        Ok(chosen) => chosen.iter().map(watches).collect(),
+        Err(missing) => return missing.into_response(),
+    };
+    reply::json(&parameters, &page(&clients))
+}
+
+/// Ends the stream of a proxy (`UNSAFE_ENABLE_ADMIN_ENDPOINTS`).
+pub(super) async fn force_disconnect(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    match proxies::named(&state, &sight, &parameters) {
+        Ok(info) if state.connections.disconnect(&info.id) => "OK".into_response(),
+        Ok(_) => Missing::NotConnected.into_response(),
+        Err(missing) => missing.into_response(),
+    }
+}
+
+/// Clients as a page. There is no list where there are none.
+fn page(clients: &[Value]) -> Value {
+    match clients.is_empty() {
+        true => json!({ "totalClients": 0 }),
+        false => json!({ "totalClients": clients.len(), "clients": clients }),
+    }
 }
 
 /// One proxy as `adsz` shows it.
@@ -39,8 +74,13 @@ fn watches(info: &ConnectionInfo) -> Value {
     client.insert("labels".to_owned(), json!(info.proxy.labels));
     client.insert("metadata".to_owned(), (*info.proxy.metadata).clone());
     client.insert("locality".to_owned(), locality(info));
-    client.insert("watches".to_owned(), Value::Object(watches));
-    Value::Object(client)
+    let mut client = Value::Object(client);
+    reply::leave_out_unset(&mut client);
+    // A watch without names is one.
+    if let Some(client) = client.as_object_mut() {
+        client.insert("watches".to_owned(), Value::Object(watches));
+    }
+    client
 }
 
 /// What names a proxy in all pages.
@@ -80,7 +120,9 @@ fn status(info: &ConnectionInfo) -> Value {
         resources.insert(kind.kind.type_url().to_owned(), resource(kind));
     }
     status.insert("resources".to_owned(), Value::Object(resources));
-    Value::Object(status)
+    let mut status = Value::Object(status);
+    reply::leave_out_unset(&mut status);
+    status
 }
 
 /// One type of one proxy.

@@ -12,7 +12,7 @@ use super::limits::{self, KeepaliveFlags};
 use super::log::LogFlags;
 use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
-use crate::admin::Build;
+use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
     self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
 };
@@ -124,6 +124,15 @@ pub(super) struct Discovery {
     /// How often at once; 160 where the number per second is limited, else without limit
     #[arg(long = "kubernetesApiBurst", alias = "kubernetes-api-burst", value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     kubernetes_api_burst: Option<u32>,
+    /// Port of ControlZ, by which a running process is looked at and its log set; any free one where 0
+    #[arg(long = "ctrlz_port", alias = "ctrlz-port", value_name = "PORT", default_value_t = 9876)]
+    ctrlz_port: u16,
+    /// Address of ControlZ; empty, and there is none. Only the same machine is answered
+    #[arg(long = "ctrlz_address", alias = "ctrlz-address", value_name = "ADDRESS", default_value = "localhost")]
+    ctrlz_address: String,
+    /// Serve the pages under /debug/pprof, which say what there is in the place of Go's profiles
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    profile: bool,
     /// How to log.
     #[command(flatten)]
     log: LogFlags,
@@ -136,12 +145,12 @@ impl Discovery {
     /// Runs until told to end. `unknown` are flags that were left out.
     pub(super) fn run(self, unknown: &[String]) -> anyhow::Result<()> {
         navarch_api::huge_pages::do_without_huge_pages();
-        let scopes = self.log.start()?;
+        let (scopes, log_scopes) = self.log.start()?;
         let variables = Variables::new(navarch_agent::cli::environment());
         say("--log_output_level: scopes that do not exist here", &scopes);
         say("flags that are not known", unknown);
         say("flags of pilot-discovery that have no effect", &self.without_effect.given());
-        let config = self.config(&variables)?;
+        let config = self.config(&variables, log_scopes)?;
         let ignored: Vec<String> = variables.ignored().into_iter().map(str::to_owned).collect();
         say("environment variables of istiod that have no effect", &ignored);
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("no runtime")?;
@@ -149,7 +158,7 @@ impl Discovery {
     }
 
     /// Flags and environment as the server's settings.
-    pub(super) fn config(self, variables: &Variables) -> anyhow::Result<Config> {
+    pub(super) fn config(self, variables: &Variables, log_scopes: LogScopes) -> anyhow::Result<Config> {
         let variable = |name: &str| variables.get(name);
         let mut settings = environment::settings(variable)?;
         settings.environment = Environment::new(variables.all().clone());
@@ -207,13 +216,34 @@ impl Discovery {
             grpc: self.grpc_addr,
             http: self.http_addr,
             monitoring: self.monitoring_addr,
-            debug_on_http: environment::flag(variable, "ENABLE_DEBUG_ON_HTTP", true)?,
+            debug: debug(variables, self.profile)?,
+            ctrlz: control(&self.ctrlz_address, self.ctrlz_port)?,
+            log_scopes,
+            pod: text(variables, "POD_NAME").unwrap_or_default().into(),
             files,
             connections: connections::limits(variable, files)?,
             shutdown: self.shutdown_duration,
             build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
         })
     }
+}
+
+/// Which debug pages there are.
+fn debug(variables: &Variables, profiles: bool) -> anyhow::Result<DebugSwitches> {
+    let flag = |name: &str, default: bool| environment::flag(|name: &str| variables.get(name), name, default);
+    let (on_http, harmful) = (flag("ENABLE_DEBUG_ON_HTTP", true)?, flag("UNSAFE_ENABLE_ADMIN_ENDPOINTS", false)?);
+    Ok(DebugSwitches { on_http, harmful, profiles })
+}
+
+/// Where ControlZ listens.
+fn control(address: &str, port: u16) -> anyhow::Result<ListenAddress> {
+    let address = match address {
+        "" => return Ok(ListenAddress::Off),
+        "*" => format!(":{port}"),
+        address if address.contains(':') && !address.starts_with('[') => format!("[{address}]:{port}"),
+        address => format!("{address}:{port}"),
+    };
+    address.parse().context("--ctrlz_address")
 }
 
 /// Says in one line what is given and not obeyed, if anything is.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context;
 use parking_lot::Mutex;
 
-use super::istiod_variables::ISTIOD;
+use super::istiod_variables::{GONE, ISTIOD};
 use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
@@ -121,7 +121,7 @@ impl Variables {
             let value = self.values.get(*name).map(String::as_str).filter(|value| !value.is_empty());
             value.is_some_and(|value| !asked.contains(*name) && *usual != Some(value))
         };
-        ISTIOD.iter().filter(is_ignored).map(|(name, _)| *name).collect()
+        ISTIOD.iter().chain(GONE).filter(is_ignored).map(|(name, _)| *name).collect()
     }
 }
 

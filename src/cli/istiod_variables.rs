@@ -32,7 +32,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ENABLE_100_CONTINUE_HEADERS", None),
     ("ENABLE_CA_SERVER", None),
     ("ENABLE_CLUSTER_TRUST_BUNDLE_API", None),
-    ("ENABLE_DEBUG_ENDPOINT_AUTH", Some("true")),
+    ("ENABLE_DEBUG_ENDPOINT_AUTH", None),
     ("ENABLE_DEBUG_ON_HTTP", None),
     ("ENABLE_ENHANCED_DESTINATIONRULE_MERGE", None),
     ("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", None),
@@ -190,13 +190,19 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("TOKEN_AUDIENCES", None),
     ("TOKEN_ISSUER", None),
     ("TRUSTED_GATEWAY_CIDR", None),
-    ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", Some("false")),
+    ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", None),
     ("UNSAFE_PILOT_ENABLE_RUNTIME_ASSERTIONS", Some("false")),
     ("USE_CACERTS_FOR_SELF_SIGNED_CA", Some("false")),
     ("USE_REMOTE_CERTS", Some("false")),
     ("VALIDATION_WEBHOOK_CONFIG_NAME", None),
     ("XDS_AUTH", None),
     ("XDS_AUTH_PLAINTEXT", None),
+];
+
+/// Variables of earlier releases of istiod's that changed what proxies do, each with the value that says what is done now.
+pub(super) const GONE: &[(&str, Option<&str>)] = &[
+    ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", Some("true")),
+    ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", Some("true")),
 ];
 
 /// Variables of earlier releases of istiod's, which are still read.
@@ -221,7 +227,8 @@ mod tests {
         let Command::Discovery(discovery) = Arguments::parse_from(["navarch", "discovery"]).command else {
             panic!("another command")
         };
-        discovery.config(&variables).unwrap();
+        let log_scopes = crate::admin::LogScopes::new(&[], String::new(), |_| Ok(()));
+        discovery.config(&variables, log_scopes).unwrap();
         variables
     }
 
@@ -253,12 +260,19 @@ mod tests {
             ("K8S_SIGNER", "s"),
             ("PILOT_ANALYSIS_INTERVAL", "5s"),
             ("TOKEN_ISSUER", ""),
-            ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", "true"),
+            ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", "true"),
+            ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", "false"),
+            ("ENABLE_XDS_API_GENERATOR_AUTH", "false"),
             ("PATH", "/bin"),
         ]);
         assert_eq!(
             variables.ignored(),
-            ["AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", "ENABLE_MCS_AUTO_EXPORT", "UNSAFE_ENABLE_ADMIN_ENDPOINTS"]
+            [
+                "AMBIENT_ENABLE_MULTI_NETWORK_INGRESS",
+                "ENABLE_MCS_AUTO_EXPORT",
+                "ENABLE_XDS_API_GENERATOR_AUTH",
+                "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND"
+            ]
         );
         assert_eq!(read(&[]).ignored(), Vec::<&str>::new());
     }

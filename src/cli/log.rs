@@ -9,42 +9,48 @@ use anyhow::Context as _;
 use clap::Args;
 use navarch_api::log_levels;
 use nix::fcntl::OFlag;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::writer::{BoxMakeWriter, MakeWriterExt as _};
+use tracing_subscriber::{EnvFilter, reload};
+
+use crate::admin::{LogScope, LogScopes};
 
 /// istiod's scopes, and where what they log comes from here. Those that log by themselves under other names, such as `grpc`, are
 /// the crates that do the same.
-const SCOPES: &[(&str, &[&str])] = &[
-    ("ads", &["navarch_xds"]),
-    ("analysis", &["navarch_status::analysis"]),
-    ("authn", &["navarch_security::authenticate"]),
-    ("authorization", &["navarch_envoy::filters"]),
-    ("ca", &["navarch_security::ca"]),
-    ("controllers", &["navarch_status", "navarch::server::controllers"]),
-    ("delta", &["navarch_xds"]),
-    ("file", &["navarch_source::files", "navarch_source::mesh_files"]),
-    ("gateway", &["navarch_envoy::listeners::gateway"]),
-    ("grpc", &["h2", "tonic"]),
-    ("ip-autoallocate", &["navarch_status::allocator"]),
-    ("klog", &["kube", "kube_client", "kube_runtime"]),
-    ("krt", &["navarch_push"]),
-    ("kube", &["navarch_source::kubernetes"]),
-    ("model", &["navarch_push", "navarch_registry"]),
-    ("monitoring", &["navarch::admin"]),
-    ("pkica", &["navarch_security::ca"]),
-    ("pkira", &["navarch_security::ca::registration"]),
-    ("processing", &["navarch_push"]),
-    ("rootcertrotator", &["navarch_security::ca::keeper"]),
-    ("security", &["navarch_security"]),
-    ("serverca", &["navarch_security::ca::service"]),
-    ("serviceentry", &["navarch_registry"]),
-    ("spiffe", &["navarch_security"]),
-    ("status", &["navarch_status"]),
-    ("trustBundle", &["navarch_security::trust_bundle", "navarch::server::trust"]),
-    ("validation", &["navarch_webhook::validation"]),
-    ("validationController", &["navarch_webhook::registration"]),
-    ("validationServer", &["navarch_webhook::validation"]),
-    ("wle", &["navarch_status::registration", "navarch::server::workloads"]),
+const SCOPES: &[LogScope] = &[
+    ("ads", "xDS streams", &["navarch_xds"]),
+    ("analysis", "Analysis of configuration", &["navarch_status::analysis"]),
+    ("authn", "Authentication of callers", &["navarch_security::authenticate"]),
+    ("authorization", "Filters that authorize requests", &["navarch_envoy::filters"]),
+    ("ca", "The certificate authority", &["navarch_security::ca"]),
+    ("controllers", "What is written back to the cluster", &["navarch_status", "navarch::server::controllers"]),
+    ("delta", "xDS streams of deltas", &["navarch_xds"]),
+    ("file", "Configuration in files", &["navarch_source::files", "navarch_source::mesh_files"]),
+    ("gateway", "Listeners of gateways", &["navarch_envoy::listeners::gateway"]),
+    ("grpc", "HTTP/2 and gRPC", &["h2", "tonic"]),
+    ("ip-autoallocate", "Addresses given to ServiceEntries", &["navarch_status::allocator"]),
+    ("klog", "The client of the Kubernetes API", &["kube", "kube_client", "kube_runtime"]),
+    ("krt", "The push engine", &["navarch_push"]),
+    ("kube", "Configuration in the Kubernetes API", &["navarch_source::kubernetes"]),
+    ("model", "Services and pushes", &["navarch_push", "navarch_registry"]),
+    ("monitoring", "Health, metrics and debug pages", &["navarch::admin"]),
+    ("pkica", "Signing of certificates", &["navarch_security::ca"]),
+    ("pkira", "Signers outside of the process", &["navarch_security::ca::registration"]),
+    ("processing", "Pushes", &["navarch_push"]),
+    ("rootcertrotator", "Renewal of the root", &["navarch_security::ca::keeper"]),
+    ("security", "Identities and certificates", &["navarch_security"]),
+    ("serverca", "The certificate service", &["navarch_security::ca::service"]),
+    ("serviceentry", "ServiceEntries and WorkloadEntries", &["navarch_registry"]),
+    ("spiffe", "Identities", &["navarch_security"]),
+    ("status", "Status of objects, and leader election", &["navarch_status"]),
+    ("trustBundle", "Roots of trust", &["navarch_security::trust_bundle", "navarch::server::trust"]),
+    ("validation", "Validation of configuration", &["navarch_webhook::validation"]),
+    ("validationController", "Registration of webhooks", &["navarch_webhook::registration"]),
+    ("validationServer", "The webhook that validates", &["navarch_webhook::validation"]),
+    (
+        "wle",
+        "Registration of workloads that are no pods",
+        &["navarch_status::registration", "navarch::server::workloads"],
+    ),
 ];
 
 /// How and where to log.
@@ -65,18 +71,25 @@ pub(super) struct LogFlags {
 }
 
 impl LogFlags {
-    /// Starts logging. Gives the scopes of Istio's that nothing here belongs to.
-    pub(super) fn start(&self) -> anyhow::Result<Vec<String>> {
+    /// Starts logging. Gives the scopes of Istio's that nothing here belongs to, and those by which the log is set from now on.
+    pub(super) fn start(&self) -> anyhow::Result<(Vec<String>, LogScopes)> {
         let (filter, unknown) = match (&self.log_output_level, &self.log_level) {
             (Some(levels), _) => log_levels::filter(levels, discovery_targets)?,
             (None, Some(levels)) => (levels.clone(), Vec::new()),
             (None, None) => ("info".to_owned(), Vec::new()),
         };
-        let filter = EnvFilter::try_new(&filter).with_context(|| format!("log levels {filter:?} cannot be read"))?;
-        let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(self.writer()?);
-        let started = if self.log_as_json { log.json().try_init() } else { log.try_init() };
-        started.map_err(|error| anyhow::anyhow!("no log: {error}"))?;
-        Ok(unknown)
+        let read = EnvFilter::try_new(&filter).with_context(|| format!("log levels {filter:?} cannot be read"))?;
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(self.writer()?);
+        let scopes = if self.log_as_json {
+            let log = log.json().with_env_filter(read).with_filter_reloading();
+            let scopes = scopes(filter, log.reload_handle());
+            log.try_init().map(|()| scopes)
+        } else {
+            let log = log.with_env_filter(read).with_filter_reloading();
+            let scopes = scopes(filter, log.reload_handle());
+            log.try_init().map(|()| scopes)
+        };
+        Ok((unknown, scopes.map_err(|error| anyhow::anyhow!("no log: {error}"))?))
     }
 
     /// Writes to all targets.
@@ -85,6 +98,14 @@ impl LogFlags {
         let first = writers.next().unwrap_or_else(|| writer("stdout"))?;
         writers.try_fold(first, |all, next| Ok(BoxMakeWriter::new(all.and(next?))))
     }
+}
+
+/// The scopes of a log that began with this filter.
+fn scopes<S: 'static>(filter: String, handle: reload::Handle<EnvFilter, S>) -> LogScopes {
+    LogScopes::new(SCOPES, filter, move |filter| {
+        let filter = EnvFilter::try_new(filter).map_err(|error| error.to_string())?;
+        handle.reload(filter).map_err(|error| error.to_string())
+    })
 }
 
 /// Writes to one target.
@@ -107,8 +128,8 @@ fn writer(target: &str) -> anyhow::Result<BoxMakeWriter> {
 
 /// Where what a scope of istiod's logs comes from here.
 fn discovery_targets(scope: &str) -> Vec<String> {
-    let found = SCOPES.iter().find(|(name, _)| *name == scope);
-    found.into_iter().flat_map(|(_, targets)| *targets).map(|target| (*target).to_owned()).collect()
+    let found = SCOPES.iter().find(|(name, ..)| *name == scope);
+    found.into_iter().flat_map(|(.., targets)| *targets).map(|target| (*target).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -124,7 +145,7 @@ mod tests {
             read("ads:debug, default:error,grpc:none,nobody:info"),
             ("error,navarch_xds=debug,h2=off,tonic=off".to_owned(), vec!["nobody".to_owned()])
         );
-        for (filter, _) in SCOPES.iter().map(|(scope, _)| read(&format!("{scope}:debug"))) {
+        for (filter, _) in SCOPES.iter().map(|(scope, ..)| read(&format!("{scope}:debug"))) {
             assert!(EnvFilter::try_new(&filter).is_ok(), "{filter}");
         }
     }
@@ -132,7 +153,7 @@ mod tests {
     #[test]
     fn every_scope_names_modules_that_exist() {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-        for target in SCOPES.iter().flat_map(|(_, targets)| *targets).filter(|target| target.starts_with("navarch")) {
+        for target in SCOPES.iter().flat_map(|(.., targets)| *targets).filter(|target| target.starts_with("navarch")) {
             let (name, path) = target.split_once("::").unwrap_or((target, "lib"));
             let sources = match name.strip_prefix("navarch_") {
                 Some(name) => root.join("crates").join(name).join("src"),

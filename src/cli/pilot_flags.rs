@@ -15,29 +15,16 @@ pub(super) struct WithoutEffect {
     /// Level of client-go's log
     #[arg(long, value_name = "LEVEL")]
     vklog: Option<String>,
-    /// Port of ControlZ
-    #[arg(long = "ctrlz_port", value_name = "PORT")]
-    ctrlz_port: Option<String>,
-    /// Address of ControlZ
-    #[arg(long = "ctrlz_address", value_name = "ADDRESS")]
-    ctrlz_address: Option<String>,
-    /// Serve Go's profiles; there are none, so false is obeyed
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
-    profile: Option<bool>,
 }
 
 impl WithoutEffect {
     /// The flags that were given.
     pub(super) fn given(&self) -> Vec<String> {
-        let Self { log_stacktrace_level, log_caller, vklog, ctrlz_port, ctrlz_address, .. } = self;
-        let Self { profile, .. } = self;
+        let Self { log_stacktrace_level, log_caller, vklog } = self;
         let flags = [
             ("--log_stacktrace_level", log_stacktrace_level.is_some()),
             ("--log_caller", log_caller.is_some()),
             ("--vklog", vklog.is_some()),
-            ("--ctrlz_port", ctrlz_port.is_some()),
-            ("--ctrlz_address", ctrlz_address.is_some()),
-            ("--profile", *profile == Some(true)),
         ];
         flags.into_iter().filter(|(_, given)| *given).map(|(flag, _)| flag.to_owned()).collect()
     }

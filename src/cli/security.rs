@@ -65,6 +65,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.streams.auth = flag("XDS_AUTH", true)?;
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
     config.streams.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
+    config.debug_by_namespace = flag("ENABLE_DEBUG_ENDPOINT_AUTH", true)?;
     config.publishes_revocations = flag("PILOT_ENABLE_CA_CRL", true)?;
     Ok(config)
 }

@@ -25,6 +25,8 @@ use tonic::server::NamedService;
 use tonic::transport::server::TcpConnectInfo;
 use tower_service::Service;
 
+use super::grpc_metrics::{Counted, GrpcMetrics};
+use super::reflection::reflection;
 use super::security::StreamRules;
 use navarch_api::identity::{Caller, CredentialExpiry};
 use navarch_net::handshake::handshake;
@@ -37,6 +39,9 @@ use navarch_security::ca::service::CertificateService;
 use navarch_security::serving::ServingTls;
 use navarch_xds::Ads;
 use navarch_xds::ConnectionInfo;
+
+/// The service of certificates.
+type Certificates = IstioCertificateServiceServer<CertificateService>;
 
 /// Connections that have shaken hands and wait to be served; then handshakes wait.
 const READY: usize = 64;
@@ -59,6 +64,8 @@ pub(super) struct SecurePort {
     pub(super) ads: Ads,
     /// Certificates.
     pub(super) certificates: CertificateService,
+    /// What is counted of their calls.
+    pub(super) call_metrics: GrpcMetrics,
     /// Whether workloads may ask for them.
     pub(super) signs: bool,
     /// Told to end.
@@ -128,7 +135,10 @@ impl SecurePort {
         let ads = AuthLayer { inner, gatekeeper, policy: self.policy, refused: None, log: log.clone() };
         let (gatekeeper, policy) = (self.gatekeeper, AuthPolicy::Known);
         let certificates = AuthLayer { inner: certificates, gatekeeper, policy, refused, log };
-        let server = self.ads.server("secure-grpc").add_service(ads);
+        let certificates = Counted { inner: certificates, metrics: self.call_metrics };
+        let signing = self.signs.then_some(Certificates::NAME);
+        let (now, before) = reflection([Ads::NAME].into_iter().chain(signing));
+        let server = self.ads.server("secure-grpc").add_service(ads).add_service(now).add_service(before);
         let server = if self.signs { server.add_service(certificates) } else { server };
         let accepting = accept(self.listener, self.port, self.tls, ready);
         let serving = server.serve(ReceiverStream::new(incoming), self.stop.cancelled());

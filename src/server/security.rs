@@ -82,6 +82,8 @@ pub struct SecurityConfig {
     pub revision: String,
     /// `DEBUG_ENDPOINT_AUTH_ALLOWED_NAMESPACES`: namespaces beside the control plane's whose workloads may see all debug pages.
     pub debug_namespaces: Vec<Namespace>,
+    /// `ENABLE_DEBUG_ENDPOINT_AUTH`: whoever is none of those sees what is about its own namespace. Default true.
+    pub debug_by_namespace: bool,
     /// `--tls-min-version`, `--tls-cipher-suites`.
     pub tls: TlsRules,
     /// Who may have streams.
@@ -158,6 +160,7 @@ impl Default for SecurityConfig {
             custom_hosts: String::new(),
             revision: String::new(),
             debug_namespaces: Vec::new(),
+            debug_by_namespace: true,
             tls: TlsRules::default(),
             streams: StreamRules::default(),
             publishes_revocations: true,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use prometheus_client::registry::Registry;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -19,9 +20,9 @@ use navarch_api::names::Namespace;
 use navarch_api::regular_file;
 use navarch_push::worker::PushHandle;
 use navarch_source::{
-    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching, KubernetesScope,
-    KubernetesSource, KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers, MeshMapSource,
-    MeshMapSourceConfig, ReadKinds, SourceError,
+    Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching, KeyMetrics,
+    KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers,
+    MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError,
 };
 
 /// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
@@ -245,6 +246,8 @@ pub(super) struct Starter<'a> {
     pub(super) config: &'a SourcesConfig,
     /// How the keys of token issuers are fetched.
     pub(super) keys: &'a KeyConfig,
+    /// What is counted of that.
+    pub(super) key_metrics: KeyMetrics,
     /// The namespace of the control plane.
     pub(super) namespace: &'a Namespace,
     /// Has files read anew.
@@ -252,6 +255,17 @@ pub(super) struct Starter<'a> {
     /// Told at the end.
     pub(super) stop: &'a CancellationToken,
     pub(super) tasks: &'a mut Tasks,
+}
+
+/// Counts how fetches of keys go, under istiod's names.
+pub(super) fn key_metrics(registry: &mut Registry) -> KeyMetrics {
+    let metrics = KeyMetrics::default();
+    let KeyMetrics { fetched, failed } = metrics.clone();
+    let about = "Keys of token issuers that were fetched";
+    registry.register("pilot_jwks_resolver_network_fetch_success_total", about, fetched);
+    let about = "Keys of token issuers that could not be fetched";
+    registry.register("pilot_jwks_resolver_network_fetch_fail_total", about, failed);
+    metrics
 }
 
 impl Starter<'_> {
@@ -317,7 +331,7 @@ impl Starter<'_> {
     fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
         let (to_keys, demands) = mpsc::channel(BATCHES);
         let (sender, events) = mpsc::channel(BATCHES);
-        let keys = KeyFetching::new(self.keys.clone());
+        let keys = KeyFetching::new(self.keys.clone()).counted_by(self.key_metrics.clone());
         let stop = self.stop.clone();
         spawn("keys", self.tasks, async move {
             until(&stop, keys.run(demands, sender)).await;

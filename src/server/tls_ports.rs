@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::controllers::Published;
+use super::grpc_metrics::GrpcMetrics;
 use super::http::OpenHttpPort;
 use super::ports::OpenPort;
 use super::secure::AuthPolicy;
@@ -30,6 +31,8 @@ pub(super) struct TlsPorts {
     pub(super) hooks: Arc<Webhooks>,
     /// What is counted of the CA.
     pub(super) ca_metrics: ca::Metrics,
+    /// What is counted of its calls.
+    pub(super) call_metrics: GrpcMetrics,
     /// Where who looks after the CA's roots is found, once there is a CA.
     pub(super) roots: Arc<OnceLock<Orders>>,
 }
@@ -102,6 +105,7 @@ impl TlsPorts {
                 policy: AuthPolicy::of_streams(config.security.streams),
                 ads: self.ads,
                 certificates: security.certificates,
+                call_metrics: self.call_metrics,
                 signs: config.security.signs,
                 stop: stop.clone(),
             };

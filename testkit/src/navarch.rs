@@ -125,6 +125,8 @@ impl Navarch {
             ("--monitoring-addr", monitoring.to_string()),
             ("--https-addr", String::new()),
             ("--secure-grpc-addr", String::new()),
+            // Its usual port is one for all of the machine.
+            ("--ctrlz_address", String::new()),
         ];
         for (flag, address) in addresses {
             if !args.iter().any(|arg| arg.starts_with(flag)) {

@@ -12,3 +12,9 @@ pub fn skip(why: &str) {
     );
     eprintln!("skipped: {why}");
 }
+
+/// Says that a test did not run for want of a program that nobody needs to build, in CI neither.
+#[expect(clippy::print_stderr, reason = "a test that does not run says so")]
+pub fn leave_out(why: &str) {
+    eprintln!("left out: {why}");
+}

@@ -61,7 +61,15 @@ impl Server {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
-        Self::start_in(folder, Issuer::new(), variables.to_owned(), LOOPBACK).await
+        Self::start_in(folder, Issuer::new(), variables.to_owned(), LOOPBACK, &[]).await
+    }
+
+    /// Starts with an empty state on a mesh, with further arguments.
+    pub(crate) async fn with_arguments(mesh: &str, arguments: &[String]) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        std::fs::create_dir(folder.path().join("mesh"))?;
+        std::fs::write(folder.path().join("mesh/mesh.yaml"), mesh)?;
+        Self::start_in(folder, Issuer::new(), String::new(), LOOPBACK, arguments).await
     }
 
     /// Starts with an empty state and two secrets, its HTTP ports at this address.
@@ -69,10 +77,16 @@ impl Server {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("mesh"))?;
         std::fs::write(folder.path().join("mesh/mesh.yaml"), MESH)?;
-        Self::start_in(folder, Issuer::new(), String::new(), web).await
+        Self::start_in(folder, Issuer::new(), String::new(), web, &[]).await
     }
 
-    async fn start_in(folder: TempDir, issuer: Issuer, variables: String, web: IpAddr) -> Result<Self> {
+    async fn start_in(
+        folder: TempDir,
+        issuer: Issuer,
+        variables: String,
+        web: IpAddr,
+        further: &[String],
+    ) -> Result<Self> {
         // The environment of a process is set by one that comes before it.
         let program = folder.path().join("navarch");
         let rule = issuer.rule();
@@ -83,11 +97,12 @@ impl Server {
         let secure = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
         let state = folder.path().join("state");
         let https = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
-        let args = [
+        let mut args = vec![
             format!("--secure-grpc-addr={secure}"),
             format!("--https-addr={https}"),
             format!("--state-dir={}", state.display()),
         ];
+        args.extend(further.iter().cloned());
         let mesh = folder.path().join("mesh");
         let free = |ip| ports::free().map(|port| SocketAddr::new(ip, port));
         let (xds, http, monitoring) = (free(LOOPBACK)?, free(web)?, free(web)?);
@@ -99,7 +114,7 @@ impl Server {
     pub(crate) async fn restart(self) -> Result<Self> {
         let Self { navarch, issuer, folder, variables, .. } = self;
         navarch.stop().await?;
-        Self::start_in(folder, issuer, variables, LOOPBACK).await
+        Self::start_in(folder, issuer, variables, LOOPBACK, &[]).await
     }
 
     /// Replaces its mesh.

@@ -35,6 +35,7 @@ use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 
 use super::dns::NameTableSink;
+use super::metrics::AgentMetrics;
 use super::secrets::Secrets;
 use super::upstream::Upstream;
 use super::wasm::Modules;
@@ -73,6 +74,8 @@ pub struct AdsConfig {
     /// Whether streams stand side by side, as an application with gRPC opens one for each of its targets and servers. A stream of
     /// Envoy, which has one, takes the place of the one before.
     pub side_by_side: bool,
+    /// What is counted.
+    pub metrics: AgentMetrics,
 }
 
 /// Which of the two protocols a stream speaks.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 
+use super::metrics::AgentMetrics;
 use navarch_api::regular_file;
 use navarch_net::rejections::Rejections;
 
@@ -21,19 +22,28 @@ pub struct OwnMetrics {
     scrapes: AtomicU64,
     /// Clients that were turned away.
     rejections: Rejections,
-    /// What is under names of Navarch's own: the rejections.
+    /// What the agent counts of its work.
+    work: AgentMetrics,
+    /// All that is not written by hand: work, and rejections under names of Navarch's own.
     registry: Registry,
 }
 
 impl Default for OwnMetrics {
     fn default() -> Self {
-        let mut registry = Registry::default();
-        let rejections = Rejections::register(&mut registry);
-        Self { scrapes: AtomicU64::default(), rejections, registry }
+        Self::new(AgentMetrics::default())
     }
 }
 
 impl OwnMetrics {
+    /// With what the agent counts of its work.
+    #[must_use]
+    pub fn new(work: AgentMetrics) -> Self {
+        let mut registry = Registry::default();
+        let rejections = Rejections::register(&mut registry);
+        work.register(&mut registry);
+        Self { scrapes: AtomicU64::default(), rejections, work, registry }
+    }
+
     /// Counts a scrape, and gives all metrics in Prometheus' text format.
     #[must_use]
     pub fn scrape(&self) -> String {
@@ -51,7 +61,13 @@ impl OwnMetrics {
                 counter(&mut text, &format!("istio_agent_process_{name}"), help, kind, value);
             }
         }
+        self.work.refresh();
+        let labels = format!("component=\"agent\",tag=\"{}\"", env!("CARGO_PKG_VERSION"));
         // Writing to a `String` never fails.
+        let _ = writeln!(
+            text,
+            "# HELP istio_agent_istio_build The release by component\n# TYPE istio_agent_istio_build gauge\nistio_agent_istio_build{{{labels}}} 1"
+        );
         let _ = encode_registry(&mut text, &self.registry);
         text
     }

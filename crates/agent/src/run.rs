@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -29,6 +29,7 @@ use super::command::ProxyCommand;
 use super::dns::NameTableSink;
 use super::envoy_life::{AdminApi, DrainPlan, Ended, Launch, Order, keep};
 use super::iptables::TRACE_GROUP;
+use super::metrics::AgentMetrics;
 use super::services::{self as parts, Services, ServicesError};
 use super::status_server::{self, Condition};
 use super::trace_log::TraceLog;
@@ -84,13 +85,15 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
     let signals = signals::Signals::take().map_err(RunError::Signals)?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(signals::orders(signals, give.clone())));
     let prepared = Prepared::new(command, variables).await?;
-    let plan = services::plan(&prepared, variables)?;
+    let (begun, metrics) = (Instant::now(), AgentMetrics::default());
+    let plan = services::plan(&prepared, variables, metrics.clone())?;
     let Services { names, failures, .. } = parts::start(plan, surroundings.clock, &tasks, &stop).await?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(end_on_failure(failures, give.clone())));
     if variables.flag("IPTABLES_TRACE_LOGGING", false) {
         tasks.spawn(stop.clone().run_until_cancelled_owned(tell_of_packets()));
     }
-    serve_status(&prepared, variables, names, &give, (&tasks, &stop)).await?;
+    serve_status(&prepared, variables, (names, metrics.clone()), &give, (&tasks, &stop)).await?;
+    metrics.started(begun.elapsed());
     let watched = watch::watched(&prepared);
     let ended = if prepared.settings.disable_envoy {
         wait_for_end(&mut orders).await
@@ -121,7 +124,7 @@ pub async fn run(command: &ProxyCommand, variables: &Variables, surroundings: &E
 async fn serve_status(
     prepared: &Prepared,
     variables: &Variables,
-    table_source: Option<NameTableSink>,
+    (table_source, metrics): (Option<NameTableSink>, AgentMetrics),
     give: &mpsc::Sender<Order>,
     (tasks, stop): (&TaskTracker, &CancellationToken),
 ) -> Result<(), RunError> {
@@ -138,7 +141,7 @@ async fn serve_status(
         .into_iter()
         .collect();
     let table = Arc::new(move || table_source.as_ref()?.wire().map(|table| names::to_json(&table)));
-    let config = status::config(prepared, variables, port, conditions, table, give.clone())?;
+    let config = status::config(prepared, variables, port, (conditions, metrics), table, give.clone())?;
     let listener = status::listen(port).await?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(status_server::serve(listener, config)));
     Ok(())

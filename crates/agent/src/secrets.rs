@@ -37,6 +37,7 @@ pub use name::SecretName;
 pub use request::KeyKind;
 pub use rotation::Grace;
 
+use crate::metrics::AgentMetrics;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_security::Clock;
 
@@ -117,6 +118,8 @@ pub struct SecretsTask {
     ca: Option<CaClient>,
     /// Tells when certificates end.
     clock: Clock,
+    /// What is counted.
+    metrics: AgentMetrics,
 }
 
 /// Why a resource cannot be watched.
@@ -150,7 +153,7 @@ impl Secrets {
             stop,
         };
         let secrets = Self(Arc::new(inner));
-        (secrets.clone(), SecretsTask { secrets, ca, clock })
+        (secrets.clone(), SecretsTask { secrets, ca, clock, metrics: AgentMetrics::default() })
     }
 
     /// Watches a resource. One in files is read from now on, until nobody watches it.
@@ -238,9 +241,16 @@ fn replace(sender: &SecretSender, secret: Secret) {
 }
 
 impl SecretsTask {
+    /// The same, counted there.
+    #[must_use]
+    pub fn counted_by(mut self, metrics: AgentMetrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
     /// Gets the workload's certificate and roots and keeps them fresh until told to end.
     pub async fn run(self) {
-        let Self { secrets, ca, clock } = self;
+        let Self { secrets, ca, clock, metrics } = self;
         let config = &secrets.0.config;
         let existing = config.existing.present(config.output.as_deref());
         let roots_from_file = existing.roots.is_some();
@@ -249,7 +259,7 @@ impl SecretsTask {
                 (Some(wanted), _) => {
                     files::follow(wanted, config.debounce, |secret| replace(&secrets.0.certificate, secret)).await;
                 }
-                (None, Some(ca)) => authority::keep_fresh(&secrets, ca, clock, !roots_from_file).await,
+                (None, Some(ca)) => authority::keep_fresh(&secrets, ca, (clock, &metrics), !roots_from_file).await,
                 (None, None) => std::future::pending().await,
             }
         };

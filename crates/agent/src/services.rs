@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::dns::{DnsConfig, DnsServer, NameTableSink, TableConfig};
 use super::health::HealthConfig;
+use super::metrics::AgentMetrics;
 use super::secrets::{CaClient, Secrets, SecretsConfig};
 use super::upstream::{Upstream, UpstreamConfig};
 use super::wasm::{Modules, ModulesConfig};
@@ -61,6 +62,8 @@ pub struct ServicesConfig {
     pub modules: Option<ModulesConfig>,
     /// Whether applications speak xDS themselves in place of Envoy (`DISABLE_ENVOY`).
     pub without_envoy: bool,
+    /// Where the work of all is counted.
+    pub metrics: AgentMetrics,
 }
 
 /// The running services.
@@ -99,7 +102,7 @@ pub async fn start(
     let listen = |path: PathBuf| socket::listen(&path).map_err(|error| ServicesError::Socket(path, error));
     let ca = config.ca.map(|CaConfig { upstream, signer }| CaClient::new(Upstream::new(upstream), signer));
     let (secrets, getting) = Secrets::new(config.secrets, ca, clock, stop.clone());
-    tasks.spawn(getting.run());
+    tasks.spawn(getting.counted_by(config.metrics.clone()).run());
     let serving = sds::serve(listen(config.sds_socket)?, secrets.clone(), config.sds, stop.clone());
     let failed = fail.clone();
     tasks.spawn(async move { tell(serving.await, "sds", &failed) });
@@ -109,7 +112,7 @@ pub async fn start(
         Some(NamesConfig { server, table }) => {
             let names = NameTableSink::new(table);
             let server = DnsServer::bind(server, names.clone()).await.map_err(ServicesError::Dns)?;
-            tasks.spawn(dns::serve(server, stop.clone()));
+            tasks.spawn(dns::serve(server.counted_by(config.metrics.clone()), stop.clone()));
             Some(names)
         }
     };
@@ -118,7 +121,7 @@ pub async fn start(
         tasks.spawn(asking);
         health
     });
-    let modules = config.modules.map(|config| Modules::new(config, clock));
+    let modules = config.modules.map(|modules| Modules::counted_by(modules, clock, config.metrics.clone()));
     if let Some(modules) = modules.clone() {
         tasks.spawn(modules.purge(stop.clone()));
     }
@@ -129,6 +132,7 @@ pub async fn start(
         health,
         modules,
         side_by_side: config.without_envoy,
+        metrics: config.metrics,
     };
     let serving = ads::serve(listen(config.ads_socket)?, proxy, stop.clone());
     tasks.spawn(async move { tell(serving.await, "ads", &fail) });

@@ -28,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::envoy_life::{AdminApi, Order};
+use super::metrics::AgentMetrics;
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
 pub use probe_spec::{ProbeSpecError, Probes};
@@ -67,6 +68,8 @@ pub struct StatusConfig {
     pub name_table: Arc<dyn Fn() -> Option<Value> + Send + Sync>,
     /// The agent's own metrics as text.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Where failed scrapes are counted.
+    pub work: AgentMetrics,
     /// Who takes orders for Envoy.
     pub orders: mpsc::Sender<Order>,
     /// Where clients that are turned away are counted.

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 pub use convert::ConvertError;
 pub use unpack::{UnpackError, unpack};
 
+use super::metrics::AgentMetrics;
 use navarch_net::destination::AddressPolicy;
 use navarch_security::Clock;
 
@@ -85,6 +86,12 @@ impl Modules {
     #[must_use]
     pub fn new(config: ModulesConfig, clock: Clock) -> Self {
         Self(Arc::new(cache::Cache::new(config, clock)))
+    }
+
+    /// The same, counted there.
+    #[must_use]
+    pub fn counted_by(config: ModulesConfig, clock: Clock, metrics: AgentMetrics) -> Self {
+        Self(Arc::new(cache::Cache::new(config, clock).counted_by(metrics)))
     }
 
     /// Replaces modules far away by files in these extension configs; says whether anything was changed.

@@ -10,6 +10,7 @@
 //! ```
 
 mod applied;
+mod described;
 mod export;
 mod hosts;
 mod index;
@@ -21,6 +22,7 @@ mod visible;
 use std::sync::Arc;
 
 pub use applied::Scope;
+pub use described::{DescribeScope, ScopeDescription};
 pub use export::{parse_export_to, resolve_export_to};
 pub use listener::EgressListener;
 pub use policy::OutboundPolicy;

@@ -214,6 +214,11 @@ impl Core {
         id
     }
 
+    /// All facts that something has read.
+    pub(super) fn all_facts(&self) -> Vec<FactKey> {
+        self.fact_ids.keys().cloned().collect()
+    }
+
     /// How many there are of everything.
     pub(super) fn sizes(&self) -> EngineSizes {
         EngineSizes {

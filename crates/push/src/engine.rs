@@ -17,6 +17,7 @@ use super::view::{Translator, View};
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 
+mod anew;
 mod collect;
 mod prepare;
 mod provenance;

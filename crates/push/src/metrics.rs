@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -12,6 +13,7 @@ use super::fact::{FactKey, RemoteFact};
 use super::world::Change;
 use navarch_api::counter::Count;
 use navarch_api::object::Kind;
+use navarch_store::Objects;
 
 /// Handles of all metrics of this room. Cloning shares them; by default nobody sees them.
 #[derive(Clone, Debug)]
@@ -24,6 +26,21 @@ pub struct Metrics {
     gathering: Histogram,
     /// `pilot_pushcontext_init_seconds`.
     snapshot: Histogram,
+    /// `pilot_k8s_cfg_events`.
+    configuration: Family<EventLabel, Count>,
+    /// `pilot_k8s_reg_events`.
+    registry: Family<EventLabel, Count>,
+    /// `xds_cache_size`.
+    results: Gauge,
+}
+
+/// What became of an object.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabel {
+    /// Its kind, in istiod's word.
+    r#type: &'static str,
+    /// `add`, `update` or `delete`.
+    event: &'static str,
 }
 
 /// What was changed, or why something is pushed.
@@ -40,6 +57,9 @@ impl Default for Metrics {
             triggers: Family::default(),
             gathering: Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0]),
             snapshot: Histogram::new([0.01, 0.1, 0.5, 1.0, 3.0, 5.0]),
+            configuration: Family::default(),
+            registry: Family::default(),
+            results: Gauge::default(),
         }
     }
 }
@@ -53,6 +73,13 @@ impl Metrics {
         registry.register("pilot_push_triggers", "What proxies were sent for changes, by what had changed", m.triggers);
         registry.register("pilot_debounce_time", "Seconds from the first gathered change to the push", m.gathering);
         registry.register("pilot_pushcontext_init_seconds", "Seconds to take changes into a snapshot", m.snapshot);
+        registry.register(
+            "pilot_k8s_cfg_events",
+            "Objects that configure the mesh that came and went",
+            m.configuration,
+        );
+        registry.register("pilot_k8s_reg_events", "Objects that make up services that came and went", m.registry);
+        registry.register("xds_cache_size", "Results that are kept, resources among them", m.results);
         metrics
     }
 
@@ -61,6 +88,43 @@ impl Metrics {
         for r#type in changes.iter().filter_map(update) {
             self.updates.get_or_create(&TypeLabel { r#type }).inc();
         }
+    }
+
+    /// Changes are taken in where these objects are in force.
+    pub(super) fn taking_in(&self, changes: &[Change], objects: &Objects) {
+        for change in changes {
+            let (name, event) = match change {
+                Change::Put(object) => {
+                    let name = object.object_ref();
+                    let event = if objects.contains(&name) { "update" } else { "add" };
+                    (name, event)
+                }
+                Change::Removed(name) => (name.clone(), "delete"),
+                // Of remote clusters nothing is counted: whether they had an object before is not known here.
+                Change::RemotePut(..)
+                | Change::RemoteRemoved(..)
+                | Change::RemoteReset(..)
+                | Change::RemoteGone(_)
+                | Change::RemoteSecretReader(..)
+                | Change::Mesh(_)
+                | Change::Networks(_)
+                | Change::SecretReader(..)
+                | Change::Keys(..)
+                | Change::TrustBundle(_)
+                | Change::Quarantine(..)
+                | Change::GatewayHost(..) => continue,
+            };
+            let (family, r#type) = match registry_word(name.kind) {
+                Some(word) => (&self.registry, word),
+                None => (&self.configuration, name.kind.as_str()),
+            };
+            family.get_or_create(&EventLabel { r#type, event }).inc();
+        }
+    }
+
+    /// So many results are kept.
+    pub(super) fn keeps(&self, results: usize) {
+        self.results.set(i64::try_from(results).unwrap_or(i64::MAX));
     }
 
     /// Changes that were gathered for so long were taken into a snapshot within such a time.
@@ -84,6 +148,19 @@ impl Metrics {
 /// Why something is pushed when these facts change.
 pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
     facts.iter().map(trigger).collect()
+}
+
+/// istiod's word for the kinds of the registry.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others configure the mesh")]
+fn registry_word(kind: Kind) -> Option<&'static str> {
+    match kind {
+        Kind::Service => Some("Services"),
+        Kind::EndpointSlice => Some("EndpointSlice"),
+        Kind::Pod => Some("Pods"),
+        Kind::Node => Some("Nodes"),
+        Kind::Namespace => Some("Namespaces"),
+        _ => None,
+    }
 }
 
 /// What a change is counted as; `None` for what Istio does not count.

@@ -15,7 +15,7 @@ use navarch_registry::{selects, target_order, targets_by_ports};
 
 /// The service ports that the proxy's workload serves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct TargetsOfProxy;
+pub struct TargetsOfProxy;
 
 impl Query for TargetsOfProxy {
     type Value = Vec<ServiceTarget>;

@@ -100,6 +100,8 @@ enum Command {
     Changes(Vec<Change>),
     /// The first reading is in.
     Synced,
+    /// All is to be computed anew.
+    Recompute(oneshot::Sender<()>),
     /// Somebody wants a look.
     Look(Look),
 }
@@ -293,6 +295,16 @@ impl PushHandle {
         synced.wait_for(|synced| *synced).await.map(|_| ()).map_err(|_| Ended)
     }
 
+    /// Has all results computed anew, and those that come out different published: none does, unless something was wrong.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub async fn recompute(&self) -> Result<(), Ended> {
+        let (done, is_done) = oneshot::channel();
+        self.send(Command::Recompute(done)).await?;
+        is_done.await.map_err(|_| Ended)
+    }
+
     /// Runs `look` on the push thread between pushes: keep it short.
     ///
     /// # Errors
@@ -358,6 +370,7 @@ impl Worker {
             }
             let is_busy = self.has_work();
             self.release.look(&mut self.engine, is_busy, Instant::now());
+            self.metrics.keeps(self.engine.sizes().results);
             log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {
                 self.notices.send_replace(Arc::new(notices));
@@ -409,6 +422,11 @@ impl Worker {
                 self.push();
                 self.synced.send_replace(true);
             }
+            Command::Recompute(done) => {
+                self.engine.recompute();
+                // Who has not waited for it does not want to know.
+                let _ = done.send(());
+            }
             Command::Look(look) => look(&Inspect { engine: &self.engine, pushes: &self.pushes }),
         }
     }
@@ -457,7 +475,9 @@ impl Worker {
     fn push(&mut self) {
         let started = Instant::now();
         let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
-        let changed = self.world.apply(std::mem::take(&mut self.pending));
+        let pending = std::mem::take(&mut self.pending);
+        self.metrics.taking_in(&pending, &self.engine.context().objects);
+        let changed = self.world.apply(pending);
         if changed.is_empty() {
             // What counts for no proxy, such as the generation of an object that says the same, is seen all the same.
             self.context.send_replace(self.world.context());

@@ -45,7 +45,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 32] = [
+const TABLE: [Row; 51] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -60,25 +60,44 @@ const TABLE: [Row; 32] = [
     xds("wads", Rule::Anyone),
     debug("adsz", Rule::Operator),
     debug("applied", Rule::Operator),
+    debug("ambientz", Rule::Operator),
+    debug("authorizationz", Rule::Operator),
     debug("ca", Rule::Operator),
+    debug("cachez", Rule::Operator),
+    debug("clusterz", Rule::Operator),
+    debug("config_distribution", Rule::Operator),
     debug("config_dump", Rule::OperatorOrOwnNamespace),
     debug("config_distribution", Rule::Operator),
     debug("configz", Rule::Operator),
     debug("connections", Rule::Operator),
     debug("doctor", Rule::Operator),
     debug("endpointShardz", Rule::Operator),
+    debug("ecdsz", Rule::Operator),
+    debug("edsz", Rule::OperatorOrOwnNamespace),
     debug("endpointz", Rule::Operator),
+    debug("force_disconnect", Rule::Operator),
+    debug("inject", Rule::Operator),
+    debug("instancesz", Rule::Operator),
+    debug("krtz", Rule::Operator),
     debug("list", Rule::Operator),
+    debug("mcsz", Rule::Operator),
     debug("mesh", Rule::Operator),
     debug("plan", Rule::Operator),
+    debug("ndsz", Rule::OperatorOrOwnNamespace),
+    debug("networkz", Rule::Operator),
+    debug("pprof", Rule::Operator),
     debug("push_status", Rule::Operator),
+    debug("pushcontext", Rule::Operator),
     // Anybody is told whether the server is ready; this is about the names in the reasons.
     debug("ready", Rule::Operator),
     debug("registryz", Rule::Operator),
+    debug("resourcesz", Rule::Operator),
+    debug("sidecarz", Rule::Operator),
     debug("syncz", Rule::Operator),
     debug("why/not", Rule::Operator),
     debug("why/proxy", Rule::Operator),
     debug("why/push", Rule::Operator),
+    debug("telemetryz", Rule::Operator),
 ];
 
 /// The rule for a type or page; `None` where there is none.

@@ -23,6 +23,7 @@ pub use fetch::{FetchError, Fetcher};
 use ring::{Due, Ring, Told};
 
 use super::{Batch, SourceEvent};
+use navarch_api::counter::Count;
 use navarch_api::key_source::KeySource;
 use navarch_api::names::Namespace;
 use navarch_api::object::NamespacedName;
@@ -55,6 +56,15 @@ pub struct KeyConfig {
     pub addresses: AddressPolicy,
 }
 
+/// How fetches went. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct KeyMetrics {
+    /// Keys that were fetched.
+    pub fetched: Count,
+    /// Places that had none.
+    pub failed: Count,
+}
+
 /// Fetches keys and keeps them fresh.
 #[derive(Debug)]
 pub struct KeyFetching {
@@ -62,6 +72,8 @@ pub struct KeyFetching {
     ring: Ring,
     /// What is being fetched.
     fetches: Fetches,
+    /// What is counted.
+    metrics: KeyMetrics,
 }
 
 /// Fetches under way.
@@ -125,7 +137,13 @@ impl KeyFetching {
             tasks: JoinSet::new(),
             handles: BTreeMap::new(),
         };
-        Self { ring: Ring::new(config.refresh), fetches }
+        Self { ring: Ring::new(config.refresh), fetches, metrics: KeyMetrics::default() }
+    }
+
+    /// The same, counted there.
+    #[must_use]
+    pub fn counted_by(self, metrics: KeyMetrics) -> Self {
+        Self { metrics, ..self }
     }
 
     /// Works until nobody demands or listens any more. Tells of a full sync once all that was wanted at start has been tried, or
@@ -160,6 +178,10 @@ impl KeyFetching {
                     None => return,
                 },
                 (source, keys) = self.fetches.next() => {
+                    match &keys {
+                        Ok(_) => self.metrics.fetched.inc(),
+                        Err(_) => self.metrics.failed.inc(),
+                    };
                     if let Err(error) = &keys {
                         tracing::warn!(%source, %error, "failed to fetch the JWKS of a token issuer");
                     }

@@ -34,7 +34,9 @@ use navarch_api::object::ObjectRef;
 pub use aggregate::Aggregate;
 pub use files::{FileSource, FileSourceConfig};
 pub use host_names::{HostAddresses, HostNames};
-pub use keys::{DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching};
+pub use keys::{
+    DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching, KeyMetrics,
+};
 pub use kubernetes::{
     IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
     ReadKinds,

@@ -148,6 +148,17 @@ macro_rules! tables {
                 }
             }
 
+            /// The names of the objects of a kind, each with its resource version.
+            #[must_use]
+            pub fn versions(&self, kind: Kind) -> Vec<(NamespacedName, Arc<str>)> {
+                match kind {
+                    $(Kind::$kind => {
+                        let one = |object: &Arc<Object<$kind>>| (object.meta.key(), object.meta.resource_version.clone());
+                        self.$field.iter().map(one).collect()
+                    })*
+                }
+            }
+
             /// How many objects there are of a kind.
             #[must_use]
             pub fn count(&self, kind: Kind) -> usize {

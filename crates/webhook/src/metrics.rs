@@ -31,6 +31,8 @@ pub struct Metrics {
     injection_updates: Family<NameLabel, Counter>,
     /// `webhook_patch_failures_total`.
     injection_update_errors: Family<PatchLabels, Counter>,
+    /// `webhook_patch_retries_total`.
+    injection_retries: Family<NameLabel, Counter>,
     /// `sidecar_injection_requests_total`.
     asked: Counter,
     /// `sidecar_injection_success_total`.
@@ -127,6 +129,8 @@ impl Metrics {
         );
         let help = "Failed updates of webhook configurations that inject";
         registry.register("webhook_patch_failures", help, m.injection_update_errors);
+        let help = "Updates of webhook configurations that inject that are tried again";
+        registry.register("webhook_patch_retries", help, m.injection_retries);
         registry.register("sidecar_injection_requests", "Pods asked about", m.asked);
         registry.register("sidecar_injection_success", "Pods that got a proxy", m.injected);
         registry.register("sidecar_injection_failure", "Pods refused", m.not_injectable);
@@ -184,6 +188,8 @@ impl Metrics {
         if !is_good {
             let labels = PatchLabels { name: name.to_owned(), reason: "webhook_update_failure" };
             self.injection_update_errors.get_or_create(&labels).inc();
+            // Each failed one is.
+            self.injection_retries.get_or_create(&NameLabel { name: name.to_owned() }).inc();
         }
     }
 }
@@ -207,6 +213,7 @@ impl Default for Metrics {
             validation_update_errors: Family::default(),
             injection_updates: Family::default(),
             injection_update_errors: Family::default(),
+            injection_retries: Family::default(),
             asked: Counter::default(),
             injected: Counter::default(),
             not_injectable: Counter::default(),

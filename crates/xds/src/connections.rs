@@ -178,6 +178,16 @@ impl Connections {
         found.inspect(|connection| connection.mailbox.close()).is_some()
     }
 
+    /// Has all streams sent all that they watch once more, as if it were new to them. Gives how many there are.
+    pub fn resend(&self) -> usize {
+        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        for connection in &open {
+            connection.session.lock().resend();
+            connection.mailbox.nudge();
+        }
+        open.len()
+    }
+
     /// Ends all streams that there are.
     pub(super) fn end(&self) {
         for connection in self.open.lock().values() {

@@ -18,6 +18,7 @@
 mod admission;
 mod client;
 pub mod connections;
+mod debug;
 mod limits;
 pub mod metrics;
 mod node;
@@ -28,6 +29,7 @@ mod stream;
 mod transport;
 mod workloads;
 
+pub use debug::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
 pub use limits::Limits;
 pub use node::Served;
 pub use secret_access::AccessQuestion;

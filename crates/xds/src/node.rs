@@ -66,8 +66,8 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
         return Err(Status::unimplemented(format!("proxies of type {kind} are not supported by this control plane")));
     }
     match proxy.meta("GENERATOR").as_deref() {
-        // Applications with gRPC are sidecars as well, without a proxy.
-        None | Some("" | "grpc") => Ok(()),
+        // Applications with gRPC are sidecars as well, without a proxy; operators' tools say that they are sidecars.
+        None | Some("" | "grpc" | "event") => Ok(()),
         Some(generator) => {
             let generator: String = generator.chars().take(64).collect();
             Err(Status::unimplemented(format!(
@@ -198,6 +198,7 @@ mod tests {
             ("ztunnel", vec![], false),
             ("agentgateway", vec![], false),
             ("sidecar", vec![("GENERATOR", text("grpc"))], true),
+            ("sidecar", vec![("GENERATOR", text("event"))], true),
             ("sidecar", vec![("GENERATOR", text("api"))], false),
         ] {
             let mut node = node(&metadata);

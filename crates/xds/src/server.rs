@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Once, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use tonic::transport::server::TcpConnectInfo;
 use crate::admission::Admission;
 use crate::client::Memory;
 use crate::connections::Connections;
+use crate::debug::DebugPages;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::node::Served;
@@ -123,6 +124,8 @@ pub(super) struct Core {
     pub(super) refusals: Option<mpsc::Sender<Refusal>>,
     /// Which proxies are served.
     pub(super) served: Served,
+    /// Who answers questions of operators' tools, once there is somebody.
+    pub(super) debug: OnceLock<Arc<dyn DebugPages>>,
     /// What one client may do.
     pub(super) limits: Limits,
     /// What clients hold.
@@ -177,6 +180,7 @@ impl Ads {
             workloads,
             refusals,
             served,
+            debug: OnceLock::new(),
             memory: Memory::new(memory, rejections),
             admission: Admission::new(limits.streams_per_second),
             limits,
@@ -191,6 +195,12 @@ impl Ads {
     #[must_use]
     pub fn connections(&self) -> Arc<Connections> {
         self.core.connections.clone()
+    }
+
+    /// Has questions of operators' tools answered from now on. They are refused before; the first to be named answers.
+    pub fn answer_debug(&self, pages: Arc<dyn DebugPages>) {
+        // What is named later would be made of the same.
+        let _ = self.core.debug.set(pages);
     }
 
     /// Serves in plain text, as many connections as come, until the drain is signalled and all streams have ended.

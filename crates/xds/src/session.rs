@@ -176,8 +176,8 @@ impl Session {
                     self.to_answer.push_back(url);
                 }
             }
-            // It is for others, and the stream has told them.
-            Event::Request(Request::Health(_)) => {}
+            // These are for others, and the stream has told them.
+            Event::Request(Request::Health(_) | Request::Question { .. }) => {}
             Event::Update(kind, update) => self.on_update(kind, update),
         }
         effects
@@ -233,6 +233,21 @@ impl Session {
         if kind == ResourceType::Route {
             self.refresh(ResourceType::VirtualHost, frames, effects);
         }
+    }
+
+    /// Has all that is watched sent once more: what is there anew, and what is not as gone.
+    pub(super) fn resend(&mut self) {
+        for watch in self.watches.values_mut() {
+            match watch.interest.wildcard {
+                true => watch.ask_for_all(),
+                false => watch.ask(watch.interest.names.clone().iter().cloned()),
+            }
+        }
+    }
+
+    /// Marks of a response to something else than a subscription.
+    pub(crate) fn mark(&mut self, now: Duration) -> SentResponse {
+        self.marks.next(self.revision, now)
     }
 
     /// The next response, if any may be sent now. To be asked whenever there is room on the wire: what is asked later is

@@ -1,5 +1,7 @@
 //! The task of one stream: moves requests, updates and responses. What they mean is decided in the stream's session.
 
+mod asked;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status};
 use tracing::{debug, info, warn};
 
+use self::asked::Answers;
 use crate::client::{Client, PaidNames};
 use crate::connections::{Connection, after};
 use crate::metrics::RejectLabel;
@@ -87,6 +90,8 @@ struct Stream {
     presence: Option<Box<dyn Presence>>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
+    /// Answers to questions of operators' tools.
+    answers: Answers,
 }
 
 /// Runs a stream to its end.
@@ -209,6 +214,7 @@ impl Stream {
             access: None,
             presence: None,
             changed: None,
+            answers: Answers::default(),
         }
     }
 
@@ -306,7 +312,12 @@ impl Stream {
         if let Some((nonce, is_taken)) = request.answers() {
             self.connection.session.lock().pushes.answered(nonce, is_taken, self.begun.elapsed());
         }
-        self.apply(Event::Request(request)).await
+        match request {
+            Request::Question { url, names, nonce } => self.on_question(url, names, &nonce).await,
+            request @ (Request::State(_) | Request::Delta(_) | Request::Unserved { .. } | Request::Health(_)) => {
+                self.apply(Event::Request(request)).await
+            }
+        }
     }
 
     /// Applies an event to the session, and the effects of the event.
@@ -396,6 +407,9 @@ impl Stream {
 
     /// The next message for the wire, from the newest there is.
     fn next(&mut self) -> Result<Option<Message>, Status> {
+        if let Some(answer) = self.answers.next() {
+            return Ok(Some(answer));
+        }
         self.on_update();
         let begin = Instant::now();
         let now = begin.saturating_duration_since(self.begun);
@@ -424,7 +438,7 @@ impl Stream {
 
     /// Whether there is nothing to send until something happens.
     fn is_at_rest(&mut self) -> bool {
-        let is_at_rest = self.connection.session.lock().is_at_rest();
+        let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
         if is_at_rest {
             self.converged();
         }

@@ -1,5 +1,6 @@
 //! The whole room over real connections: real push thread, real codec, clients of both protocols.
 
+mod asked;
 mod bench;
 mod both;
 mod delta;

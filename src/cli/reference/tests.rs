@@ -25,7 +25,8 @@ fn configured(flags: &[&str], values: &[(&str, &str)]) -> anyhow::Result<(Config
     let variables = Variables::new(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
     let arguments = [&["navarch", "discovery"], flags].concat();
     let Command::Discovery(discovery) = Arguments::parse_from(arguments).command else { panic!("another command") };
-    let mut config = discovery.config(&variables)?;
+    let log_scopes = crate::admin::LogScopes::new(&[], String::new(), |_| Ok(()));
+    let mut config = discovery.config(&variables, log_scopes)?;
     // All variables as they are, for templates and headers that name them.
     config.settings.environment = navarch_api::settings::Environment::default();
     config.injection.environment.clear();

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::{Request, Status, Streaming};
+use tonic::{Code, Request, Status, Streaming};
 
 use super::wire::{Opaque, Outbox};
 use super::{Core, Health, Protocol, own, peek};
@@ -40,10 +40,10 @@ struct Stream {
 
 /// Serves a stream until either side ends it.
 pub(super) async fn run(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>, outbox: Outbox) {
-    let stop = core.stop.clone();
+    let (stop, metrics) = (core.stop.clone(), core.config.metrics.clone());
     let status = tokio::select! {
         status = pass(core, protocol, downstream, &outbox) => status,
-        () = outbox.closed() => return,
+        () = outbox.closed() => return metrics.left(),
         () = stop.cancelled() => Status::unavailable("the agent ends"),
     };
     outbox.end(status);
@@ -56,6 +56,7 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         Ok(channel) => channel,
         Err(error) => {
             let error: &dyn std::error::Error = &error;
+            core.config.metrics.unreachable();
             tracing::warn!(error, "failed to connect to the control plane");
             return Status::unavailable(format!("the agent cannot reach the control plane at {}", upstream.address()));
         }
@@ -92,6 +93,7 @@ async fn pass(core: Arc<Core>, protocol: Protocol, downstream: Streaming<Bytes>,
         ended = stream.pass_extensions(waiting, outbox) => ended,
         () = stream.replaced.cancelled() => Err(Status::cancelled("Envoy has opened another stream")),
     };
+    stream.core.config.metrics.ended(ended.as_ref().map_or_else(Status::code, |()| Code::Ok));
     match ended {
         Ok(()) => {
             tracing::info!("the control plane closed the stream");
@@ -114,6 +116,7 @@ fn told(status: Status) -> Status {
 impl Stream {
     /// Sends a request to the control plane.
     async fn ask(&self, request: Bytes) -> Result<(), Status> {
+        self.core.config.metrics.requested();
         let sent = self.requests.send(request).await;
         sent.map_err(|_| Status::unavailable("the control plane takes no more requests"))
     }
@@ -169,6 +172,7 @@ impl Stream {
         // Once one response with listeners waits for modules, those after it wait behind it.
         let mut listeners_wait = false;
         while let Some(response) = upstream.message().await? {
+            config.metrics.answered();
             let unreadable = |_| Status::internal("the control plane's response is no protobuf message");
             let type_url = peek::string(&response, peek::TYPE).map_err(unreadable)?;
             listeners_wait |= type_url == own::LISTENER && Modules::may_be_named(&response);

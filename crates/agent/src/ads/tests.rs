@@ -107,6 +107,7 @@ async fn world() -> World {
         health: Some(receiver),
         modules: None,
         side_by_side: false,
+        metrics: AgentMetrics::default(),
     };
     let stop = CancellationToken::new();
     let serving = serve(socket::listen(&path).unwrap(), config, stop.clone());
@@ -273,6 +274,7 @@ async fn envoy_is_told_that_the_control_plane_is_away() {
         health: None,
         modules: None,
         side_by_side: false,
+        metrics: AgentMetrics::default(),
     };
     let stop = CancellationToken::new();
     let mut running = tokio::task::JoinSet::new();

@@ -8,12 +8,14 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, Carrier, Question, answer};
 use super::forward::Forwarding;
 use super::table::NameTableSink;
 use super::{BeforeTable, DnsConfig};
+use crate::metrics::AgentMetrics;
 use crate::random;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
@@ -34,7 +36,7 @@ pub struct DnsServer {
     /// The connection sockets.
     tcp: Vec<TcpListener>,
     /// What answers.
-    handler: Arc<DnsHandler>,
+    handler: DnsHandler,
 }
 
 /// What answers.
@@ -45,6 +47,8 @@ struct DnsHandler {
     forwarding: Forwarding,
     /// What is done while there is no table.
     before_table: BeforeTable,
+    /// What is counted.
+    metrics: AgentMetrics,
 }
 
 impl DnsServer {
@@ -64,7 +68,14 @@ impl DnsServer {
         }
         let DnsConfig { listen: _, resolvers, parallel, timeout, before_table } = config;
         let forwarding = Forwarding::new(&resolvers, &own, parallel, timeout);
-        Ok(Self { udp, tcp, handler: Arc::new(DnsHandler { names, forwarding, before_table }) })
+        Ok(Self { udp, tcp, handler: DnsHandler { names, forwarding, before_table, metrics: AgentMetrics::default() } })
+    }
+
+    /// The same, counted there.
+    #[must_use]
+    pub fn counted_by(mut self, metrics: AgentMetrics) -> Self {
+        self.handler.metrics = metrics;
+        self
     }
 
     /// Where it listens.
@@ -79,6 +90,7 @@ impl DnsServer {
 /// Answers until told to end.
 pub async fn serve(server: DnsServer, stop: CancellationToken) {
     let DnsServer { udp, tcp, handler } = server;
+    let handler = Arc::new(handler);
     let mut tasks = JoinSet::new();
     for socket in udp {
         tasks.spawn(datagrams(Arc::new(socket), handler.clone()));
@@ -94,6 +106,7 @@ pub async fn serve(server: DnsServer, stop: CancellationToken) {
 impl DnsHandler {
     /// Thinks about a message.
     fn think(&self, message: &[u8], carrier: Carrier) -> Answer {
+        self.metrics.dns_asked();
         let table = self.names.table();
         let random = u32::from_be_bytes(random::bytes());
         answer(message, carrier, table.as_deref(), random, self.before_table == BeforeTable::Forward)
@@ -107,7 +120,10 @@ impl DnsHandler {
             );
             return question.failure;
         }
-        self.forwarding.ask(message, question).await
+        let (begun, failure) = (Instant::now(), question.failure.clone());
+        let answer = self.forwarding.ask(message, question).await;
+        self.metrics.dns_forwarded(begun.elapsed(), answer != failure);
+        answer
     }
 }
 

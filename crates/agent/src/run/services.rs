@@ -9,6 +9,7 @@ use super::prepare::Prepared;
 use crate::dns::{BeforeTable, DnsConfig, TableConfig};
 use crate::go_path;
 use crate::health::HealthConfig;
+use crate::metrics::AgentMetrics;
 use crate::sds::SdsConfig;
 use crate::secrets::{CertificateFiles, Grace, KeyKind, SecretsConfig};
 use crate::services::{CaConfig, NamesConfig, ServicesConfig};
@@ -57,7 +58,11 @@ pub enum ServicesPlanError {
 }
 
 /// What all are told.
-pub(super) fn plan(prepared: &Prepared, variables: &Variables) -> Result<ServicesConfig, ServicesPlanError> {
+pub(super) fn plan(
+    prepared: &Prepared,
+    variables: &Variables,
+    metrics: AgentMetrics,
+) -> Result<ServicesConfig, ServicesPlanError> {
     let provisioned = variables.text("PROV_CERT");
     let by_gke = variables.text("CA_PROVIDER") == GKE;
     let asked = by_gke || variables.flag("FILE_MOUNTED_CERTS", false);
@@ -82,6 +87,7 @@ pub(super) fn plan(prepared: &Prepared, variables: &Variables) -> Result<Service
         health: health(prepared),
         modules: modules(variables)?,
         without_envoy: prepared.settings.disable_envoy,
+        metrics,
     })
 }
 

@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 
 use super::prepare::Prepared;
 use crate::envoy_life::{AdminApi, Order};
+use crate::metrics::AgentMetrics;
 use crate::own_metrics::OwnMetrics;
 use crate::status_server::{Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig};
 use crate::variables::Variables;
@@ -48,7 +49,7 @@ pub(super) fn config(
     prepared: &Prepared,
     variables: &Variables,
     port: u16,
-    conditions: Vec<Condition>,
+    (conditions, work): (Vec<Condition>, AgentMetrics),
     name_table: NameTableSource,
     orders: mpsc::Sender<Order>,
 ) -> Result<StatusConfig, StatusError> {
@@ -67,7 +68,7 @@ pub(super) fn config(
         Some(text) => ScrapeConfig::parse(text, port)?,
         None => None,
     };
-    let metrics = OwnMetrics::default();
+    let metrics = OwnMetrics::new(work.clone());
     Ok(StatusConfig {
         envoy,
         envoy_metrics: merges.then_some(settings.envoy_prometheus_port),
@@ -82,6 +83,7 @@ pub(super) fn config(
         name_table,
         rejections: metrics.rejections(),
         metrics: Arc::new(move || metrics.scrape()),
+        work,
         orders,
         connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,
     })

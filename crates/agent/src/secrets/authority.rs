@@ -12,6 +12,7 @@ use super::pem::{self, PemError};
 use super::request::Request;
 use super::{Secret, Secrets, replace};
 use crate::backoff::Backoff;
+use crate::metrics::AgentMetrics;
 use crate::random;
 use navarch_security::Clock;
 
@@ -50,7 +51,12 @@ enum IssueError {
 }
 
 /// Gets the workload's certificate, and the next one in time, for ever. The one in force is served until the next is there.
-pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, roots_too: bool) {
+pub(super) async fn keep_fresh(
+    secrets: &Secrets,
+    ca: &CaClient,
+    (clock, metrics): (Clock, &AgentMetrics),
+    roots_too: bool,
+) {
     let mut bundle = secrets.0.bundle.subscribe();
     let mut backoff = Backoff::default();
     let mut known_roots: Option<Bytes> = None;
@@ -67,8 +73,9 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
                 continue;
             }
         }
-        match issue(secrets, ca).await {
+        match issue(secrets, ca, metrics).await {
             Ok(issued) => {
+                metrics.certificate_ends(issued.ends, clock);
                 backoff.reset();
                 let now = clock();
                 let wait = secrets.0.config.grace.wait(now, issued.ends, now, random::unit()).max(SHORTEST);
@@ -97,12 +104,15 @@ pub(super) async fn keep_fresh(secrets: &Secrets, ca: &CaClient, clock: Clock, r
 }
 
 /// A new certificate.
-async fn issue(secrets: &Secrets, ca: &CaClient) -> Result<Issued, IssueError> {
+async fn issue(secrets: &Secrets, ca: &CaClient, metrics: &AgentMetrics) -> Result<Issued, IssueError> {
     let config = &secrets.0.config;
     let (kind, identity) = (config.key, config.identity.clone());
     // An RSA key takes long enough to hold others up.
     let request = tokio::task::spawn_blocking(move || Request::new(kind, &identity)).await??;
-    let chain = ca.sign(request.csr, config.lifetime).await?;
+    let begun = Instant::now();
+    let signed = ca.sign(request.csr, config.lifetime).await;
+    metrics.asked_ca(begun.elapsed(), signed.is_ok());
+    let chain = signed?;
     let roots = chain.last().map(|roots| Bytes::from(roots.clone())).unwrap_or_default();
     let chain = pem::join(&chain);
     let ends = pem::not_after(&chain)?;

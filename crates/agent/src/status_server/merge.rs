@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::exposition::{self, whole_lines};
 use super::scrape::ScrapeTarget;
 use super::{StatusConfig, probing};
+use crate::metrics::{AgentMetrics, ScrapeTarget as Failed};
 use navarch_net::budget::Charge;
 
 /// The most that one target's metrics may be.
@@ -64,7 +65,10 @@ pub(super) async fn merge(
         match scrape(port, &path, headers, &accepted, deadline).await {
             // Envoy is trusted, and its metrics may be many.
             Ok((_, body)) => parts.push_back(Part::Coming(body, usize::MAX)),
-            Err(reason) => tracing::error!(reason, "failed to scrape Envoy's metrics"),
+            Err(reason) => {
+                config.work.scrape_failed(Failed::Envoy);
+                tracing::error!(reason, "failed to scrape Envoy's metrics");
+            }
         }
     }
     let accepted = exposition::accepted(&taken, exposition::OF_APPLICATIONS);
@@ -76,11 +80,14 @@ pub(super) async fn merge(
                 exposition::announced(&content_type)
             }
             Err(reason) => {
+                config.work.scrape_failed(Failed::Application);
                 tracing::error!(reason, port = target.port, "failed to scrape application metrics");
                 exposition::PLAIN
             }
         },
-        Some(targets) => several(targets, headers, (&accepted, deadline), &mut parts, &mut charge).await,
+        Some(targets) => {
+            several((targets, &config.work), headers, (&accepted, deadline), &mut parts, &mut charge).await
+        }
     };
     (content_type, Body::from_stream(stream::unfold(Left { parts, deadline, _charge: charge }, next)))
 }
@@ -120,7 +127,7 @@ async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
 
 /// Several targets: all are read to their ends, so that one end marker can stand for all.
 async fn several(
-    targets: &[ScrapeTarget],
+    (targets, work): (&[ScrapeTarget], &AgentMetrics),
     headers: &HeaderMap,
     (accepted, deadline): (&str, Instant),
     parts: &mut VecDeque<Part>,
@@ -143,7 +150,10 @@ async fn several(
                 formats.push(format);
                 parts.push_back(Part::There(whole_lines(&body)));
             }
-            Err(reason) => tracing::error!(reason, port = target.port, "failed to scrape application metrics"),
+            Err(reason) => {
+                work.scrape_failed(Failed::Application);
+                tracing::error!(reason, port = target.port, "failed to scrape application metrics");
+            }
         }
     }
     // A text cannot stand in OpenMetrics, nor the other way round: with both, all counts as text.

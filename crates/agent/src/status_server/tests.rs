@@ -66,6 +66,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         conditions: Vec::new(),
         name_table: Arc::new(|| None),
         metrics: Arc::new(|| "agent 1\n".to_owned()),
+        work: crate::metrics::AgentMetrics::default(),
         orders: give,
         rejections: navarch_net::rejections::Rejections::default(),
         connections: StatusConfig::CONNECTIONS,

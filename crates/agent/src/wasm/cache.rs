@@ -16,6 +16,7 @@ use super::reference::{Reference, Version, is_sha256};
 use super::registry::{self, Registry, RegistryError};
 use super::unpack::{UnpackError, unpack};
 use crate::backoff::Backoff;
+use crate::metrics::AgentMetrics;
 use navarch_api::digest::sha256_hex;
 use navarch_api::kubernetes::SecretBytes;
 use navarch_security::Clock;
@@ -86,6 +87,17 @@ pub(super) enum ModuleError {
     Write(#[source] io::Error),
 }
 
+impl ModuleError {
+    /// pilot-agent's word for how a fetch went.
+    fn result(&self) -> &'static str {
+        match self {
+            Self::Checksum { .. } => "checksum_mismatched",
+            Self::Registry(_) => "manifest_failure",
+            Self::Url(_) | Self::Fetch(_) | Self::Unpack(_) | Self::Write(_) => "download_failure",
+        }
+    }
+}
+
 /// The cache.
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -97,6 +109,8 @@ pub(super) struct Cache {
     state: Mutex<State>,
     /// Room for fetches.
     room: Semaphore,
+    /// What is counted.
+    metrics: AgentMetrics,
 }
 
 /// What is there.
@@ -135,7 +149,18 @@ struct Latest {
 impl Cache {
     /// An empty cache.
     pub(super) fn new(config: ModulesConfig, clock: Clock) -> Self {
-        Self { config, clock, state: Mutex::default(), room: Semaphore::new(FETCHES) }
+        let metrics = AgentMetrics::default();
+        Self { config, clock, state: Mutex::default(), room: Semaphore::new(FETCHES), metrics }
+    }
+
+    /// The same, counted there.
+    pub(super) fn counted_by(self, metrics: AgentMetrics) -> Self {
+        Self { metrics, ..self }
+    }
+
+    /// What is counted.
+    pub(super) fn metrics(&self) -> &AgentMetrics {
+        &self.metrics
     }
 
     /// What it was told at start.
@@ -145,7 +170,9 @@ impl Cache {
 
     /// The file with a module, fetched if need be.
     pub(super) async fn get(&self, wanted: &Wanted) -> Result<PathBuf, ModuleError> {
-        if let Some(path) = self.find(wanted) {
+        let found = self.find(wanted);
+        self.metrics.module_looked_up(found.is_some());
+        if let Some(path) = found {
             return Ok(path);
         }
         let end = registry::end(wanted.timeout);
@@ -156,10 +183,12 @@ impl Cache {
         if let Some(path) = self.find(wanted) {
             return Ok(path);
         }
-        let (checksum, module) = match Self::image(&wanted.url)? {
-            None => self.download(wanted, end).await?,
-            Some(reference) => self.pull(&reference, wanted, end).await?,
+        let fetched = match Self::image(&wanted.url)? {
+            None => self.download(wanted, end).await,
+            Some(reference) => self.pull(&reference, wanted, end).await,
         };
+        self.metrics.module_fetched(fetched.as_ref().map_or_else(ModuleError::result, |_| "success"));
+        let (checksum, module) = fetched?;
         drop(permit);
         self.keep(wanted, checksum, module).await
     }
@@ -275,6 +304,7 @@ impl Cache {
         latest.versions.insert(wanted.resource.clone(), wanted.version.clone());
         let used = (self.clock)();
         state.modules.insert(Key { name, checksum }, Module { path: path.clone(), used });
+        self.metrics.keeps_modules(state.modules.len());
         Ok(path)
     }
 
@@ -290,6 +320,7 @@ impl Cache {
             }
             kept
         });
+        self.metrics.keeps_modules(modules.len());
         latest.retain(|_, latest| modules.keys().any(|key| key.checksum == latest.checksum));
     }
 }

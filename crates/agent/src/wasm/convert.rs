@@ -18,6 +18,7 @@ use navarch_proto::udpa;
 use prost::Message as _;
 use prost_types::value::Kind;
 use prost_types::{Any, Struct, Value};
+use tokio::time::Instant;
 
 use super::cache::{Cache, ModuleError, PullPolicy, Wanted};
 use navarch_api::kubernetes::SecretBytes;
@@ -96,7 +97,31 @@ pub(super) async fn localize(cache: &Cache, resource: &mut Any) -> Result<bool, 
 
 /// The same for the config of one filter.
 pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) -> Result<bool, ConvertError> {
-    let Some(mut filter) = Filter::read(typed)? else { return Ok(false) };
+    let begun = Instant::now();
+    let outcome = convert(cache, name, typed).await;
+    let result = match &outcome {
+        Ok(Converted::Replaced) => "success",
+        Ok(Converted::Nothing) => "no_remote_load",
+        Ok(Converted::StoodIn) => "fetch_failure",
+        Err(_) => "unmarshal_failure",
+    };
+    cache.metrics().module_converted(result, begun.elapsed());
+    outcome.map(|converted| !matches!(converted, Converted::Nothing))
+}
+
+/// What became of the config of a filter.
+enum Converted {
+    /// There is nothing to fetch.
+    Nothing,
+    /// It names a file now.
+    Replaced,
+    /// Another filter stands in for it.
+    StoodIn,
+}
+
+/// Replaces a module far away by a file.
+async fn convert(cache: &Cache, name: &str, typed: &mut Any) -> Result<Converted, ConvertError> {
+    let Some(mut filter) = Filter::read(typed)? else { return Ok(Converted::Nothing) };
     let plugin = filter.plugin();
     let code = plugin.and_then(|plugin| match &plugin.vm {
         Some(Vm::VmConfig(vm)) => vm.code.as_ref().and_then(|code| code.specifier.as_ref()),
@@ -104,23 +129,24 @@ pub(super) async fn localize_filter(cache: &Cache, name: &str, typed: &mut Any) 
     });
     match code {
         Some(AsyncSpecifier::Remote(_)) => {}
-        Some(AsyncSpecifier::Local(_)) => return Ok(false),
+        Some(AsyncSpecifier::Local(_)) => return Ok(Converted::Nothing),
         None => return Err(ConvertError::NoModule(name.to_owned())),
     }
     let replaced = match filter.plugin_mut() {
         Some(PluginConfig { vm: Some(Vm::VmConfig(vm)), .. }) => fetch(cache, name, vm).await,
         Some(_) | None => Ok(()),
     };
-    *typed = match replaced {
-        Ok(()) => filter.pack(),
+    let (replacement, converted) = match replaced {
+        Ok(()) => (filter.pack(), Converted::Replaced),
         Err(error) => {
             let open = filter.fails_open();
             let error: &dyn std::error::Error = &error;
             tracing::error!(name, error, open, "a Wasm module cannot be had; a filter stands in for it");
-            filter.stand_in(open)
+            (filter.stand_in(open), Converted::StoodIn)
         }
     };
-    Ok(true)
+    *typed = replacement;
+    Ok(converted)
 }
 
 /// Fetches the module of a VM and has it read from its file.

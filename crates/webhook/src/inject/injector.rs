@@ -1,5 +1,6 @@
 //! The injector: rules that can be swapped, and the door for requests.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -36,6 +37,13 @@ impl Injector {
     pub fn update(&self, inputs: &InjectorInputs) -> Result<(), ConfigError> {
         self.rules.store(Arc::new(Rules::read(inputs)?));
         Ok(())
+    }
+
+    /// The templates of the configuration in force, by name, as they are written there. Those that are part of Navarch are not
+    /// among them.
+    #[must_use]
+    pub fn raw_templates(&self) -> BTreeMap<String, String> {
+        self.rules.load().raw_templates().clone()
     }
 
     /// The rules in force.

@@ -111,9 +111,14 @@ fn put(template: &mut Value, parts: Map<String, Value>) {
 fn template_path(kind: &str) -> Option<&'static str> {
     match kind {
         "Pod" => Some(""),
-        "Deployment" | "DaemonSet" | "ReplicaSet" | "StatefulSet" | "Job" | "ReplicationController" => {
-            Some("/spec/template")
-        }
+        // DeploymentConfigs are OpenShift's.
+        "Deployment"
+        | "DaemonSet"
+        | "ReplicaSet"
+        | "StatefulSet"
+        | "Job"
+        | "ReplicationController"
+        | "DeploymentConfig" => Some("/spec/template"),
         "CronJob" => Some("/spec/jobTemplate/spec/template"),
         _ => None,
     }

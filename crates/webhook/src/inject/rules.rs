@@ -48,6 +48,11 @@ impl Rules {
         Ok(Self { config, templates, values, proxies, inputs: inputs.clone() })
     }
 
+    /// The templates of the config in Go's language, by name.
+    pub(super) fn raw_templates(&self) -> &BTreeMap<String, String> {
+        &self.config.templates
+    }
+
     pub(super) fn templates(&self) -> &Templates {
         &self.templates
     }

@@ -9,6 +9,7 @@ use navarch_proto::google::rpc::Status as ErrorDetail;
 use prost::Message as _;
 use tonic::Status;
 
+use crate::debug::is_debug;
 use crate::node::Served;
 use crate::session::diff::Brought;
 use navarch_api::names::ResourceName;
@@ -18,6 +19,8 @@ use navarch_push::resource::ResourceType;
 const MAX_NAMES: usize = 100_000;
 /// Bytes of one name. Istio's longest hold two 253-byte hosts and some separators.
 const MAX_NAME_BYTES: usize = 4096;
+/// Names in one question of an operator's tool. istioctl sends one at most.
+const MAX_QUESTION_NAMES: usize = 8;
 /// Bytes of one type URL.
 const MAX_URL_BYTES: usize = 1024;
 /// Bytes of a node: a pod's labels and annotations (256 KiB at most), and some hundred extension names.
@@ -49,6 +52,14 @@ pub(crate) enum Request {
     State(StateRequest),
     /// What the client wants more and less of a type.
     Delta(DeltaRequest),
+    /// A question of an operator's tool.
+    Question {
+        /// The type URL.
+        url: String,
+        names: Vec<String>,
+        /// The nonce of the response that it quotes; tools quote one that they have made up.
+        nonce: String,
+    },
     /// A type that is not served.
     Unserved {
         /// The type URL.
@@ -167,7 +178,7 @@ impl Request {
         match self {
             Self::State(request) => Some(request.kind),
             Self::Delta(request) => Some(request.kind),
-            Self::Unserved { .. } | Self::Health(_) => None,
+            Self::Question { .. } | Self::Unserved { .. } | Self::Health(_) => None,
         }
     }
 
@@ -176,7 +187,7 @@ impl Request {
         let quoted = match self {
             Self::State(request) => &request.quoted,
             Self::Delta(request) => &request.quoted,
-            Self::Unserved { .. } | Self::Health(_) => return None,
+            Self::Question { .. } | Self::Unserved { .. } | Self::Health(_) => return None,
         };
         (!quoted.nonce.is_empty()).then(|| (&*quoted.nonce, quoted.error.is_none()))
     }
@@ -231,7 +242,8 @@ impl Wire for DiscoveryRequest {
         // Envoy takes virtual hosts on delta streams alone.
         let kind = ResourceType::from_type_url(&self.type_url).filter(|kind| *kind != ResourceType::VirtualHost);
         let Some(kind) = kind else {
-            return unserved(self.type_url, self.error_detail);
+            let names = self.resource_names;
+            return unserved(self.type_url, names, self.response_nonce, self.error_detail);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
         Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(self.resource_names)? }))
@@ -251,7 +263,8 @@ impl Wire for DeltaDiscoveryRequest {
 
     fn parse(self) -> Result<Request, Status> {
         let Some(kind) = ResourceType::from_type_url(&self.type_url) else {
-            return unserved(self.type_url, self.error_detail);
+            let names = self.resource_names_subscribe;
+            return unserved(self.type_url, names, self.response_nonce, self.error_detail);
         };
         if self.initial_resource_versions.len() > MAX_NAMES {
             return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} initial resource versions")));
@@ -271,11 +284,18 @@ impl Wire for DeltaDiscoveryRequest {
 
 /// A request of a type that is not among those served. Envoy's own are answered with nothing, as istiod does; what others take
 /// an empty answer for is not ours to know: an empty mesh, or no policies.
-fn unserved(url: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
+fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
     match url.as_str() {
         HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
         _ if url.len() > MAX_URL_BYTES => {
             Err(Status::invalid_argument(format!("a type URL of more than {MAX_URL_BYTES} bytes")))
+        }
+        _ if is_debug(&url) => {
+            let is_long = |name: &String| name.len() > MAX_NAME_BYTES;
+            if names.len() > MAX_QUESTION_NAMES || names.iter().any(is_long) {
+                return Err(Status::invalid_argument("a question with too many or too long names"));
+            }
+            Ok(Request::Question { url, names, nonce })
         }
         _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
         _ => Ok(Request::Unserved { url }),
@@ -369,7 +389,15 @@ mod tests {
             ),
             (DeltaDiscoveryRequest { type_url: url(), ..DeltaDiscoveryRequest::default() }, Ok(())),
             (DeltaDiscoveryRequest { type_url: unserved("istio.workload.Bus"), ..Default::default() }, refused()),
-            (DeltaDiscoveryRequest { type_url: "istio.io/debug/syncz".to_owned(), ..Default::default() }, refused()),
+            (DeltaDiscoveryRequest { type_url: "istio.io/debug/syncz".to_owned(), ..Default::default() }, Ok(())),
+            (
+                DeltaDiscoveryRequest {
+                    type_url: "istio.io/debug".to_owned(),
+                    resource_names_subscribe: vec![String::new(); MAX_QUESTION_NAMES + 1],
+                    ..DeltaDiscoveryRequest::default()
+                },
+                Err(Code::InvalidArgument),
+            ),
             (
                 DeltaDiscoveryRequest {
                     type_url: "networking.istio.io/v1/ServiceEntry".to_owned(),

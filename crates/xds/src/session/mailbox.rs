@@ -47,26 +47,37 @@ struct Slots {
     staged: Updates,
     /// The stream is closed.
     is_closed: bool,
+    /// The stream shall look for something to send, though no mail came.
+    is_nudged: bool,
 }
 
 impl Mailbox {
-    /// Moves the updates that are ready into an empty list, whose capacity the mailbox keeps: the push thread, which serves all
-    /// streams, seldom allocates.
+    /// Takes all updates that is ready into an empty list, whose room the next updates gets: the push thread, which serves all
+    /// streams, seldom needs new memory then.
     pub(crate) fn take(&self, into: &mut Updates) {
-        std::mem::swap(&mut self.slots.lock().ready, into);
+        let mut slots = self.slots.lock();
+        slots.is_nudged = false;
+        std::mem::swap(&mut slots.ready, into);
     }
 
-    /// Waits for updates. False when the stream is closed.
+    /// Waits for updates, or a nudge. False when the stream shall end.
     pub(crate) async fn wait(&self) -> bool {
         poll_fn(|context| {
             self.wake.register(context.waker());
             let slots = self.slots.lock();
-            if slots.is_closed || !slots.ready.is_empty() { Poll::Ready(!slots.is_closed) } else { Poll::Pending }
+            let is_due = slots.is_closed || slots.is_nudged || !slots.ready.is_empty();
+            if is_due { Poll::Ready(!slots.is_closed) } else { Poll::Pending }
         })
         .await
     }
 
-    /// Closes the stream.
+    /// Has the stream look for something to send.
+    pub(crate) fn nudge(&self) {
+        self.slots.lock().is_nudged = true;
+        self.wake.wake();
+    }
+
+    /// Has the stream end.
     pub(crate) fn close(&self) {
         self.slots.lock().is_closed = true;
         self.wake.wake();
@@ -120,7 +131,7 @@ impl Sink for Mailbox {
 
     fn settled(&self) {
         let mut slots = self.slots.lock();
-        let Slots { ready, staged, is_closed: _ } = &mut *slots;
+        let Slots { ready, staged, is_closed: _, is_nudged: _ } = &mut *slots;
         for (kind, update) in staged.drain(..) {
             Slots::deliver(ready, kind, update);
         }

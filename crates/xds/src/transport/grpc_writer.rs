@@ -71,6 +71,20 @@ impl Message {
         Ok(Self { head: framed.freeze(), payload: far })
     }
 
+    /// A message of these bytes.
+    ///
+    /// # Errors
+    /// As [`Message::new`].
+    pub(crate) fn whole(bytes: &[u8]) -> Result<Self, Status> {
+        let length =
+            u32::try_from(bytes.len()).map_err(|_| Status::resource_exhausted("a response of more than 4 GiB"))?;
+        let mut framed = BytesMut::with_capacity(PREFIX + bytes.len());
+        framed.put_u8(0);
+        framed.put_u32(length);
+        framed.put_slice(bytes);
+        Ok(Self { head: framed.freeze(), payload: Payload::default() })
+    }
+
     /// Bytes on the wire.
     pub(crate) fn len(&self) -> usize {
         self.head.len() + self.payload.0.len()

@@ -1,0 +1,334 @@
+//! What the agent counts of its work, under pilot-agent's names (`istio_agent_…`).
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, SystemTime};
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tonic::Code;
+
+use navarch_api::counter::Count;
+use navarch_security::Clock;
+
+/// pilot-agent's kind of a request for a certificate.
+const CSR: &str = "csr";
+/// The workload's own certificate.
+const WORKLOAD: &str = "default";
+
+/// Handles of all metrics. Clones are the same; by default nobody sees them.
+#[derive(Clone, Debug)]
+pub struct AgentMetrics {
+    /// Messages of Envoy that were passed on.
+    xds_requests: Count,
+    /// Messages of the control plane that came.
+    xds_responses: Count,
+    /// Connections to the control plane that did not come about.
+    connection_failures: Count,
+    /// How streams to the control plane ended.
+    upstream_ends: Family<EndLabel, Count>,
+    /// How streams of Envoy ended.
+    downstream_ends: Family<EndLabel, Count>,
+    /// What was asked of the CA, and how long it took in all (ms).
+    requests: Family<RequestLabel, Count>,
+    failed_requests: Family<RequestLabel, Count>,
+    request_time: Family<RequestLabel, Count>,
+    /// Questions to the DNS server.
+    dns_requests: Counter,
+    /// Questions that others were asked.
+    dns_forwarded: Counter,
+    dns_failures: Counter,
+    dns_time: Histogram,
+    /// Scrapes that failed, by whose metrics they were to get.
+    scrape_failures: Family<ScrapeLabel, Counter>,
+    /// Seconds until the agent was ready.
+    startup: Gauge<f64, AtomicU64>,
+    /// Wasm modules that are kept.
+    modules: Gauge,
+    /// Modules that were looked for, by whether they were there.
+    module_lookups: Family<HitLabel, Count>,
+    /// Modules that were fetched, and extension configs that named them, by how it went.
+    module_fetches: Family<ResultLabel, Count>,
+    conversions: Family<ResultLabel, Count>,
+    /// Milliseconds that such configs took.
+    conversion_time: Histogram,
+    /// For how many seconds certificates are still good.
+    certificates: Family<ResourceLabel, Gauge>,
+    /// When the workload's certificate ends, and by what clock.
+    ends: Arc<Mutex<Option<(SystemTime, Clock)>>>,
+}
+
+/// How a stream ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EndLabel {
+    /// `error` or `cancelled`.
+    r#type: &'static str,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabel {
+    request_type: &'static str,
+}
+
+/// Whose metrics.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ScrapeLabel {
+    r#type: &'static str,
+}
+
+/// Whether something was there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct HitLabel {
+    hit: &'static str,
+}
+
+/// How something went.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+/// A secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResourceLabel {
+    resource_name: &'static str,
+}
+
+/// Whose metrics could not be got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrapeTarget {
+    /// Envoy's.
+    Envoy,
+    /// The application's.
+    Application,
+}
+
+impl Default for AgentMetrics {
+    fn default() -> Self {
+        Self {
+            xds_requests: Count::default(),
+            xds_responses: Count::default(),
+            connection_failures: Count::default(),
+            upstream_ends: Family::default(),
+            downstream_ends: Family::default(),
+            requests: Family::default(),
+            failed_requests: Family::default(),
+            request_time: Family::default(),
+            dns_requests: Counter::default(),
+            dns_forwarded: Counter::default(),
+            dns_failures: Counter::default(),
+            dns_time: Histogram::new([0.001, 0.005, 0.01, 0.1, 1.0, 5.0]),
+            scrape_failures: Family::default(),
+            startup: Gauge::default(),
+            modules: Gauge::default(),
+            module_lookups: Family::default(),
+            module_fetches: Family::default(),
+            conversions: Family::default(),
+            conversion_time: Histogram::new((0..15).map(|power| f64::from(1_u32 << power))),
+            certificates: Family::default(),
+            ends: Arc::default(),
+        }
+    }
+}
+
+impl AgentMetrics {
+    /// Registers all.
+    pub fn register(&self, registry: &mut Registry) {
+        let m = self.clone();
+        let registry = registry.sub_registry_with_prefix("istio_agent");
+        registry.register("xds_proxy_requests", "Requests that were passed on to the control plane", m.xds_requests);
+        registry.register("xds_proxy_responses", "Responses that the control plane sent", m.xds_responses);
+        registry.register(
+            "istiod_connection_failures",
+            "Connections to the control plane that failed",
+            m.connection_failures,
+        );
+        registry.register("istiod_connection_terminations", "Streams to the control plane that ended", m.upstream_ends);
+        registry.register("envoy_connection_terminations", "Streams of Envoy that ended", m.downstream_ends);
+        registry.register("num_outgoing_requests", "Requests to the CA", m.requests);
+        registry.register("num_failed_outgoing_requests", "Requests to the CA that failed", m.failed_requests);
+        registry.register(
+            "outgoing_latency",
+            "Milliseconds that requests to the CA took, all together",
+            m.request_time,
+        );
+        registry.register("dns_requests", "Questions to the DNS server", m.dns_requests);
+        registry.register("dns_upstream_requests", "Questions that resolvers were asked", m.dns_forwarded);
+        registry.register("dns_upstream_failures", "Questions that no resolver answered", m.dns_failures);
+        registry.register("dns_upstream_request_duration_seconds", "Seconds that resolvers took", m.dns_time);
+        registry.register("scrape_failures", "Scrapes that failed, by whose metrics", m.scrape_failures);
+        registry.register("startup_duration_seconds", "Seconds until the agent served", m.startup);
+        registry.register("wasm_cache_entries", "Wasm modules that are kept", m.modules);
+        registry.register("wasm_cache_lookup_count", "Wasm modules that were looked for", m.module_lookups);
+        registry.register("wasm_remote_fetch_count", "Wasm modules that were fetched", m.module_fetches);
+        registry.register("wasm_config_conversion_count", "Configs of Wasm filters that were passed on", m.conversions);
+        registry.register("wasm_config_conversion_duration", "Milliseconds that such a config took", m.conversion_time);
+        registry.register("cert_expiry_seconds", "Seconds for which certificates are still good", m.certificates);
+    }
+
+    /// A request of Envoy was passed on.
+    pub(crate) fn requested(&self) {
+        self.xds_requests.inc();
+    }
+
+    /// A response came.
+    pub(crate) fn answered(&self) {
+        self.xds_responses.inc();
+    }
+
+    /// The control plane could not be reached.
+    pub(crate) fn unreachable(&self) {
+        self.connection_failures.inc();
+    }
+
+    /// A stream to the control plane ended so, and Envoy's with it.
+    pub(crate) fn ended(&self, code: Code) {
+        // Ends that belong to the life of a stream are no errors.
+        let is_cancelled = matches!(code, Code::Ok | Code::Cancelled | Code::DeadlineExceeded);
+        let label = EndLabel { r#type: if is_cancelled { "cancelled" } else { "error" } };
+        self.upstream_ends.get_or_create(&label).inc();
+    }
+
+    /// Envoy ended its stream.
+    pub(crate) fn left(&self) {
+        self.downstream_ends.get_or_create(&EndLabel { r#type: "cancelled" }).inc();
+    }
+
+    /// The CA was asked, which took so long.
+    pub(crate) fn asked_ca(&self, took: Duration, is_signed: bool) {
+        let label = RequestLabel { request_type: CSR };
+        self.requests.get_or_create(&label).inc();
+        self.request_time.get_or_create(&label).inc_by(u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        if !is_signed {
+            self.failed_requests.get_or_create(&label).inc();
+        }
+    }
+
+    /// The workload's certificate ends then, by this clock.
+    pub(crate) fn certificate_ends(&self, ends: SystemTime, clock: Clock) {
+        *self.ends.lock() = Some((ends, clock));
+    }
+
+    /// Brings what depends on the time of day up to date, before a scrape.
+    pub(crate) fn refresh(&self) {
+        let Some((ends, clock)) = *self.ends.lock() else { return };
+        let whole = |span: Duration| i64::try_from(span.as_secs()).unwrap_or(i64::MAX);
+        let left = ends.duration_since(clock()).map_or_else(|past| -whole(past.duration()), whole);
+        self.certificates.get_or_create(&ResourceLabel { resource_name: WORKLOAD }).set(left);
+    }
+
+    /// A question came.
+    pub(crate) fn dns_asked(&self) {
+        self.dns_requests.inc();
+    }
+
+    /// Resolvers were asked, which took so long.
+    pub(crate) fn dns_forwarded(&self, took: Duration, is_answered: bool) {
+        self.dns_forwarded.inc();
+        self.dns_time.observe(took.as_secs_f64());
+        if !is_answered {
+            self.dns_failures.inc();
+        }
+    }
+
+    /// Metrics could not be got.
+    pub(crate) fn scrape_failed(&self, target: ScrapeTarget) {
+        let r#type = match target {
+            ScrapeTarget::Envoy => "envoy",
+            ScrapeTarget::Application => "application",
+        };
+        self.scrape_failures.get_or_create(&ScrapeLabel { r#type }).inc();
+    }
+
+    /// A Wasm module was looked for.
+    pub(crate) fn module_looked_up(&self, is_there: bool) {
+        let hit = if is_there { "true" } else { "false" };
+        self.module_lookups.get_or_create(&HitLabel { hit }).inc();
+    }
+
+    /// A Wasm module was fetched, or not: pilot-agent's word for it.
+    pub(crate) fn module_fetched(&self, result: &'static str) {
+        self.module_fetches.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    /// So many Wasm modules are kept.
+    pub(crate) fn keeps_modules(&self, count: usize) {
+        self.modules.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// The config of a Wasm filter was passed on, in pilot-agent's word and after so long.
+    pub(crate) fn module_converted(&self, result: &'static str, took: Duration) {
+        self.conversions.get_or_create(&ResultLabel { result }).inc();
+        self.conversion_time.observe(took.as_secs_f64() * 1000.0);
+    }
+
+    /// The agent serves, so long after its start.
+    pub(crate) fn started(&self, after: Duration) {
+        self.startup.set(after.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text::encode;
+
+    use super::*;
+
+    /// pilot-agent's names of what is counted here.
+    const NAMES: [&str; 20] = [
+        "cert_expiry_seconds{resource_name=\"default\"} -60",
+        "dns_requests_total 1",
+        "dns_upstream_failures_total 1",
+        "dns_upstream_request_duration_seconds_count 1",
+        "dns_upstream_requests_total 1",
+        "envoy_connection_terminations{type=\"cancelled\"} 1",
+        "istiod_connection_failures 1",
+        "istiod_connection_terminations{type=\"error\"} 1",
+        "num_failed_outgoing_requests{request_type=\"csr\"} 1",
+        "num_outgoing_requests{request_type=\"csr\"} 1",
+        "outgoing_latency{request_type=\"csr\"} 20",
+        "scrape_failures_total{type=\"envoy\"} 1",
+        "startup_duration_seconds 2",
+        "wasm_cache_entries 3",
+        "wasm_cache_lookup_count{hit=\"true\"} 1",
+        "wasm_config_conversion_count{result=\"success\"} 1",
+        "wasm_config_conversion_duration_count 1",
+        "wasm_remote_fetch_count{result=\"success\"} 1",
+        "xds_proxy_requests 1",
+        "xds_proxy_responses 1",
+    ];
+
+    #[test]
+    fn names_and_labels_are_pilot_agents() {
+        let metrics = AgentMetrics::default();
+        metrics.requested();
+        metrics.answered();
+        metrics.unreachable();
+        metrics.ended(Code::Unavailable);
+        metrics.left();
+        metrics.asked_ca(Duration::from_millis(20), false);
+        metrics.certificate_ends(SystemTime::UNIX_EPOCH, || SystemTime::UNIX_EPOCH + Duration::from_mins(1));
+        metrics.dns_asked();
+        metrics.dns_forwarded(Duration::from_millis(1), false);
+        metrics.scrape_failed(ScrapeTarget::Envoy);
+        metrics.started(Duration::from_secs(2));
+        metrics.module_looked_up(true);
+        metrics.module_fetched("success");
+        metrics.keeps_modules(3);
+        metrics.module_converted("success", Duration::from_millis(3));
+        metrics.refresh();
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        metrics.register(&mut registry);
+        encode(&mut text, &registry).unwrap();
+        for name in NAMES {
+            let line = format!("istio_agent_{name}");
+            assert!(text.lines().any(|one| one.trim_end_matches(".0") == line), "{line}: {text}");
+        }
+    }
+}

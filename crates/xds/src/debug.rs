@@ -1,0 +1,108 @@
+//! Questions of operators' tools over xDS: `istio.io/debug`, `istio.io/debug/…` and `istio.io/connections`.
+//!
+//! istioctl asks them of every istiod that it finds, on streams that say `GENERATOR: event` in their node. An answer is no
+//! subscription: each request gets one response, and nothing is sent when things change.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use navarch_proto::envoy::config::core::v3::ControlPlane;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryResponse, DiscoveryResponse, Resource};
+use prost::Message as _;
+use prost_types::Any;
+use tonic::Status;
+
+use crate::session::discovery_request::Protocol;
+use crate::session::watch::SentResponse;
+use navarch_push::proxy::Proxy;
+
+/// The type whose resource names are debug pages; types below it are after a `/`.
+const DEBUG: &str = "istio.io/debug";
+/// The type of the list of connected clients.
+const CONNECTIONS: &str = "istio.io/connections";
+
+/// One question.
+#[derive(Clone, Debug)]
+pub struct DebugQuestion {
+    /// The type URL: `istio.io/debug`, one below it, or `istio.io/connections`.
+    pub type_url: String,
+    /// What is asked for: the page with its parameters, or the proxy.
+    pub names: Vec<String>,
+    /// Who asks. Without an identity nobody has shown who it is.
+    pub asker: Arc<Proxy>,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DebugAnswer {
+    /// The resources, each with its name (of which only the delta protocol speaks).
+    pub resources: Vec<(String, Any)>,
+    /// Who answers, where the answer says so: `ControlPlane.identifier`.
+    pub control_plane: Option<String>,
+}
+
+/// An answer that is being made.
+pub type AnswerFuture<'a> = Pin<Box<dyn Future<Output = Result<DebugAnswer, Status>> + Send + 'a>>;
+
+/// Who answers such questions.
+pub trait DebugPages: fmt::Debug + Send + Sync {
+    /// The answer; the status with which the stream ends where the asker may not ask this.
+    fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_>;
+}
+
+/// Whether a type is one of these.
+pub(super) fn is_debug(url: &str) -> bool {
+    url == CONNECTIONS || url.strip_prefix(DEBUG).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+impl DebugAnswer {
+    /// The answer as a response's bytes.
+    pub(super) fn encode(self, protocol: Protocol, type_url: String, told: &SentResponse) -> Vec<u8> {
+        let control_plane = self.control_plane.map(|identifier| ControlPlane { identifier });
+        let (version, nonce) = (told.version.to_string(), told.nonce.to_string());
+        match protocol {
+            Protocol::StateOfTheWorld => DiscoveryResponse {
+                version_info: version,
+                resources: self.resources.into_iter().map(|(_, resource)| resource).collect(),
+                type_url,
+                nonce,
+                control_plane,
+                ..DiscoveryResponse::default()
+            }
+            .encode_to_vec(),
+            Protocol::Delta => DeltaDiscoveryResponse {
+                system_version_info: version,
+                resources: self.resources.into_iter().map(resource).collect(),
+                type_url,
+                nonce,
+                control_plane,
+                ..DeltaDiscoveryResponse::default()
+            }
+            .encode_to_vec(),
+        }
+    }
+}
+
+/// A resource with its name.
+fn resource((name, resource): (String, Any)) -> Resource {
+    Resource { name, resource: Some(resource), ..Resource::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_types_at_or_below_debug_are_questions() {
+        for url in ["istio.io/debug", "istio.io/debug/syncz", "istio.io/debug/x", "istio.io/connections"] {
+            assert!(is_debug(url), "{url}");
+        }
+        for url in
+            ["istio.io/debugger", "istio.io/nds", "istio.io/connections/x", "", "type.googleapis.com/istio.io/debug"]
+        {
+            assert!(!is_debug(url), "{url}");
+        }
+    }
+}

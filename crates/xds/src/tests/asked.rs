@@ -1,0 +1,82 @@
+//! Questions of operators' tools, and sending all once more.
+
+use std::sync::Arc;
+
+use navarch_proto::envoy::service::discovery::v3::DeltaDiscoveryRequest;
+use prost_types::Any;
+use tonic::{Code, Status};
+
+use super::bench::*;
+use crate::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
+
+/// Answers with what it was asked; refuses to tell secrets.
+#[derive(Debug)]
+struct Echo;
+
+impl DebugPages for Echo {
+    fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_> {
+        Box::pin(async move {
+            let name = question.names.first().cloned().unwrap_or_default();
+            if name == "secret" {
+                return Err(Status::permission_denied("not for you"));
+            }
+            let text = format!("{} {name} {}", question.type_url, question.asker.name);
+            let value = if name == "large" { vec![b'x'; 100_000] } else { text.into_bytes() };
+            let resource = Any { type_url: "istio.io/debug".to_owned(), value };
+            Ok(DebugAnswer { resources: vec![(name, resource)], control_plane: None })
+        })
+    }
+}
+
+fn question(name: &str, nonce: &str) -> DeltaDiscoveryRequest {
+    DeltaDiscoveryRequest {
+        type_url: "istio.io/debug".to_owned(),
+        resource_names_subscribe: vec![name.to_owned()],
+        response_nonce: nonce.to_owned(),
+        ..DeltaDiscoveryRequest::default()
+    }
+}
+
+#[test]
+fn each_question_has_one_answer_and_a_refusal_ends_the_stream() {
+    run(async {
+        let mesh = Mesh::new(&[(LDS, "a", body("1"))]).await;
+        mesh.ads.answer_debug(Arc::new(Echo));
+        let mut client = mesh.delta().await;
+        // istioctl quotes a nonce that nobody has given it.
+        client.send(question("syncz", "made up")).await;
+        let got = client.get().await;
+        assert_eq!(got.resources.len(), 1);
+        assert!(!got.nonce.is_empty());
+        // A request that quotes the response has none; what is subscribed to goes on beside.
+        client.send(question("syncz", &got.nonce)).await;
+        client.subscribe(LDS, &[]).await;
+        client.take().await.is(LDS, &["a=1"], &[]);
+        client.send(question("secret", "")).await;
+        assert_eq!(client.end().await.code(), Code::PermissionDenied);
+    });
+}
+
+#[test]
+fn a_large_answer_is_paid_for() {
+    run(async {
+        let mesh = Mesh::with_memory(&[], 150_000).await;
+        mesh.ads.answer_debug(Arc::new(Echo));
+        let mut client = mesh.delta().await;
+        client.send(question("large", "")).await;
+        assert_eq!(client.end().await.code(), Code::ResourceExhausted);
+    });
+}
+
+#[test]
+fn all_is_sent_once_more_when_somebody_asks_for_it() {
+    run(async {
+        let mesh = Mesh::new(&[(LDS, "a", body("1")), (LDS, "b", body("2"))]).await;
+        let mut client = mesh.delta().await;
+        client.subscribe(LDS, &[]).await;
+        client.take().await.is(LDS, &["a=1", "b=2"], &[]);
+        mesh.until(|streams| streams.iter().all(|one| one.types.iter().all(|kind| kind.in_sync))).await;
+        assert_eq!(mesh.ads.connections().resend(), 1);
+        client.take().await.is(LDS, &["a=1", "b=2"], &[]);
+    });
+}

@@ -1,0 +1,235 @@
+//! ControlZ: the port by which a running process is looked at and its log set, on 9876 of the same machine.
+//!
+//! Pages are plain tables; the JSON below is what tools read and write: `istioctl admin log` asks for `/scopej`.
+
+use std::collections::BTreeMap;
+
+use axum::Router;
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{Html, IntoResponse, Json, Response};
+use axum::routing::{get, put};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{getegid, geteuid, getgid, getpid, getppid, getuid};
+use serde_json::{Map, Value, json};
+
+use super::access;
+use super::log_scopes::{LogScopes, ScopeError};
+use super::state::AdminState;
+use super::{health, paths};
+use navarch_api::regular_file;
+use navarch_security::rules::Sight;
+
+/// The topics: path before `z` (a page) and `j` (JSON), and what each shows.
+const TOPICS: [(&str, &str); 7] = [
+    ("scope", "Logging scopes"),
+    ("mem", "Memory"),
+    ("env", "Environment variables"),
+    ("proc", "Process"),
+    ("arg", "Command line"),
+    ("version", "Version"),
+    ("metric", "Metrics"),
+];
+/// Words in names of variables whose values are shown to nobody.
+const SECRET: [&str; 4] = ["SECRET", "PASSWORD", "CREDENTIAL", "PRIVATE_KEY"];
+
+/// What ControlZ reads.
+#[derive(Clone, Debug)]
+struct Control {
+    admin: AdminState,
+    scopes: LogScopes,
+}
+
+/// What the port serves: to the same machine, as nothing here asks who somebody is before the process ends.
+pub fn control_routes(admin: AdminState, scopes: LogScopes) -> Router {
+    let metrics = Router::new().route("/metrics", get(health::metrics)).with_state(admin.clone());
+    let control = Control { admin, scopes };
+    let mut routes = Router::new()
+        .route("/", get(home))
+        .route("/homej/exit", put(exit))
+        .route("/signalj/SIGUSR1", put(reload).post(reload))
+        .route("/scopej/{scope}", get(scope).put(set_scope));
+    for (path, handler) in [
+        ("/homej", "home"),
+        ("/scopej", "scope"),
+        ("/memj", "mem"),
+        ("/envj", "env"),
+        ("/procj", "proc"),
+        ("/versionj", "version"),
+    ] {
+        let answer = move |State(control): State<Control>| async move { Json(topic(&control, handler)) };
+        routes = routes.route(path, get(answer)).route(&format!("{path}/"), get(answer));
+    }
+    for (name, title) in TOPICS.into_iter().filter(|(name, _)| *name != "metric") {
+        let page = move |State(control): State<Control>| async move { page(title, &topic(&control, name)) };
+        routes = routes.route(&format!("/{name}z"), get(page)).route(&format!("/{name}z/"), get(page));
+    }
+    routes
+        .route("/metricz", get(|| async { axum::response::Redirect::permanent("/metrics") }))
+        .merge(metrics)
+        .fallback(paths::fallback)
+        .layer(from_fn_with_state(control.admin.clone(), guard))
+        .with_state(control)
+}
+
+/// Lets requests of the same machine through, and nobody else's: no rule speaks of these pages.
+async fn guard(State(state): State<AdminState>, request: Request, next: Next) -> Response {
+    let (head, body) = request.into_parts();
+    match access::sight(&state, &head).await {
+        Ok(Sight::Everything) => next.run(Request::from_parts(head, body)).await,
+        Ok(Sight::Namespaces(_) | Sight::Nothing) => StatusCode::FORBIDDEN.into_response(),
+        Err(refused) => refused.into_response(),
+    }
+}
+
+/// What a topic shows.
+fn topic(control: &Control, name: &str) -> Value {
+    match name {
+        "home" => json!({
+            "ProcessName": std::env::args().next().unwrap_or_default(),
+            "HeapSize": memory().get("HeapAlloc"),
+            "NumGC": 0,
+            "CurrentTime": jiff::Timestamp::now().as_nanosecond(),
+            "Hostname": host_name(),
+            "IP": "",
+        }),
+        "scope" => control.scopes.list().into_iter().map(one).collect(),
+        "mem" => Value::Object(memory()),
+        "env" => variables(),
+        "proc" => process(),
+        "arg" => std::env::args().collect(),
+        _ => control.admin.build.info(),
+    }
+}
+
+/// One scope.
+fn one((name, about, level): (&'static str, &'static str, &'static str)) -> Value {
+    json!({
+        "name": name,
+        "description": about,
+        "output_level": level,
+        "stack_trace_level": "none",
+        "log_callers": false,
+    })
+}
+
+async fn scope(State(control): State<Control>, Path(name): Path<String>) -> Response {
+    match control.scopes.list().into_iter().find(|(known, ..)| *known == name) {
+        Some(found) => Json(one(found)).into_response(),
+        None => refusal(&ScopeError::Unknown(name)),
+    }
+}
+
+/// Sets the level of a scope. Stack traces and callers are not logged here, so that what is asked of them changes nothing.
+async fn set_scope(State(control): State<Control>, Path(name): Path<String>, body: String) -> Response {
+    let Ok(wanted) = serde_json::from_str::<Value>(&body) else {
+        return (StatusCode::BAD_REQUEST, "unable to decode request").into_response();
+    };
+    let level = wanted.get("output_level").and_then(Value::as_str).unwrap_or_default();
+    match control.scopes.set(&name, level) {
+        Ok(()) => {
+            tracing::info!(scope = name, level, "log level set");
+            StatusCode::ACCEPTED.into_response()
+        }
+        Err(error) => refusal(&error),
+    }
+}
+
+fn refusal(error: &ScopeError) -> Response {
+    (StatusCode::BAD_REQUEST, Json(json!({ "error": error.to_string() }))).into_response()
+}
+
+/// Ends the process as SIGTERM does.
+async fn exit() -> StatusCode {
+    signal(Signal::SIGTERM)
+}
+
+/// Reads files anew as SIGUSR1 does.
+async fn reload() -> StatusCode {
+    signal(Signal::SIGUSR1)
+}
+
+fn signal(signal: Signal) -> StatusCode {
+    match kill(getpid(), signal) {
+        Ok(()) => StatusCode::ACCEPTED,
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// Memory by the kernel's account, under Go's names where one means the same, in bytes.
+fn memory() -> Map<String, Value> {
+    let status = regular_file::read_text("/proc/self/status".as_ref()).unwrap_or_default();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let kilobytes = line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+        json!(kilobytes.unwrap_or_default() * 1024)
+    };
+    let fields = [
+        ("HeapAlloc", "RssAnon"),
+        ("HeapSys", "VmData"),
+        ("Sys", "VmSize"),
+        ("Resident", "VmRSS"),
+        ("ResidentPeak", "VmHWM"),
+    ];
+    fields.into_iter().map(|(name, line)| (name.to_owned(), field(line))).collect()
+}
+
+/// The environment, without what is secret by its name.
+fn variables() -> Value {
+    let variables: BTreeMap<String, String> = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
+        .collect();
+    let one = |(name, value): (String, String)| {
+        let is_secret = SECRET.iter().any(|word| name.to_ascii_uppercase().contains(word));
+        json!({ "name": name, "value": if is_secret { "[redacted]" } else { &value } })
+    };
+    variables.into_iter().map(one).collect()
+}
+
+fn process() -> Value {
+    let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count).unwrap_or_default();
+    json!({
+        "egid": getegid().as_raw(),
+        "euid": geteuid().as_raw(),
+        "gid": getgid().as_raw(),
+        "groups": Value::Null,
+        "pid": getpid().as_raw(),
+        "ppid": getppid().as_raw(),
+        "uid": getuid().as_raw(),
+        "wd": std::env::current_dir().unwrap_or_default(),
+        "hostname": host_name(),
+        "tempdir": std::env::temp_dir(),
+        "threads": threads,
+        "goroutines": 0,
+    })
+}
+
+fn host_name() -> String {
+    regular_file::read_text("/proc/sys/kernel/hostname".as_ref()).unwrap_or_default().trim().to_owned()
+}
+
+/// The page with all topics.
+async fn home(State(control): State<Control>) -> Html<String> {
+    let topics = TOPICS.map(|(name, title)| format!("<li><a href=\"/{name}z\">{title}</a></li>\n"));
+    let version = escaped(control.admin.build.version);
+    Html(format!("{}<p>Navarch {version}</p>\n<ul>\n{}</ul></body></html>\n", head("ControlZ"), topics.concat()))
+}
+
+/// What a topic shows, as a page.
+fn page(title: &str, value: &Value) -> Html<String> {
+    let text = serde_json::to_string_pretty(value).unwrap_or_default();
+    Html(format!("{}<p><a href=\"/\">ControlZ</a></p>\n<pre>{}</pre></body></html>\n", head(title), escaped(&text)))
+}
+
+fn head(title: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title></head>\n\
+         <body><h1>{title}</h1>\n"
+    )
+}
+
+/// Text as HTML shows it.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

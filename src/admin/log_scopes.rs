@@ -1,0 +1,155 @@
+//! Istio's logging scopes: what each logs now, and how that is changed while the process runs.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// The scope that all others inherit from.
+const DEFAULT: &str = "default";
+/// Istio's levels with those of `tracing`.
+const LEVELS: [(&str, &str); 5] =
+    [("none", "off"), ("error", "error"), ("warn", "warn"), ("info", "info"), ("debug", "debug")];
+
+/// One scope: its name, what it is about, and the modules whose events belong to it.
+pub type LogScope = (&'static str, &'static str, &'static [&'static str]);
+
+/// Puts a filter in `tracing`'s notation in force; the reason where that cannot be.
+type Apply = dyn Fn(&str) -> Result<(), String> + Send + Sync;
+
+/// The scopes of the process. Clones are the same.
+#[derive(Clone)]
+pub struct LogScopes(Arc<Inner>);
+
+struct Inner {
+    scopes: &'static [LogScope],
+    /// The filter given at start.
+    base: String,
+    /// Levels given since, by scope.
+    levels: Mutex<BTreeMap<&'static str, &'static str>>,
+    apply: Box<Apply>,
+}
+
+/// Why a scope is as it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScopeError {
+    /// There is none of this name.
+    #[error("unknown scope name: {0}")]
+    Unknown(String),
+    /// The filter was refused.
+    #[error("the level is not put in force: {0}")]
+    Refused(String),
+}
+
+impl fmt::Debug for LogScopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogScopes").field("base", &self.0.base).finish_non_exhaustive()
+    }
+}
+
+impl LogScopes {
+    /// Scopes of a process whose filter at start is `base`; `apply` puts another in force.
+    pub fn new(
+        scopes: &'static [LogScope],
+        base: String,
+        apply: impl Fn(&str) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Arc::new(Inner { scopes, base, levels: Mutex::default(), apply: Box::new(apply) }))
+    }
+
+    /// All scopes by name: name, what it is about, Istio's word for its level.
+    #[must_use]
+    pub fn list(&self) -> Vec<(&'static str, &'static str, &'static str)> {
+        let filter = self.0.filter(&self.0.levels.lock());
+        let own = (DEFAULT, "All that belongs to no other scope", level_of(&filter, None));
+        let one = |(name, about, targets): &LogScope| (*name, *about, level_of(&filter, targets.first().copied()));
+        let mut all: Vec<_> = std::iter::once(own).chain(self.0.scopes.iter().map(one)).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Has a scope log from a level on. A level that is none of Istio's changes nothing, as with istiod.
+    ///
+    /// # Errors
+    /// When there is no such scope, or the logger takes no filter.
+    pub fn set(&self, scope: &str, level: &str) -> Result<(), ScopeError> {
+        let names = std::iter::once(DEFAULT).chain(self.0.scopes.iter().map(|(name, ..)| *name));
+        let name =
+            names.into_iter().find(|name| *name == scope).ok_or_else(|| ScopeError::Unknown(scope.to_owned()))?;
+        let Some((_, level)) = LEVELS.into_iter().find(|(known, _)| *known == level) else { return Ok(()) };
+        let mut levels = self.0.levels.lock();
+        let mut changed = levels.clone();
+        changed.insert(name, level);
+        (self.0.apply)(&self.0.filter(&changed)).map_err(ScopeError::Refused)?;
+        *levels = changed;
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// The filter of the start, with levels given since; what comes later in it counts.
+    fn filter(&self, levels: &BTreeMap<&'static str, &'static str>) -> String {
+        let mut filter = self.base.clone();
+        if let Some(level) = levels.get(DEFAULT) {
+            filter = format!("{filter},{level}");
+        }
+        for (name, _, targets) in self.scopes {
+            let Some(level) = levels.get(name) else { continue };
+            for target in *targets {
+                filter = format!("{filter},{target}={level}");
+            }
+        }
+        filter
+    }
+}
+
+/// The level from which a filter lets events of a module through, in Istio's word; without a module that of all others.
+fn level_of(filter: &str, target: Option<&str>) -> &'static str {
+    let mut found = (0, "info");
+    for directive in filter.split(',').map(str::trim) {
+        let (module, level) = directive.rsplit_once('=').unwrap_or(("", directive));
+        let covers = module.is_empty()
+            || target.is_some_and(|target| {
+                target.strip_prefix(module).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+            });
+        if covers && module.len() >= found.0 {
+            let level = LEVELS.into_iter().find(|(_, own)| *own == level).map(|(known, _)| known);
+            found = (module.len(), level.unwrap_or(if directive.ends_with("trace") { "debug" } else { "info" }));
+        }
+    }
+    found.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SCOPES: &[LogScope] =
+        &[("ads", "Streams", &["navarch_xds"]), ("ca", "Certificates", &["navarch_security::ca", "rcgen"])];
+
+    #[test]
+    fn levels_are_shown_and_set_scope_by_scope() {
+        let applied = Arc::new(Mutex::new(String::new()));
+        let sink = applied.clone();
+        let scopes = LogScopes::new(SCOPES, "warn,navarch_security=debug".to_owned(), move |filter| {
+            filter.clone_into(&mut sink.lock());
+            Ok(())
+        });
+        let levels = || scopes.list().into_iter().map(|(name, _, level)| (name, level)).collect::<Vec<_>>();
+        assert_eq!(levels(), [("ads", "warn"), ("ca", "debug"), ("default", "warn")]);
+        scopes.set("ads", "debug").unwrap();
+        scopes.set("ca", "none").unwrap();
+        scopes.set("default", "error").unwrap();
+        assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);
+        let filter = "warn,navarch_security=debug,error,navarch_xds=debug,navarch_security::ca=off,rcgen=off";
+        assert_eq!(*applied.lock(), filter);
+        // What is no level leaves all as it is; so does what cannot be put in force.
+        scopes.set("ads", "").unwrap();
+        assert_eq!(scopes.set("nobody", "info"), Err(ScopeError::Unknown("nobody".to_owned())));
+        assert_eq!(levels(), [("ads", "debug"), ("ca", "none"), ("default", "error")]);
+        let stubborn = LogScopes::new(SCOPES, "info".to_owned(), |_| Err("no".to_owned()));
+        assert_eq!(stubborn.set("ads", "debug"), Err(ScopeError::Refused("no".to_owned())));
+        assert_eq!(stubborn.list().first().map(|(_, _, level)| *level), Some("info"));
+    }
+}

@@ -1,0 +1,216 @@
+//! The debug API over xDS, as istioctl asks for it: `istio.io/debug`, `istio.io/debug/syncz`, `istio.io/debug/config_dump` and
+//! `istio.io/connections`.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Uri};
+use axum::middleware::from_fn_with_state;
+use navarch_proto::any::pack;
+use navarch_proto::envoy::admin::v3::UpdateFailureState;
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::status::v3::client_config::GenericXdsConfig;
+use navarch_proto::envoy::service::status::v3::{ClientConfig, ConfigStatus};
+use prost_types::value::Kind as ValueKind;
+use prost_types::{Any, Struct, Timestamp, Value};
+use serde_json::json;
+use tokio::sync::Semaphore;
+use tonic::Status;
+use tower_service::Service as _;
+
+use super::state::AdminState;
+use super::{access, config_dump, debug, health, paths};
+use navarch_api::identity::Caller;
+use navarch_push::proxy::{Proxy, ProxyKind};
+use navarch_security::rules::{self, Sight};
+use navarch_xds::connections::{ConnectionInfo, TypeInfo};
+use navarch_xds::{AnswerFuture, DebugAnswer, DebugPages, DebugQuestion};
+
+/// Questions that are answered at once; the others wait.
+const AT_ONCE: usize = 2;
+/// Whose resources are debug pages.
+const PAGE: &str = "istio.io/debug";
+/// What each proxy was sent and has acknowledged.
+const SYNCZ: &str = "istio.io/debug/syncz";
+/// What one proxy was sent.
+const CONFIG_DUMP: &str = "istio.io/debug/config_dump";
+/// Who is connected.
+const CONNECTIONS: &str = "istio.io/connections";
+
+/// Answers questions over xDS by the pages of the HTTP port.
+#[derive(Debug)]
+pub struct DebugOverXds {
+    state: AdminState,
+    pages: Router,
+    /// A dump costs more than most of what clients may ask for.
+    turns: Semaphore,
+}
+
+impl DebugOverXds {
+    /// Over the same state as the pages. Without pages, as on HTTP, the status of proxies is told all the same.
+    #[must_use]
+    pub fn new(state: AdminState, has_pages: bool) -> Self {
+        let pages = match has_pages {
+            true => debug::pages(&state)
+                .route_layer(from_fn_with_state(state.clone(), health::guard))
+                .merge(debug::own_pages(&state)),
+            false => Router::new(),
+        };
+        let pages = pages.fallback(paths::fallback).with_state(state.clone());
+        Self { state, pages, turns: Semaphore::new(AT_ONCE) }
+    }
+
+    /// One debug page. Those who may not see it are refused; what is said of the proxies in it follows from who asks.
+    async fn page(&self, names: Vec<String>, asker: &Proxy) -> Result<DebugAnswer, Status> {
+        let caller = known(asker)?;
+        let [name] = <[String; 1]>::try_from(names)
+            .map_err(|_| Status::invalid_argument("exactly one debug request is required"))?;
+        let uri: Uri =
+            format!("/debug/{name}").parse().map_err(|_| Status::invalid_argument("the page's name is no path"))?;
+        let sight = match rules::sight(access::page(uri.path()), &caller, &self.state.access.operators) {
+            // Operators are told what there is instead.
+            Sight::Nothing if access::is_operator(&self.state, &caller) => Sight::Everything,
+            Sight::Nothing => return Err(refused(asker)),
+            sight @ (Sight::Everything | Sight::Namespaces(_)) => sight,
+        };
+        let mut request = Request::new(Body::empty());
+        *request.uri_mut() = uri;
+        request.extensions_mut().insert(sight);
+        let response = self.pages.clone().call(request).await.unwrap_or_else(|never| match never {});
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let value = body.map_err(|error| Status::internal(error.to_string()))?.to_vec();
+        Ok(DebugAnswer { resources: vec![(name, Any { type_url: PAGE.to_owned(), value })], control_plane: None })
+    }
+
+    /// What proxies were sent and have acknowledged, in the shape of Envoy's client status; tools that ask are none.
+    fn syncz(&self, sight: &Sight) -> DebugAnswer {
+        let resource = |info: ConnectionInfo| (info.proxy.name.to_string(), pack(&client_status(&info)));
+        let resources = self.proxies(sight).map(resource).collect();
+        DebugAnswer { resources, control_plane: Some(self.control_plane()) }
+    }
+
+    /// What one proxy was sent; nothing where it is not here.
+    fn config_dump(&self, names: &[String], sight: &Sight) -> DebugAnswer {
+        let [name] = names else { return DebugAnswer::default() };
+        let found = self.visible(sight).find(|info| info.id.contains(name.as_str()));
+        let sections = found.map(|info| config_dump::whole(&info, false)).unwrap_or_default();
+        let resources = sections.into_iter().map(|section| (String::new(), section)).collect();
+        DebugAnswer { resources, control_plane: None }
+    }
+
+    /// The nodes of connected proxies.
+    fn connections(&self, sight: &Sight) -> DebugAnswer {
+        let resource = |info: ConnectionInfo| {
+            let node = Node { id: info.proxy.name.to_string(), metadata: Some(metadata(&info)), ..Node::default() };
+            (info.proxy.name.to_string(), pack(&node))
+        };
+        DebugAnswer { resources: self.proxies(sight).map(resource).collect(), control_plane: None }
+    }
+
+    /// The proxies that may be seen. Streams of tools say nothing of a proxy's configuration.
+    fn proxies(&self, sight: &Sight) -> impl Iterator<Item = ConnectionInfo> {
+        let is_proxy = |info: &ConnectionInfo| {
+            info.proxy.kind == ProxyKind::Ztunnel
+                || info.proxy.metadata.get("PROXY_CONFIG").is_some_and(|c| !c.is_null())
+        };
+        self.visible(sight).filter(is_proxy)
+    }
+
+    /// The connections that may be seen.
+    fn visible(&self, sight: &Sight) -> impl Iterator<Item = ConnectionInfo> {
+        let sight = sight.clone();
+        let is_visible = move |info: &ConnectionInfo| match &sight {
+            Sight::Everything => true,
+            Sight::Namespaces(namespaces) => namespaces.contains(&info.proxy.namespace),
+            Sight::Nothing => false,
+        };
+        self.state.connections.list().into_iter().filter(is_visible)
+    }
+
+    /// Who answers, as istiod says it: a JSON object.
+    fn control_plane(&self) -> String {
+        let info = self.state.build.info();
+        json!({ "Component": "istiod", "ID": &*self.state.pod, "Info": info }).to_string()
+    }
+}
+
+impl DebugPages for DebugOverXds {
+    fn answer(&self, question: DebugQuestion) -> AnswerFuture<'_> {
+        Box::pin(async move {
+            let DebugQuestion { type_url, names, asker } = question;
+            known(&asker)?;
+            let _turn = self.turns.acquire().await.map_err(|_| Status::unavailable("the server is going away"))?;
+            if type_url == PAGE {
+                return self.page(names, &asker).await;
+            }
+            let caller = known(&asker)?;
+            // Whoever is no operator sees the proxies of its own namespace.
+            let sight = match access::is_operator(&self.state, &caller) {
+                true => Sight::Everything,
+                false => Sight::Namespaces(caller.identities.iter().map(|one| one.namespace.clone()).collect()),
+            };
+            Ok(match type_url.as_str() {
+                SYNCZ => self.syncz(&sight),
+                CONFIG_DUMP => self.config_dump(&names, &sight),
+                CONNECTIONS => self.connections(&sight),
+                _ => DebugAnswer::default(),
+            })
+        })
+    }
+}
+
+/// The asker as a caller.
+fn known(asker: &Proxy) -> Result<Caller, Status> {
+    let identity = asker.identity.clone().ok_or_else(|| Status::unauthenticated("authentication required"))?;
+    Ok(Caller { identities: vec![identity], ..Caller::default() })
+}
+
+/// The refusal of a page.
+fn refused(asker: &Proxy) -> Status {
+    let identity = asker.identity.as_ref().map(ToString::to_string).unwrap_or_default();
+    Status::permission_denied(format!("the debug info is not available for current identity: {identity:?}"))
+}
+
+/// What a proxy was sent and has acknowledged.
+fn client_status(info: &ConnectionInfo) -> ClientConfig {
+    let mut configs: Vec<GenericXdsConfig> = info.types.iter().map(type_status).collect();
+    configs.sort_by(|a, b| a.type_url.cmp(&b.type_url));
+    let node = Node { id: info.proxy.name.to_string(), metadata: Some(metadata(info)), ..Node::default() };
+    ClientConfig { node: Some(node), generic_xds_configs: configs, ..ClientConfig::default() }
+}
+
+/// The same of one type.
+fn type_status(kind: &TypeInfo) -> GenericXdsConfig {
+    let status = match (&kind.rejected, &kind.sent) {
+        (Some(_), _) => ConfigStatus::Error,
+        (None, None) => ConfigStatus::NotSent,
+        (None, Some(sent)) if kind.acked.as_ref().is_some_and(|acked| acked.nonce == sent.nonce) => {
+            ConfigStatus::Synced
+        }
+        (None, Some(_)) => ConfigStatus::Stale,
+    };
+    let sent_at = kind.sent.as_ref().map(|sent| timestamp(sent.at));
+    let error_state = kind.rejected.as_ref().map(|rejected| UpdateFailureState {
+        last_update_attempt: sent_at,
+        details: rejected.message.to_string(),
+        ..UpdateFailureState::default()
+    });
+    GenericXdsConfig {
+        type_url: kind.kind.type_url().to_owned(),
+        last_updated: sent_at,
+        config_status: status.into(),
+        error_state,
+        ..GenericXdsConfig::default()
+    }
+}
+
+/// What of a node's metadata tells which proxy it is.
+fn metadata(info: &ConnectionInfo) -> Struct {
+    let text = |text: String| Value { kind: Some(ValueKind::StringValue(text)) };
+    let field = |key: &str| Some((key.to_owned(), text(info.proxy.meta(key).filter(|value| !value.is_empty())?)));
+    let fields = ["CLUSTER_ID", "NAMESPACE", "ISTIO_VERSION"].into_iter().filter_map(field).collect();
+    Struct { fields }
+}
+
+fn timestamp(at: jiff::Timestamp) -> Timestamp {
+    Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() }
+}

@@ -1,0 +1,102 @@
+//! `/debug/sidecarz` and `/debug/instancesz`: what a proxy sees, and what the workloads of proxies serve.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+use super::registryz::describe;
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use super::{proxies, scratch};
+use navarch_envoy::scope::{DescribeScope, OutboundPolicy, ScopeDescription};
+use navarch_push::proxy::Proxy;
+use navarch_push::targets::TargetsOfProxy;
+use navarch_registry::model::{Service, ServiceTarget};
+use navarch_security::rules::Sight;
+
+/// The scope of the proxy that the request names, in the shape of istiod's `SidecarScope`.
+pub(super) async fn sidecarz(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    let info = match proxies::named(&state, &sight, &parameters) {
+        Ok(info) => info,
+        Err(missing) => return missing.into_response(),
+    };
+    let proxy = info.proxy;
+    let asked = proxy.clone();
+    let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
+        ids.first().map(|id| engine.ask(*id, &DescribeScope))
+    };
+    match scratch::ask(&state, vec![asked], ask).await.flatten() {
+        Some(scope) => reply::json(&parameters, &scope_of(&proxy, &scope)),
+        None => reply::ended(),
+    }
+}
+
+/// One proxy's scope.
+fn scope_of(proxy: &Proxy, scope: &ScopeDescription) -> Value {
+    let services = |all: &[Arc<Service>]| all.iter().map(|service| describe(service)).collect::<Vec<_>>();
+    let by_host: Map<String, Value> =
+        scope.services.iter().map(|service| (service.key.hostname.to_string(), describe(service))).collect();
+    let rules: Map<String, Value> = scope
+        .destination_rules
+        .iter()
+        .map(|(host, from)| {
+            let names: Vec<_> =
+                from.iter().map(|name| json!({ "Namespace": name.namespace, "Name": &*name.name })).collect();
+            (host.to_string(), json!([{ "from": names }]))
+        })
+        .collect();
+    let sidecar = scope.sidecar.as_ref();
+    let policy = match &scope.outbound_policy {
+        None => Value::Null,
+        Some(OutboundPolicy::RegistryOnly) => json!({ "mode": "REGISTRY_ONLY" }),
+        Some(OutboundPolicy::AllowAny { egress_proxy: None }) => json!({ "mode": "ALLOW_ANY" }),
+        Some(OutboundPolicy::AllowAny { egress_proxy: Some(proxy) }) => {
+            json!({ "mode": "ALLOW_ANY", "egressProxy": proxy })
+        }
+        Some(OutboundPolicy::AllowAnyDynamicDns) => json!({ "mode": "ALLOW_ANY_DYNAMIC_DNS" }),
+    };
+    json!({
+        "name": sidecar.map_or("default-sidecar", |sidecar| &sidecar.meta.key.name),
+        "namespace": proxy.namespace,
+        "outboundTrafficPolicy": policy,
+        "services": services(&scope.services),
+        "egressListenerServices": scope.listeners.iter().map(|listener| services(listener)).collect::<Vec<_>>(),
+        "servicesByHostname": by_host,
+        "sidecar": sidecar.map(|sidecar| reply::spec(&sidecar.spec)),
+        "destinationRules": rules,
+    })
+}
+
+/// The service ports that the workload of each connected proxy serves, by the proxy.
+pub(super) async fn instancesz(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let proxies: Vec<Arc<Proxy>> = state.connections.list().into_iter().map(|info| info.proxy).collect();
+    let names: Vec<Arc<str>> = proxies.iter().map(|proxy| proxy.name.clone()).collect();
+    let ask = |engine: &mut navarch_push::engine::Engine, ids: &[navarch_push::engine::ProxyId]| {
+        ids.iter().map(|id| engine.ask(*id, &TargetsOfProxy)).collect::<Vec<_>>()
+    };
+    let Some(targets) = scratch::ask(&state, proxies, ask).await else { return reply::ended() };
+    let one = |(name, targets): (Arc<str>, Arc<Vec<ServiceTarget>>)| {
+        (name.to_string(), Value::Array(targets.iter().map(target).collect()))
+    };
+    reply::json(&parameters, &Value::Object(names.into_iter().zip(targets).map(one).collect()))
+}
+
+/// One service port that a workload serves.
+fn target(target: &ServiceTarget) -> Value {
+    json!({
+        "Service": describe(&target.service),
+        "Port": {
+            "name": target.port.name,
+            "port": target.port.port,
+            "protocol": target.port.protocol.as_str(),
+            "TargetPort": target.target_port,
+        },
+    })
+}

@@ -1,0 +1,42 @@
+//! The port of ControlZ.
+
+use tokio_util::sync::CancellationToken;
+
+use super::http::{HttpPort, OpenHttpPort};
+use super::{Config, Tasks, spawn};
+use crate::admin::{AdminState, control_routes};
+use navarch_net::budget::Budget;
+use navarch_net::port::{Port, PortLimits};
+use navarch_net::rejections::Rejections;
+
+/// Connections of the port: people and their tools.
+const CONNECTIONS: usize = 32;
+/// Bytes of answers that they have not read.
+const ANSWERS: usize = 16 << 20;
+
+/// Serves ControlZ. Without its port the process goes on, as istiod does: another one of the same machine may have it.
+pub(super) async fn start(
+    config: &Config,
+    state: &AdminState,
+    rejections: &Rejections,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) {
+    let listener = match config.ctrlz.bind().await {
+        Ok(Some(listener)) => listener,
+        Ok(None) => return,
+        Err(error) => {
+            tracing::warn!(address = %config.ctrlz, %error, "there is no ControlZ: its port cannot be opened");
+            return;
+        }
+    };
+    let port = Port::new("ctrlz", PortLimits::plain(CONNECTIONS), rejections.clone());
+    let open = OpenHttpPort { listener, port, answers: Budget::new(ANSWERS) };
+    let routes = control_routes(state.clone(), config.log_scopes.clone());
+    let port = HttpPort { open, grpc: None, tls: None, routes };
+    let stop = stop.clone();
+    spawn("ctrlz", tasks, async move {
+        port.serve(stop).await;
+        Ok(())
+    });
+}

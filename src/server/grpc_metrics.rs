@@ -1,0 +1,141 @@
+//! Metrics of unary gRPC calls, under the names of go-grpc-prometheus, as istiod has them: of certificate requests.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::server::NamedService;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+/// What is called.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Call {
+    grpc_type: &'static str,
+    grpc_service: &'static str,
+    grpc_method: &'static str,
+}
+
+/// What is called, and how it went.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Handled {
+    grpc_type: &'static str,
+    grpc_service: &'static str,
+    grpc_method: &'static str,
+    grpc_code: &'static str,
+}
+
+/// The certificate service's only method. Calls of others are counted as one, so that clients make no rows.
+const METHODS: [&str; 2] = ["CreateCertificate", "other"];
+
+/// Handles of all metrics of this room.
+#[derive(Clone, Debug)]
+pub(super) struct GrpcMetrics {
+    started: Family<Call, Counter>,
+    handled: Family<Handled, Counter>,
+    received: Family<Call, Counter>,
+    sent: Family<Call, Counter>,
+    seconds: Family<Call, Histogram>,
+}
+
+impl GrpcMetrics {
+    /// Registers all.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let seconds = || Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
+        let metrics = Self {
+            started: Family::default(),
+            handled: Family::default(),
+            received: Family::default(),
+            sent: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+        };
+        let m = metrics.clone();
+        registry.register("grpc_server_started", "Unary calls that began", m.started);
+        registry.register("grpc_server_handled", "Unary calls that ended, by their code", m.handled);
+        registry.register("grpc_server_msg_received", "Messages that came in unary calls", m.received);
+        registry.register("grpc_server_msg_sent", "Messages that were sent in unary calls", m.sent);
+        registry.register("grpc_server_handling_seconds", "Seconds that unary calls took", m.seconds);
+        metrics
+    }
+}
+
+/// Counts the calls of a service.
+#[derive(Clone, Debug)]
+pub(super) struct Counted<S> {
+    pub(super) inner: S,
+    pub(super) metrics: GrpcMetrics,
+}
+
+impl<S: NamedService> NamedService for Counted<S> {
+    const NAME: &'static str = S::NAME;
+}
+
+impl<S> Service<Request<Body>> for Counted<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + NamedService,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let [.., other] = METHODS;
+        let grpc_method = METHODS.into_iter().find(|known| *known == name).unwrap_or(other);
+        let (grpc_type, grpc_service) = ("unary", S::NAME);
+        let call = Call { grpc_type, grpc_service, grpc_method };
+        let (metrics, begun) = (self.metrics.clone(), Instant::now());
+        metrics.started.get_or_create(&call).inc();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let response = answer.await?;
+            // A call that failed says so at once; one that did not has a message, and its status after it.
+            let code = Status::from_header_map(response.headers()).map_or(Code::Ok, |status| status.code());
+            let grpc_code = code_name(code);
+            metrics.handled.get_or_create(&Handled { grpc_type, grpc_service, grpc_method, grpc_code }).inc();
+            metrics.received.get_or_create(&call).inc();
+            if code == Code::Ok {
+                metrics.sent.get_or_create(&call).inc();
+            }
+            metrics.seconds.get_or_create(&call).observe(begun.elapsed().as_secs_f64());
+            Ok(response)
+        })
+    }
+}
+
+/// Go's name of a code.
+fn code_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "Canceled",
+        Code::Unknown => "Unknown",
+        Code::InvalidArgument => "InvalidArgument",
+        Code::DeadlineExceeded => "DeadlineExceeded",
+        Code::NotFound => "NotFound",
+        Code::AlreadyExists => "AlreadyExists",
+        Code::PermissionDenied => "PermissionDenied",
+        Code::ResourceExhausted => "ResourceExhausted",
+        Code::FailedPrecondition => "FailedPrecondition",
+        Code::Aborted => "Aborted",
+        Code::OutOfRange => "OutOfRange",
+        Code::Unimplemented => "Unimplemented",
+        Code::Internal => "Internal",
+        Code::Unavailable => "Unavailable",
+        Code::DataLoss => "DataLoss",
+        Code::Unauthenticated => "Unauthenticated",
+    }
+}

@@ -1,0 +1,132 @@
+//! istioctl itself against a running Navarch, where `scripts/istioctl` has built it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::cluster::Cluster;
+use navarch_testkit::envoy;
+use navarch_testkit::skip::leave_out;
+use serde_json::Value;
+
+use crate::client::Proof;
+use crate::server::Server;
+use crate::tools::{Connected, MESH, token};
+
+/// Why it is not there.
+const NOT_BUILT: &str = "scripts/istioctl builds istioctl";
+
+/// istioctl, where it is built.
+fn istioctl() -> Option<PathBuf> {
+    let program = envoy::program().parent()?.join("istioctl");
+    program.exists().then_some(program)
+}
+
+/// Runs istioctl against the TLS port, with a certificate; what it prints.
+fn run(program: &Path, server: &Server, folder: &Path, words: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(words)
+        .args(["--xds-address", &server.secure.to_string(), "--authority", "istiod.istio-system.svc"])
+        .arg("--cert-dir")
+        .arg(folder)
+        .arg("--kubeconfig")
+        .arg(folder.join("kubeconfig"))
+        .args(["--revision", "default", "--timeout", "20s"])
+        .env("HOME", folder)
+        .output()?;
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{words:?}: {shown}{said}");
+    Ok(shown)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn istioctl_itself_sees_no_difference() -> Result<()> {
+    let Some(program) = istioctl() else {
+        leave_out(NOT_BUILT);
+        return Ok(());
+    };
+    let server = Server::with_variables(MESH, "POD_NAME=istiod-1").await?;
+    let _proxy = Connected::new(&server, "web-1").await?;
+    let folder = tempfile::tempdir()?;
+    write_certificate(&server, folder.path()).await?;
+    // It reads one, and asks nobody behind it.
+    let kubeconfig = "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\n\
+        users: [{name: u, user: {}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\ncurrent-context: c\n";
+    std::fs::write(folder.path().join("kubeconfig"), kubeconfig)?;
+    let (server, folder) = (&server, folder.path());
+    let said = tokio::task::block_in_place(|| -> Result<_> {
+        let wait = Duration::from_millis(100);
+        let mut rows = String::new();
+        for _ in 0..50 {
+            rows = run(&program, server, folder, &["proxy-status"])?;
+            if rows.contains("2 (CDS,LDS)") {
+                break;
+            }
+            std::thread::sleep(wait);
+        }
+        let verbose = run(&program, server, folder, &["proxy-status", "-v", "1"])?;
+        let version = run(&program, server, folder, &["x", "version"])?;
+        let list = run(&program, server, folder, &["x", "internal-debug", "--list"])?;
+        let syncz = run(&program, server, folder, &["x", "internal-debug", "syncz"])?;
+        Ok([rows, verbose, version, list, syncz])
+    })?;
+    let [rows, verbose, version, list, syncz] = said;
+    let row = rows.lines().find(|line| line.starts_with("web-1.shop")).context("no row")?;
+    let words: Vec<&str> = row.split_whitespace().collect();
+    ensure!(words == ["web-1.shop", "Kubernetes", "istiod-1", "1.32.0", "2", "(CDS,LDS)"], "{rows}");
+    ensure!(verbose.contains("SYNCED"), "{verbose}");
+    ensure!(version.contains("control plane version") && version.contains("1.32.0 (1 proxies)"), "{version}");
+    ensure!(list.contains("\"syncz\"") && syncz.contains("\"proxy\": \"web-1.shop\""), "{list}{syncz}");
+    Ok(())
+}
+
+/// Has the folder hold a certificate of an operator, as `--cert-dir` wants it.
+async fn write_certificate(server: &Server, folder: &Path) -> Result<()> {
+    let Proof::Certificate(chain, key) = server.prove_by_certificate(&token(server, "istio-system:default")).await?
+    else {
+        anyhow::bail!("no certificate")
+    };
+    std::fs::write(folder.join("cert-chain.pem"), chain)?;
+    std::fs::write(folder.join("key.pem"), key)?;
+    Ok(std::fs::write(folder.join("root-cert.pem"), server.root())?)
+}
+
+/// A pod for istioctl to find.
+const POD: &str = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n---\n\
+    apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: default, namespace: shop}\n---\n\
+    apiVersion: v1\nkind: Pod\nmetadata: {name: web-1, namespace: shop}\n\
+    spec: {automountServiceAccountToken: false, containers: [{name: web, image: web}]}\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_has_what_it_was_sent_matches_and_one_that_has_not_does_not() -> Result<()> {
+    let Some(program) = istioctl() else {
+        leave_out(NOT_BUILT);
+        return Ok(());
+    };
+    let cluster = Cluster::start().await?;
+    cluster.apply(POD)?;
+    let server = Server::with_mesh(MESH).await?;
+    let _proxy = Connected::new(&server, "web-1").await?;
+    let folder = tempfile::tempdir()?;
+    write_certificate(&server, folder.path()).await?;
+    std::fs::copy(cluster.admin_kubeconfig(), folder.path().join("kubeconfig"))?;
+    // What Envoy would show: the same sections.
+    let page = server.page("config_dump?proxyID=web-1.shop").await?;
+    let mut dump: Value = serde_json::from_str(&page)?;
+    let (server, folder) = (&server, folder.path());
+    let compare = |dump: &Value| {
+        let file = folder.join("dump.json");
+        std::fs::write(&file, dump.to_string())?;
+        let file = file.to_string_lossy().into_owned();
+        tokio::task::block_in_place(|| run(&program, server, folder, &["proxy-status", "web-1.shop", "--file", &file]))
+    };
+    let same = compare(&dump)?;
+    ensure!(["Clusters Match", "Listeners Match", "Routes Match"].iter().all(|words| same.contains(words)), "{same}");
+    let clusters = dump["configs"][1]["dynamicActiveClusters"].as_array_mut().context("no clusters")?;
+    clusters.truncate(1);
+    let other = compare(&dump)?;
+    ensure!(!other.contains("Clusters Match") && other.contains("Listeners Match"), "{other}");
+    Ok(())
+}
