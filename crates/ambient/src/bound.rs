@@ -98,6 +98,14 @@ impl WaypointAddress {
     }
 }
 
+impl Binding {
+    /// All waypoints that the service may be reached through: a second one serves it, too.
+    fn hops(&self) -> impl Iterator<Item = &Hop> {
+        let only = self.weighted.is_empty().then_some(&self.waypoint);
+        only.into_iter().chain(self.weighted.iter().map(|(hop, _)| hop))
+    }
+}
+
 impl Hop {
     /// From ztunnel's message.
     fn of(address: &GatewayAddress) -> Option<Self> {
@@ -173,7 +181,9 @@ impl Query for BoundIn {
         for hostname in view.get(&HostsIn(self.0.clone())).iter() {
             let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
             if let Some(binding) = &*view.get(&BindingOf(key.clone())) {
-                bound.entry(binding.waypoint.address.clone()).or_default().push(key);
+                for hop in binding.hops() {
+                    bound.entry(hop.address.clone()).or_default().push(key.clone());
+                }
             }
         }
         bound

@@ -182,7 +182,7 @@ pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
 pub(crate) fn client_identity() -> HttpFilter {
     let value = format!("By=%FILTER_STATE({LOCAL_PRINCIPAL}:PLAIN)%;URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%");
     let append = overwriting("x-forwarded-client-cert", &value);
-    let mutation = Mutation { action: Some(header_mutation::Action::Append(append)), ..Mutation::default() };
+    let mutation = Mutation { action: Some(header_mutation::Action::Append(append)) };
     let mutations = Mutations { request_mutations: vec![mutation], ..Mutations::default() };
     let config = HeaderMutation { mutations: Some(mutations), ..HeaderMutation::default() };
     filter("istio.waypoint.xfcc_client_identity", &config)
