@@ -20,6 +20,7 @@ use navarch_registry::model::ServiceKey;
 pub use workloads::{BoundWorkload, workloads_of_proxy};
 
 use crate::services;
+use crate::waypoint::{MANAGED_LABEL, MANAGED_MESH};
 use crate::wire::ip_of;
 use own::OwnAddresses;
 
@@ -180,6 +181,9 @@ impl Query for BoundIn {
         let mut bound = ByWaypoint::new();
         for hostname in view.get(&HostsIn(self.0.clone())).iter() {
             let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
+            if leads_to_waypoints(view, &key) {
+                continue;
+            }
             if let Some(binding) = &*view.get(&BindingOf(key.clone())) {
                 for hop in binding.hops() {
                     bound.entry(hop.address.clone()).or_default().push(key.clone());
@@ -188,6 +192,12 @@ impl Query for BoundIn {
         }
         bound
     }
+}
+
+/// Whether a service selects waypoints, or gateways between networks: nothing is before those.
+fn leads_to_waypoints(view: &View<'_>, key: &ServiceKey) -> bool {
+    let managed = view.service(key).and_then(|service| service.selector.get(MANAGED_LABEL));
+    managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed))
 }
 
 impl Query for ServicesByWaypoint {

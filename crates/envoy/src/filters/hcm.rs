@@ -216,7 +216,7 @@ fn http_filters(
     }
     if options.waypoint {
         filters.append(&mut after);
-        filters.push(hbone_filters::upstream_metadata(view));
+        filters.extend(hbone_filters::upstream_metadata(view));
         filters.extend(base.metrics.iter().cloned());
     }
     filters.push(base.router.clone());
