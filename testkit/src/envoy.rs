@@ -248,6 +248,12 @@ impl EnvoyConfig {
                 "lds_config": {"ads": {}, "resource_api_version": "V3"},
             },
             "static_resources": {"clusters": self.static_clusters()},
+            "bootstrap_extensions": [{
+                "name": "envoy.bootstrap.internal_listener",
+                "typed_config": {
+                    "@type": "type.googleapis.com/envoy.extensions.bootstrap.internal_listener.v3.InternalListener",
+                },
+            }],
         })
     }
 }

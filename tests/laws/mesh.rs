@@ -31,7 +31,7 @@ pub(crate) const KINDS: [ResourceType; 7] = [
 ];
 
 /// How many proxies there are to connect.
-pub(crate) const PROXIES: usize = 8;
+pub(crate) const PROXIES: usize = 9;
 
 /// How many mesh configs there are.
 pub(crate) const MESHES: u8 = 6;
@@ -77,7 +77,7 @@ impl Mesh {
 
     /// Started afresh on these changes.
     pub(crate) fn on(changes: impl IntoIterator<Item = Change>, translator: &Arc<dyn Translator>) -> Self {
-        let mut world = World::new(Settings::default());
+        let mut world = World::new(settings());
         world.apply(changes);
         let engine = Engine::new(world.context(), translator.clone());
         Self { world, engine, clients: BTreeMap::new() }
@@ -139,6 +139,15 @@ impl Mesh {
     }
 }
 
+/// In ambient mode there is all that is there without it, and waypoints.
+fn settings() -> Settings {
+    let mut settings = Settings { ambient: true, ..Settings::default() };
+    settings.hbone.sends = true;
+    settings.hbone.ingress_waypoints = true;
+    settings.hbone.waypoints_leave_network = true;
+    settings
+}
+
 /// Subscriptions with which a proxy begins.
 pub(crate) fn first_interests() -> Interests {
     let everything = Interest { wildcard: true, ..Interest::default() };
@@ -160,6 +169,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         4 => ("sidecar", "nowhere", "lone", "s0"),
         6 => ("sidecar", "a", "p2", "s0"),
         7 => ("router", "istio-system", "gateway-2", "gateway"),
+        8 => ("waypoint", "a", "p2", "s2"),
         _ => ("sidecar", "a", "workloadentry-1", "we"),
     };
     let ip = match n {
@@ -168,7 +178,7 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
         2 => "10.0.1.1",
         3 => "10.0.2.9",
         4 => "10.8.0.1",
-        6 => "10.0.0.3",
+        6 | 8 => "10.0.0.3",
         7 => "10.0.2.8",
         _ => "10.1.0.1",
     };
@@ -183,9 +193,10 @@ pub(crate) fn proxy(n: usize) -> Arc<Proxy> {
             metadata["NETWORK"] = json!("n1");
         }
         3 | 7 => metadata["LABELS"] = json!({ "istio": "ingressgateway" }),
+        8 => metadata["LABELS"]["gateway.networking.k8s.io/gateway-name"] = json!("gateway-0"),
         _ => {}
     }
-    metadata["FINE_GRAINED_ROUTES"] = json!(n >= 6);
+    metadata["FINE_GRAINED_ROUTES"] = json!(n == 6 || n == 7);
     let locality = if n == 4 { Locality::parse("region1/zone1") } else { Locality::default() };
     let node = format!("{kind}~{ip}~{pod}.{namespace}~{namespace}.svc.cluster.local");
     let mut proxy = Proxy::parse(&node, metadata, locality).unwrap();

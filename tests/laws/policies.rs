@@ -34,15 +34,28 @@ pub(crate) fn content(kind: Kind, metadata: &mut Value, pick: &mut Pick) -> Opti
         Kind::EnvoyFilter if pick.yes() => {
             spec["workloadSelector"] = json!({ "labels": { "app": pick.of(&["s0", "s1", "gateway"]) } });
         }
+        Kind::EnvoyFilter if pick.yes() => {
+            spec["targetRefs"] =
+                json!([{ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gateway-0" }]);
+        }
         Kind::EnvoyFilter => {}
-        _ if pick.yes() => spec["selector"] = json!({ "matchLabels": { "app": pick.of(&["s0", "s1", "we"]) } }),
-        _ => {}
+        Kind::ProxyConfig if pick.yes() => spec["selector"] = json!({ "matchLabels": { "app": "s0" } }),
+        Kind::ProxyConfig => {}
+        _ => match pick.below(3) {
+            0 => spec["selector"] = json!({ "matchLabels": { "app": pick.of(&["s0", "s1", "we"]) } }),
+            1 => {
+                let gateway = json!({ "group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "gateway-0" });
+                let service = json!({ "kind": "Service", "group": "", "name": pick.of(&["s0", "s1"]) });
+                spec["targetRefs"] = json!([pick.of(&[&gateway, &service])]);
+            }
+            _ => {}
+        },
     }
     Some((version, json!({ "spec": spec })))
 }
 
 fn envoy_filter(pick: &mut Pick) -> Value {
-    let context = pick.of(&["ANY", "SIDECAR_OUTBOUND", "SIDECAR_INBOUND", "GATEWAY"]);
+    let context = pick.of(&["ANY", "SIDECAR_OUTBOUND", "SIDECAR_INBOUND", "GATEWAY", "WAYPOINT"]);
     let filter = json!({
         "name": "envoy.filters.http.buffer",
         "typed_config": {

@@ -75,6 +75,7 @@ pub(crate) fn places() -> Vec<Place> {
         (Kind::WasmPlugin, 1),
         (Kind::TrafficExtension, 1),
         (Kind::Ingress, 1),
+        (Kind::KubernetesGateway, 1),
     ];
     let nowhere = |kind| Place { kind, namespace: "", n: 0 };
     let mut places = vec![nowhere(Kind::Node), nowhere(Kind::IngressClass)];
@@ -125,10 +126,14 @@ impl Place {
             Kind::Pod => ("v1", self.pod(metadata, pick)),
             Kind::Node => ("v1", node(metadata, pick)),
             Kind::Namespace => {
-                metadata["labels"] = match pick.below(3) {
+                metadata["labels"] = match pick.below(5) {
                     0 => json!({}),
                     1 => json!({ "topology.istio.io/network": "n1" }),
-                    _ => json!({ "team": "t" }),
+                    2 => json!({ "team": "t" }),
+                    3 => json!({ "istio.io/dataplane-mode": "ambient" }),
+                    _ => json!({
+                        "istio.io/use-waypoint": "gateway-0", "istio.io/use-waypoint-namespace": pick.of(&["a", "b"]),
+                    }),
                 };
                 ("v1", json!({}))
             }
@@ -137,6 +142,7 @@ impl Place {
             Kind::VirtualService => (NETWORKING, json!({ "spec": virtual_service(pick) })),
             Kind::DestinationRule => (NETWORKING, json!({ "spec": destination_rule(pick) })),
             Kind::Gateway => (NETWORKING, json!({ "spec": gateway(pick) })),
+            Kind::KubernetesGateway => ("gateway.networking.k8s.io/v1", self.waypoint(metadata, pick)),
             Kind::Sidecar => (NETWORKING, json!({ "spec": sidecar(pick) })),
             Kind::PeerAuthentication => ("security.istio.io/v1", json!({ "spec": peer_authentication(pick) })),
             other => content(other, metadata, pick).unwrap_or_else(|| unreachable!("no place is for a {other}")),
@@ -168,7 +174,29 @@ impl Place {
         if pick.yes() {
             metadata["labels"] = json!({ "istio.io/use": pick.of(&["x", "y"]) });
         }
+        if pick.yes() {
+            metadata["labels"]["istio.io/use-waypoint"] = json!("gateway-0");
+            metadata["labels"]["istio.io/ingress-use-waypoint"] = json!(pick.of(&["true", "false"]));
+        }
         json!({ "spec": spec })
+    }
+
+    /// A waypoint whose proxy is behind the Service `s2` of its namespace.
+    fn waypoint(self, metadata: &mut Value, pick: &mut Pick) -> Value {
+        metadata["labels"] =
+            json!({ "istio.io/waypoint-for": pick.of(&["service", "service", "workload", "all", "none"]) });
+        let from = pick.of(&["Same", "All"]);
+        json!({
+            "spec": {
+                "gatewayClassName": pick.of(&["istio-waypoint", "istio-waypoint", "other"]),
+                "listeners": [{
+                    "name": "mesh", "port": 15008, "protocol": "HBONE", "allowedRoutes": { "namespaces": { "from": from } },
+                }],
+            },
+            "status": {
+                "addresses": [{ "type": "Hostname", "value": format!("s2.{}.svc.cluster.local", self.namespace) }],
+            },
+        })
     }
 
     fn slice(self, metadata: &mut Value, pick: &mut Pick) -> Value {
@@ -198,6 +226,12 @@ impl Place {
         metadata["labels"] = json!({ "app": app, "version": pick.of(&["v1", "v2"]) });
         if pick.yes() {
             metadata["labels"]["security.istio.io/tlsMode"] = json!("istio");
+        }
+        match pick.below(4) {
+            0 => metadata["annotations"] = json!({ "ambient.istio.io/redirection": "enabled" }),
+            1 => metadata["labels"]["networking.istio.io/tunnel"] = json!("http"),
+            2 => metadata["labels"]["istio.io/use-waypoint"] = json!("gateway-0"),
+            _ => {}
         }
         let ip = format!("10.0.{}.{}", self.net(), self.n + 1);
         let ready = pick.of(&["True", "True", "False"]);

@@ -20,6 +20,7 @@ use navarch_registry::model::ServiceKey;
 pub use workloads::{BoundWorkload, workloads_of_proxy};
 
 use crate::services;
+use crate::waypoint::{MANAGED_LABEL, MANAGED_MESH};
 use crate::wire::ip_of;
 use own::OwnAddresses;
 
@@ -98,6 +99,14 @@ impl WaypointAddress {
     }
 }
 
+impl Binding {
+    /// All waypoints that the service may be reached through: a second one serves it, too.
+    fn hops(&self) -> impl Iterator<Item = &Hop> {
+        let only = self.weighted.is_empty().then_some(&self.waypoint);
+        only.into_iter().chain(self.weighted.iter().map(|(hop, _)| hop))
+    }
+}
+
 impl Hop {
     /// From ztunnel's message.
     fn of(address: &GatewayAddress) -> Option<Self> {
@@ -172,12 +181,23 @@ impl Query for BoundIn {
         let mut bound = ByWaypoint::new();
         for hostname in view.get(&HostsIn(self.0.clone())).iter() {
             let key = ServiceKey { namespace: self.0.clone(), hostname: hostname.clone() };
+            if leads_to_waypoints(view, &key) {
+                continue;
+            }
             if let Some(binding) = &*view.get(&BindingOf(key.clone())) {
-                bound.entry(binding.waypoint.address.clone()).or_default().push(key);
+                for hop in binding.hops() {
+                    bound.entry(hop.address.clone()).or_default().push(key.clone());
+                }
             }
         }
         bound
     }
+}
+
+/// Whether a service selects waypoints, or gateways between networks: nothing is before those.
+fn leads_to_waypoints(view: &View<'_>, key: &ServiceKey) -> bool {
+    let managed = view.service(key).and_then(|service| service.selector.get(MANAGED_LABEL));
+    managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed))
 }
 
 impl Query for ServicesByWaypoint {

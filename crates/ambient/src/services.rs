@@ -223,8 +223,6 @@ fn app_protocol(protocol: Protocol) -> AppProtocol {
         | Protocol::Mongo
         | Protocol::Redis
         | Protocol::MySql
-        | Protocol::Hbone
-        | Protocol::DoubleHbone
         | Protocol::Unsupported => AppProtocol::Unknown,
     }
 }

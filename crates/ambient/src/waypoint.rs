@@ -20,9 +20,9 @@ use navarch_registry::model::Labels;
 /// The label of pods that run a Gateway.
 pub(super) const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
 /// The label of what a controller made for a Gateway.
-const MANAGED_LABEL: &str = "gateway.istio.io/managed";
+pub(super) const MANAGED_LABEL: &str = "gateway.istio.io/managed";
 /// What it says of waypoints, and of gateways between networks: neither has a waypoint.
-const MANAGED_MESH: [&str; 2] = ["istio.io-mesh-controller", "istio.io-eastwest-controller"];
+pub(super) const MANAGED_MESH: [&str; 2] = ["istio.io-mesh-controller", "istio.io-eastwest-controller"];
 /// The label that names the waypoint.
 const USE_LABEL: &str = "istio.io/use-waypoint";
 /// The label that names the waypoint's namespace.

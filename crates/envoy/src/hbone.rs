@@ -75,7 +75,15 @@ pub(crate) fn is_declined(view: &View<'_>) -> bool {
     view.proxy().meta_bool("DISABLE_HBONE_SEND")
 }
 
-/// Whether the view's proxy, a waypoint, has what it takes to reach other networks.
+/// Whether the view's proxy finds out who peers are by tunnels: Istio's own Envoy does.
+fn knows_peers(view: &View<'_>) -> bool {
+    view.proxy().supports("envoy.filters.http.peer_metadata")
+}
+
+/// Whether the view's proxy, a waypoint, has what it takes to reach other networks. Stock Envoys were not tried with it, and go
+/// without.
 pub(crate) fn leaves_network(view: &View<'_>) -> bool {
-    view.mesh().settings.hbone.waypoints_leave_network && view.derived(&ManagedBy).as_deref() == Some(MANAGED_WAYPOINT)
+    view.mesh().settings.hbone.waypoints_leave_network
+        && view.derived(&ManagedBy).as_deref() == Some(MANAGED_WAYPOINT)
+        && knows_peers(view)
 }

@@ -79,6 +79,17 @@ impl TestMesh {
         self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
     }
 
+    /// Connects a waypoint whose pod has the label `app`, as made for a Gateway.
+    pub(crate) fn waypoint(&mut self, namespace: &str, app: &str) -> ProxyId {
+        let mut proxy = self.proxy("waypoint", namespace, app);
+        let mut metadata = (*proxy.metadata).clone();
+        metadata["LABELS"]["gateway.istio.io/managed"] = "istio.io-mesh-controller".into();
+        proxy.metadata = Arc::new(metadata);
+        let managed = (Arc::from("gateway.istio.io/managed"), Arc::from("istio.io-mesh-controller"));
+        Arc::make_mut(&mut proxy.labels).extend([managed]);
+        self.engine.connect(Arc::new(proxy), Arc::new(Ignore))
+    }
+
     /// Connects a gateway of a namespace.
     pub(crate) fn gateway(&mut self, namespace: &str) -> ProxyId {
         self.connect("router", namespace, "gateway")

@@ -16,6 +16,8 @@ mod matcher;
 mod outbound;
 mod routes;
 mod tcp;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -85,20 +87,21 @@ pub(crate) fn tunnel_cluster_names(view: &View<'_>) -> impl Iterator<Item = Reso
 
 /// How a waypoint takes a port of a service, in the order of its clusters; not at all where that is empty.
 pub(crate) fn transports(port: &ServicePort) -> &'static [VipTransport] {
-    match port.protocol {
-        Protocol::Udp => &[],
-        protocol if protocol.is_unsupported() => &[VipTransport::Tcp, VipTransport::Http],
-        protocol if protocol.is_http() => &[VipTransport::Http],
-        _ => &[VipTransport::Tcp],
+    if port.protocol == Protocol::Udp {
+        &[]
+    } else if port.protocol.is_unsupported() {
+        &[VipTransport::Tcp, VipTransport::Http]
+    } else if port.protocol.is_http() {
+        &[VipTransport::Http]
+    } else {
+        &[VipTransport::Tcp]
     }
 }
 
 /// Whether a waypoint has clusters for a port of a service.
 pub(crate) fn has_clusters(service: &Service, port: &ServicePort) -> bool {
-    match service.resolution {
-        Resolution::DynamicDns => port.protocol == Protocol::Http,
-        _ => !matches!(port.protocol, Protocol::Udp | Protocol::Hbone | Protocol::DoubleHbone),
-    }
+    let is_dynamic = service.resolution == Resolution::DynamicDns;
+    if is_dynamic { port.protocol == Protocol::Http } else { port.protocol != Protocol::Udp }
 }
 
 /// The cluster that a destination means to a waypoint: its own for services behind it, else one of a client.

@@ -27,10 +27,6 @@ pub enum Protocol {
     Redis,
     /// MySQL.
     MySql,
-    /// HBONE, used inside only.
-    Hbone,
-    /// HBONE in HBONE, used inside only.
-    DoubleHbone,
     /// Not declared: the proxy sniffs it.
     #[default]
     Unsupported,
@@ -53,8 +49,6 @@ impl Protocol {
             "mongo" => Self::Mongo,
             "redis" => Self::Redis,
             "mysql" => Self::MySql,
-            "hbone" => Self::Hbone,
-            "doublehbone" => Self::DoubleHbone,
             _ => Self::Unsupported,
         }
     }
@@ -75,8 +69,6 @@ impl Protocol {
             Self::Mongo => "Mongo",
             Self::Redis => "Redis",
             Self::MySql => "MySQL",
-            Self::Hbone => "HBONE",
-            Self::DoubleHbone => "DoubleHBONE",
             Self::Unsupported => "UnsupportedProtocol",
         }
     }
@@ -139,8 +131,6 @@ impl Protocol {
             | Self::Mongo
             | Self::Redis
             | Self::MySql
-            | Self::Hbone
-            | Self::DoubleHbone
             | Self::Unsupported) => other,
         }
     }

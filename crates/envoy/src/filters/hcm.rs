@@ -143,9 +143,10 @@ struct Base {
 /// Builds a connection manager.
 #[must_use]
 pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConnectionManager {
-    let HttpOptions { class, stat_prefix, routes, protocol, use_remote_address, .. } = options;
     let service = options.service.filter(|_| options.waypoint).map(PolicyService::new);
-    let base = view.get(&BaseOf { class, service: service.clone() });
+    let base = view.get(&BaseOf { class: options.class, service: service.clone() });
+    let filters = http_filters(view, &options, &base, service);
+    let HttpOptions { stat_prefix, routes, use_remote_address, .. } = options;
     let mut manager = base.manager.clone();
     // A semicolon ends the prefix: Envoy's own names go on with dots, which addresses hold, too.
     manager.stat_prefix = format!("{stat_prefix};");
@@ -157,47 +158,43 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
         Routes::Rds(name) => RouteSpecifier::Rds(Rds { config_source: Some(ads_source()), route_config_name: name }),
         Routes::Inline(routes) => RouteSpecifier::RouteConfig(*routes),
     });
+    if options.waypoint {
+        // No certificate comes with what came through a tunnel.
+        manager.set_current_client_cert_details = None;
+        manager.forward_client_cert_details = match *view.derived(&TellsClient) {
+            true => ForwardClientCertDetails::AlwaysForwardOnly.into(),
+            false => ForwardClientCertDetails::Sanitize.into(),
+        };
+    }
+    manager.http_filters = filters;
+    manager
+}
+
+/// All filters, in order.
+fn http_filters(
+    view: &View<'_>,
+    options: &HttpOptions<'_>,
+    base: &Base,
+    service: Option<PolicyService>,
+) -> Vec<HttpFilter> {
+    let class = options.class;
     let mut filters: Vec<HttpFilter> = Vec::with_capacity(base.filters.len() + 4);
     if !options.hbone {
         let skip =
             options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
         filters.extend(http::metadata_exchange(view, class, skip));
     }
-    if options.waypoint {
-        // No certificate comes with what came through a tunnel.
-        manager.forward_client_cert_details = ForwardClientCertDetails::Sanitize.into();
-        manager.set_current_client_cert_details = None;
-        if *view.derived(&TellsClient) {
-            manager.forward_client_cert_details = ForwardClientCertDetails::AlwaysForwardOnly.into();
-            filters.push(hbone_filters::client_identity());
-        }
+    if options.waypoint && *view.derived(&TellsClient) {
+        filters.push(hbone_filters::client_identity());
     }
-    let extensions = traffic_extension::http_filters_for(view, class, options.port, service.clone());
-    let authorization = AuthorizationOf { service: service.clone(), peers: options.peers };
-    let guard = (class != ListenerClass::SidecarOutbound)
-        .then(|| (view.get(&authorization), view.get(&AuthenticationOf { service })));
-    // CUSTOM knows peers by mutual TLS alone, unless it is a waypoint that asks.
-    let custom = guard.as_ref().map(|(authorization, _)| match options.waypoint {
-        true => authorization.clone(),
-        false => view.get(&AuthorizationOf::PROXY),
-    });
-    filters.extend(custom.iter().flat_map(|custom| custom.custom_http.iter().cloned()));
-    filters.extend(extensions.authn);
-    if let Some((_, authentication)) = &guard {
-        filters.extend((**authentication).clone());
-    }
-    filters.extend(extensions.authz);
-    if let Some((authorization, _)) = &guard {
-        filters.extend(authorization.http.iter().cloned());
-    }
-    let mut after = extensions.rest;
+    let mut after = guard(view, options, service, &mut filters);
     if !options.waypoint {
         filters.append(&mut after);
     }
     if class == ListenerClass::Gateway && has_inference_pools(view) {
         filters.push(ext_proc::filter());
     }
-    if protocol == Protocol::GrpcWeb {
+    if options.protocol == Protocol::GrpcWeb {
         filters.push(http::grpc_web());
     }
     filters.extend(base.filters.iter().cloned());
@@ -219,12 +216,39 @@ pub fn connection_manager(view: &View<'_>, options: HttpOptions<'_>) -> HttpConn
     }
     if options.waypoint {
         filters.append(&mut after);
-        filters.push(hbone_filters::upstream_metadata(view));
+        filters.extend(hbone_filters::upstream_metadata(view));
         filters.extend(base.metrics.iter().cloned());
     }
     filters.push(base.router.clone());
-    manager.http_filters = filters;
-    manager
+    filters
+}
+
+/// Adds the filters of policies, and the extensions among them; gives the extensions that come after.
+fn guard(
+    view: &View<'_>,
+    options: &HttpOptions<'_>,
+    service: Option<PolicyService>,
+    filters: &mut Vec<HttpFilter>,
+) -> Vec<HttpFilter> {
+    let extensions = traffic_extension::http_filters_for(view, options.class, options.port, service.clone());
+    let authorization = AuthorizationOf { service: service.clone(), peers: options.peers };
+    let guard = (options.class != ListenerClass::SidecarOutbound)
+        .then(|| (view.get(&authorization), view.get(&AuthenticationOf { service })));
+    // CUSTOM knows peers by mutual TLS alone, unless it is a waypoint that asks.
+    let custom = guard.as_ref().map(|(authorization, _)| match options.waypoint {
+        true => authorization.clone(),
+        false => view.get(&AuthorizationOf::PROXY),
+    });
+    filters.extend(custom.iter().flat_map(|custom| custom.custom_http.iter().cloned()));
+    filters.extend(extensions.authn);
+    if let Some((_, authentication)) = &guard {
+        filters.extend((**authentication).clone());
+    }
+    filters.extend(extensions.authz);
+    if let Some((authorization, _)) = &guard {
+        filters.extend(authorization.http.iter().cloned());
+    }
+    extensions.rest
 }
 
 impl Query for BaseOf {

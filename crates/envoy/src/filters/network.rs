@@ -102,8 +102,6 @@ pub fn protocol_stack(
         | Protocol::Mongo
         | Protocol::Redis
         | Protocol::MySql
-        | Protocol::Hbone
-        | Protocol::DoubleHbone
         | Protocol::Unsupported => vec![tcp],
     }
 }

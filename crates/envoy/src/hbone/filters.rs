@@ -72,9 +72,9 @@ fn formatted(format: &str) -> SubstitutionFormatString {
     }
 }
 
-/// The type by which the view's proxy keeps texts that filter chains are chosen by.
+/// The type by which the view's proxy keeps texts that filter chains are chosen by. A stock Envoy does not have Istio's.
 fn text_type(view: &View<'_>) -> String {
-    let is_known = istio_version::at_least_patch(view, [1, 29, 2]);
+    let is_known = istio_version::at_least_patch(view, [1, 29, 2]) && super::knows_peers(view);
     if is_known { HASHABLE } else { PLAIN }.to_owned()
 }
 
@@ -132,8 +132,8 @@ fn network_state(name: &str, values: Vec<FilterStateValue>) -> Filter {
     network_filter(name, &NetworkState { on_new_connection: values, ..NetworkState::default() })
 }
 
-/// Finds out who the peer is.
-pub(super) fn downstream_metadata(view: &View<'_>) -> HttpFilter {
+/// Finds out who the peer is. `None` where the proxy cannot.
+pub(super) fn downstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     let mut found = vec![of("workload_discovery")];
     let mut fields = BTreeMap::from([("shared_with_upstream".to_owned(), bool_value(true))]);
     if view.mesh().settings.hbone.baggage {
@@ -141,18 +141,20 @@ pub(super) fn downstream_metadata(view: &View<'_>) -> HttpFilter {
         fields.insert("downstream_propagation".to_owned(), list([of("baggage")]));
     }
     fields.insert("downstream_discovery".to_owned(), list(found));
-    packed_filter("waypoint_downstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields))
+    let filter = packed_filter("waypoint_downstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields));
+    super::knows_peers(view).then_some(filter)
 }
 
-/// Finds out who the upstream is.
-pub(crate) fn upstream_metadata(view: &View<'_>) -> HttpFilter {
+/// Finds out who the upstream is. `None` where the proxy cannot.
+pub(crate) fn upstream_metadata(view: &View<'_>) -> Option<HttpFilter> {
     let mut found = vec![of("workload_discovery")];
     if view.mesh().settings.hbone.baggage {
         let key = object([("peer_metadata_key", text("upstream_peer"))]);
         found.push(object([("upstream_filter_state", key)]));
     }
     let fields = BTreeMap::from([("upstream_discovery".to_owned(), list(found))]);
-    packed_filter("waypoint_upstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields))
+    let filter = packed_filter("waypoint_upstream_peer_metadata", typed_struct(PEER_METADATA_TYPE, fields));
+    super::knows_peers(view).then_some(filter)
 }
 
 /// One way of telling who somebody is.
@@ -162,7 +164,7 @@ fn of(way: &str) -> Value {
 
 /// Reads who the upstream is from the answer to CONNECT, if that is done.
 pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
-    view.mesh().settings.hbone.baggage.then(|| {
+    (view.mesh().settings.hbone.baggage && super::knows_peers(view)).then(|| {
         let fields = BTreeMap::from([("baggage_key".to_owned(), text("io.istio.baggage"))]);
         let [listener, _] = TUNNEL_METADATA;
         packed_network_filter(TUNNEL_METADATA_NAME, typed_struct(listener, fields))
@@ -171,7 +173,7 @@ pub(super) fn listener_baggage(view: &View<'_>) -> Option<Filter> {
 
 /// The counterpart of [`listener_baggage`] in clusters.
 pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
-    view.mesh().settings.hbone.baggage.then(|| {
+    (view.mesh().settings.hbone.baggage && super::knows_peers(view)).then(|| {
         let [_, cluster] = TUNNEL_METADATA;
         let config = typed_struct(cluster, BTreeMap::new());
         ClusterFilter { name: TUNNEL_METADATA_NAME.to_owned(), typed_config: Some(config), ..ClusterFilter::default() }
@@ -182,7 +184,7 @@ pub(crate) fn cluster_baggage(view: &View<'_>) -> Option<ClusterFilter> {
 pub(crate) fn client_identity() -> HttpFilter {
     let value = format!("By=%FILTER_STATE({LOCAL_PRINCIPAL}:PLAIN)%;URI=%FILTER_STATE({PEER_PRINCIPAL}:PLAIN)%");
     let append = overwriting("x-forwarded-client-cert", &value);
-    let mutation = Mutation { action: Some(header_mutation::Action::Append(append)), ..Mutation::default() };
+    let mutation = Mutation { action: Some(header_mutation::Action::Append(append)) };
     let mutations = Mutations { request_mutations: vec![mutation], ..Mutations::default() };
     let config = HeaderMutation { mutations: Some(mutations), ..HeaderMutation::default() };
     filter("istio.waypoint.xfcc_client_identity", &config)

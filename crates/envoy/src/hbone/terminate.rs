@@ -71,7 +71,7 @@ fn manager(view: &View<'_>) -> HttpConnectionManager {
     } else {
         Vec::new()
     };
-    http_filters.push(filters::downstream_metadata(view));
+    http_filters.extend(filters::downstream_metadata(view));
     http_filters.push(filters::connect_authority(view));
     http_filters.push(http::router(headers.suppress_debug_headers));
     HttpConnectionManager {
