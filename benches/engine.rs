@@ -74,7 +74,8 @@ fn changes(c: &mut Criterion) {
             | Change::SecretReader(..)
             | Change::Keys(..)
             | Change::TrustBundle(..)
-            | Change::GatewayHost(..)) => {
+            | Change::GatewayHost(..)
+            | Change::Remote(..)) => {
                 vec![other]
             }
         },

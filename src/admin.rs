@@ -6,6 +6,7 @@
 
 mod access;
 mod ca;
+mod clusterz;
 mod config_dump;
 mod configz;
 mod debug;
@@ -25,6 +26,7 @@ use axum::routing::get;
 
 pub use access::DebugAccess;
 pub use ca::ORDER as CA_ORDER;
+pub use clusterz::{ManagedClusters, SyncStatus};
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;
 pub use state::{AdminState, Build, Problems, Readiness};
@@ -65,6 +67,7 @@ fn debug_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
     Router::new()
         .route("/debug/adsz", get(syncz::adsz))
         .route("/debug/ca", get(ca::status).post(ca::order))
+        .route("/debug/clusterz", get(clusterz::clusterz))
         .route("/debug/connections", get(syncz::connections))
         .route("/debug/syncz", get(syncz::syncz))
         .route("/debug/config_dump", get(config_dump::config_dump))

@@ -11,6 +11,7 @@ mod istiod_variables;
 mod limits;
 mod log;
 mod pilot_flags;
+mod remotes;
 mod request;
 mod security;
 mod version;

@@ -6,9 +6,10 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 
 /// Each page with what it shows, by name.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
     ("adsz", "Connected proxies with what they watch"),
     ("ca", "The roots that the mesh trusts, and which proxies have yet to take them"),
+    ("clusterz", "The clusters that are read, and how far each has come"),
     (
         "config_distribution",
         "Which share of the proxies that an object reaches has taken it (?kind=, &namespace=, &name=)",

@@ -6,9 +6,9 @@ use anyhow::Context;
 use parking_lot::Mutex;
 
 use super::istiod_variables::ISTIOD;
+use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
-use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::names::{ClusterId, Namespace};
 use navarch_api::settings::{CompliancePolicy, KeyFetching, Settings};
 use navarch_status::GatewayControllerSettings;

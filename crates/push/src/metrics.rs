@@ -9,7 +9,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::fact::{FactKey, RemoteFact};
-use super::world::Change;
+use super::world::{Change, RemoteChange};
 use navarch_api::counter::Count;
 use navarch_api::object::Kind;
 
@@ -89,11 +89,11 @@ pub(super) fn triggers(facts: &[FactKey]) -> BTreeSet<&'static str> {
 /// What a change is counted as; `None` for what Istio does not count.
 fn update(change: &Change) -> Option<&'static str> {
     match change {
-        Change::Put(object) | Change::RemotePut(_, object) => of_kind(object.kind(), "svc"),
-        Change::Removed(name) | Change::RemoteRemoved(_, name) => of_kind(name.kind, "svcdelete"),
+        Change::Put(object) | Change::Remote(_, RemoteChange::Put(object)) => of_kind(object.kind(), "svc"),
+        Change::Removed(name) | Change::Remote(_, RemoteChange::Removed(name)) => of_kind(name.kind, "svcdelete"),
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
-        Change::GatewayHost(..) | Change::RemoteReset(..) | Change::RemoteGone(_) => Some("config"),
-        Change::SecretReader(..) | Change::RemoteSecretReader(..) => None,
+        Change::GatewayHost(..) | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
+        Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) => None,
     }
 }
 

@@ -27,7 +27,7 @@ use super::remark_list::log_remarks;
 use super::resource::ResourceType;
 use super::turns::{Turns, Waiting};
 use super::view::Translator;
-use super::world::{Change, World};
+use super::world::{Change, RemoteChange, World};
 use navarch_api::settings::Settings;
 
 pub use standing::Standing;
@@ -391,7 +391,7 @@ impl Worker {
                 let now = Instant::now();
                 self.metrics.came(&changes);
                 // Proxies wait with their question until this is in force.
-                let is_awaited = changes.iter().any(|change| matches!(change, Change::SecretReader(..) | Change::RemoteSecretReader(..)));
+                let is_awaited = changes.iter().any(is_about_readers);
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {
@@ -470,6 +470,11 @@ impl Worker {
         }
         self.pushes.push_back(PushRecord { revision: self.engine.revision(), facts, changed: first, settled, took });
     }
+}
+
+/// Whether a change says who may read secrets.
+fn is_about_readers(change: &Change) -> bool {
+    matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)))
 }
 
 #[cfg(test)]

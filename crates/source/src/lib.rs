@@ -37,7 +37,7 @@ pub use host_names::{HostAddresses, HostNames};
 pub use keys::{DEFAULT_TIMEOUT as DEFAULT_KEY_TIMEOUT, Demand, FetchError, Fetcher, KeyConfig, KeyFetching};
 pub use kubernetes::{
     IDLE_TIMEOUT, KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshMapSource, MeshMapSourceConfig,
-    ReadKinds,
+    ReadKinds, RemoteKinds,
 };
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;

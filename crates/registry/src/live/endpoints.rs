@@ -58,7 +58,8 @@ impl Registry {
             && matches!(state.endpoints, EntryEndpoints::Listed(_))
         {
             let count = state.services.of(&key.hostname).count();
-            let (of_count, shared) = state.gathered.get_or_init(|| (count, self.merge(key, Vec::new(), &services, &entries)));
+            let (of_count, shared) =
+                state.gathered.get_or_init(|| (count, self.merge(key, Vec::new(), &services, &entries)));
             if *of_count == count {
                 return shared.clone();
             }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::{Registry, ServiceState};
 use super::work::Work;
+use super::{Registry, ServiceState};
 use crate::directory::{DirectoryChange, EntryTargets, ListedTargets, TargetsAt};
 use crate::model::{Endpoint, ServiceTarget, Workload};
 use crate::pod_workload::PodState;
