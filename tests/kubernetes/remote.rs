@@ -218,11 +218,10 @@ async fn a_remote_cluster_comes_and_goes_with_its_secret_and_holds_up_nobody() -
     serve(&here, &["10.10.0.1"]).await?;
     serve(&there, &["10.20.0.1"]).await?;
     let leaders = json!({"topology.istio.io/controlPlaneClusters": "west,Kubernetes"});
-    there
-        .put(&json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system", "annotations": leaders},
-        }))
-        .await?;
+    for (writer, annotations) in [(&here, json!({})), (&there, leaders)] {
+        let metadata = json!({"name": "istio-system", "annotations": annotations});
+        writer.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+    }
     let good = std::fs::read_to_string(remote.admin_kubeconfig())?;
 
     // It comes with its Secret.

@@ -21,7 +21,9 @@ pub struct RemoteServers {
 /// One of them.
 #[derive(Clone)]
 struct RemoteServer {
-    server: ApiServer,
+    /// Who is asked about rights.
+    server: Option<ApiServer>,
+    /// Who is asked about tokens.
     reviews: Arc<TokenReviews>,
 }
 
@@ -35,8 +37,14 @@ impl RemoteServers {
     /// From now on a cluster is asked by this client, about tokens for these audiences.
     pub fn set(&self, cluster: ClusterId, client: kube::Client, audiences: Vec<String>) {
         let server = ApiServer::new(client);
-        let reviews = Arc::new(TokenReviews::new(Arc::new(server.clone()), audiences));
-        self.servers.write().insert(cluster, RemoteServer { server, reviews });
+        let reviews = TokenReviews::new(Arc::new(server.clone()), audiences);
+        self.insert(cluster, Some(server), reviews);
+    }
+
+    /// From now on a cluster is asked so.
+    pub(super) fn insert(&self, cluster: ClusterId, server: Option<ApiServer>, reviews: TokenReviews) {
+        let remote = RemoteServer { server, reviews: Arc::new(reviews) };
+        self.servers.write().insert(cluster, remote);
     }
 
     /// A cluster is asked no more.
@@ -54,7 +62,7 @@ impl RemoteServers {
     /// The API server of a cluster, if it is known.
     #[must_use]
     pub fn server(&self, cluster: &ClusterId) -> Option<ApiServer> {
-        self.servers.read().get(cluster).map(|remote| remote.server.clone())
+        self.servers.read().get(cluster)?.server.clone()
     }
 
     /// Who reviews the tokens of a cluster, if it is known.

@@ -107,7 +107,11 @@ impl Clusters {
                     None => break,
                 },
                 Some((cluster, number, milestone)) = news.recv() => self.hear(&cluster, number, milestone).await,
-                Some(_) = self.readers.join_next() => {}
+                Some(ended) = self.readers.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "the reader of a remote cluster failed");
+                    }
+                }
                 () = tokio::time::sleep_until(limit.unwrap_or(start)), if limit.is_some() => {
                     tracing::warn!("the Secrets of remote clusters cannot be read; going on without");
                     is_listed = true;
