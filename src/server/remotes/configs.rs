@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
-use navarch_api::names::ClusterId;
 use tokio::sync::mpsc;
 use tokio_stream::StreamExt;
 
 use super::kubeconfig;
+use navarch_api::names::ClusterId;
+use navarch_api::regular_file;
 
 /// The label of Secrets with kubeconfigs.
 const LABEL: &str = "istio/multiCluster=true";
@@ -25,6 +26,9 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// Kubeconfigs by cluster.
 pub(super) type Kubeconfigs = BTreeMap<ClusterId, Vec<u8>>;
+
+/// Why files are passed over, by their names.
+type Faults = BTreeMap<String, String>;
 
 /// What is told of Secrets and files.
 #[derive(Clone, PartialEq, Eq)]
@@ -102,14 +106,21 @@ fn kubeconfigs(secret: Secret) -> Kubeconfigs {
 /// Tells the files of a directory, until nobody listens. A file's cluster is the one that it names.
 pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<ConfigEvent>) -> Result<(), Closed> {
     let mut told: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
+    let mut faulty = Faults::new();
     let mut is_first = true;
     loop {
         let folder = directory.clone();
         // Reading files can take as long as a disk likes.
         let read = tokio::task::spawn_blocking(move || read_directory(&folder)).await;
         match read {
-            Ok(Ok(now)) => {
-                let gone: Vec<String> = told.keys().filter(|place| !now.contains_key(*place)).cloned().collect();
+            Ok(Ok((now, faults))) => {
+                for (file, fault) in faults.iter().filter(|(file, fault)| faulty.get(*file) != Some(*fault)) {
+                    tracing::warn!(file, fault, "a kubeconfig is passed over");
+                }
+                faulty = faults;
+                // What a file said last holds while it is broken.
+                let is_gone = |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
+                let gone: Vec<String> = told.keys().filter(is_gone).cloned().collect();
                 for place in gone {
                     told.remove(&place);
                     events.send(ConfigEvent::Gone(place)).await.map_err(|_| Closed)?;
@@ -136,27 +147,32 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
     }
 }
 
-/// The kubeconfigs of all files of a directory that say which cluster they are for.
-fn read_directory(directory: &Path) -> std::io::Result<BTreeMap<String, Kubeconfigs>> {
-    let mut found = BTreeMap::new();
+/// The kubeconfigs of all files of a directory that say which cluster they are for, and why others are passed over.
+fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubeconfigs>, Faults)> {
+    let (mut found, mut faults) = (BTreeMap::new(), Faults::new());
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         // Mounts of Kubernetes keep what they swap under names with two dots.
-        let is_file = std::fs::metadata(&path).is_ok_and(|file| file.is_file() && file.len() <= MAX_FILE);
-        if name.starts_with("..") || !is_file {
+        if name.starts_with("..") || path.is_dir() {
             continue;
         }
-        let Ok(content) = std::fs::read(&path) else { continue };
+        let content = match regular_file::read(&path, MAX_FILE) {
+            Ok(content) => content,
+            Err(error) => {
+                faults.insert(name, error.to_string());
+                continue;
+            }
+        };
         match kubeconfig::cluster_of(&content) {
             Ok(Some(cluster)) => {
                 found.insert(name, Kubeconfigs::from([(ClusterId::new(cluster), content)]));
             }
-            Ok(None) => tracing::warn!(file = name, "a kubeconfig names no cluster; it is passed over"),
-            Err(error) => tracing::warn!(file = name, %error, "a kubeconfig is passed over"),
+            Ok(None) => _ = faults.insert(name, "it names no cluster".to_owned()),
+            Err(error) => _ = faults.insert(name, error.to_string()),
         }
     }
-    Ok(found)
+    Ok((found, faults))
 }
 
 #[cfg(test)]
@@ -180,6 +196,9 @@ mod tests {
         assert!(events.recv().await == Some(ConfigEvent::Synced));
         std::fs::write(folder.path().join("a"), config("west")).unwrap();
         assert!(events.recv().await == Some(put(config("west"), "west")));
+        // What is broken changes nothing.
+        std::fs::write(folder.path().join("a"), "clusters: [").unwrap();
+        tokio::time::timeout(POLL * 2, events.recv()).await.err().unwrap();
         std::fs::remove_file(folder.path().join("a")).unwrap();
         assert!(events.recv().await == Some(ConfigEvent::Gone("a".to_owned())));
         drop(events);

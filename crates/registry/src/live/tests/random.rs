@@ -325,6 +325,8 @@ fn fresh(objects: ClusterObjects<'_>, settings: &Settings, variant: u64) -> Aggr
     let (mesh, networks) = mesh(variant);
     let mut registry = Aggregate::new(settings.clone());
     registry.set_mesh(&mesh, &networks, objects);
+    // Clusters come with changes.
+    registry.apply(objects, &ClusterChanges::default());
     registry
 }
 
