@@ -98,18 +98,23 @@ impl House {
         let before = self.registry.directory().clone();
         let all = ClusterObjects { own: &self.objects, remotes: &self.remotes };
         let change = self.registry.apply(all, changed);
+        self.check(&before, &change);
+        change
+    }
+
+    /// Checks that a change is what differs from before.
+    fn check(&self, before: &Directory, change: &DirectoryChange) {
         let merged = DirectoryChange { remotes: BTreeMap::new(), clusters: false, ..change.clone() };
         assert_eq!(merged, before.change_to(self.registry.directory()), "what is told is what changed");
         for (cluster, told) in &change.remotes {
             let none = Arc::new(Directory::default());
             let of = |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
-            let differs = of(&before).change_to(&of(self.registry.directory()));
+            let differs = of(before).change_to(&of(self.registry.directory()));
             let parts = |change: &DirectoryChange| {
                 (change.pod_targets.clone(), change.targets.clone(), change.workloads.clone())
             };
             assert_eq!(parts(told), parts(&differs), "what is told of a remote cluster is what changed there");
         }
-        change
     }
 }
 
