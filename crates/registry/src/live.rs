@@ -233,7 +233,6 @@ impl Registry {
     /// Starts afresh in another world, and tells what that changed.
     fn rebuild(&mut self, world: World, objects: &Objects, others: &Others) -> Outcome {
         let mut fresh = Self::of_world(world);
-        fresh.imports.clone_from(&self.imports);
         let ran = fresh.run(objects, Work::everything(objects), others);
         let change = self.directory.change_to(&fresh.directory);
         let mut aliased = ran.aliased;
