@@ -43,6 +43,7 @@ use axum::routing::get;
 pub use access::DebugAccess;
 pub use applied::changed_at;
 pub use ca::ORDER as CA_ORDER;
+pub use clusterz::{ManagedClusters, SyncStatus};
 pub use ctrlz::control_routes;
 pub use distribution::{Share, configuration, shares};
 pub use exposition::Exposition;

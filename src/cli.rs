@@ -21,6 +21,7 @@ mod plan;
 mod reading;
 #[cfg(test)]
 mod reference;
+mod remotes;
 mod request;
 mod security;
 mod version;

@@ -26,6 +26,7 @@ mod quarantine;
 mod reflection;
 mod refusals;
 mod registration;
+mod remotes;
 mod secret_access;
 mod secure;
 mod security;
@@ -55,13 +56,15 @@ pub use api_rate::ApiRate;
 pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
 pub use injector::InjectionSettings;
+pub use remotes::RemotesConfig;
 pub use security::{SecurityConfig, StreamRules};
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 pub use workloads::would_register;
 
 use crate::admin::{
-    self, AdminState, Build, DebugAccess, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness,
+    self, AdminState, Build, DebugAccess, DebugOverXds, DebugSwitches, Exposition, LogScopes, ManagedClusters,
+    Problems, Readiness,
 };
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
@@ -77,7 +80,8 @@ use navarch_push::metrics::Metrics as PushMetrics;
 use navarch_push::worker::{self, Debounce};
 use navarch_security::authenticate::Gatekeeper;
 use navarch_security::ca;
-use navarch_source::{KeyConfig, KeyMetrics};
+use navarch_security::remote_servers::RemoteServers;
+use navarch_source::{Batch, KeyConfig, KeyMetrics};
 use navarch_status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -118,6 +122,8 @@ pub struct Config {
     pub keys: KeyConfig,
     /// Where configuration and services come from.
     pub sources: SourcesConfig,
+    /// Remote clusters.
+    pub remotes: RemotesConfig,
     /// Plaintext xDS; where it is off it is on the port of readiness and debug.
     pub grpc: ListenAddress,
     /// xDS and certificates over TLS.
@@ -177,16 +183,21 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let call_metrics = GrpcMetrics::register(&mut metrics);
-    let ads = xds(client.as_ref(), &config, &push, (&mut metrics, rejections.clone()), &stop, &mut tasks);
+    let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
+    let asked = client.as_ref().map(|client| (client, servers.clone()));
+    let ads = xds(asked, &config, &push, (&mut metrics, rejections.clone()), &stop, &mut tasks);
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
-    let gatekeeper = security::gatekeeper(&config.security, client.as_ref(), &push)?;
+    let gatekeeper = security::gatekeeper(&config.security, (client.as_ref(), servers.clone()), &push)?;
     let access = debug_access(&config, &gatekeeper);
-    read_sources(plan, &config, &push, (problems.clone(), refusals, keys), (&reload, &stop), &mut tasks)?;
+    let all = (client.as_ref(), servers, problems.clone());
+    let followed = remotes::follow(&config, all, &push, &mut metrics, (&stop, &mut tasks));
+    let told = (problems.clone(), refusals, keys);
+    read_sources((plan, followed.synced), &config, &push, told, (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
     let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
-    let seen = (problems, readiness.clone(), Exposition::new(metrics));
+    let seen = (problems, followed.clusters, readiness.clone(), Exposition::new(metrics));
     let state = admin_state(&config, (&push, &ads), hooks.injector(), seen, access);
     ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
@@ -202,7 +213,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     let told = signals::follow(reload, &stop, &mut tasks);
-    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, roots };
+    let published = followed.published;
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, roots, published };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;
@@ -219,13 +231,14 @@ fn admin_state(
     config: &Config,
     (push, ads): (&worker::PushHandle, &Ads),
     injector: CurrentInjector,
-    (problems, readiness, metrics): (Problems, Readiness, Exposition),
+    (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
     access: DebugAccess,
 ) -> AdminState {
     AdminState {
         push: push.clone(),
         connections: ads.connections(),
         problems,
+        clusters,
         readiness,
         metrics: Arc::new(metrics),
         roots: Arc::default(),
@@ -260,7 +273,7 @@ fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker
 
 /// Starts reading what the plan says.
 fn read_sources(
-    plan: Plan,
+    (plan, remotes): (Plan, mpsc::Receiver<Batch>),
     config: &Config,
     push: &worker::PushHandle,
     (problems, refusals, key_metrics): (Problems, Refusals, KeyMetrics),
@@ -269,7 +282,7 @@ fn read_sources(
 ) -> anyhow::Result<()> {
     let (sources, keys, namespace) = (&config.sources, &config.keys, &config.settings.system_namespace);
     let starter = Starter { config: sources, keys, key_metrics, namespace, reload, stop, tasks };
-    starter.start(plan, push.clone(), problems, refusals)?;
+    starter.start((plan, remotes), push.clone(), problems, refusals)?;
     gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
     Ok(())
 }
@@ -298,7 +311,7 @@ fn write_back(
 
 /// The aggregated discovery service, and what it asks and tells.
 fn xds(
-    client: Option<&kube::Client>,
+    asked: Option<(&kube::Client, RemoteServers)>,
     config: &Config,
     push: &worker::PushHandle,
     (metrics, rejections): (&mut Registry, Rejections),
@@ -306,12 +319,13 @@ fn xds(
     tasks: &mut Tasks,
 ) -> Ads {
     let counted = Metrics::register(metrics);
+    let client = asked.as_ref().map(|(client, _)| *client);
     let (refusals, refused) = mpsc::channel(quarantine::QUEUE);
     let ads = Ads::new(AdsParts {
         limits: config.limits.clone(),
         memory: Budget::new(config.client_memory),
         rejections,
-        access: client.map(|client| secret_access::start(client, push, stop, tasks)),
+        access: asked.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
         workloads: Some(desk(client, config, push, metrics, stop, tasks)),
         refusals: config.quarantines.then_some(refusals),
         served: if config.settings.ambient { Served::Ambient } else { Served::Envoys },

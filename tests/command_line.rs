@@ -248,12 +248,19 @@ async fn what_has_no_effect_is_said_once_by_name() {
     };
     assert!(line("flags that are not known").contains("names=\"--from-a-later-release\""));
     let flags = line("flags of pilot-discovery that have no effect");
-    for flag in ["log_stacktrace_level", "log_caller", "vklog", "clusterAliases"] {
+    for flag in ["log_stacktrace_level", "log_caller", "vklog"] {
         assert!(flags.contains(&format!("--{flag}")), "{flag}: {flags}");
     }
-    for obeyed in
-        ["log_target", "log_as_json", "kubernetesApiQPS", "tls-min-version", "cniNamespace", "ctrlz_port", "profile"]
-    {
+    for obeyed in [
+        "log_target",
+        "log_as_json",
+        "kubernetesApiQPS",
+        "tls-min-version",
+        "cniNamespace",
+        "ctrlz_port",
+        "profile",
+        "clusterAliases",
+    ] {
         assert!(!flags.contains(obeyed), "{obeyed}: {flags}");
     }
     assert!(line("scopes that do not exist").contains("nobody"));

@@ -24,7 +24,7 @@ const PAGES: [(&str, &str); 40] = [
     ("cachez", "Names of the encoded resources that proxies share"),
     ("cachez?clear=true", "Computes all resources anew"),
     ("cachez?sizes=true", "Bytes of the encoded resources that proxies share"),
-    ("clusterz", "The clusters that are read"),
+    ("clusterz", "The clusters that are read, and how far each has come"),
     (
         "config_distribution",
         "Which share of the proxies that an object reaches has taken it (?kind=, &namespace=, &name=)",

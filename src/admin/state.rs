@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use super::access::DebugAccess;
+use super::clusterz::ManagedClusters;
 use super::exposition::Exposition;
 use super::plan::Plans;
 use super::scratch::Turns;
@@ -53,6 +54,8 @@ pub struct AdminState {
     pub connections: Arc<Connections>,
     /// What sources could not read, by place.
     pub problems: Problems,
+    /// Remote clusters that are read.
+    pub clusters: ManagedClusters,
     /// What else must be there before Navarch is ready.
     pub readiness: Readiness,
     /// All metrics.
@@ -90,6 +93,11 @@ impl Problems {
         } else {
             all.insert(place, problems);
         }
+    }
+
+    /// Forgets the problems of all places whose names begin so.
+    pub fn forget(&self, beginning: &str) {
+        self.0.lock().retain(|place, _| !place.starts_with(beginning));
     }
 
     /// All problems by place.

@@ -14,11 +14,11 @@ use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
-    self, ApiRate, Config, ListenAddress, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
+    self, ApiRate, Config, ListenAddress, RemotesConfig, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
-use navarch_api::settings::Environment;
+use navarch_api::settings::{Environment, Settings};
 use navarch_net::destination::AddressPolicy;
 use navarch_push::worker::Debounce;
 use navarch_security::serving::GivenFiles;
@@ -101,6 +101,9 @@ pub(super) struct Discovery {
     /// Other names that proxies may give for a cluster, as ALIAS=CLUSTER, with commas between them
     #[arg(long, alias = "clusterAliases", value_name = "ALIAS=CLUSTER", value_delimiter = ',', value_parser = alias)]
     cluster_aliases: Vec<(String, String)>,
+    /// Namespace of the Secrets with kubeconfigs of remote clusters; Navarch's own if unset
+    #[arg(long, alias = "clusterRegistriesNamespace", value_name = "NAMESPACE")]
+    cluster_registries_namespace: Option<String>,
     /// Namespace that Navarch runs in; POD_NAMESPACE if unset
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -162,28 +165,25 @@ impl Discovery {
         let variable = |name: &str| variables.get(name);
         let mut settings = environment::settings(variable)?;
         settings.environment = Environment::new(variables.all().clone());
-        settings.domain_suffix = self.domain;
-        if let Some(cluster) = self.cluster_id {
-            settings.cluster_id = ClusterId::new(cluster);
-        }
-        if let Some(namespace) = self.namespace {
-            settings.system_namespace = navarch_api::names::Namespace::new(namespace);
-        }
-        if let Some(revision) = &self.revision {
-            settings.clusters.revision.clone_from(revision);
-        }
-        settings.clusters.aliases = aliases(&self.cluster_aliases);
-        let mcs = settings.clusters.mcs != McsMode::Off;
+        self.place(&mut settings);
+        let scope = scope(variables, self.revision.clone(), &settings);
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
-        let files = files::raise_limit();
-        let keys = keys(variables)?;
+        let (files, keys) = (files::raise_limit(), keys(variables)?);
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
         say("--tls-cipher-suites: suites that are not safe and never spoken", &never);
         let security = super::security::config(variable)?;
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
-        let security =
-            SecurityConfig { state: self.state_dir, fetched: keys.addresses.clone(), given, tls, ..security };
+        let fetched = keys.addresses.clone();
+        let security = SecurityConfig { state: self.state_dir, fetched, given, tls, ..security };
         let writing = super::writing::config(variable, self.revision.clone(), &settings)?;
+        let given = RemotesConfig {
+            namespace: self.cluster_registries_namespace.filter(|name| !name.is_empty()),
+            idle_timeout: self.kubernetes_idle_timeout,
+            rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
+            audiences: security.audiences.clone(),
+            ..RemotesConfig::default()
+        };
+        let remotes = super::remotes::config(variable, &settings, &scope, given)?;
         Ok(Config {
             settings,
             debounce: debounce(variables)?,
@@ -207,11 +207,12 @@ impl Discovery {
                 mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
                 networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
                 kubeconfig,
-                scope: KubernetesScope { mcs, ..scope(variables, self.revision.clone()) },
+                scope,
                 idle_timeout: self.kubernetes_idle_timeout,
                 rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
                 shared_mesh_config: text(variables, "SHARED_MESH_CONFIG"),
             },
+            remotes,
             writing: WritingConfig { cni_namespace: self.cni_namespace.filter(|name| !name.is_empty()), ..writing },
             grpc: self.grpc_addr,
             http: self.http_addr,
@@ -225,6 +226,21 @@ impl Discovery {
             shutdown: self.shutdown_duration,
             build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
         })
+    }
+
+    /// Takes over what flags say of where the control plane is and what clusters are called.
+    fn place(&self, settings: &mut Settings) {
+        settings.domain_suffix.clone_from(&self.domain);
+        if let Some(cluster) = &self.cluster_id {
+            settings.cluster_id = ClusterId::new(cluster);
+        }
+        if let Some(namespace) = &self.namespace {
+            settings.system_namespace = navarch_api::names::Namespace::new(namespace);
+        }
+        if let Some(revision) = &self.revision {
+            settings.clusters.revision.clone_from(revision);
+        }
+        settings.clusters.aliases = aliases(&self.cluster_aliases);
     }
 }
 
@@ -320,7 +336,7 @@ fn aliases(pairs: &[(String, String)]) -> BTreeMap<ClusterId, ClusterId> {
 }
 
 /// What of the Kubernetes API is read.
-fn scope(variables: &Variables, revision: Option<String>) -> KubernetesScope {
+fn scope(variables: &Variables, revision: Option<String>, settings: &Settings) -> KubernetesScope {
     let text = |name: &str| text(variables, name);
     KubernetesScope {
         kinds: ReadKinds::All,
@@ -329,7 +345,7 @@ fn scope(variables: &Variables, revision: Option<String>) -> KubernetesScope {
         system_namespace: navarch_api::names::Namespace::default(),
         ignored: text("PILOT_IGNORE_RESOURCES").unwrap_or_default(),
         included: text("PILOT_INCLUDE_RESOURCES").unwrap_or_default(),
-        mcs: false,
+        mcs: settings.clusters.mcs != McsMode::Off,
     }
 }
 

@@ -283,45 +283,56 @@ impl Controllers<'_> {
 
     /// Follows which namespaces the mesh config selects.
     fn scope(&mut self, push: &PushHandle) -> watch::Receiver<NamespaceScope> {
-        let only = self.config.only.clone();
-        self.look("selected namespaces", push, move |context| NamespaceScope {
-            selectors: context.mesh.config.discovery_selectors.clone(),
-            only: only.clone(),
-        })
+        selected_namespaces(self.config.only.clone(), push, self.stop, self.tasks)
     }
 
     /// Follows where Ingresses are reached.
     fn ingresses(&mut self, push: &PushHandle) -> watch::Receiver<IngressAddresses> {
-        self.look("addresses of Ingresses", push, ingress::addresses)
+        look("addresses of Ingresses", push, ingress::addresses, self.stop, self.tasks)
     }
+}
 
-    /// Follows something in the snapshots in force.
-    fn look<T>(
-        &mut self,
-        name: &'static str,
-        push: &PushHandle,
-        read: impl Fn(&PushContext) -> T + Send + 'static,
-    ) -> watch::Receiver<T>
-    where
-        T: PartialEq + Send + Sync + 'static,
-    {
-        let stop = self.stop.clone();
-        let mut contexts = push.contexts();
-        let first = read(&contexts.borrow_and_update());
-        let (sender, seen) = watch::channel(first);
-        spawn(name, self.tasks, async move {
-            while let Some(changed) = super::until(&stop, contexts.changed()).await {
-                changed?;
-                let now = read(&contexts.borrow_and_update());
-                sender.send_if_modified(|seen| {
-                    let is_new = *seen != now;
-                    *seen = now;
-                    is_new
-                });
-                let _told_to_stop = super::until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
-            }
-            Ok(())
-        });
-        seen
-    }
+/// Follows which namespaces the mesh config selects; `only` is the one that is read, if it is just one.
+pub(super) fn selected_namespaces(
+    only: Option<String>,
+    push: &PushHandle,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> watch::Receiver<NamespaceScope> {
+    let read = move |context: &PushContext| NamespaceScope {
+        selectors: context.mesh.config.discovery_selectors.clone(),
+        only: only.clone(),
+    };
+    look("selected namespaces", push, read, stop, tasks)
+}
+
+/// Follows something in the snapshots in force.
+fn look<T>(
+    name: &'static str,
+    push: &PushHandle,
+    read: impl Fn(&PushContext) -> T + Send + 'static,
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> watch::Receiver<T>
+where
+    T: PartialEq + Send + Sync + 'static,
+{
+    let stop = stop.clone();
+    let mut contexts = push.contexts();
+    let first = read(&contexts.borrow_and_update());
+    let (sender, seen) = watch::channel(first);
+    spawn(name, tasks, async move {
+        while let Some(changed) = super::until(&stop, contexts.changed()).await {
+            changed?;
+            let now = read(&contexts.borrow_and_update());
+            sender.send_if_modified(|seen| {
+                let is_new = *seen != now;
+                *seen = now;
+                is_new
+            });
+            let _told_to_stop = super::until(&stop, tokio::time::sleep(REFRESH_INTERVAL)).await;
+        }
+        Ok(())
+    });
+    seen
 }

@@ -30,7 +30,7 @@ const BUFFER: usize = 32 << 10;
 /// # Errors
 /// When the file cannot be read, or without one this is no pod of a cluster.
 pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
-    let mut config = match kubeconfig {
+    let config = match kubeconfig {
         Some(path) => {
             let file = Kubeconfig::read_from(path).with_context(|| format!("--kubeconfig {}", path.display()))?;
             let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
@@ -40,6 +40,14 @@ pub(super) async fn client(kubeconfig: Option<&Path>, rate: Option<ApiRate>) -> 
             "this is no pod of a cluster: give --kubeconfig FILE, or --config-dir DIR to take the configuration from files",
         )?,
     };
+    client_of(config, rate)
+}
+
+/// A client of this configuration. Nothing is sent yet.
+///
+/// # Errors
+/// When its certificates cannot be used.
+pub(super) fn client_of(mut config: kube::Config, rate: Option<ApiRate>) -> anyhow::Result<kube::Client> {
     config.connect_timeout = Some(CONNECT);
     // Who asks knows better how long to wait, and whether to ask again.
     config.default_retry = false;

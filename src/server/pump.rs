@@ -30,8 +30,8 @@ pub(super) struct Pump {
 
 impl Pump {
     /// Works until all sources have ended. Tells the push thread when all of them have synced. `sources` are those of mesh
-    /// config, of objects, and of keys, in this order.
-    pub(super) async fn run(mut self, sources: [mpsc::Receiver<Batch>; 3]) -> Result<(), Ended> {
+    /// config, of objects, of keys, and of remote clusters, in this order.
+    pub(super) async fn run(mut self, sources: [mpsc::Receiver<Batch>; 4]) -> Result<(), Ended> {
         let mut unsynced = sources.len();
         let mut batches = tokio_stream::StreamMap::new();
         for (index, source) in sources.into_iter().enumerate() {

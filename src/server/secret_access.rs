@@ -11,10 +11,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::Tasks;
 
+use navarch_api::names::ClusterId;
 use navarch_api::object::NamespacedName;
 use navarch_push::worker::{Ended, PushHandle};
-use navarch_push::world::Change;
+use navarch_push::world::{Change, RemoteChange};
 use navarch_security::api_server::ApiServer;
+use navarch_security::remote_servers::RemoteServers;
 use navarch_security::secret_access::{AccessReviewer, KEPT_NO, KEPT_YES};
 use navarch_xds::AccessQuestion;
 
@@ -34,8 +36,43 @@ struct Account {
     allowed: Option<bool>,
 }
 
+/// A service account, and the remote cluster that it is of, if it is of one.
+type Asked = (Option<ClusterId>, NamespacedName);
+
+/// Who is asked.
+struct Reviewers {
+    /// About accounts of the cluster that configures the mesh.
+    own: Arc<dyn AccessReviewer>,
+    /// The name of that cluster.
+    cluster: ClusterId,
+    /// About accounts of others.
+    remotes: RemoteServers,
+}
+
+impl Reviewers {
+    /// The account of a cluster by the name that its proxy gives.
+    fn asked(&self, cluster: &str, account: NamespacedName) -> Asked {
+        let cluster = self.remotes.meant(cluster);
+        (Some(cluster).filter(|cluster| !cluster.as_str().is_empty() && *cluster != self.cluster), account)
+    }
+
+    /// Who knows what the accounts of a cluster may do.
+    fn of(&self, cluster: Option<&ClusterId>) -> Option<Arc<dyn AccessReviewer>> {
+        let Some(cluster) = cluster else { return Some(self.own.clone()) };
+        self.remotes.server(cluster).map(|server| Arc::new(server) as Arc<dyn AccessReviewer>)
+    }
+}
+
+/// What is known of an account, told to the push thread.
+fn told((cluster, account): Asked, allowed: Option<bool>) -> Change {
+    match cluster {
+        None => Change::SecretReader(account, allowed),
+        Some(cluster) => Change::Remote(cluster, RemoteChange::SecretReader(account, allowed)),
+    }
+}
+
 /// Reviews under way.
-type Reviews = JoinSet<(NamespacedName, Result<bool, String>)>;
+type Reviews = JoinSet<(Asked, Result<bool, String>)>;
 
 /// Questions that may wait; then streams do.
 const QUESTIONS: usize = 1024;
@@ -43,12 +80,14 @@ const QUESTIONS: usize = 1024;
 /// Starts asking the API server. Gives where questions go.
 pub(super) fn start(
     client: &kube::Client,
+    remotes: RemoteServers,
     push: &PushHandle,
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) -> mpsc::Sender<AccessQuestion> {
     let (questions, inbox) = mpsc::channel(QUESTIONS);
-    let reviewer: Arc<dyn AccessReviewer> = Arc::new(ApiServer::new(client.clone()));
+    let cluster = push.context().mesh.settings.cluster_id.clone();
+    let reviewer = Reviewers { own: Arc::new(ApiServer::new(client.clone())), cluster, remotes };
     let (push, stop) = (push.clone(), stop.clone());
     super::spawn("secret access", tasks, async move {
         super::until(&stop, run(reviewer, inbox, push)).await.map_or(Ok(()), super::finish)
@@ -61,11 +100,11 @@ pub(super) fn start(
 /// # Errors
 /// When the push thread has ended.
 async fn run(
-    reviewer: Arc<dyn AccessReviewer>,
+    reviewer: Reviewers,
     mut questions: mpsc::Receiver<AccessQuestion>,
     push: PushHandle,
 ) -> Result<(), Ended> {
-    let mut accounts: BTreeMap<NamespacedName, Account> = BTreeMap::new();
+    let mut accounts: BTreeMap<Asked, Account> = BTreeMap::new();
     let mut reviews = Reviews::new();
     let mut round = tokio::time::interval(ROUND);
     loop {
@@ -87,11 +126,12 @@ async fn run(
 /// Takes a question in: it is answered at once, or when its review is.
 fn take(
     question: AccessQuestion,
-    accounts: &mut BTreeMap<NamespacedName, Account>,
-    reviewer: &Arc<dyn AccessReviewer>,
+    accounts: &mut BTreeMap<Asked, Account>,
+    reviewer: &Reviewers,
     reviews: &mut Reviews,
 ) {
-    let AccessQuestion { account: name, interest, answered } = question;
+    let AccessQuestion { cluster, account, interest, answered } = question;
+    let name = reviewer.asked(&cluster, account);
     if let Some(account) = accounts.get_mut(&name) {
         account.interests.push(interest);
         match account.allowed {
@@ -106,17 +146,20 @@ fn take(
 }
 
 /// Asks about an account.
-fn review(name: &NamespacedName, reviewer: &Arc<dyn AccessReviewer>, reviews: &mut Reviews) {
-    let (name, reviewer) = (name.clone(), reviewer.clone());
+fn review(name: &Asked, reviewer: &Reviewers, reviews: &mut Reviews) {
+    let (name, reviewer) = (name.clone(), reviewer.of(name.0.as_ref()));
     reviews.spawn(async move {
-        let answer = reviewer.may_list_secrets(&name).await;
+        let answer = match reviewer {
+            Some(reviewer) => reviewer.may_list_secrets(&name.1).await,
+            None => Err("its cluster is not known here".to_owned()),
+        };
         (name, answer)
     });
 }
 
 /// Takes an answer in. Where nobody answered the last answer stays, and without one the answer is no.
 async fn conclude(
-    name: &NamespacedName,
+    name: &Asked,
     account: &mut Account,
     answer: Result<bool, String>,
     push: &PushHandle,
@@ -125,14 +168,16 @@ async fn conclude(
         Ok(true) => KEPT_YES,
         Ok(false) => KEPT_NO,
         Err(error) => {
-            tracing::warn!(%name, error, "failed to check whether a service account may read secrets");
+            let (cluster, account) = name;
+            let cluster = cluster.as_ref().map(ToString::to_string);
+            tracing::warn!(%account, cluster, error, "failed to check whether a service account may read secrets");
             KEPT_NO
         }
     };
     let allowed = answer.unwrap_or_else(|_| account.allowed.unwrap_or_default());
     account.allowed = Some(allowed);
     account.due = Some(Instant::now() + keep);
-    push.change(vec![Change::SecretReader(name.clone(), Some(allowed))]).await?;
+    push.change(vec![told(name.clone(), Some(allowed))]).await?;
     for waiting in account.waiting.drain(..) {
         let _ = waiting.send(());
     }
@@ -141,8 +186,8 @@ async fn conclude(
 
 /// Forgets the accounts of which no proxy is left, asks anew about others.
 async fn look_around(
-    accounts: &mut BTreeMap<NamespacedName, Account>,
-    reviewer: &Arc<dyn AccessReviewer>,
+    accounts: &mut BTreeMap<Asked, Account>,
+    reviewer: &Reviewers,
     reviews: &mut Reviews,
     push: &PushHandle,
 ) -> Result<(), Ended> {
@@ -160,7 +205,7 @@ async fn look_around(
     }
     for name in gone {
         accounts.remove(&name);
-        push.change(vec![Change::SecretReader(name, None)]).await?;
+        push.change(vec![told(name, None)]).await?;
     }
     Ok(())
 }
@@ -196,7 +241,10 @@ mod tests {
     async fn ask(questions: &mpsc::Sender<AccessQuestion>, interest: &Arc<()>) {
         let (answered, answer) = oneshot::channel();
         let account = NamespacedName::new("edge", "gw");
-        questions.send(AccessQuestion { account, interest: Arc::downgrade(interest), answered }).await.unwrap();
+        questions
+            .send(AccessQuestion { cluster: Arc::from(""), account, interest: Arc::downgrade(interest), answered })
+            .await
+            .unwrap();
         answer.await.unwrap();
     }
 
@@ -207,7 +255,12 @@ mod tests {
         let fake = Arc::new(Fake { answer: Mutex::new(Ok(true)), asked: AtomicUsize::new(0) });
         let (questions, inbox) = mpsc::channel(4);
         let mut task = JoinSet::new();
-        task.spawn(run(fake.clone(), inbox, push.clone()));
+        let reviewers = || Reviewers {
+            own: fake.clone(),
+            cluster: ClusterId::new("Kubernetes"),
+            remotes: RemoteServers::default(),
+        };
+        task.spawn(run(reviewers(), inbox, push.clone()));
         let interest = Arc::new(());
         let name = NamespacedName::new("edge", "gw");
         let known = || async {
@@ -221,14 +274,14 @@ mod tests {
         task.join_next().await.unwrap().unwrap().unwrap();
         // An API server that does not answer takes nothing away; one that says no does.
         let mut account = Account { interests: Vec::new(), waiting: Vec::new(), due: None, allowed: Some(true) };
-        conclude(&name, &mut account, Err("down".to_owned()), &push).await.unwrap();
+        let asked = (None, name.clone());
+        conclude(&asked, &mut account, Err("down".to_owned()), &push).await.unwrap();
         assert_eq!(known().await, Some(true));
-        conclude(&name, &mut account, Ok(false), &push).await.unwrap();
+        conclude(&asked, &mut account, Ok(false), &push).await.unwrap();
         assert_eq!(known().await, Some(false));
         // Nobody is left who would care.
-        let mut accounts = BTreeMap::from([(name.clone(), account)]);
-        let reviewer: Arc<dyn AccessReviewer> = fake.clone();
-        look_around(&mut accounts, &reviewer, &mut Reviews::new(), &push).await.unwrap();
+        let mut accounts = BTreeMap::from([(asked, account)]);
+        look_around(&mut accounts, &reviewers(), &mut Reviews::new(), &push).await.unwrap();
         assert!(accounts.is_empty());
         assert_eq!(known().await, None);
     }

@@ -27,6 +27,7 @@ use navarch_security::ca::service::{CertificateService, CertificateServiceConfig
 use navarch_security::ca::{
     Bundle, CurrentAuthority, KeyType, Lifetimes, MeshRoots, Metrics, PluggedIn, Registration, RegistrationConfig,
 };
+use navarch_security::remote_servers::RemoteServers;
 use navarch_security::serving::{self, GivenFiles, ServerCertificate, ServerRequest, ServingConfig, ServingTls};
 use navarch_security::tls_rules::TlsRules;
 use navarch_source::Fetcher;
@@ -291,7 +292,7 @@ async fn distributed(config: &SecurityConfig, names: Names<'_>, client: Option<&
 /// When `JWT_RULE` cannot be used.
 pub(super) fn gatekeeper(
     config: &SecurityConfig,
-    client: Option<&kube::Client>,
+    (client, remotes): (Option<&kube::Client>, RemoteServers),
     push: &PushHandle,
 ) -> anyhow::Result<Arc<Gatekeeper>> {
     let surroundings: Arc<dyn SnapshotProvider> = Arc::new(Snapshot(push.clone()));
@@ -300,7 +301,8 @@ pub(super) fn gatekeeper(
         let server = ApiServer::new(client.clone());
         TokenReviews::new(Arc::new(server), config.audiences.clone())
     });
-    Ok(Arc::new(Gatekeeper::new(surroundings, jwt, reviews, config.trusted_gateways.clone())))
+    let gatekeeper = Gatekeeper::new(surroundings, jwt, reviews, config.trusted_gateways.clone());
+    Ok(Arc::new(gatekeeper.with_remotes(remotes)))
 }
 
 /// Keeps the metrics of when certificates end.

@@ -163,7 +163,7 @@ impl Plan {
     pub(super) fn configures_by_kubernetes(&self) -> bool {
         let configures = |source: &Planned| match source {
             Planned::Kubernetes(ReadKinds::All | ReadKinds::Configuration) => true,
-            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote) | Planned::Files(_) => false,
+            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote(_)) | Planned::Files(_) => false,
         };
         self.sources.iter().any(configures)
     }
@@ -269,10 +269,10 @@ pub(super) fn key_metrics(registry: &mut Registry) -> KeyMetrics {
 }
 
 impl Starter<'_> {
-    /// Starts the sources and the pump behind them.
+    /// Starts the sources and the pump behind them. `remotes` tells when remote clusters were read.
     pub(super) fn start(
         mut self,
-        plan: Plan,
+        (plan, remotes): (Plan, mpsc::Receiver<Batch>),
         push: PushHandle,
         problems: Problems,
         refusals: Refusals,
@@ -319,11 +319,9 @@ impl Starter<'_> {
         let (to_keys, keys) = self.start_keys();
         let pump = pump::Pump { push, problems, keys: to_keys, refusals };
         let stop = self.stop.clone();
-        spawn(
-            "pump",
-            self.tasks,
-            async move { until(&stop, pump.run([mesh, objects, keys])).await.map_or(Ok(()), finish) },
-        );
+        spawn("pump", self.tasks, async move {
+            until(&stop, pump.run([mesh, objects, keys, remotes])).await.map_or(Ok(()), finish)
+        });
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::controllers::Published;
@@ -35,6 +36,8 @@ pub(super) struct TlsPorts {
     pub(super) call_metrics: GrpcMetrics,
     /// Where who looks after the CA's roots is found, once there is a CA.
     pub(super) roots: Arc<OnceLock<Orders>>,
+    /// Told what is told of the CA, once there is one.
+    pub(super) published: watch::Sender<Option<Published>>,
 }
 
 impl TlsPorts {
@@ -47,7 +50,7 @@ impl TlsPorts {
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
         let (client, connections, injector) = (self.client.clone(), self.ads.connections(), self.hooks.injector());
-        let mut published = None;
+        let (mut published, to_remotes) = (None, self.published.clone());
         if self.secure.is_some() || self.https.is_some() {
             // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
             // As long as it is not known nobody may be given a certificate; istiod, too, serves its ports after the first
@@ -58,6 +61,7 @@ impl TlsPorts {
             }
             published = self.open(config, push, stop, tasks).await?;
         }
+        to_remotes.send_replace(published.clone());
         write_back(client, published, config, (push, connections, injector), stop, tasks);
         Ok(())
     }

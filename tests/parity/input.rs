@@ -8,7 +8,7 @@ use navarch::api::mesh::{MeshConfig, MeshNetworks};
 use navarch::api::names::ClusterId;
 use navarch::api::settings::Settings;
 use navarch::cli::environment;
-use navarch::push::world::Change;
+use navarch::push::world::{Change, RemoteChange};
 
 use super::case::Case;
 
@@ -40,7 +40,7 @@ pub(crate) fn read(case: &Case) -> Result<(Settings, Vec<Change>), String> {
     changes.extend(objects(case, "input.yaml")?.into_iter().map(Change::Put));
     for cluster in case.remotes() {
         let objects = objects(case, &format!("input.{cluster}.yaml"))?;
-        changes.push(Change::RemoteReset(ClusterId::new(cluster), objects));
+        changes.push(Change::Remote(ClusterId::new(cluster), RemoteChange::Reset(objects)));
     }
     Ok((settings, changes))
 }

@@ -16,6 +16,8 @@ mod pem;
 mod private_key;
 mod reference;
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use navarch_proto::envoy::config::core::v3::{DataSource, data_source};
 use navarch_proto::envoy::extensions::transport_sockets::tls::v3::{
@@ -29,8 +31,9 @@ use material::MaterialError;
 pub(crate) use material::{Material, Roots};
 use navarch_api::kubernetes::{ConfigMap, Secret};
 use navarch_api::names::{Namespace, ResourceName};
-use navarch_api::object::NamespacedName;
+use navarch_api::object::{NamespacedName, Object};
 use navarch_api::settings::SecretReaders;
+use navarch_push::home::Home;
 use navarch_push::view::View;
 use reference::{Reference, Store};
 
@@ -111,11 +114,9 @@ fn admit(reference: &Reference, name: &ResourceName, view: &View<'_>) -> Result<
 
 /// Whether the proxy is of the cluster whose secrets are read.
 fn check_cluster(view: &View<'_>) -> Result<(), Refusal> {
-    let cluster = view.proxy().cluster_id();
-    if cluster.is_empty() || cluster == view.mesh().settings.cluster_id {
-        Ok(())
-    } else {
-        Err(Refusal::OtherCluster(cluster.to_string()))
+    match view.proxy().home() {
+        Home::Config | Home::Remote(_) => Ok(()),
+        Home::Unknown => Err(Refusal::OtherCluster(view.proxy().cluster_id().to_string())),
     }
 }
 
@@ -125,7 +126,11 @@ fn check_account(view: &View<'_>) -> Result<(), Refusal> {
         SecretReaders::All => Ok(()),
         SecretReaders::Reviewed => {
             let account = view.proxy().identity().ok_or(Refusal::Stranger)?.account();
-            if view.may_read_secrets(&account) { Ok(()) } else { Err(Refusal::Unauthorised(account)) }
+            if view.may_read_secrets_in(&view.proxy().home(), &account) {
+                Ok(())
+            } else {
+                Err(Refusal::Unauthorised(account))
+            }
         }
     }
 }
@@ -145,13 +150,12 @@ fn build(
         }
         Store::Secret(_) | Store::GatewaySecret(_) if reference.is_roots() => {
             // A Secret whose own name ends so goes first.
-            let whole = view.object::<Secret>(key);
-            let secret = whole.or_else(|| view.object::<Secret>(&reference::without_suffix(key)));
-            let secret = secret.ok_or(MaterialError::Missing)?;
+            let without = reference::without_suffix(key);
+            let secret = first_of(view, [key, &without]).ok_or(MaterialError::Missing)?;
             validation(Roots::of_secret(&secret.spec)?, name, view)
         }
         Store::Secret(_) | Store::GatewaySecret(_) => {
-            let secret = view.object::<Secret>(key).ok_or(MaterialError::Missing)?;
+            let secret = first_of(view, [key]).ok_or(MaterialError::Missing)?;
             let material = Material::of_secret(&secret.spec)?;
             if let Err(fault) = pem::check_pair(&material.certificates, &material.key) {
                 view.remark(format!("secret {name} is served but will not work: {key}: {fault}"));
@@ -160,6 +164,14 @@ fn build(
         }
     };
     Ok(EnvoySecret { name: name.to_string(), r#type: Some(content) })
+}
+
+/// The first Secret of these names that is there: in the proxy's own cluster, else in that which configures the mesh.
+fn first_of<const N: usize>(view: &View<'_>, names: [&NamespacedName; N]) -> Option<Arc<Object<Secret>>> {
+    let home = view.proxy().home();
+    let reads_home = home != Home::Config && view.mesh().settings.clusters.remote_credentials;
+    let homes = reads_home.then_some(home).into_iter().chain([Home::Config]);
+    homes.into_iter().find_map(|home| names.into_iter().find_map(|name| view.object_in::<Secret>(&home, name).cloned()))
 }
 
 /// Roots and revocations as Envoy checks with them.

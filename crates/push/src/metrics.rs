@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::fact::{FactKey, RemoteFact};
-use super::world::Change;
+use super::world::{Change, RemoteChange};
 use navarch_api::counter::Count;
 use navarch_api::object::Kind;
 use navarch_store::Objects;
@@ -101,11 +101,7 @@ impl Metrics {
                 }
                 Change::Removed(name) => (name.clone(), "delete"),
                 // Of remote clusters nothing is counted: whether they had an object before is not known here.
-                Change::RemotePut(..)
-                | Change::RemoteRemoved(..)
-                | Change::RemoteReset(..)
-                | Change::RemoteGone(_)
-                | Change::RemoteSecretReader(..)
+                Change::Remote(..)
                 | Change::Mesh(_)
                 | Change::Networks(_)
                 | Change::SecretReader(..)
@@ -166,11 +162,11 @@ fn registry_word(kind: Kind) -> Option<&'static str> {
 /// What a change is counted as; `None` for what Istio does not count.
 fn update(change: &Change) -> Option<&'static str> {
     match change {
-        Change::Put(object) | Change::RemotePut(_, object) => of_kind(object.kind(), "svc"),
-        Change::Removed(name) | Change::RemoteRemoved(_, name) => of_kind(name.kind, "svcdelete"),
+        Change::Put(object) | Change::Remote(_, RemoteChange::Put(object)) => of_kind(object.kind(), "svc"),
+        Change::Removed(name) | Change::Remote(_, RemoteChange::Removed(name)) => of_kind(name.kind, "svcdelete"),
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
-        Change::GatewayHost(..) | Change::RemoteReset(..) | Change::RemoteGone(_) => Some("config"),
-        Change::SecretReader(..) | Change::RemoteSecretReader(..) | Change::Quarantine(..) => None,
+        Change::GatewayHost(..) | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
+        Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) | Change::Quarantine(..) => None,
     }
 }
 

@@ -84,11 +84,7 @@ impl Quarantine {
             }
             Change::Quarantine(name, said) => self.begin(name, said, seen),
             // Configuration comes from the primary cluster alone.
-            other @ (Change::RemotePut(..)
-            | Change::RemoteRemoved(..)
-            | Change::RemoteReset(..)
-            | Change::RemoteGone(_)
-            | Change::RemoteSecretReader(..)
+            other @ (Change::Remote(..)
             | Change::Mesh(_)
             | Change::Networks(_)
             | Change::SecretReader(..)

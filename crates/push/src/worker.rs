@@ -27,7 +27,7 @@ use super::remark_list::log_remarks;
 use super::resource::ResourceType;
 use super::turns::{Turns, Waiting};
 use super::view::Translator;
-use super::world::{Change, World};
+use super::world::{Change, RemoteChange, World};
 use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 
@@ -409,9 +409,7 @@ impl Worker {
                 let now = Instant::now();
                 self.metrics.came(&changes);
                 // Proxies wait with their question until this is in force.
-                let is_awaited = changes
-                    .iter()
-                    .any(|change| matches!(change, Change::SecretReader(..) | Change::RemoteSecretReader(..)));
+                let is_awaited = changes.iter().any(is_about_readers);
                 self.pending.extend(changes);
                 self.since = Some((self.since.map_or(now, |(first, _)| first), now));
                 if is_awaited {
@@ -507,6 +505,11 @@ fn objects_of(context: &PushContext, changed: &[FactKey]) -> Vec<(ObjectRef, Opt
     let generation = |name: &ObjectRef| context.objects.any(name).map(|object| object.meta().generation);
     let objects = changed.iter().filter_map(object).take(REMEMBERED_OBJECTS);
     objects.map(|name| (name.clone(), generation(&name))).collect()
+}
+
+/// Whether a change says who may read secrets.
+fn is_about_readers(change: &Change) -> bool {
+    matches!(change, Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)))
 }
 
 #[cfg(test)]

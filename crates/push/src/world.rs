@@ -29,22 +29,14 @@ pub enum Change {
     Put(AnyObject),
     /// An object is gone.
     Removed(ObjectRef),
-    /// An object of a remote cluster was added or replaced. Of its kinds those count that istiod reads there.
-    RemotePut(ClusterId, AnyObject),
-    /// An object of a remote cluster is gone.
-    RemoteRemoved(ClusterId, ObjectRef),
-    /// A remote cluster has these objects in place of all that it had.
-    RemoteReset(ClusterId, Vec<AnyObject>),
-    /// A remote cluster is no longer part of the mesh.
-    RemoteGone(ClusterId),
+    /// Something changed in a remote cluster.
+    Remote(ClusterId, RemoteChange),
     /// Mesh config was read anew.
     Mesh(Arc<MeshConfig>),
     /// Mesh networks were read anew.
     Networks(Arc<MeshNetworks>),
     /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
     SecretReader(NamespacedName, Option<bool>),
-    /// The same in a remote cluster.
-    RemoteSecretReader(ClusterId, NamespacedName, Option<bool>),
     /// Keys were fetched, or those of a place are believed no more.
     Keys(KeySource, Option<Arc<str>>),
     /// The roots of trust of the mesh, sorted, one certificate in PEM each.
@@ -53,6 +45,21 @@ pub enum Change {
     Quarantine(ObjectRef, Arc<str>),
     /// The host name of a gateway between networks was resolved, or matters no more (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
+}
+
+/// One change of a remote cluster.
+#[derive(Clone, Debug)]
+pub enum RemoteChange {
+    /// An object was added or replaced. Of the kinds those count that istiod reads in remote clusters.
+    Put(AnyObject),
+    /// An object is gone.
+    Removed(ObjectRef),
+    /// The cluster has these objects in place of all that it had.
+    Reset(Vec<AnyObject>),
+    /// It is no longer part of the mesh.
+    Gone,
+    /// Whether a service account may read the secrets of its namespace was found out, or matters no more (`None`).
+    SecretReader(NamespacedName, Option<bool>),
 }
 
 /// Store, registry and mesh-wide configuration. The push thread owns it.
@@ -168,21 +175,12 @@ impl World {
             match change {
                 Change::Put(object) => self.objects.put(object, &mut objects),
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
-                Change::RemotePut(cluster, object) => self.remotes.put(cluster, object),
-                Change::RemoteRemoved(cluster, name) => self.remotes.remove(&cluster, &name),
-                Change::RemoteReset(cluster, objects) => self.remotes.reset(cluster, objects),
-                Change::RemoteGone(cluster) => self.remotes.forget(&cluster),
+                Change::Remote(cluster, change) => facts.extend(self.take_in_remote(cluster, change)),
                 Change::Mesh(config) => mesh = Some(config),
                 Change::Networks(config) => networks = Some(config),
                 Change::SecretReader(account, allowed) => {
                     let differs = set(&mut self.secret_readers, &account, allowed);
                     facts.extend(differs.then_some(FactKey::SecretReader(account)));
-                }
-                Change::RemoteSecretReader(cluster, account, allowed) => {
-                    let key = (cluster.clone(), account.clone());
-                    let differs = set(&mut self.remote_secret_readers, &key, allowed);
-                    let fact = FactKey::Remote(cluster, RemoteFact::SecretReader(account));
-                    facts.extend(differs.then_some(fact));
                 }
                 Change::Keys(source, keys) => {
                     let differs = set(&mut self.keys, &source, keys);
@@ -227,6 +225,22 @@ impl World {
             }
         }
         facts.into_iter().collect()
+    }
+
+    /// Takes in a change of a remote cluster; gives the fact that differs, where that is no object.
+    fn take_in_remote(&mut self, cluster: ClusterId, change: RemoteChange) -> Option<FactKey> {
+        match change {
+            RemoteChange::Put(object) => self.remotes.put(cluster, object),
+            RemoteChange::Removed(name) => self.remotes.remove(&cluster, &name),
+            RemoteChange::Reset(objects) => self.remotes.reset(cluster, objects),
+            RemoteChange::Gone => self.remotes.forget(&cluster),
+            RemoteChange::SecretReader(account, allowed) => {
+                let key = (cluster.clone(), account.clone());
+                let differs = set(&mut self.remote_secret_readers, &key, allowed);
+                return differs.then_some(FactKey::Remote(cluster, RemoteFact::SecretReader(account)));
+            }
+        }
+        None
     }
 
     /// Brings what finds the objects behind addresses up to date; gives the facts that differ.

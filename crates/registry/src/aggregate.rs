@@ -145,8 +145,13 @@ impl Aggregate {
         mut imports: BTreeSet<NamespacedName>,
         objects: ClusterObjects<'_>,
     ) -> DirectoryChange {
+        let before = self.directory.clone();
+        let is_alone = self.remotes.is_empty() && !outcomes.clusters;
         let mut change = self.merge(outcomes);
         if !self.imports {
+            if !is_alone {
+                change.settle(&before, &self.directory);
+            }
             return change;
         }
         for key in &change.services {
@@ -165,6 +170,7 @@ impl Aggregate {
         }
         outcomes.own(self.own.update_imports(objects.own, &imports, real, &self.remotes));
         change.extend(self.merge(outcomes));
+        change.settle(&before, &self.directory);
         change
     }
 }

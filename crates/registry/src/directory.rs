@@ -153,6 +153,23 @@ impl DirectoryChange {
     }
 }
 
+impl DirectoryChange {
+    /// Leaves out what is the same in `after` as it was in `before`: several steps may undo each other.
+    pub(super) fn settle(&mut self, before: &Directory, after: &Directory) {
+        self.services.retain(|key| before.services.get(key) != after.services.get(key));
+        self.endpoints.retain(|key| before.endpoints.get(key) != after.endpoints.get(key));
+        self.pod_targets.retain(|pod| before.pod_targets.get(pod) != after.pod_targets.get(pod));
+        self.targets.retain(|address| before.targets.get(address) != after.targets.get(address));
+        self.workloads.retain(|pod| before.workloads.get(pod) != after.workloads.get(pod));
+        self.network_gateways &= before.network_gateways != after.network_gateways;
+        let none = Arc::new(Directory::default());
+        for (cluster, change) in &mut self.remotes {
+            let of = |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
+            change.settle(&of(before), &of(after));
+        }
+    }
+}
+
 impl Directory {
     /// What must change for this directory to become `other`. Costs what differs where both share their parts, all where
     /// they do not.

@@ -192,10 +192,10 @@ impl Registry {
     ) -> Outcome {
         // The network label of the system namespace reaches every endpoint, the trust domain of a remote cluster as well.
         let system = &self.world.settings.system_namespace;
-        let moves = |object: &ObjectRef| match object.kind {
-            Kind::Namespace => *object.name.name == *system.as_str(),
-            Kind::ConfigMap => self.world.role == Role::Remote && object.name == self.world.mesh_config_map(),
-            _ => false,
+        let is_remote = self.world.role == Role::Remote;
+        let moves = |object: &ObjectRef| {
+            object.kind == Kind::Namespace && *object.name.name == *system.as_str()
+                || is_remote && object.kind == Kind::ConfigMap && object.name == self.world.mesh_config_map()
         };
         if changed.iter().any(moves) {
             let world = self.world.moved_to(objects);
@@ -233,7 +233,6 @@ impl Registry {
     /// Starts afresh in another world, and tells what that changed.
     fn rebuild(&mut self, world: World, objects: &Objects, others: &Others) -> Outcome {
         let mut fresh = Self::of_world(world);
-        fresh.imports.clone_from(&self.imports);
         let ran = fresh.run(objects, Work::everything(objects), others);
         let change = self.directory.change_to(&fresh.directory);
         let mut aliased = ran.aliased;

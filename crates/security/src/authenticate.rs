@@ -20,6 +20,7 @@ pub use jwt::{JwtAuthenticator, JwtRule};
 pub use token_review::TokenReviews;
 pub use xfcc::TrustedNetworks;
 
+use super::remote_servers::RemoteServers;
 use navarch_api::identity::Caller;
 use navarch_api::names::{ClusterId, TrustDomain};
 use navarch_store::Objects;
@@ -90,6 +91,8 @@ pub struct Gatekeeper {
     jwt: Option<Arc<JwtAuthenticator>>,
     /// Tokens that the API server checks.
     reviews: Option<Arc<TokenReviews>>,
+    /// The API servers of other clusters, which check the tokens of these.
+    remotes: RemoteServers,
     /// Whose word on others counts (`TRUSTED_GATEWAY_CIDR`).
     trusted: TrustedNetworks,
 }
@@ -111,7 +114,14 @@ impl Gatekeeper {
         reviews: Option<TokenReviews>,
         trusted: TrustedNetworks,
     ) -> Self {
-        Self { surroundings, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), trusted }
+        let remotes = RemoteServers::default();
+        Self { surroundings, jwt: jwt.map(Arc::new), reviews: reviews.map(Arc::new), remotes, trusted }
+    }
+
+    /// With these API servers for callers that say that they are of another cluster.
+    #[must_use]
+    pub fn with_remotes(self, remotes: RemoteServers) -> Self {
+        Self { remotes, ..self }
     }
 
     /// Makes a caller out.
@@ -159,22 +169,35 @@ impl Gatekeeper {
                 Err(reason) => reasons.push(reason),
             }
         }
-        if let Some(reviews) = &self.reviews {
-            let cluster = shown.headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
-            if cluster.is_empty() || snapshot.cluster == *cluster {
-                match reviews.caller(token, shown.peer, snapshot).await {
-                    Ok(caller) => return Ok(caller),
-                    Err(reason) => reasons.push(reason),
-                }
-            } else {
-                let cluster: String = cluster.chars().take(SHOWN).collect();
-                reasons.push(format!("cluster {cluster:?} is not known here"));
-            }
+        let cluster = shown.headers.get(CLUSTER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        match self.reviews_of(cluster, snapshot) {
+            Ok(Some(reviews)) => match reviews.caller(token, shown.peer, snapshot).await {
+                Ok(caller) => return Ok(caller),
+                Err(reason) => reasons.push(reason),
+            },
+            Ok(None) => {}
+            Err(reason) => reasons.push(reason),
         }
         if reasons.is_empty() {
             reasons.push("tokens are not taken here: there is no API server to ask and no JWT_RULE".to_owned());
         }
         Err(reasons)
+    }
+}
+
+impl Gatekeeper {
+    /// Who reviews the tokens of the cluster of this name: that which it says to be of. `None` where nobody does.
+    fn reviews_of(&self, cluster: &str, snapshot: &MeshSnapshot) -> Result<Option<Arc<TokenReviews>>, String> {
+        let meant = self.remotes.meant(cluster);
+        if cluster.is_empty() || snapshot.cluster == *cluster || snapshot.cluster == meant {
+            return Ok(self.reviews.clone());
+        }
+        let reviews = self.remotes.reviews(&ClusterId::new(cluster)).or_else(|| self.remotes.reviews(&meant));
+        if reviews.is_none() && self.reviews.is_some() {
+            let cluster: String = cluster.chars().take(SHOWN).collect();
+            return Err(format!("cluster {cluster:?} is not known here"));
+        }
+        Ok(reviews)
     }
 }
 

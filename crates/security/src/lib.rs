@@ -18,6 +18,7 @@ pub mod api_server;
 pub mod authenticate;
 pub mod ca;
 pub mod pem;
+pub mod remote_servers;
 pub mod rules;
 pub mod secret_access;
 pub mod serving;

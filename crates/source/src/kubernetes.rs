@@ -37,7 +37,7 @@ use stream::Connection;
 
 pub(crate) use mesh_maps::Counting;
 pub use mesh_maps::{MeshMapSource, MeshMapSourceConfig};
-pub use scope::{KubernetesScope, ReadKinds};
+pub use scope::{KubernetesScope, ReadKinds, RemoteKinds};
 
 /// How long a connection may be silent. A watch on which nothing happens has a bookmark about every minute.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(100);
@@ -84,8 +84,9 @@ impl KubernetesSource {
     /// When a task fails, which is a bug.
     pub async fn run(self, events: mpsc::Sender<Batch>) -> Result<(), SourceError> {
         let scope = Arc::new(self.config.scope);
-        // Without a revision all objects count, and no tag matters.
-        let (to_tags, tags) = watch::channel(scope.revision.is_empty().then(Tags::default));
+        // Without a revision all objects count, and no tag matters; nor do they where nothing that has revisions is read.
+        let without_tags = scope.revision.is_empty() || matches!(scope.kinds, ReadKinds::Remote(_));
+        let (to_tags, tags) = watch::channel(without_tags.then(Tags::default));
         let client = self.config.client.clone();
         let connection = Connection::new(self.config.client, self.config.idle_timeout);
         let kinds: Vec<Kind> = scope.kinds().collect();
@@ -101,7 +102,8 @@ impl KubernetesSource {
             let target = Target {
                 kind: *kind,
                 paths: scope::versions(*kind).iter().map(|version| scope.path(*kind, version)).collect(),
-                selector: scope::field_selector(*kind).to_owned(),
+                selector: scope.selector(*kind),
+                optional: scope.does_without(*kind),
             };
             let reader = Reflector::new(
                 target,
@@ -114,7 +116,7 @@ impl KubernetesSource {
             readers.spawn(reader.run());
         }
         drop(to_sync);
-        if scope.revision.is_empty() {
+        if without_tags {
             drop(to_tags);
         } else {
             readers.spawn(tags::watch(client, scope.clone(), to_tags));

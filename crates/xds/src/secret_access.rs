@@ -14,6 +14,8 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(6);
 /// Whether this service account may read the secrets of its namespace. The answer goes to the push thread.
 #[derive(Debug)]
 pub struct AccessQuestion {
+    /// The cluster that its proxy says to be of; empty if it does not say.
+    pub cluster: Arc<str>,
     /// The service account.
     pub account: NamespacedName,
     /// Gone when the stream that asks is, so that the answer need not be kept up to date any longer.
@@ -23,10 +25,11 @@ pub struct AccessQuestion {
 }
 
 /// Asks, and waits for the answer. What is given must be held as long as the answer matters.
-pub(super) async fn ask(questions: &mpsc::Sender<AccessQuestion>, identity: &Identity) -> Arc<()> {
+pub(super) async fn ask(questions: &mpsc::Sender<AccessQuestion>, cluster: Arc<str>, identity: &Identity) -> Arc<()> {
     let interest = Arc::new(());
     let (answered, answer) = oneshot::channel();
-    let question = AccessQuestion { account: identity.account(), interest: Arc::downgrade(&interest), answered };
+    let question =
+        AccessQuestion { cluster, account: identity.account(), interest: Arc::downgrade(&interest), answered };
     if questions.send(question).await.is_ok() {
         // Nobody answering is a no.
         let _ = tokio::time::timeout(REVIEW_TIMEOUT, answer).await;

@@ -387,7 +387,8 @@ impl Stream {
         if self.access.is_none()
             && let (Some(questions), Some(identity)) = (&self.core.access, &self.connection.proxy.identity)
         {
-            self.access = Some(secret_access::ask(questions, identity).await);
+            let cluster = self.connection.proxy.meta("CLUSTER_ID").unwrap_or_default();
+            self.access = Some(secret_access::ask(questions, cluster.into(), identity).await);
         }
     }
 

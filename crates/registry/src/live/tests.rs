@@ -2,14 +2,15 @@
 
 mod random;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::aggregate::{Aggregate, ClusterChanges, ClusterObjects};
-use crate::directory::{DirectoryChange, ListedTargets};
+use crate::directory::{Directory, DirectoryChange, ListedTargets};
 use crate::model::{Endpoint, ServiceKey, ServiceTarget};
 use imbl::OrdMap;
+use navarch_api::any_object::AnyObject;
 use navarch_api::decode::{Format, Outcome, decode_documents};
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
@@ -25,6 +26,22 @@ struct House {
     /// The objects of remote clusters.
     remotes: OrdMap<ClusterId, Objects>,
     registry: Aggregate,
+}
+
+/// The objects of a text.
+fn read(yaml: &str) -> Vec<AnyObject> {
+    let mut objects = Vec::new();
+    for decoded in decode_documents(yaml, Format::Yaml) {
+        match decoded.outcome {
+            Outcome::Read { object, unknown_fields } => {
+                assert!(unknown_fields.is_empty(), "{unknown_fields:?}");
+                objects.push(object);
+            }
+            Outcome::Ignored => {}
+            Outcome::Rejected(error) => panic!("{error} in {yaml}"),
+        }
+    }
+    objects
 }
 
 impl House {
@@ -51,19 +68,12 @@ impl House {
 
     /// Puts objects; the registry is not told yet.
     fn store(&mut self, yaml: &str) -> BTreeSet<ObjectRef> {
-        let mut changed = BTreeSet::new();
-        for decoded in decode_documents(yaml, Format::Yaml) {
-            match decoded.outcome {
-                Outcome::Read { object, unknown_fields } => {
-                    assert!(unknown_fields.is_empty(), "{unknown_fields:?}");
-                    changed.insert(object.object_ref());
-                    self.objects.put_any(object);
-                }
-                Outcome::Ignored => {}
-                Outcome::Rejected(error) => panic!("{error} in {yaml}"),
-            }
+        let objects = read(yaml);
+        let names = objects.iter().map(AnyObject::object_ref).collect();
+        for object in objects {
+            self.objects.put_any(object);
         }
-        changed
+        names
     }
 
     /// Removes an object of the shop.
@@ -80,12 +90,31 @@ impl House {
 
     /// Tells the registry, and checks that it equals one that starts afresh.
     fn apply(&mut self, changed: &BTreeSet<ObjectRef>) -> DirectoryChange {
+        self.apply_all(&ClusterChanges { own: changed.clone(), ..ClusterChanges::default() })
+    }
+
+    /// The same for changes in all clusters.
+    fn apply_all(&mut self, changed: &ClusterChanges) -> DirectoryChange {
         let before = self.registry.directory().clone();
-        let changed = ClusterChanges { own: changed.clone(), ..ClusterChanges::default() };
         let all = ClusterObjects { own: &self.objects, remotes: &self.remotes };
-        let change = self.registry.apply(all, &changed);
-        assert_eq!(change, before.change_to(self.registry.directory()), "what is told is what changed");
+        let change = self.registry.apply(all, changed);
+        self.check(&before, &change);
         change
+    }
+
+    /// Checks that a change is what differs from before.
+    fn check(&self, before: &Directory, change: &DirectoryChange) {
+        let merged = DirectoryChange { remotes: BTreeMap::new(), clusters: false, ..change.clone() };
+        assert_eq!(merged, before.change_to(self.registry.directory()), "what is told is what changed");
+        for (cluster, told) in &change.remotes {
+            let none = Arc::new(Directory::default());
+            let of = |directory: &Directory| directory.remotes.get(cluster).unwrap_or(&none).clone();
+            let differs = of(before).change_to(&of(self.registry.directory()));
+            let parts = |change: &DirectoryChange| {
+                (change.pod_targets.clone(), change.targets.clone(), change.workloads.clone())
+            };
+            assert_eq!(parts(told), parts(&differs), "what is told of a remote cluster is what changed there");
+        }
     }
 }
 

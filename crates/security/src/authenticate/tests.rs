@@ -213,6 +213,29 @@ async fn many_who_show_one_token_ask_once() {
 }
 
 #[tokio::test]
+async fn tokens_are_reviewed_in_the_cluster_that_the_caller_names() {
+    let (here, there) = (Arc::new(Fake::default()), Arc::new(Fake::default()));
+    let (east, moon) = (ClusterId::new("east"), ClusterId::new("moon"));
+    let remotes =
+        RemoteServers::new([(moon, east.clone()), (ClusterId::new("home"), ClusterId::new("Kubernetes"))].into());
+    remotes.insert(east.clone(), None, TokenReviews::new(there.clone(), vec!["istio-ca".into()]));
+    let gatekeeper = reviewed(&here).with_remotes(remotes.clone());
+    let asked = || (here.asked.load(Ordering::Relaxed), there.asked.load(Ordering::Relaxed));
+    let of = |cluster: &str| {
+        let token = format!("Bearer {}", unproved("good", 0));
+        headers(&[("authorization", &token), ("clusterid", cluster)])
+    };
+    for (cluster, expected) in [("home", (1, 0)), ("east", (1, 1)), ("moon", (1, 1))] {
+        let found = admit(&gatekeeper, shown("192.0.2.1:5", &of(cluster))).await.unwrap();
+        assert_eq!((found, asked()), (vec!["spiffe://td/ns/shop/sa/web".to_owned()], expected), "{cluster}");
+    }
+    // Where the cluster is gone, nobody else is asked about its tokens.
+    remotes.remove(&east);
+    assert!(admit(&gatekeeper, shown("192.0.2.1:5", &of("moon"))).await.unwrap_err().contains("cluster \"moon\""));
+    assert_eq!(asked(), (1, 1));
+}
+
+#[tokio::test]
 async fn what_is_no_token_of_ours_is_refused_without_asking() {
     let fake = Arc::new(Fake::default());
     let gatekeeper = reviewed(&fake);

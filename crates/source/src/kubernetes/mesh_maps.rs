@@ -105,6 +105,7 @@ impl MeshMapSource {
                 kind: Kind::ConfigMap,
                 paths: versions(Kind::ConfigMap).iter().map(|version| scope.path(Kind::ConfigMap, version)).collect(),
                 selector: format!("metadata.name={name}"),
+                optional: false,
             };
             let redefined = Arc::new(Notify::new());
             // Whatever revision there is: the map is found by its name.

@@ -41,6 +41,8 @@ pub(super) struct Target {
     pub(super) paths: Vec<String>,
     /// The field selector; empty for all objects.
     pub(super) selector: String,
+    /// Whether it counts as read where the server does not show it.
+    pub(super) optional: bool,
 }
 
 /// Nobody listens any more.
@@ -162,6 +164,9 @@ impl Reflector {
             Pause::Missing => return self.await_definition().await,
             Pause::Forbidden(reason) => {
                 self.complain(reason).await?;
+                if self.target.optional {
+                    self.sync().await;
+                }
                 self.backoff.next(Duration::ZERO)
             }
             Pause::Failure { least, reason } => {

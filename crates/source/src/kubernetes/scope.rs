@@ -25,9 +25,20 @@ pub enum ReadKinds {
     Native,
     /// The configuration of the mesh, and what it is about: no services, endpoints and workloads of Kubernetes.
     Configuration,
-    /// What istiod reads in remote clusters: services, endpoints and workloads, what proxies get from their own cluster, and nothing
-    /// that configures the mesh.
-    Remote,
+    /// What istiod reads in remote clusters: services, endpoints and workloads, what proxies get from their own cluster, and
+    /// nothing that configures the mesh.
+    Remote(RemoteKinds),
+}
+
+/// Which of the kinds that not every remote cluster has or shows are read there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteKinds {
+    /// Secrets.
+    pub secrets: bool,
+    /// WorkloadEntries.
+    pub workload_entries: bool,
+    /// Gateways of the Gateway API.
+    pub gateways: bool,
 }
 
 /// What flags and environment say of what is read.
@@ -59,11 +70,22 @@ impl ReadKinds {
             Self::All => true,
             Self::Native => !is_defined(kind) || exports,
             Self::Configuration => is_defined(kind) && !exports || !is_defined(kind) && !is_of_registry(kind),
-            Self::Remote => match kind {
-                Kind::Ingress | Kind::IngressClass => false,
-                Kind::WorkloadEntry | Kind::KubernetesGateway => true,
-                _ => !is_defined(kind) || exports,
-            },
+            Self::Remote(kinds) => kinds.hold(kind),
+        }
+    }
+}
+
+impl RemoteKinds {
+    /// Whether a kind is read.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds are read beside Kubernetes' own")]
+    fn hold(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Ingress | Kind::IngressClass => false,
+            Kind::Secret => self.secrets,
+            Kind::WorkloadEntry => self.workload_entries,
+            Kind::KubernetesGateway => self.gateways,
+            Kind::ServiceExport | Kind::ServiceImport => true,
+            _ => !is_defined(kind),
         }
     }
 }
@@ -92,12 +114,34 @@ impl KubernetesScope {
         named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
     }
 
+    /// Whether the source is in sync without a kind that the server does not show: not all that counts of remote clusters may be
+    /// read in each.
+    pub(super) fn does_without(&self, kind: Kind) -> bool {
+        let remote = matches!(self.kinds, ReadKinds::Remote(_));
+        remote && (is_defined(kind) || matches!(kind, Kind::Secret | Kind::ConfigMap))
+    }
+
+    /// What of a kind is asked for, as a field selector; empty for all. Of remote clusters' ConfigMaps only that with the mesh
+    /// config counts.
+    pub(super) fn selector(&self, kind: Kind) -> String {
+        if kind != Kind::ConfigMap || !matches!(self.kinds, ReadKinds::Remote(_)) {
+            return field_selector(kind).to_owned();
+        }
+        match self.revision.as_str() {
+            "" | "default" => "metadata.name=istio".to_owned(),
+            revision => format!("metadata.name=istio-{revision}"),
+        }
+    }
+
     /// Where the objects of a kind are, in a version.
     pub(super) fn path(&self, kind: Kind, version: &str) -> String {
         let group = match kind.group() {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
         };
+        if kind == Kind::ConfigMap && matches!(self.kinds, ReadKinds::Remote(_)) {
+            return format!("{group}/namespaces/{}/{}", self.system_namespace, plural(kind));
+        }
         if self.namespace.is_empty() || kind.is_cluster_scoped() {
             format!("{group}/{}", plural(kind))
         } else {

@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use proptest::prelude::*;
 
-use super::{House, parse_networks};
-use crate::{Aggregate, ClusterObjects, DirectoryChange};
+use super::{House, parse_networks, read};
+use crate::{Aggregate, ClusterChanges, ClusterObjects, DirectoryChange};
+use navarch_api::cluster_settings::{ClusterSettings, McsMode};
 use navarch_api::mesh::MeshConfig;
+use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_api::settings::Settings;
-use navarch_api::{istio, kubernetes};
-use navarch_store::{Objects, Stored};
 
 /// One step of a story.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ enum Object {
     Slice(u64),
     WorkloadEntry(u64),
     ServiceEntry(u64),
+    Export(u64),
+    Import(u64),
 }
 
 /// Picks features of a variant one after the other.
@@ -72,6 +74,12 @@ impl Object {
             Self::ServiceEntry(n) => {
                 (Kind::ServiceEntry, NAMESPACES[usize::try_from(n % 2).unwrap()], format!("x{}", n % 4))
             }
+            Self::Export(n) => {
+                (Kind::ServiceExport, NAMESPACES[usize::try_from(n % 2).unwrap()], format!("s{}", n % 3))
+            }
+            Self::Import(n) => {
+                (Kind::ServiceImport, NAMESPACES[usize::try_from(n % 2).unwrap()], format!("s{}", n % 3))
+            }
         };
         ObjectRef { kind, name: NamespacedName::new(namespace, &name) }
     }
@@ -111,6 +119,11 @@ impl Object {
                     + &format!("spec: {{ address: '{address}', labels: {labels}{ports} }}\n")
             }
             Self::ServiceEntry(_) => service_entry(&mut v, head),
+            Self::Export(_) => head("multicluster.x-k8s.io/v1alpha1", ""),
+            Self::Import(_) => {
+                let ips = v.pick(&["10.112.0.1", "10.112.0.2, 10.112.0.1", ""]);
+                head("multicluster.x-k8s.io/v1alpha1", "") + &format!("spec: {{ type: ClusterSetIP, ips: [{ips}] }}\n")
+            }
         }
     }
 }
@@ -210,6 +223,8 @@ fn any_object() -> impl Strategy<Value = Object> {
         4 => (0..8_u64).prop_map(Object::Slice),
         2 => (0..6_u64).prop_map(Object::WorkloadEntry),
         4 => (0..8_u64).prop_map(Object::ServiceEntry),
+        1 => (0..6_u64).prop_map(Object::Export),
+        2 => (0..6_u64).prop_map(Object::Import),
     ]
 }
 
@@ -236,23 +251,19 @@ fn mesh(variant: u64) -> (MeshConfig, navarch_api::mesh::MeshNetworks) {
 }
 
 /// Tells the whole story and compares with a registry that starts afresh after each step.
-fn tell(story: &[Step], settings: &Settings) {
+fn tell(story: &[Step], settings: &Settings, split: bool) {
     let mut house = House::with(settings.clone(), &parse_networks("{}"), "");
     let mut variant = 0;
     for step in story {
         match step {
             Step::Objects(changes) => {
-                let mut changed = BTreeSet::new();
+                let mut changed = ClusterChanges::default();
                 for (object, variant) in changes {
-                    changed.insert(object.name());
-                    match variant {
-                        Some(variant) => drop(house.store(&object.yaml(*variant))),
-                        None => {
-                            house.objects.remove_ref(object.name().kind, &object.name().name);
-                        }
-                    }
+                    place(&mut house, *object, *variant, split);
+                    changed.own.insert(object.name());
+                    changed.remotes.entry(ClusterId::new(REMOTE)).or_default().insert(object.name());
                 }
-                house.apply(&changed);
+                house.apply_all(&changed);
             }
             Step::Mesh(other) => {
                 variant = *other;
@@ -260,7 +271,7 @@ fn tell(story: &[Step], settings: &Settings) {
                 let before = house.registry.directory().clone();
                 let all = ClusterObjects { own: &house.objects, remotes: &house.remotes };
                 let change = house.registry.set_mesh(&mesh, &networks, all);
-                assert_eq!(change, before.change_to(house.registry.directory()));
+                house.check(&before, &change);
             }
         }
         let fresh = fresh(house.all(), settings, variant);
@@ -273,28 +284,40 @@ fn tell(story: &[Step], settings: &Settings) {
             fresh.directory()
         );
     }
-    let all = names(&house.objects);
-    for ObjectRef { kind, name } in &all {
+    let own: BTreeSet<ObjectRef> = house.objects.all_names().collect();
+    for ObjectRef { kind, name } in &own {
         house.objects.remove_ref(*kind, name);
     }
-    house.apply(&all);
+    house.remotes.clear();
+    house.apply_all(&ClusterChanges { own, ..ClusterChanges::default() });
     let empty = fresh(house.all(), settings, variant);
     assert_eq!(format!("{:?}", house.registry), format!("{empty:?}"), "nothing is left behind");
 }
 
-/// The names of all objects.
-fn names(objects: &Objects) -> BTreeSet<ObjectRef> {
-    fn of<T: Stored>(objects: &Objects) -> impl Iterator<Item = ObjectRef> {
-        T::table(objects).iter().map(|object| ObjectRef { kind: T::KIND, name: object.meta.key() })
+/// The name of the cluster beside the one that configures the mesh.
+const REMOTE: &str = "east";
+
+/// Puts an object where its variant says, or takes it away: in the own cluster, in a remote one if the story is split, or in both.
+/// A remote cluster without objects is none.
+fn place(house: &mut House, object: Object, variant: Option<u64>, split: bool) {
+    let ObjectRef { kind, name } = object.name();
+    let mut remote = house.remotes.remove(REMOTE).unwrap_or_default();
+    house.objects.remove_ref(kind, &name);
+    remote.remove_ref(kind, &name);
+    if let Some(variant) = variant {
+        let place = if split && kind != Kind::ServiceEntry { variant % 3 } else { 0 };
+        for object in read(&object.yaml(variant)) {
+            if place != 1 {
+                house.objects.put_any(object.clone());
+            }
+            if place != 0 {
+                remote.put_any(object);
+            }
+        }
     }
-    of::<kubernetes::Namespace>(objects)
-        .chain(of::<kubernetes::Node>(objects))
-        .chain(of::<kubernetes::Pod>(objects))
-        .chain(of::<kubernetes::Service>(objects))
-        .chain(of::<kubernetes::EndpointSlice>(objects))
-        .chain(of::<istio::WorkloadEntry>(objects))
-        .chain(of::<istio::ServiceEntry>(objects))
-        .collect()
+    if remote.all_names().next().is_some() {
+        house.remotes.insert(ClusterId::new(REMOTE), remote);
+    }
 }
 
 /// A registry that takes all objects in at once.
@@ -302,6 +325,8 @@ fn fresh(objects: ClusterObjects<'_>, settings: &Settings, variant: u64) -> Aggr
     let (mesh, networks) = mesh(variant);
     let mut registry = Aggregate::new(settings.clone());
     registry.set_mesh(&mesh, &networks, objects);
+    // Clusters come with changes.
+    registry.apply(objects, &ClusterChanges::default());
     registry
 }
 
@@ -309,8 +334,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..4_u8) {
-        let settings = Settings { dual_stack: modes & 1 == 0, ip_autoallocate: modes & 2 == 0, ..Settings::default() };
-        tell(&story, &settings);
+    fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..8_u8) {
+        let mcs = if modes & 8 == 0 { McsMode::Off } else { McsMode::Hosts };
+        let clusters = ClusterSettings { mcs, ..ClusterSettings::default() };
+        let settings = Settings {
+            dual_stack: modes & 1 == 0,
+            ip_autoallocate: modes & 2 == 0,
+            clusters,
+            ..Settings::default()
+        };
+        tell(&story, &settings, modes & 4 == 0);
     }
 }

@@ -1,0 +1,276 @@
+//! Which remote clusters there are, and who reads each.
+//!
+//! ```text
+//! Secret or file ─▶ kubeconfig ─▶ Reader ─Synced or Late─▶ it serves; the one before it ends
+//! ```
+//!
+//! A kubeconfig that changes gets a reader beside the one that serves; that goes on until the new one has read all. A reader that
+//! is late is gone on without: what it has read so far is shown, and what it reads later as it comes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::RemotesConfig;
+use super::configs::{ConfigEvent, Kubeconfigs};
+use super::kubeconfig;
+use super::leading::Leading;
+use super::metrics::Metrics;
+use super::reader::{Milestone, News, Reader};
+use crate::admin::{ManagedClusters, Problems, SyncStatus};
+use navarch_api::digest::sha256_hex;
+use navarch_api::names::ClusterId;
+use navarch_push::worker::PushHandle;
+use navarch_push::world::{Change, RemoteChange};
+use navarch_security::remote_servers::RemoteServers;
+use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
+
+/// Milestones that may wait; then readers do.
+const NEWS: usize = 64;
+
+/// Reads remote clusters as Secrets and files come and go.
+pub(super) struct Clusters {
+    pub(super) config: RemotesConfig,
+    /// The cluster that configures the mesh.
+    pub(super) own: ClusterId,
+    pub(super) push: PushHandle,
+    pub(super) problems: Problems,
+    pub(super) servers: RemoteServers,
+    pub(super) shown: ManagedClusters,
+    pub(super) metrics: Metrics,
+    pub(super) leading: Leading,
+    /// Those that are read.
+    pub(super) managed: BTreeMap<ClusterId, Managed>,
+    /// The number of the next reader.
+    pub(super) next: u64,
+    /// Names of Secrets and files, to tell new ones from changed ones.
+    pub(super) places: BTreeSet<String>,
+    pub(super) readers: JoinSet<()>,
+}
+
+/// A cluster that is read.
+pub(super) struct Managed {
+    /// The Secret or file of its kubeconfig.
+    place: String,
+    /// The hash of the kubeconfig.
+    hash: String,
+    /// Who serves, if somebody does.
+    serving: Option<Started>,
+    /// Who is to serve.
+    coming: Option<Started>,
+    /// Ends what is done for the cluster as its leader.
+    leading: CancellationToken,
+}
+
+/// A reader that runs.
+struct Started {
+    number: u64,
+    client: kube::Client,
+    serve: CancellationToken,
+    stop: CancellationToken,
+    /// Closed once it has ended.
+    ended: mpsc::Receiver<()>,
+}
+
+impl Started {
+    /// Ends it, and waits until it tells nothing any more.
+    async fn end(mut self) {
+        self.stop.cancel();
+        while self.ended.recv().await.is_some() {}
+    }
+}
+
+impl Clusters {
+    /// Works until nobody tells configs any more. Tells `synced` once the clusters that were there at start were read, or are late.
+    pub(super) async fn run(mut self, mut configs: mpsc::Receiver<ConfigEvent>, synced: mpsc::Sender<Batch>) {
+        let (to_news, mut news) = mpsc::channel::<News>(NEWS);
+        let mut is_listed = false;
+        let mut waiting = Some(synced);
+        let start = tokio::time::Instant::now();
+        loop {
+            let limit = self.config.timeout.filter(|_| !is_listed).map(|timeout| start + timeout);
+            tokio::select! {
+                event = configs.recv() => match event {
+                    Some(ConfigEvent::Put(place, kubeconfigs)) => {
+                        let is_new = self.places.insert(place.clone());
+                        self.metrics.event(if is_new { "add" } else { "update" });
+                        self.put(&place, kubeconfigs, &to_news).await;
+                    }
+                    Some(ConfigEvent::Gone(place)) => {
+                        self.metrics.event("delete");
+                        self.places.remove(&place);
+                        self.put(&place, Kubeconfigs::new(), &to_news).await;
+                    }
+                    Some(ConfigEvent::Synced) => is_listed = true,
+                    None => break,
+                },
+                Some((cluster, number, milestone)) = news.recv() => self.hear(&cluster, number, milestone).await,
+                Some(ended) = self.readers.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "the reader of a remote cluster failed");
+                    }
+                }
+                () = tokio::time::sleep_until(limit.unwrap_or(start)), if limit.is_some() => {
+                    tracing::warn!("the Secrets of remote clusters cannot be read; going on without");
+                    is_listed = true;
+                }
+            }
+            if is_listed
+                && self.shown.are_settled()
+                && let Some(synced) = waiting.take()
+            {
+                // Whoever listens ends only when the process does.
+                _ = synced.send(vec![SourceEvent::FullSync]).await;
+            }
+        }
+        self.readers.shutdown().await;
+    }
+
+    /// Has the clusters of a Secret or file read as it says now.
+    async fn put(&mut self, place: &str, kubeconfigs: Kubeconfigs, news: &mpsc::Sender<News>) {
+        let former = self.managed.iter().filter(|(_, managed)| managed.place == place);
+        let gone = former.map(|(cluster, _)| cluster).filter(|cluster| !kubeconfigs.contains_key(*cluster));
+        for cluster in gone.cloned().collect::<Vec<_>>() {
+            self.remove(&cluster).await;
+        }
+        for (cluster, content) in kubeconfigs {
+            if cluster == self.own {
+                tracing::info!(%cluster, place, "a kubeconfig is passed over: its cluster configures the mesh");
+                continue;
+            }
+            let hash = sha256_hex(&content);
+            match self.managed.get(&cluster) {
+                Some(managed) if managed.place != place => {
+                    let by = &managed.place;
+                    tracing::warn!(%cluster, place, by, "a kubeconfig is passed over: another is for the same cluster");
+                    continue;
+                }
+                Some(managed) if managed.hash == hash => continue,
+                Some(_) | None => {}
+            }
+            match kubeconfig::client(&content, &self.config.insecure, self.config.rate).await {
+                Ok(client) => self.read(cluster, (place, hash), client, news).await,
+                Err(error) => {
+                    let error = anyhow::Error::from(error);
+                    tracing::error!(%cluster, place, error = format!("{error:#}"), "a remote cluster is not read");
+                }
+            }
+        }
+        self.metrics.managed(self.managed.len());
+    }
+
+    /// Starts to read a cluster, beside who serves it.
+    async fn read(
+        &mut self,
+        cluster: ClusterId,
+        (place, hash): (&str, String),
+        client: kube::Client,
+        news: &mpsc::Sender<News>,
+    ) {
+        self.next += 1;
+        let (serve, stop) = (CancellationToken::new(), CancellationToken::new());
+        let (alive, ended) = mpsc::channel(1);
+        let reader = Reader {
+            cluster: cluster.clone(),
+            number: self.next,
+            source: KubernetesSourceConfig {
+                client: client.clone(),
+                scope: self.config.scope.clone(),
+                idle_timeout: self.config.idle_timeout,
+            },
+            timeout: self.config.timeout,
+            push: self.push.clone(),
+            problems: self.problems.clone(),
+            news: news.clone(),
+            serve: serve.clone(),
+            stop: stop.clone(),
+        };
+        self.readers.spawn(async move {
+            reader.run().await;
+            drop(alive);
+        });
+        let started = Started { number: self.next, client: client.clone(), serve, stop, ended };
+        if let Some(managed) = self.managed.get_mut(&cluster) {
+            tracing::info!(%cluster, place, "a remote cluster has another kubeconfig");
+            managed.hash = hash;
+            if let Some(outdated) = managed.coming.replace(started) {
+                outdated.end().await;
+            }
+        } else {
+            tracing::info!(%cluster, place, "a remote cluster is read");
+            let leading = CancellationToken::new();
+            let lead = self.leading.clone().run(cluster.clone(), client.clone(), leading.clone());
+            self.readers.spawn(lead);
+            self.servers.set(cluster.clone(), client, self.config.audiences.clone());
+            let managed = Managed { place: place.to_owned(), hash, serving: None, coming: Some(started), leading };
+            self.managed.insert(cluster.clone(), managed);
+            self.show(&cluster, Some(SyncStatus::Syncing));
+        }
+    }
+
+    /// Takes in how far a reader has come.
+    async fn hear(&mut self, cluster: &ClusterId, number: u64, milestone: Milestone) {
+        let Some(managed) = self.managed.get_mut(cluster) else { return };
+        let is_coming = managed.coming.as_ref().is_some_and(|coming| coming.number == number);
+        let serves = managed.serving.as_ref().is_some_and(|serving| serving.number == number);
+        let replaces = managed.serving.is_some();
+        match milestone {
+            Milestone::Late if is_coming || serves => {
+                let timeout = self.config.timeout;
+                tracing::error!(%cluster, ?timeout, "a remote cluster was not read in time; going on without");
+                self.metrics.timed_out(cluster);
+                if is_coming && !replaces {
+                    self.take_over(cluster).await;
+                }
+                self.show(cluster, Some(SyncStatus::Timeout));
+            }
+            Milestone::Synced if is_coming => {
+                self.take_over(cluster).await;
+                self.show(cluster, Some(SyncStatus::Synced));
+            }
+            Milestone::Synced if serves => self.show(cluster, Some(SyncStatus::Synced)),
+            // A reader that is no more.
+            Milestone::Late | Milestone::Synced => {}
+        }
+    }
+
+    /// Has who is to serve a cluster serve it, in place of who does.
+    async fn take_over(&mut self, cluster: &ClusterId) {
+        let Some(managed) = self.managed.get_mut(cluster) else { return };
+        let Some(coming) = managed.coming.take() else { return };
+        if let Some(serving) = managed.serving.take() {
+            serving.end().await;
+            self.servers.set(cluster.clone(), coming.client.clone(), self.config.audiences.clone());
+            managed.leading.cancel();
+            managed.leading = CancellationToken::new();
+            let lead = self.leading.clone().run(cluster.clone(), coming.client.clone(), managed.leading.clone());
+            self.readers.spawn(lead);
+        }
+        coming.serve.cancel();
+        managed.serving = Some(coming);
+    }
+
+    /// A cluster is read no more, and nothing of it counts.
+    async fn remove(&mut self, cluster: &ClusterId) {
+        let Some(managed) = self.managed.remove(cluster) else { return };
+        tracing::info!(%cluster, place = managed.place, "a remote cluster is no longer part of the mesh");
+        managed.leading.cancel();
+        for reader in managed.serving.into_iter().chain(managed.coming) {
+            reader.end().await;
+        }
+        self.servers.remove(cluster);
+        // Whoever takes changes ends only when the process does.
+        _ = self.push.change(vec![Change::Remote(cluster.clone(), RemoteChange::Gone)]).await;
+        self.problems.forget(&format!("{cluster}: "));
+        self.show(cluster, None);
+    }
+
+    /// Shows how far a cluster has come.
+    fn show(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
+        let place = self.managed.get(cluster).map(|managed| managed.place.clone()).unwrap_or_default();
+        self.shown.set(cluster, status.map(|status| (place, status)));
+        self.metrics.status(cluster, status);
+    }
+}

@@ -1,0 +1,207 @@
+//! Where kubeconfigs of remote clusters come from: Secrets with a label, or files of a directory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, ResourceExt};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+
+use super::kubeconfig;
+use navarch_api::names::ClusterId;
+use navarch_api::regular_file;
+
+/// The label of Secrets with kubeconfigs.
+const LABEL: &str = "istio/multiCluster=true";
+
+/// How often the directory is looked at.
+const POLL: Duration = Duration::from_secs(2);
+
+/// The largest file that is read. Kubeconfigs have a few KiB.
+const MAX_FILE: u64 = 1 << 20;
+
+/// Kubeconfigs by cluster.
+pub(super) type Kubeconfigs = BTreeMap<ClusterId, Vec<u8>>;
+
+/// Why files are passed over, by their names.
+type Faults = BTreeMap<String, String>;
+
+/// What is told of Secrets and files.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum ConfigEvent {
+    /// One is new or says something else. Its name is `<namespace>/<name>` or the file's.
+    Put(String, Kubeconfigs),
+    /// One is gone.
+    Gone(String),
+    /// All that were there at start were told.
+    Synced,
+}
+
+/// Nobody listens any more.
+pub(super) struct Closed;
+
+/// Tells the Secrets of a namespace, until nobody listens.
+pub(super) async fn follow_secrets(
+    client: kube::Client,
+    namespace: &str,
+    events: mpsc::Sender<ConfigEvent>,
+) -> Result<(), Closed> {
+    let secrets = Api::<Secret>::namespaced(client, namespace);
+    let mut stream = std::pin::pin!(watcher(secrets, watcher::Config::default().labels(LABEL)).default_backoff());
+    let mut told: BTreeSet<String> = BTreeSet::new();
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let name = |secret: &Secret| format!("{}/{}", secret.namespace().unwrap_or_default(), secret.name_any());
+    while let Some(event) = stream.next().await {
+        let mut batch = Vec::new();
+        match event {
+            Ok(Event::Init) => seen.clear(),
+            Ok(Event::InitApply(secret)) | Ok(Event::Apply(secret)) => {
+                let place = name(&secret);
+                seen.insert(place.clone());
+                told.insert(place.clone());
+                batch.push(ConfigEvent::Put(place, kubeconfigs(secret)));
+            }
+            Ok(Event::InitDone) => {
+                let gone: Vec<String> = told.difference(&seen).cloned().collect();
+                told.retain(|place| seen.contains(place));
+                batch.extend(gone.into_iter().map(ConfigEvent::Gone));
+                batch.push(ConfigEvent::Synced);
+            }
+            Ok(Event::Delete(secret)) => {
+                let place = name(&secret);
+                told.remove(&place);
+                batch.push(ConfigEvent::Gone(place));
+            }
+            Err(error) => {
+                tracing::warn!(%error, namespace, "failed to read the Secrets of remote clusters");
+                // Who may not read any has none.
+                batch.extend(is_forbidden(&error).then_some(ConfigEvent::Synced));
+            }
+        }
+        for event in batch {
+            events.send(event).await.map_err(|_| Closed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the API server does not let Secrets be read.
+fn is_forbidden(error: &watcher::Error) -> bool {
+    let (watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error)) = error else {
+        return false;
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// The kubeconfigs in a Secret: each key is the name of a cluster.
+fn kubeconfigs(secret: Secret) -> Kubeconfigs {
+    let data = secret.data.unwrap_or_default().into_iter();
+    data.map(|(cluster, content)| (ClusterId::new(cluster), content.0)).collect()
+}
+
+/// Tells the files of a directory, until nobody listens. A file's cluster is the one that it names.
+pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<ConfigEvent>) -> Result<(), Closed> {
+    let mut told: BTreeMap<String, Kubeconfigs> = BTreeMap::new();
+    let mut faulty = Faults::new();
+    let mut is_first = true;
+    loop {
+        let folder = directory.clone();
+        // Reading files can take as long as a disk likes.
+        let read = tokio::task::spawn_blocking(move || read_directory(&folder)).await;
+        match read {
+            Ok(Ok((now, faults))) => {
+                for (file, fault) in faults.iter().filter(|(file, fault)| faulty.get(*file) != Some(*fault)) {
+                    tracing::warn!(file, fault, "a kubeconfig is passed over");
+                }
+                faulty = faults;
+                // What a file said last holds while it is broken.
+                let is_gone = |place: &&String| !now.contains_key(*place) && !faulty.contains_key(*place);
+                let gone: Vec<String> = told.keys().filter(is_gone).cloned().collect();
+                for place in gone {
+                    told.remove(&place);
+                    events.send(ConfigEvent::Gone(place)).await.map_err(|_| Closed)?;
+                }
+                for (place, kubeconfigs) in now {
+                    if told.get(&place) != Some(&kubeconfigs) {
+                        told.insert(place.clone(), kubeconfigs.clone());
+                        events.send(ConfigEvent::Put(place, kubeconfigs)).await.map_err(|_| Closed)?;
+                    }
+                }
+            }
+            Ok(Err(error)) if is_first => {
+                tracing::error!(%error, directory = %directory.display(), "failed to read the kubeconfigs of remote clusters");
+            }
+            Ok(Err(_)) | Err(_) => {}
+        }
+        if std::mem::take(&mut is_first) {
+            events.send(ConfigEvent::Synced).await.map_err(|_| Closed)?;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(POLL) => {}
+            () = events.closed() => return Err(Closed),
+        }
+    }
+}
+
+/// The kubeconfigs of all files of a directory that say which cluster they are for, and why others are passed over.
+fn read_directory(directory: &Path) -> std::io::Result<(BTreeMap<String, Kubeconfigs>, Faults)> {
+    let (mut found, mut faults) = (BTreeMap::new(), Faults::new());
+    for entry in std::fs::read_dir(directory)? {
+        let path = entry?.path();
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        // Mounts of Kubernetes keep what they swap under names with two dots.
+        if name.starts_with("..") || path.is_dir() {
+            continue;
+        }
+        let content = match regular_file::read(&path, MAX_FILE) {
+            Ok(content) => content,
+            Err(error) => {
+                faults.insert(name, error.to_string());
+                continue;
+            }
+        };
+        match kubeconfig::cluster_of(&content) {
+            Ok(Some(cluster)) => {
+                found.insert(name, Kubeconfigs::from([(ClusterId::new(cluster), content)]));
+            }
+            Ok(None) => _ = faults.insert(name, "it names no cluster".to_owned()),
+            Err(error) => _ = faults.insert(name, error.to_string()),
+        }
+    }
+    Ok((found, faults))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn files_are_told_when_they_come_change_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = |cluster: &str| format!("clusters: [{{name: {cluster}}}]");
+        std::fs::write(folder.path().join("a"), config("east")).unwrap();
+        std::fs::write(folder.path().join("..data"), config("hidden")).unwrap();
+        let (sender, mut events) = mpsc::channel(8);
+        let mut tasks = tokio::task::JoinSet::new();
+        tasks.spawn(follow_directory(folder.path().to_owned(), sender));
+        let put = |text: String, cluster: &str| {
+            let kubeconfigs = Kubeconfigs::from([(ClusterId::new(cluster), text.into_bytes())]);
+            ConfigEvent::Put("a".to_owned(), kubeconfigs)
+        };
+        assert!(events.recv().await == Some(put(config("east"), "east")));
+        assert!(events.recv().await == Some(ConfigEvent::Synced));
+        std::fs::write(folder.path().join("a"), config("west")).unwrap();
+        assert!(events.recv().await == Some(put(config("west"), "west")));
+        // What is broken changes nothing.
+        std::fs::write(folder.path().join("a"), "clusters: [").unwrap();
+        tokio::time::timeout(POLL * 2, events.recv()).await.err().unwrap();
+        std::fs::remove_file(folder.path().join("a")).unwrap();
+        assert!(events.recv().await == Some(ConfigEvent::Gone("a".to_owned())));
+        drop(events);
+        assert!(tasks.join_next().await.unwrap().unwrap().is_err());
+    }
+}

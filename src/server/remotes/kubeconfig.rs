@@ -1,0 +1,153 @@
+//! Kubeconfigs of remote clusters. Whoever may write them must not have this process run programs or send files of its machine
+//! elsewhere, so only what they hold themselves is used (Istio's `sanitizeKubeConfig`).
+
+use std::collections::BTreeSet;
+
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+
+use super::super::api_rate::ApiRate;
+use super::super::kubernetes;
+
+/// Why a kubeconfig is not used. Says nothing of what it holds.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KubeconfigError {
+    /// There is nothing in it.
+    #[error("the kubeconfig is empty")]
+    Empty,
+    /// It is none.
+    #[error("the kubeconfig cannot be read: {0}")]
+    Unreadable(String),
+    /// It would have this process do what it must not.
+    #[error(
+        "the kubeconfig is not allowed: {0} is not allowed; PILOT_INSECURE_MULTICLUSTER_KUBECONFIG_OPTIONS can allow it"
+    )]
+    Insecure(String),
+    /// No client can be made of it.
+    #[error("the kubeconfig cannot be used")]
+    Unusable(#[source] anyhow::Error),
+}
+
+/// A client by a kubeconfig, of which these otherwise insecure options may be used. Nothing is sent yet.
+///
+/// # Errors
+/// When it cannot be read, or is refused.
+pub(super) async fn client(
+    content: &[u8],
+    allowed: &BTreeSet<String>,
+    rate: Option<ApiRate>,
+) -> Result<kube::Client, KubeconfigError> {
+    let config = read(content)?;
+    for auth in config.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()) {
+        if let Some(option) = insecure_option(auth, allowed) {
+            return Err(KubeconfigError::Insecure(option));
+        }
+    }
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await;
+    let config = config.map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
+    kubernetes::client_of(config, rate).map_err(KubeconfigError::Unusable)
+}
+
+/// The name of the cluster that a kubeconfig is for: that of its current context, else of its first context or cluster by name.
+///
+/// # Errors
+/// When it cannot be read.
+pub(super) fn cluster_of(content: &[u8]) -> Result<Option<String>, KubeconfigError> {
+    let config = read(content)?;
+    let mut contexts: Vec<(&str, &str)> = Vec::new();
+    for named in &config.contexts {
+        let cluster = named.context.as_ref().map(|context| context.cluster.as_str()).unwrap_or_default();
+        if !cluster.is_empty() {
+            contexts.push((&named.name, cluster));
+        }
+    }
+    contexts.sort_unstable();
+    let current = contexts.iter().find(|(name, _)| Some(*name) == config.current_context.as_deref());
+    if let Some((_, cluster)) = current.or_else(|| contexts.first()) {
+        return Ok(Some((*cluster).to_owned()));
+    }
+    let clusters = config.clusters.iter().map(|cluster| cluster.name.as_str());
+    Ok(clusters.filter(|name| !name.is_empty()).min().map(str::to_owned))
+}
+
+/// Reads one.
+fn read(content: &[u8]) -> Result<Kubeconfig, KubeconfigError> {
+    if content.is_empty() {
+        return Err(KubeconfigError::Empty);
+    }
+    let text = std::str::from_utf8(content).map_err(|error| KubeconfigError::Unreadable(error.to_string()))?;
+    // Errors of the parser can quote the text.
+    Kubeconfig::from_yaml(text).map_err(|_| KubeconfigError::Unreadable("it is no YAML of a kubeconfig".to_owned()))
+}
+
+/// The first option that is not allowed.
+fn insecure_option(auth: &AuthInfo, allowed: &BTreeSet<String>) -> Option<String> {
+    let provider = auth.auth_provider.as_ref().map(|provider| provider.name.as_str()).filter(|name| *name != "oidc");
+    if let Some(name) = provider.filter(|name| !allowed.contains(*name)) {
+        return Some(format!("auth provider {name}"));
+    }
+    let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
+    let options = [
+        ("clientKey", is_set(&auth.client_key)),
+        ("clientCertificate", is_set(&auth.client_certificate)),
+        ("tokenFile", is_set(&auth.token_file)),
+        ("exec", auth.exec.is_some()),
+    ];
+    options.into_iter().find(|(name, given)| *given && !allowed.contains(*name)).map(|(name, _)| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: east, cluster: {{server: 'https://127.0.0.1:1'}}}}]\n\
+             contexts: [{{name: b, context: {{cluster: west, user: u}}}}, {{name: c, context: {{cluster: east, user: u}}}}]\n\
+             users: [{{name: u, user: {user}}}]\n"
+        )
+    }
+
+    /// Why a client is refused; empty where it is not.
+    async fn refusal(user: &str, allowed: &[&str]) -> String {
+        let allowed = allowed.iter().map(|name| (*name).to_owned()).collect();
+        match client(config(user).as_bytes(), &allowed, None).await {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_would_run_programs_or_read_files_is_refused_unless_allowed() {
+        assert_eq!(refusal("{token: secret}", &[]).await, "");
+        for (user, option) in [
+            ("{exec: {apiVersion: client.authentication.k8s.io/v1, command: 'true'}}", "exec"),
+            ("{tokenFile: /etc/passwd}", "tokenFile"),
+            ("{client-key: /k}", "clientKey"),
+            ("{client-certificate: /c}", "clientCertificate"),
+            ("{auth-provider: {name: gcp, config: {}}}", "auth provider gcp"),
+        ] {
+            let reason = refusal(user, &[]).await;
+            assert!(reason.contains(&format!("{option} is not allowed")), "{user}: {reason}");
+        }
+        let allowed = refusal("{tokenFile: /nowhere/token}", &["tokenFile"]).await;
+        assert!(!allowed.contains("not allowed"), "{allowed}");
+    }
+
+    #[tokio::test]
+    async fn what_is_no_kubeconfig_is_refused_without_being_quoted() {
+        let allowed = BTreeSet::new();
+        assert!(matches!(client(b"", &allowed, None).await, Err(KubeconfigError::Empty)));
+        let error = client(b"users: [secret", &allowed, None).await.err().unwrap().to_string();
+        assert!(!error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_kubeconfig_is_for_the_cluster_of_its_current_context() {
+        assert_eq!(cluster_of(config("{}").as_bytes()).unwrap().as_deref(), Some("east"));
+        let elsewhere = config("{}").replace("current-context: c", "current-context: none");
+        assert_eq!(cluster_of(elsewhere.as_bytes()).unwrap().as_deref(), Some("west"));
+        assert_eq!(cluster_of(b"clusters: [{name: y}, {name: x}]").unwrap().as_deref(), Some("x"));
+        assert_eq!(cluster_of(b"apiVersion: v1").unwrap(), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! What is counted of remote clusters, by istiod's names (`pkg/kube/multicluster`).
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::admin::SyncStatus;
+use navarch_api::names::ClusterId;
+
+/// Whether it is the cluster that configures the mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TypeLabel {
+    cluster_type: &'static str,
+}
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ClusterLabel {
+    cluster: String,
+}
+
+/// A cluster and how far it has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StatusLabels {
+    cluster: String,
+    cluster_type: &'static str,
+    status: &'static str,
+}
+
+/// What happened to a Secret or file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabel {
+    event: &'static str,
+}
+
+/// The metrics. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Metrics {
+    clusters: Family<TypeLabel, Gauge>,
+    timeouts: Family<ClusterLabel, Counter>,
+    statuses: Family<StatusLabels, Gauge>,
+    events: Family<EventLabel, Counter>,
+}
+
+impl Metrics {
+    /// Registers them; the own cluster is there from the start.
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register("istiod_managed_clusters", "Clusters that are read", metrics.clusters.clone());
+        registry.register(
+            "remote_cluster_sync_timeouts",
+            "How often a remote cluster took too long to be read, and was gone on without",
+            metrics.timeouts.clone(),
+        );
+        registry.register(
+            "istiod_remote_cluster_sync_status",
+            "How far remote clusters have come: 1 for the status that a cluster has",
+            metrics.statuses.clone(),
+        );
+        registry.register(
+            "remote_cluster_secret_events",
+            "Secrets and files of remote clusters that were added, updated or deleted",
+            metrics.events.clone(),
+        );
+        metrics.clusters.get_or_create(&TypeLabel { cluster_type: "local" }).set(1);
+        metrics.managed(0);
+        metrics
+    }
+
+    /// So many remote clusters are read.
+    pub(super) fn managed(&self, clusters: usize) {
+        let count = i64::try_from(clusters).unwrap_or(i64::MAX);
+        self.clusters.get_or_create(&TypeLabel { cluster_type: "remote" }).set(count);
+    }
+
+    /// A cluster took too long.
+    pub(super) fn timed_out(&self, cluster: &ClusterId) {
+        self.timeouts.get_or_create(&ClusterLabel { cluster: cluster.to_string() }).inc();
+    }
+
+    /// A cluster has this status; without one it is there no more.
+    pub(super) fn status(&self, cluster: &ClusterId, status: Option<SyncStatus>) {
+        for one in SyncStatus::ALL {
+            let labels = StatusLabels { cluster: cluster.to_string(), cluster_type: "remote", status: one.as_str() };
+            match status {
+                Some(status) => _ = self.statuses.get_or_create(&labels).set(i64::from(status == one)),
+                None => _ = self.statuses.remove(&labels),
+            }
+        }
+    }
+
+    /// A Secret or file was `add`ed, `update`d or `delete`d.
+    pub(super) fn event(&self, event: &'static str) {
+        self.events.get_or_create(&EventLabel { event }).inc();
+    }
+}

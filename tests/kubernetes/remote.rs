@@ -1,0 +1,265 @@
+//! A remote cluster, by way of its API server: it comes with a Secret, serves through changes of its credentials and while it is
+//! down, holds up nobody, and goes with its Secret.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_proto::envoy::config::core::v3::{Node, address, socket_address};
+use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use navarch_testkit::cluster::{Cluster, Writer};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use prost::Message;
+use prost_types::value::Kind;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+use super::{cluster, program};
+
+/// How long a change may take to arrive.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// What is said of the remote cluster once it was read.
+const SYNCED: &str = r#"{"id":"east","secretName":"istio-system/east","syncStatus":"synced"}"#;
+/// What a proxy asks for.
+const SERVICE: &str = "outbound|80||web.shop.svc.cluster.local";
+/// The type of it.
+const ENDPOINTS: &str = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment";
+
+/// A proxy that is told of the endpoints of one service.
+struct Proxy {
+    requests: mpsc::Sender<DeltaDiscoveryRequest>,
+    responses: Streaming<DeltaDiscoveryResponse>,
+    /// The addresses that it was told of.
+    addresses: BTreeSet<String>,
+    /// All that it was told, in order.
+    told: Vec<BTreeSet<String>>,
+}
+
+impl Proxy {
+    /// Opens a stream.
+    async fn open(server: SocketAddr) -> Result<Self> {
+        let mut client = AggregatedDiscoveryServiceClient::connect(format!("http://{server}")).await?;
+        let (requests, outgoing) = mpsc::channel(8);
+        let text = |text: &str| prost_types::Value { kind: Some(Kind::StringValue(text.to_owned())) };
+        let fields = [("NAMESPACE".to_owned(), text("shop")), ("CLUSTER_ID".to_owned(), text("Kubernetes"))];
+        let metadata = Some(prost_types::Struct { fields: fields.into() });
+        let id = "sidecar~10.0.0.9~client.shop~shop.svc.cluster.local".to_owned();
+        let ask = DeltaDiscoveryRequest {
+            node: Some(Node { id, metadata, ..Node::default() }),
+            type_url: ENDPOINTS.to_owned(),
+            resource_names_subscribe: vec![SERVICE.to_owned()],
+            ..Default::default()
+        };
+        requests.send(ask).await?;
+        let responses = client.delta_aggregated_resources(ReceiverStream::new(outgoing)).await?.into_inner();
+        Ok(Self { requests, responses, addresses: BTreeSet::new(), told: Vec::new() })
+    }
+
+    /// Waits until it was told of these addresses alone.
+    async fn has(&mut self, wanted: &[&str]) -> Result<()> {
+        let wanted: BTreeSet<String> = wanted.iter().map(ToString::to_string).collect();
+        let end = Instant::now() + TIMEOUT;
+        while self.addresses != wanted {
+            let answer = tokio::time::timeout_at(end, self.responses.message()).await;
+            let answer = answer.with_context(|| format!("{:?} and not {wanted:?}", self.addresses))??;
+            self.take(answer.context("the stream ended")?).await?;
+        }
+        Ok(())
+    }
+
+    /// Fails where it was without an address since this was asked last.
+    fn never_without(&mut self, address: &str) -> Result<()> {
+        for told in self.told.drain(..) {
+            ensure!(told.contains(address), "{address} is not in {told:?}");
+        }
+        Ok(())
+    }
+
+    /// Takes an answer.
+    async fn take(&mut self, response: DeltaDiscoveryResponse) -> Result<()> {
+        for resource in response.resources {
+            let body = resource.resource.context("a resource has a body")?;
+            let assignment = ClusterLoadAssignment::decode(body.value.as_slice())?;
+            let endpoints = assignment.endpoints.into_iter().flat_map(|group| group.lb_endpoints);
+            self.addresses = endpoints.filter_map(|endpoint| address_of(endpoint.host_identifier?)).collect();
+            self.told.push(self.addresses.clone());
+        }
+        let ack =
+            DeltaDiscoveryRequest { type_url: response.type_url, response_nonce: response.nonce, ..Default::default() };
+        Ok(self.requests.send(ack).await?)
+    }
+}
+
+/// The address of an endpoint.
+fn address_of(host: lb_endpoint::HostIdentifier) -> Option<String> {
+    let lb_endpoint::HostIdentifier::Endpoint(endpoint) = host else { return None };
+    match endpoint.address?.address? {
+        address::Address::SocketAddress(socket) => {
+            let port = match socket.port_specifier? {
+                socket_address::PortSpecifier::PortValue(port) => port,
+                other => panic!("{other:?}"),
+            };
+            Some(format!("{}:{port}", socket.address))
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The service of the shop, with endpoints at these addresses.
+async fn serve(writer: &Writer, addresses: &[&str]) -> Result<()> {
+    writer
+        .put(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"ports": [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]},
+        }))
+        .await?;
+    let endpoints: Vec<Value> =
+        addresses.iter().map(|address| json!({"addresses": [address], "conditions": {"ready": true}})).collect();
+    writer
+        .put(&json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4", "endpoints": endpoints,
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+        }))
+        .await
+}
+
+/// The Secret with the kubeconfig of the remote cluster.
+fn secret(kubeconfig: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": "east", "namespace": "istio-system", "labels": {"istio/multiCluster": "true"}},
+        "stringData": {"east": kubeconfig},
+    })
+}
+
+/// Waits until a page says something.
+async fn says(navarch: &Navarch, page: &str, wanted: &str) -> Result<()> {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        let text = if page == "metrics" { navarch.metrics().await? } else { navarch.page(page).await? };
+        if text.contains(wanted) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{page} does not say {wanted:?} but {text}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Waits until the roots are in a namespace.
+async fn has_roots(writer: &Writer, namespace: &str) -> Result<()> {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        let map = writer.get(&format!("/api/v1/namespaces/{namespace}/configmaps/istio-ca-root-cert")).await;
+        if map.as_ref().is_ok_and(|map| map["data"]["root-cert.pem"].as_str().is_some_and(|pem| !pem.is_empty())) {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "no roots in {namespace}: {map:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Starts Navarch on the primary cluster.
+async fn start(kubeconfig: &Path) -> Result<Navarch> {
+    let secure = format!("--secure-grpc-addr=127.0.0.1:{}", ports::free()?);
+    let environment = [("EXTERNAL_ISTIOD", "true"), ("PILOT_REMOTE_CLUSTER_TIMEOUT", "3s")];
+    Navarch::start_on_kubernetes(program(), kubeconfig, &[&secure], &environment).await
+}
+
+/// Changes the credentials of the remote cluster in several ways; its endpoints are served throughout.
+async fn rotate(
+    (here, there): (&Writer, &Writer),
+    navarch: &Navarch,
+    proxy: &mut Proxy,
+    kubeconfig: &str,
+) -> Result<()> {
+    proxy.told.clear();
+    // With credentials that do not hold, those before them go on serving.
+    let config: Value = serde_json::from_str(kubeconfig)?;
+    let mut wrong = config.clone();
+    wrong["users"][0]["user"]["token"] = json!("of-nobody");
+    here.put(&secret(&wrong.to_string())).await?;
+    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 1"#).await?;
+    serve(there, &["10.20.0.1", "10.20.0.2"]).await?;
+    proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080", "10.20.0.2:8080"]).await?;
+    // What would run a program is refused, and changes nothing.
+    let mut program = config.clone();
+    program["users"][0]["user"] = json!({"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "true"}});
+    here.put(&secret(&program.to_string())).await?;
+    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 2"#).await?;
+    ensure!(navarch.output().contains("exec is not allowed"), "{}", navarch.output());
+    // Others that hold take over, and nothing is lost on the way.
+    let mut rotated = config.clone();
+    rotated["users"][0]["name"] = json!("rotated");
+    rotated["contexts"][0]["context"]["user"] = json!("rotated");
+    here.put(&secret(&rotated.to_string())).await?;
+    says(navarch, "metrics", r#"remote_cluster_secret_events_total{event="update"} 3"#).await?;
+    serve(there, &["10.20.0.1"]).await?;
+    proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
+    says(navarch, "/debug/clusterz", SYNCED).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_cluster_comes_and_goes_with_its_secret_and_holds_up_nobody() -> Result<()> {
+    let guard = cluster().await?;
+    let primary = guard.as_ref().context("a cluster")?;
+    let mut remote = Cluster::start().await?;
+    let (here, there) = (primary.writer().await?, remote.writer().await?);
+    serve(&here, &["10.10.0.1"]).await?;
+    serve(&there, &["10.20.0.1"]).await?;
+    let leaders = json!({"topology.istio.io/controlPlaneClusters": "west,Kubernetes"});
+    for (writer, annotations) in [(&here, json!({})), (&there, leaders)] {
+        let metadata = json!({"name": "istio-system", "annotations": annotations});
+        writer.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+    }
+    let good = std::fs::read_to_string(remote.admin_kubeconfig())?;
+
+    // It comes with its Secret.
+    let navarch = start(&primary.admin_kubeconfig()).await?;
+    let mut proxy = Proxy::open(navarch.xds).await?;
+    proxy.has(&["10.10.0.1:8080"]).await?;
+    here.put(&secret(&good)).await?;
+    proxy.has(&["10.10.0.1:8080", "10.20.0.1:8080"]).await?;
+    says(&navarch, "/debug/clusterz", SYNCED).await?;
+    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 1"#).await?;
+    has_roots(&there, "shop").await?;
+
+    rotate((&here, &there), &navarch, &mut proxy, &good).await?;
+
+    // While it is down, what is known of it is served on, and the own cluster's changes arrive.
+    remote.kill_api_server();
+    ensure!(navarch.is_ready().await, "it stays ready");
+    serve(&here, &["10.10.0.2"]).await?;
+    proxy.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
+    proxy.never_without("10.20.0.1:8080")?;
+    // Who starts meanwhile goes on without it.
+    let second = start(&primary.admin_kubeconfig()).await?;
+    says(&second, "/debug/clusterz", r#""syncStatus":"timeout""#).await?;
+    says(&second, "metrics", r#"remote_cluster_sync_timeouts_total{cluster="east"} 1"#).await?;
+    let mut late = Proxy::open(second.xds).await?;
+    late.has(&["10.10.0.2:8080"]).await?;
+    // And takes it in when it is back.
+    remote.start_api_server().await?;
+    late.has(&["10.10.0.2:8080", "10.20.0.1:8080"]).await?;
+    says(&second, "/debug/clusterz", SYNCED).await?;
+
+    // It goes with its Secret.
+    here.delete(&secret("")).await?;
+    proxy.has(&["10.10.0.2:8080"]).await?;
+    late.has(&["10.10.0.2:8080"]).await?;
+    says(&navarch, "metrics", r#"istiod_managed_clusters{cluster_type="remote"} 0"#).await?;
+    ensure!(!navarch.page("/debug/clusterz").await?.contains("east"), "it is no longer shown");
+    navarch.stop().await?;
+    second.stop().await?;
+    Ok(())
+}
