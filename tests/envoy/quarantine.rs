@@ -107,10 +107,8 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
 
         // An expression that is too large for this Envoy, in the place of a rule that was good: that one stays.
         let rule = std::fs::read_to_string(shop.file("reviews-routing.yaml"))?;
-        let large = rule.replace(
-            "    - name: split\n",
-            "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n",
-        );
+        let large =
+            rule.replace("    - name: split\n", "    - name: split\n      match: [{uri: {regex: '/[a-z]{1,60}'}}]\n");
         ensure!(large != rule, "{rule}");
         shop.write("reviews-routing.yaml", &large)?;
         let said = wait_for(&navarch, &["VirtualService bookshop/reviews"]).await?;

@@ -39,8 +39,10 @@ pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &De
     until("the condition is there", async || condition().await["status"] == "True").await;
     let first = condition().await;
     assert_eq!((&first["type"], &first["message"]), (&json!("Quarantined"), &json!("no such host")));
-    until("the Event is there", async || note(deployed).await.as_str().is_some_and(|note| note.contains("no such host")))
-        .await;
+    until("the Event is there", async || {
+        note(deployed).await.as_str().is_some_and(|note| note.contains("no such host"))
+    })
+    .await;
     told.send_replace(Arc::default());
     until("the condition is taken back", async || condition().await["status"] == "False").await;
     stop.cancel();
