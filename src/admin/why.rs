@@ -27,17 +27,18 @@ use navarch_xds::connections::{ConnectionInfo, PushInfo};
 const CAUSES: usize = 8;
 
 /// The newest stream of the proxy that `proxy` names, as `<pod>.<namespace>`.
-fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Response> {
+fn proxy(state: &AdminState, parameters: &Parameters) -> Result<ConnectionInfo, Box<Response>> {
     let name = parameters.get("proxy").map(String::as_str).unwrap_or_default();
     let found = state.connections.of_proxy(name).pop();
-    found.ok_or_else(|| (StatusCode::NOT_FOUND, format!("no proxy {name:?} is connected here\n")).into_response())
+    let missing = || (StatusCode::NOT_FOUND, format!("no proxy {name:?} is connected here\n")).into_response();
+    found.ok_or_else(|| Box::new(missing()))
 }
 
 /// The objects behind the resources of the name `resource`, of the type `type` or of all.
 pub(super) async fn proxy_resource(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let info = match proxy(&state, &parameters) {
         Ok(info) => info,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let wanted = parameters.get("type").cloned();
     let name = ResourceName::new(parameters.get("resource").map(String::as_str).unwrap_or_default());
@@ -111,7 +112,7 @@ fn other_input(fact: &FactKey) -> Option<String> {
 pub(super) async fn push(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let info = match proxy(&state, &parameters) {
         Ok(info) => info,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let (id, sent) = (info.proxy_id, state.connections.pushes(&info.id));
     let looked = state.push.inspect(move |inspect| {
@@ -179,7 +180,7 @@ fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, 
 pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let info = match proxy(&state, &parameters) {
         Ok(info) => info,
-        Err(answer) => return answer,
+        Err(answer) => return *answer,
     };
     let text = |name: &str, usual: &str| parameters.get(name).cloned().unwrap_or_else(|| usual.to_owned());
     let port = match parameters.get("port").map(|port| port.parse::<u16>()) {

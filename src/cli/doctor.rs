@@ -41,7 +41,7 @@ impl Doctor {
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
         let (mut text, mut all, mut code) = (String::new(), Vec::new(), 0);
         for (address, answer) in self.api.ask_each(&Asked::get("/debug/doctor".to_owned(), ANSWER))? {
-            match answer.and_then(read) {
+            match answer.and_then(|answer| read(&answer)) {
                 Ok(health) => {
                     text.push_str(&format!("{address}\n{health}"));
                     code = if health.is_wrong() && code == 0 { WRONG } else { code };
@@ -62,6 +62,6 @@ impl Doctor {
 }
 
 /// What a control plane says.
-fn read(answer: Answer) -> anyhow::Result<Health> {
+fn read(answer: &Answer) -> anyhow::Result<Health> {
     Ok(serde_json::from_slice(&answer.body)?)
 }

@@ -58,6 +58,8 @@ async fn pages() -> Result<()> {
         plane.issuer.token(json!({"sub": "system:serviceaccount:istio-system:istiod"})),
     );
     let pages = ["syncz", "adsz", "registryz", "configz", "push_status", "endpointz", "mesh", "connections", "list"];
+    let answers = ["applied?object=vs/a/b", "config_distribution", "doctor", "why/push?proxy=a.b", "why/not?proxy=a.b"];
+    let pages = pages.into_iter().chain(answers);
     for name in pages {
         for (address, token, wanted) in [
             (HTTP, None, &[401, 404][..]),
@@ -71,6 +73,15 @@ async fn pages() -> Result<()> {
             let (status, body) = page(client(6, 1), address, &format!("/debug/{name}"), &headers).await?;
             ensure!(wanted.contains(&status), "{name} {address} {token:?}: {status} {body}");
         }
+    }
+    // A plan is asked for by POST, by the same people; what a form of another site can send is none.
+    for (token, wanted) in
+        [(None, 401), (Some("nonsense"), 401), (Some(shop.as_str()), 403), (Some(operator.as_str()), 415)]
+    {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<(&str, &str)> = bearer.iter().map(|bearer| ("authorization", bearer.as_str())).collect();
+        let (status, body) = send(client(6, 1), HTTP, "POST", "/debug/plan", &headers).await?;
+        ensure!(status == wanted, "{token:?}: {status} {body}");
     }
     Ok(())
 }

@@ -18,11 +18,14 @@ const MAX_SHOWN: usize = 1 << 20;
 /// Bytes on the wire around each resource: its version and the tags of fields.
 const AROUND: usize = 48;
 
+/// A resource before and after; one of them at least is there.
+pub type Pair = [Option<Arc<Resource>>; 2];
+
 /// One step of a proxy from what it had of a type to what it has.
 #[derive(Debug, Default)]
 pub struct Step {
     /// Resources before and after; one of them at least.
-    pub resources: BTreeMap<ResourceName, [Option<Arc<Resource>>; 2]>,
+    pub resources: BTreeMap<ResourceName, Pair>,
     /// About how many bytes tell a proxy of it that takes deltas.
     pub delta_bytes: usize,
     /// About how many bytes tell a proxy of it that takes the state of the world.
@@ -83,7 +86,7 @@ pub fn action(old: Option<&Arc<Resource>>, new: Option<&Arc<Resource>>) -> Actio
 
 /// The difference between two resources as a unified diff of YAML, of at most so many lines. Secrets are not shown.
 #[must_use]
-pub fn unified(kind: ResourceType, pair: &[Option<Arc<Resource>>; 2], lines: usize) -> String {
+pub fn unified(kind: ResourceType, pair: &Pair, lines: usize) -> String {
     if kind == ResourceType::Secret {
         return String::new();
     }

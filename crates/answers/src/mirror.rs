@@ -36,13 +36,16 @@ struct Mirrored {
     followed: Had,
 }
 
+/// Names that several share.
+type NameSet = Arc<BTreeSet<ResourceName>>;
+
 /// What collections name, looked up once for all proxies that have them.
 #[derive(Debug, Default)]
 struct Names {
     /// By the collection's place in memory and the type that is named. The collections are kept, so that no other takes their place.
-    of: KeyedMap<(usize, ResourceType), (Arc<Collection>, Arc<BTreeSet<ResourceName>>)>,
+    of: KeyedMap<(usize, ResourceType), (Arc<Collection>, NameSet)>,
     /// Interests by the one before and the collections between which they changed, all kept.
-    interests: KeyedMap<[usize; 3], (Arc<BTreeSet<ResourceName>>, Arc<BTreeSet<ResourceName>>)>,
+    interests: KeyedMap<[usize; 3], (NameSet, NameSet)>,
 }
 
 /// Takes nothing: what proxies are shown is looked up in the engine.

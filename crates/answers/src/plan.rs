@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::client::Client;
-use super::difference::{Step, action, unified};
+use super::difference::{Pair, Step, action, unified};
 use super::had::{Had, ReadRoutes};
 use super::mirror::{Mirror, all_had};
 use super::proposal::{Action, ObjectPlan, Proposal};
@@ -16,7 +16,7 @@ use navarch_api::names::{Namespace, ResourceName};
 use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
-use navarch_push::resource::{Resource, ResourceType, Version};
+use navarch_push::resource::{ResourceType, Version};
 
 /// How many resources are named; of more, the number is in the totals.
 const RESOURCES: usize = 200;
@@ -208,7 +208,7 @@ impl Plan {
 
     /// Tells of each resource, and which Envoy would refuse.
     fn tell_resources(&mut self, groups: &[Group]) {
-        let mut all: BTreeMap<Change, (usize, &[Option<Arc<Resource>>; 2])> = BTreeMap::new();
+        let mut all: BTreeMap<Change, (usize, &Pair)> = BTreeMap::new();
         for group in groups {
             for (kind, step) in &group.steps {
                 for (name, pair) in &step.resources {
@@ -272,6 +272,6 @@ impl Plan {
 }
 
 /// What names a change of a resource.
-fn change_of(kind: ResourceType, name: &ResourceName, pair: &[Option<Arc<Resource>>; 2]) -> Change {
+fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> Change {
     (kind, name.clone(), pair.each_ref().map(|side| side.as_ref().map(|resource| resource.version)))
 }

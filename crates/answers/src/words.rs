@@ -41,7 +41,11 @@ pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -
 fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) -> String {
     let percent = |weight: u64| {
         let tenths = (weight * 1000 + total / 2).checked_div(total).unwrap_or(1000);
-        if tenths % 10 == 0 { format!("{} %", tenths / 10) } else { format!("{}.{} %", tenths / 10, tenths % 10) }
+        if tenths.is_multiple_of(10) {
+            format!("{} %", tenths / 10)
+        } else {
+            format!("{}.{} %", tenths / 10, tenths % 10)
+        }
     };
     let lack = match &share.upstream {
         Upstream::NoCluster => " (503: there is no such cluster)",

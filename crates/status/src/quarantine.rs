@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -17,6 +18,8 @@ use navarch_api::object::ObjectRef;
 
 /// The type of the condition.
 const TYPE: &str = "Quarantined";
+/// How long it is waited before what could not be written is tried again.
+const AGAIN: Duration = Duration::from_secs(10);
 /// The longest note of an Event.
 const NOTE: usize = 1024;
 
@@ -35,32 +38,56 @@ pub struct QuarantineReports {
 }
 
 impl QuarantineReports {
-    /// Runs until told to stop. What cannot be written is logged.
+    /// Runs until told to stop. What cannot be written is logged and tried again.
     pub async fn run(mut self, stop: CancellationToken) {
         let reporter = Reporter { controller: "navarch".to_owned(), instance: Some(self.identity.clone()) };
         let recorder = Recorder::new(self.cluster.0.clone(), reporter);
-        let mut told = QuarantinedObjects::default();
+        let mut told: BTreeMap<ObjectRef, Arc<str>> = BTreeMap::new();
         loop {
             let now = self.quarantined.borrow_and_update().clone();
-            for (name, said) in now.iter().filter(|(name, said)| told.get(*name) != Some(*said)) {
-                self.tell(&recorder, name, Some(said)).await;
-            }
-            for name in told.keys().filter(|name| !now.contains_key(*name)) {
-                self.tell(&recorder, name, None).await;
-            }
-            told = now;
+            let are_all_told = self.tell_all(&recorder, &now, &mut told).await;
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = self.quarantined.changed() => if changed.is_err() { return },
+                () = tokio::time::sleep(AGAIN), if !are_all_told => {}
             }
         }
     }
 
-    /// Tells one object that it is quarantined, for what a proxy said, or that it is no more.
-    async fn tell(&self, recorder: &Recorder, name: &ObjectRef, said: Option<&Arc<str>>) {
+    /// Tells those objects that were told otherwise. Whether all could be.
+    async fn tell_all(
+        &self,
+        recorder: &Recorder,
+        now: &BTreeMap<ObjectRef, Arc<str>>,
+        told: &mut BTreeMap<ObjectRef, Arc<str>>,
+    ) -> bool {
+        let mut are_all_told = true;
+        for (name, said) in now {
+            if told.get(name) == Some(said) {
+                continue;
+            }
+            if self.tell(recorder, name, Some(said)).await {
+                told.insert(name.clone(), said.clone());
+            } else {
+                are_all_told = false;
+            }
+        }
+        let gone: Vec<ObjectRef> = told.keys().filter(|name| !now.contains_key(*name)).cloned().collect();
+        for name in gone {
+            if self.tell(recorder, &name, None).await {
+                told.remove(&name);
+            } else {
+                are_all_told = false;
+            }
+        }
+        are_all_told
+    }
+
+    /// Tells one object that it is quarantined, for what a proxy said, or that it is no more. Whether it could be.
+    async fn tell(&self, recorder: &Recorder, name: &ObjectRef, said: Option<&Arc<str>>) -> bool {
         let Some(kind) = crds::kinds().find(|kind| kind.kind == name.kind.as_str() && kind.group == name.kind.group())
         else {
-            return;
+            return true;
         };
         let gvk = GroupVersionKind::gvk(&kind.group, kind.version, kind.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
@@ -95,9 +122,10 @@ impl QuarantineReports {
             let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
             objects.patch_status(&name.name.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await.map(drop)
         };
-        if let Err(error) = outcome.await {
-            tracing::warn!(object = %name, %error, "failed to tell an object of its quarantine");
-        }
+        let outcome: Result<(), kube::Error> = outcome.await;
+        outcome
+            .inspect_err(|error| tracing::warn!(object = %name, %error, "failed to tell an object of its quarantine"))
+            .is_ok()
     }
 }
 

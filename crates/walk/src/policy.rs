@@ -95,11 +95,15 @@ fn fits(policy: &Policy, visitor: &Visitor<'_>) -> Option<bool> {
 
 /// Whether one of these holds.
 fn any(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    all.fold(Some(false), |known, one| match (known, one) {
-        (Some(true), _) | (_, Some(true)) => Some(true),
-        (None, _) | (_, None) => None,
-        (Some(false), Some(false)) => Some(false),
-    })
+    let mut is_known = true;
+    for one in all {
+        match one {
+            Some(true) => return Some(true),
+            Some(false) => {}
+            None => is_known = false,
+        }
+    }
+    is_known.then_some(false)
 }
 
 /// Whether both hold.
@@ -112,12 +116,8 @@ fn both(a: Option<bool>, b: Option<bool>) -> Option<bool> {
 }
 
 /// Whether all of these hold.
-fn all(mut all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
-    all.try_fold(Some(true), |known, one| match both(known, one) {
-        Some(false) => Err(()),
-        other => Ok(other),
-    })
-    .unwrap_or(Some(false))
+fn all(all: impl Iterator<Item = Option<bool>>) -> Option<bool> {
+    any(all.map(|one| one.map(|holds| !holds))).map(|one_fails| !one_fails)
 }
 
 /// Whether a permission fits what is asked.

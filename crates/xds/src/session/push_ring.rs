@@ -6,7 +6,7 @@ use std::time::Duration;
 use navarch_push::resource::ResourceType;
 
 /// How many responses of a stream are remembered: less than 2 kB.
-pub(crate) const REMEMBERED: usize = 24;
+pub(crate) const REMEMBERED: usize = 20;
 
 /// What a response was sent for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,7 @@ mod tests {
     fn the_last_responses_are_kept_in_less_than_two_kilobytes() {
         let mut ring = PushRing::default();
         (1..100).for_each(|number| ring.sent(sent(number)));
-        assert_eq!(ring.iter().map(|sent| sent.number).collect::<Vec<_>>(), (76..100).collect::<Vec<_>>());
+        assert_eq!(ring.iter().map(|sent| sent.number).collect::<Vec<_>>(), (80..100).collect::<Vec<_>>());
         assert!(ring.0.capacity() * size_of::<Sent>() <= 2000, "{}", ring.0.capacity() * size_of::<Sent>());
         ring.answered("x/9-4.98", false, Duration::from_secs(100));
         ring.answered("x/9-4.5", true, Duration::from_secs(100));
