@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use prometheus_client::registry::Registry;
 
+use super::grpc_metrics::GrpcMetrics;
 use super::refusals::{ProblemSource, Refusals};
-use super::{Config, security, start_push};
+use super::{Config, remotes, security, sources, start_push};
 use navarch_api::decode::Subject;
 use navarch_net::rejections::Rejections;
 use navarch_security::ca;
@@ -22,7 +23,9 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/webhook/src/metrics.rs",
     "crates/xds/src/metrics.rs",
     "src/server.rs",
+    "src/server/grpc_metrics.rs",
     "src/server/refusals.rs",
+    "src/server/remotes/metrics.rs",
 ];
 
 /// What a control plane tells that has refused one client and one mesh config, and all metrics as they are debugged: those of which there
@@ -42,6 +45,8 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     Refusals::register(&mut metrics).note(ProblemSource::Mesh, &place, &[problem]);
     let _ = (navarch_webhook::Metrics::register(&mut metrics), ca::Metrics::register(&mut metrics, security::clock));
     let _ = (Metrics::register(&mut metrics), RegistrationMetrics::register(&mut metrics));
+    let _ = (GrpcMetrics::register(&mut metrics), remotes::metrics::Metrics::register(&mut metrics));
+    let _ = sources::key_metrics(&mut metrics);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics)?;
     Ok((text, format!("{metrics:?}")))

@@ -6,7 +6,7 @@ mod clusters;
 mod configs;
 mod kubeconfig;
 mod leading;
-mod metrics;
+pub(super) mod metrics;
 mod reader;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -82,7 +82,7 @@ pub(super) fn empty(debugged: &str, exposition: &str, sources: &[String]) -> Vec
     let has_lines = |name: &str| exposition.contains(&format!("# TYPE {name} "));
     let found = descriptors.captures_iter(debugged).map(|found| (found[1].to_owned(), found[2].to_owned()));
     let metric = |(name, help): (String, String)| {
-        let fields = Regex::new(&format!(r#""{name}"[\s\S]*?\bm\.(\w+)"#)).unwrap();
+        let fields = Regex::new(&format!(r#""{name}"[\s\S]*?\bm(?:etrics)?\.(\w+)"#)).unwrap();
         let of_file = |source: &String| {
             let field = fields.captures(source)?[1].to_owned();
             let types = Regex::new(&format!(r"\b{field}: Family<\w+, (\w+)>")).unwrap();

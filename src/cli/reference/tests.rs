@@ -164,6 +164,13 @@ fn a_default_of_the_control_plane_is_the_value_that_changes_nothing() {
             "false" => "true",
             _ => continue,
         };
+        // It has an effect beside the other two alone.
+        let beside = [("ENABLE_MCS_SERVICE_DISCOVERY", "true"), ("ENABLE_MCS_HOST", "true")];
+        if name == "ENABLE_MCS_CLUSTER_LOCAL" {
+            let with = [&beside[..], &[(name, other)]].concat();
+            assert_ne!(text(&with).unwrap(), text(&beside).unwrap());
+            continue;
+        }
         if text(&[(name, other)]).unwrap() == usual && text(&[ambient, (name, other)]).unwrap() == in_ambient {
             without_effect.push(name);
         }

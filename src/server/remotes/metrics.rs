@@ -37,7 +37,7 @@ struct EventLabel {
 
 /// The metrics. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Metrics {
+pub(in crate::server) struct Metrics {
     clusters: Family<TypeLabel, Gauge>,
     timeouts: Family<ClusterLabel, Counter>,
     statuses: Family<StatusLabels, Gauge>,
@@ -46,7 +46,7 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Registers them; the own cluster is there from the start.
-    pub(super) fn register(registry: &mut Registry) -> Self {
+    pub(in crate::server) fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register("istiod_managed_clusters", "Clusters that are read", metrics.clusters.clone());
         registry.register(

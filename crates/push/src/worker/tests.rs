@@ -94,24 +94,27 @@ async fn a_client_that_asks_for_much_keeps_neither_others_nor_changes_waiting() 
     until(&push, move |_| greedy.iter().all(|sink| sink.is())).await;
 }
 
+/// Keeps the thread busy until it is released.
+async fn keep_busy(push: &PushHandle) -> (std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<()>) {
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (blocked, is_blocked) = oneshot::channel();
+    let push = push.clone();
+    let busy = tokio::spawn(async move {
+        let block = move |_: &Inspect<'_>| {
+            blocked.send(()).unwrap();
+            released.recv().unwrap();
+        };
+        push.inspect(block).await.unwrap();
+    });
+    is_blocked.await.unwrap();
+    (release, busy)
+}
+
 #[tokio::test]
 async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgotten() {
     let push = started().await;
     let (last, _) = stream(&push, 1).await;
-    let (release, released) = std::sync::mpsc::channel::<()>();
-    let (blocked, is_blocked) = oneshot::channel();
-    let mut busy = tokio::task::JoinSet::new();
-    busy.spawn({
-        let push = push.clone();
-        async move {
-            push.inspect(move |_| {
-                blocked.send(()).unwrap();
-                released.recv().unwrap();
-            })
-            .await
-        }
-    });
-    is_blocked.await.unwrap();
+    let (release, busy) = keep_busy(&push).await;
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
     for number in 0..2 * u64::try_from(QUEUE).unwrap() {
@@ -121,7 +124,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     let after = threads();
     assert!(after < before + 1000, "{before} threads became {after}");
     release.send(()).unwrap();
-    busy.join_next().await.unwrap().unwrap().unwrap();
+    busy.await.unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
     assert!(push.gone.take().is_empty());
 }
@@ -129,8 +132,11 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
 #[tokio::test]
 async fn a_stream_that_goes_before_it_takes_its_proxy_leaves_none() {
     let push = started().await;
+    let (release, busy) = keep_busy(&push).await;
     let mut connecting = Box::pin(stream(&push, 1));
     assert!(futures_util::poll!(connecting.as_mut()).is_pending());
+    release.send(()).unwrap();
+    busy.await.unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 1).await;
     drop(connecting);
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;

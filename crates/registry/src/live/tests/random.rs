@@ -334,7 +334,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..8_u8) {
+    fn any_sequence_of_changes_gives_what_a_fresh_registry_gives(story in any_story(), modes in 0..16_u8) {
         let mcs = if modes & 8 == 0 { McsMode::Off } else { McsMode::Hosts };
         let clusters = ClusterSettings { mcs, ..ClusterSettings::default() };
         let settings = Settings {
