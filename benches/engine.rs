@@ -66,10 +66,11 @@ fn changes(c: &mut Criterion) {
     change("rewrite", &|_| vec![service(7)]);
     change("service", &|turn| match turn {
         0 => vec![service(SERVICES)],
-        _ => match service(SERVICES) {
-            Change::Put(object) => vec![Change::Removed(object.object_ref())],
-            other => vec![other],
-        },
+        _ => {
+            let added = service(SERVICES);
+            let Change::Put(object) = &added else { return vec![added] };
+            vec![Change::Removed(object.object_ref())]
+        }
     });
 }
 

@@ -166,6 +166,7 @@ impl Discovery {
         let mut settings = environment::settings(variable)?;
         settings.environment = Environment::new(variables.all().clone());
         self.place(&mut settings);
+        let remotes = self.remotes();
         let scope = scope(variables, self.revision.clone(), &settings);
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
         let (files, keys) = (files::raise_limit(), keys(variables)?);
@@ -176,14 +177,8 @@ impl Discovery {
         let fetched = keys.addresses.clone();
         let security = SecurityConfig { state: self.state_dir, fetched, given, tls, ..security };
         let writing = super::writing::config(variable, self.revision.clone(), &settings)?;
-        let given = RemotesConfig {
-            namespace: self.cluster_registries_namespace.filter(|name| !name.is_empty()),
-            idle_timeout: self.kubernetes_idle_timeout,
-            rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
-            audiences: security.audiences.clone(),
-            ..RemotesConfig::default()
-        };
-        let remotes = super::remotes::config(variable, &settings, &scope, given)?;
+        let remotes = RemotesConfig { audiences: security.audiences.clone(), ..remotes };
+        let remotes = super::remotes::config(variable, &settings, &scope, remotes)?;
         Ok(Config {
             settings,
             debounce: debounce(variables)?,
@@ -226,6 +221,16 @@ impl Discovery {
             shutdown: self.shutdown_duration,
             build: Build { version: env!("NAVARCH_VERSION"), revision: env!("NAVARCH_COMMIT") },
         })
+    }
+
+    /// What flags say of remote clusters.
+    fn remotes(&self) -> RemotesConfig {
+        RemotesConfig {
+            namespace: self.cluster_registries_namespace.clone().filter(|name| !name.is_empty()),
+            idle_timeout: self.kubernetes_idle_timeout,
+            rate: rate(self.kubernetes_api_qps, self.kubernetes_api_burst),
+            ..RemotesConfig::default()
+        }
     }
 
     /// Takes over what flags say of where the control plane is and what clusters are called.

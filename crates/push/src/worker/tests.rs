@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::engine::PushCause;
@@ -95,11 +96,12 @@ async fn a_client_that_asks_for_much_keeps_neither_others_nor_changes_waiting() 
 }
 
 /// Keeps the thread busy until it is released.
-async fn keep_busy(push: &PushHandle) -> (std::sync::mpsc::Sender<()>, tokio::task::JoinHandle<()>) {
+async fn keep_busy(push: &PushHandle) -> (std::sync::mpsc::Sender<()>, JoinSet<()>) {
     let (release, released) = std::sync::mpsc::channel::<()>();
     let (blocked, is_blocked) = oneshot::channel();
     let push = push.clone();
-    let busy = tokio::spawn(async move {
+    let mut busy = JoinSet::new();
+    busy.spawn(async move {
         let block = move |_: &Inspect<'_>| {
             blocked.send(()).unwrap();
             released.recv().unwrap();
@@ -114,7 +116,7 @@ async fn keep_busy(push: &PushHandle) -> (std::sync::mpsc::Sender<()>, tokio::ta
 async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgotten() {
     let push = started().await;
     let (last, _) = stream(&push, 1).await;
-    let (release, busy) = keep_busy(&push).await;
+    let (release, mut busy) = keep_busy(&push).await;
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
     for number in 0..2 * u64::try_from(QUEUE).unwrap() {
@@ -124,7 +126,7 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
     let after = threads();
     assert!(after < before + 1000, "{before} threads became {after}");
     release.send(()).unwrap();
-    busy.await.unwrap();
+    busy.join_next().await.unwrap().unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;
     assert!(push.gone.take().is_empty());
 }
@@ -132,11 +134,11 @@ async fn streams_that_end_while_the_thread_is_busy_take_no_threads_and_are_forgo
 #[tokio::test]
 async fn a_stream_that_goes_before_it_takes_its_proxy_leaves_none() {
     let push = started().await;
-    let (release, busy) = keep_busy(&push).await;
+    let (release, mut busy) = keep_busy(&push).await;
     let mut connecting = Box::pin(stream(&push, 1));
     assert!(futures_util::poll!(connecting.as_mut()).is_pending());
     release.send(()).unwrap();
-    busy.await.unwrap();
+    busy.join_next().await.unwrap().unwrap();
     until(&push, |inspect| inspect.engine.sizes().proxies == 1).await;
     drop(connecting);
     until(&push, |inspect| inspect.engine.sizes().proxies == 0).await;

@@ -112,7 +112,7 @@ pub fn plain_connections(listener: TcpListener, port: Arc<Port>) -> impl Stream<
 impl Server {
     /// One without services. `port` is its name in metrics.
     pub(crate) fn new(port: &'static str, limits: Limits) -> Self {
-        Self { limits: Arc::new(limits), port: port, services: Arc::from([]) }
+        Self { limits: Arc::new(limits), port, services: Arc::from([]) }
     }
 
     /// The same with one service more.
