@@ -18,6 +18,7 @@ mod ingress;
 mod injector;
 mod kubernetes;
 mod object_status;
+mod pages;
 mod ports;
 mod process_metrics;
 mod progress;
@@ -62,10 +63,7 @@ pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
 pub use webhooks::WebhookConfig;
 pub use workloads::would_register;
 
-use crate::admin::{
-    self, AdminState, Build, DebugAccess, DebugOverXds, DebugSwitches, Exposition, LogScopes, ManagedClusters,
-    Problems, Readiness,
-};
+use crate::admin::{self, AdminState, Build, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness};
 use configuration_metrics::ConfigurationMetrics;
 use controllers::{Controllers, Published};
 use grpc_metrics::GrpcMetrics;
@@ -188,7 +186,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let ads = xds(asked, &config, &push, (&mut metrics, rejections.clone()), &stop, &mut tasks);
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, (client.as_ref(), servers.clone()), &push)?;
-    let access = debug_access(&config, &gatekeeper);
+    let access = pages::debug_access(&config, &gatekeeper);
     let all = (client.as_ref(), servers, problems.clone());
     let followed = remotes::follow(&config, all, &push, &mut metrics, (&stop, &mut tasks));
     let told = (problems.clone(), refusals, keys);
@@ -198,7 +196,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let hooks = webhooks::start(&config, client.as_ref(), &push, counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let seen = (problems, followed.clusters, readiness.clone(), Exposition::new(metrics));
-    let state = admin_state(&config, (&push, &ads), hooks.injector(), seen, access);
+    let state = pages::admin_state(&config, (&push, &ads), hooks.injector(), seen, access);
     ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
     let roots = state.roots.clone();
@@ -224,40 +222,6 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         () = told.cancelled() => {}
     }
     until_the_end(config.shutdown, &told, &stop, &mut tasks).await
-}
-
-/// What pages are made from.
-fn admin_state(
-    config: &Config,
-    (push, ads): (&worker::PushHandle, &Ads),
-    injector: CurrentInjector,
-    (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
-    access: DebugAccess,
-) -> AdminState {
-    AdminState {
-        push: push.clone(),
-        connections: ads.connections(),
-        problems,
-        clusters,
-        readiness,
-        metrics: Arc::new(metrics),
-        roots: Arc::default(),
-        access,
-        build: config.build,
-        pod: config.pod.clone(),
-        injector,
-        unsafe_pages: config.debug.harmful,
-        profiles: config.debug.profiles,
-        turns: admin::Turns::default(),
-        plans: admin::Plans::default(),
-    }
-}
-
-/// Who may see debug pages.
-fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
-    let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
-    let by_namespace = config.security.debug_by_namespace;
-    DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect(), by_namespace }
 }
 
 /// Starts the push thread, its work and its results counted.

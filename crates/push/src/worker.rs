@@ -4,6 +4,7 @@
 //! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
 mod gone;
+mod push_record;
 mod standing;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -16,9 +17,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::gone::{Gone, Unclaimed};
+use self::push_record::objects_of;
 use super::context::PushContext;
-use super::engine::{Engine, Interest, ProxyId, Settled, Sink};
-use super::fact::FactKey;
+use super::engine::{Engine, Interest, ProxyId, Sink};
 use super::metrics::{Metrics, triggers};
 use super::notice::Notice;
 use super::proxy::Proxy;
@@ -28,9 +29,9 @@ use super::resource::ResourceType;
 use super::turns::{Turns, Waiting};
 use super::view::Translator;
 use super::world::{Change, RemoteChange, World};
-use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 
+pub use push_record::PushRecord;
 pub use standing::Standing;
 
 /// Commands that may wait. A full queue makes senders wait: sources slow down, streams read no further requests.
@@ -45,8 +46,6 @@ const SLICE: Duration = Duration::from_millis(5);
 const REMEMBERED: usize = 128;
 /// Facts of a push that are remembered: the first reading changes all there are.
 const REMEMBERED_FACTS: usize = 256;
-/// Objects of a push that are remembered.
-const REMEMBERED_OBJECTS: usize = 32;
 
 /// How changes are gathered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,23 +63,6 @@ pub struct Inspect<'a> {
     pub engine: &'a Engine,
     /// The last pushes, oldest first.
     pub pushes: &'a VecDeque<PushRecord>,
-}
-
-/// One push: what caused it and what it did.
-#[derive(Clone, Debug)]
-pub struct PushRecord {
-    /// Revision of the snapshot.
-    pub revision: u64,
-    /// How many facts changed.
-    pub facts: usize,
-    /// The first of them.
-    pub changed: Vec<FactKey>,
-    /// The first of the objects that changed, each with the generation of what is in force since; `None` where it is gone.
-    pub objects: Vec<(ObjectRef, Option<i64>)>,
-    /// What it did.
-    pub settled: Settled,
-    /// How long the thread worked on it, from taking the changes in to the last collection handed over.
-    pub took: Duration,
 }
 
 /// A look, boxed.
@@ -497,14 +479,6 @@ impl Worker {
         let revision = self.engine.revision();
         self.pushes.push_back(PushRecord { revision, facts, changed: first, objects, settled, took });
     }
-}
-
-/// The first of the objects that a push is about.
-fn objects_of(context: &PushContext, changed: &[FactKey]) -> Vec<(ObjectRef, Option<i64>)> {
-    let object = |fact: &FactKey| if let FactKey::Object(object) = fact { Some(object.clone()) } else { None };
-    let generation = |name: &ObjectRef| context.objects.any(name).map(|object| object.meta().generation);
-    let objects = changed.iter().filter_map(object).take(REMEMBERED_OBJECTS);
-    objects.map(|name| (name.clone(), generation(&name))).collect()
 }
 
 /// Whether a change says who may read secrets.

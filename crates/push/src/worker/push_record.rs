@@ -1,0 +1,37 @@
+//! The last pushes, as they are remembered.
+
+use std::time::Duration;
+
+use navarch_api::object::ObjectRef;
+
+use crate::context::PushContext;
+use crate::engine::Settled;
+use crate::fact::FactKey;
+
+/// Objects of a push that are remembered.
+const REMEMBERED_OBJECTS: usize = 32;
+
+/// One push: what caused it and what it did.
+#[derive(Clone, Debug)]
+pub struct PushRecord {
+    /// Revision of the snapshot.
+    pub revision: u64,
+    /// How many facts changed.
+    pub facts: usize,
+    /// The first of them.
+    pub changed: Vec<FactKey>,
+    /// The first of the objects that changed, each with the generation of what is in force since; `None` where it is gone.
+    pub objects: Vec<(ObjectRef, Option<i64>)>,
+    /// What it did.
+    pub settled: Settled,
+    /// How long the thread worked on it, from taking the changes in to the last collection handed over.
+    pub took: Duration,
+}
+
+/// The first of the objects that a push is about.
+pub(super) fn objects_of(context: &PushContext, changed: &[FactKey]) -> Vec<(ObjectRef, Option<i64>)> {
+    let object = |fact: &FactKey| if let FactKey::Object(object) = fact { Some(object.clone()) } else { None };
+    let generation = |name: &ObjectRef| context.objects.any(name).map(|object| object.meta().generation);
+    let objects = changed.iter().filter_map(object).take(REMEMBERED_OBJECTS);
+    objects.map(|name| (name.clone(), generation(&name))).collect()
+}

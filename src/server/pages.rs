@@ -1,0 +1,44 @@
+//! What the pages of the admin ports are made from, and who may see them.
+
+use std::sync::Arc;
+
+use super::Config;
+use crate::admin::{self, AdminState, DebugAccess, Exposition, ManagedClusters, Problems, Readiness};
+use navarch_push::worker;
+use navarch_security::authenticate::Gatekeeper;
+use navarch_webhook::CurrentInjector;
+use navarch_xds::Ads;
+
+/// What pages are made from.
+pub(super) fn admin_state(
+    config: &Config,
+    (push, ads): (&worker::PushHandle, &Ads),
+    injector: CurrentInjector,
+    (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
+    access: DebugAccess,
+) -> AdminState {
+    AdminState {
+        push: push.clone(),
+        connections: ads.connections(),
+        problems,
+        clusters,
+        readiness,
+        metrics: Arc::new(metrics),
+        roots: Arc::default(),
+        access,
+        build: config.build,
+        pod: config.pod.clone(),
+        injector,
+        unsafe_pages: config.debug.harmful,
+        profiles: config.debug.profiles,
+        turns: admin::Turns::default(),
+        plans: admin::Plans::default(),
+    }
+}
+
+/// Who may see debug pages.
+pub(super) fn debug_access(config: &Config, gatekeeper: &Arc<Gatekeeper>) -> DebugAccess {
+    let operators = std::iter::once(&config.settings.system_namespace).chain(&config.security.debug_namespaces);
+    let by_namespace = config.security.debug_by_namespace;
+    DebugAccess { gatekeeper: gatekeeper.clone(), operators: operators.cloned().collect(), by_namespace }
+}
