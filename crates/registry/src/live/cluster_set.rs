@@ -104,7 +104,9 @@ impl Registry {
         let default_address = addresses.first()?.clone();
         let vips: SmallMap<_, _> = [(self.world.settings.cluster_id.clone(), addresses)].into_iter().collect();
         let real = real(name)?;
-        Some(Arc::new(Service { key, default_address, cluster_vips: vips, ..Service::clone(&real) }))
+        // An alias names the host of the Service, and not the one in `clusterset.local`.
+        let aliases = Default::default();
+        Some(Arc::new(Service { key, default_address, cluster_vips: vips, aliases, ..Service::clone(&real) }))
     }
 }
 
