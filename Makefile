@@ -33,7 +33,7 @@ soak: tools
 	NAVARCH_REQUIRE_ALL=1 NAVARCH_PODS_SECONDS=300 NAVARCH_CLUSTER_SECONDS=60 $(CARGO) test $(LOCKED) --workspace \
 		--test agent_pods --test cluster
 
-# All of the Gateway API's conformance suite; `make test` runs its core.
+# All of the Gateway API's conformance suite; `make test` runs one of its tests.
 conformance: tools
 	$(CARGO) build $(LOCKED) --workspace --bins
 	scripts/conformance --program $(or $(CARGO_TARGET_DIR),target)/debug/navarch --out $(or $(CARGO_TARGET_DIR),target)/conformance

@@ -3,11 +3,11 @@
 //! Knows the objects users write (`api`) and where they are kept (`store`), never Envoy.
 //!
 //! ```text
-//! Objects + names of what changed ─▶ Registry (indexes, conversions) ─▶ Directory + DirectoryChange (by value)
+//! Objects + names of what changed ─▶ Registry of each cluster (indexes, conversions) ─▶ Aggregate ─▶ Directory + DirectoryChange
 //! ```
 //!
-//! [`Registry`] owns what is kept between changes; conversions are pure functions, one file per kind; the
-//! [`Directory`] is an immutable picture that snapshots share.
+//! A `Registry` owns what is kept of one cluster between changes, [`Aggregate`] those of all; conversions are pure functions, one
+//! file per kind; the [`Directory`] is an immutable picture that snapshots share.
 
 pub mod address_index;
 pub mod address_name;
