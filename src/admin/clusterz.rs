@@ -28,7 +28,7 @@ impl SyncStatus {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Synced, Self::Syncing, Self::Timeout];
 
-    /// The word.
+    /// The word in istiod's JSON.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -69,7 +69,6 @@ impl ManagedClusters {
     }
 }
 
-/// The page.
 pub(super) async fn clusterz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let own = state.push.context().mesh.settings.cluster_id.clone();
     // The page is there only once the own cluster was read.

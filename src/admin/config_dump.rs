@@ -192,24 +192,11 @@ fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = 
 /// What a proxy was sent of a type, fit to be shown.
 fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
     let Some(all) = sent(info, kind) else { return Vec::new() };
-    match kind {
-        ResourceType::Route => {
-            let hosts = sent(info, ResourceType::VirtualHost);
-            all.resources.iter().map(|routes| any(&whole_routes(routes, hosts))).collect()
-        }
-        ResourceType::Cluster
-        | ResourceType::Endpoint
-        | ResourceType::Listener
-        | ResourceType::VirtualHost
-        | ResourceType::Secret
-        | ResourceType::ExtensionConfig
-        | ResourceType::NameTable
-        | ResourceType::ProxyConfig
-        | ResourceType::ObjectStatus
-        | ResourceType::Address
-        | ResourceType::Workload
-        | ResourceType::Authorization => all.resources.iter().map(|resource| any(resource)).collect(),
+    if kind == ResourceType::Route {
+        let hosts = sent(info, ResourceType::VirtualHost);
+        return all.resources.iter().map(|routes| any(&whole_routes(routes, hosts))).collect();
     }
+    all.resources.iter().map(|resource| any(resource)).collect()
 }
 
 /// What a proxy was sent of a type.

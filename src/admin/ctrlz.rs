@@ -103,7 +103,6 @@ fn topic(control: &Control, name: &str) -> Value {
     }
 }
 
-/// One scope.
 fn one((name, about, level): (&'static str, &'static str, &'static str)) -> Value {
     json!({
         "name": name,

@@ -21,7 +21,6 @@ use navarch_registry::directory::NetworkGateway;
 use navarch_security::rules::Sight;
 use navarch_store::Stored;
 
-/// All AuthorizationPolicies.
 pub(super) async fn authorizationz(State(state): State<AdminState>, parameters: Parameters) -> Response {
     let context = state.push.context();
     reply::json(&parameters, &json!({ "authorization_policies": authorization_policies(&context) }))

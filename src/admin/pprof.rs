@@ -11,7 +11,6 @@ use super::state::AdminState;
 const ABSENT: [&str; 9] =
     ["profile", "trace", "symbol", "heap", "allocs", "goroutine", "block", "mutex", "threadcreate"];
 
-/// The pages.
 pub(super) fn routes() -> Router<AdminState> {
     let mut routes = Router::new()
         .route("/debug/pprof", get(index))

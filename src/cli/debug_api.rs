@@ -28,7 +28,6 @@ pub(super) struct DebugApi {
 /// A question without its place.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// The method.
     pub(super) method: Method,
     /// Path and query.
     pub(super) path: String,

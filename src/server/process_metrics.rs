@@ -19,7 +19,6 @@ const TICKS: f64 = 100.0;
 /// Told at each scrape.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
-    /// The release.
     version: &'static str,
     begun: Instant,
 }

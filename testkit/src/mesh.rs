@@ -67,7 +67,7 @@ fn run(command: &mut Command) -> Result<()> {
 /// Navarch on a node.
 #[derive(Debug)]
 pub struct Mesh {
-    /// The cluster.
+    /// Cluster that the mesh runs on.
     pub node: Node,
     /// Helm.
     helm: Helm,

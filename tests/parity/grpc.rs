@@ -21,7 +21,6 @@ use super::run::{Answers, collect, eds_name, text};
 /// How long an answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// One stream.
 struct Client {
     requests: mpsc::Sender<DiscoveryRequest>,
     responses: Streaming<DiscoveryResponse>,

@@ -44,7 +44,6 @@ fn define(deployed: &Deployed) {
     deployed.cluster.kubectl(&wait, "").unwrap();
 }
 
-/// A Gateway.
 fn gateway(name: &str, port: u16, infrastructure: &Value) -> String {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway",

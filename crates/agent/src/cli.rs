@@ -35,13 +35,13 @@ Commands:
 /// A command of the agent that people may call.
 #[derive(Clone, Copy, Debug)]
 pub struct AgentCommand {
-    /// Its name.
+    /// What is typed for it, as in `proxy`.
     pub name: &'static str,
     /// What stands after the name.
     pub arguments: &'static str,
     /// What it does, as sentences.
     pub about: &'static str,
-    /// Its flags.
+    /// The flags that it takes, in the order of its help.
     pub flags: &'static [Flag],
 }
 

@@ -76,7 +76,6 @@ struct RequestLabel {
     request_type: &'static str,
 }
 
-/// Whose metrics.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ScrapeLabel {
     r#type: &'static str,
@@ -94,7 +93,6 @@ struct ResultLabel {
     result: &'static str,
 }
 
-/// A secret.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResourceLabel {
     resource_name: &'static str,

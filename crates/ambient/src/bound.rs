@@ -45,7 +45,7 @@ pub struct Hop {
 /// What is before a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The waypoint.
+    /// Where clients of the service are sent instead.
     pub waypoint: Hop,
     /// Waypoints with their shares, where there is a second one beside the first.
     pub weighted: Vec<(Hop, u32)>,

@@ -36,7 +36,6 @@ pub(super) fn service(key: &ServiceKey, view: &View<'_>) -> Option<Service> {
     }
 }
 
-/// A Service.
 fn of_kubernetes(key: &ServiceKey, object: &Object<Declared>, view: &View<'_>) -> Service {
     let (meta, spec) = (&object.meta, &object.spec);
     let mesh = view.get(&MeshFacts);

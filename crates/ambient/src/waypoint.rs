@@ -47,7 +47,6 @@ const HBONE_PORT: u16 = 15008;
 /// A Gateway that can stand before others: one that has an address.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waypoint {
-    /// The Gateway.
     pub(super) name: NamespacedName,
     /// Where it is reached, if that can be told.
     pub(super) address: Option<GatewayAddress>,
@@ -64,9 +63,8 @@ pub(super) struct Waypoint {
 /// The namespaces whose objects may name a waypoint.
 #[derive(Clone, Debug, PartialEq)]
 enum Allowed {
-    /// Its own.
+    /// The namespace of the Gateway.
     Same,
-    /// All.
     All,
     /// Those with such labels.
     Selected(LabelSelector),
@@ -81,7 +79,6 @@ enum Said {
     Nothing,
     /// That there is none.
     None,
-    /// Its name.
     Named(NamespacedName),
 }
 

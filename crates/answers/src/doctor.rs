@@ -10,7 +10,7 @@ pub const OF_ONE: usize = 5;
 /// How a control plane is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    /// Its release.
+    /// Version of Navarch, as `navarch version` prints it.
     pub version: String,
     /// How many proxies are connected.
     pub proxies: usize,

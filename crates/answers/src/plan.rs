@@ -77,7 +77,7 @@ pub struct Totals {
 pub struct ResourcePlan {
     /// Its type, as in `cds`.
     pub r#type: String,
-    /// Its name.
+    /// Resource name, as Envoy subscribes to it.
     pub name: String,
     /// What happens to it.
     pub action: Action,
@@ -92,7 +92,7 @@ pub struct ResourcePlan {
 pub struct Refused {
     /// Its type, as in `cds`.
     pub r#type: String,
-    /// Its name.
+    /// Resource name, as Envoy subscribes to it.
     pub name: String,
     /// How many proxies would be sent it.
     pub proxies: usize,
@@ -103,7 +103,6 @@ pub struct Refused {
 /// Proxies that take the same steps.
 #[derive(Debug, Default)]
 struct Group {
-    /// Their places.
     members: Vec<usize>,
     steps: BTreeMap<ResourceType, Step>,
 }

@@ -23,13 +23,13 @@ pub struct Proposal {
     pub remove: Vec<String>,
 }
 
-/// One text.
+/// One YAML file of a change.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProposedFile {
     /// Where it is from, for people.
     pub place: String,
-    /// The text.
+    /// YAML documents, as they were read.
     pub text: String,
 }
 

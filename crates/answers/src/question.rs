@@ -40,7 +40,6 @@ pub(super) struct Question {
 
 /// What is asked about one proxy.
 pub(super) struct Scene<'a> {
-    /// The proxy.
     pub(super) client: &'a Client,
     /// What changes for it.
     pub(super) steps: &'a BTreeMap<ResourceType, Step>,

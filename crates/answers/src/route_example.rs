@@ -15,7 +15,6 @@ const ROUTES: usize = 16;
 /// What of a request a route looks at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Example {
-    /// The method.
     pub(super) method: String,
     /// The path with its query.
     pub(super) path: String,

@@ -18,7 +18,7 @@ pub struct WhyProxy {
 pub struct Made {
     /// Its type, as in `cds`.
     pub r#type: String,
-    /// Its name.
+    /// Resource name, as Envoy subscribes to it.
     pub name: String,
     /// Its version: the hash of its content.
     pub version: String,
@@ -38,13 +38,13 @@ pub struct MadeOf {
 /// The last pushes of a proxy.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WhyPush {
-    /// The stream.
+    /// Id of the stream: `<pod>.<namespace>-<number>`.
     pub proxy: String,
     /// Its pushes, newest first.
     pub pushes: Vec<Pushed>,
 }
 
-/// One response.
+/// One discovery response, and why it was sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Pushed {

@@ -21,7 +21,7 @@ pub struct Request {
     pub host: String,
     /// The port; the first of the service where none is said.
     pub port: Option<u16>,
-    /// The method.
+    /// HTTP method, as in `GET`.
     pub method: String,
     /// The path with its query.
     pub path: String,
@@ -30,7 +30,7 @@ pub struct Request {
 /// A proxy and what it has taken.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// The proxy.
+    /// Whose requests fail.
     pub proxy: std::sync::Arc<Proxy>,
     /// What it has.
     pub had: Had,

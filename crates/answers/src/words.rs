@@ -37,7 +37,6 @@ pub(super) fn outcome(walk: &Walk, (host, port): (&str, u16), namespace: &str) -
     }
 }
 
-/// One share.
 fn share(share: &Share, total: u64, (host, port): (&str, u16), namespace: &str) -> String {
     let percent = |weight: u64| {
         let tenths = (weight * 1000 + total / 2).checked_div(total).unwrap_or(1000);

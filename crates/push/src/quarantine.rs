@@ -16,7 +16,7 @@ const REMEMBERED: usize = 256;
 /// An object that is not in force as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quarantined {
-    /// Its generation.
+    /// `metadata.generation` of the version that is refused.
     pub generation: i64,
     /// The generation that is in force in its place; `None` where the object is left out.
     pub served: Option<i64>,

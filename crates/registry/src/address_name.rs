@@ -29,14 +29,14 @@ pub enum AddressName {
     WorkloadEntry(NamespacedName),
     /// The endpoint of a ServiceEntry that has this address or host.
     Endpoint {
-        /// The ServiceEntry.
+        /// ServiceEntry that lists the endpoint.
         entry: NamespacedName,
         /// The address as written, or the host that is resolved.
         address: Arc<str>,
     },
     /// The endpoint of an EndpointSlice that has this address and is no pod.
     SliceEndpoint {
-        /// The EndpointSlice.
+        /// EndpointSlice that lists the endpoint.
         slice: NamespacedName,
         /// Its first address.
         address: IpAddr,
@@ -59,7 +59,7 @@ pub enum AddressName {
 pub struct NetworkAddress {
     /// The network; empty where there is one only.
     pub network: NetworkId,
-    /// The address.
+    /// IP address that clients connect to.
     pub address: IpAddr,
 }
 

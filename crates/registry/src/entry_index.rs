@@ -56,7 +56,6 @@ impl EntryIndex {
         old.map(|(_, old)| old)
     }
 
-    /// All WorkloadEntries.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<Instance>> {
         self.entries.iter()
     }

@@ -59,7 +59,6 @@ impl PodIndex {
         }
     }
 
-    /// All pods.
     pub(super) fn iter(&self) -> impl Iterator<Item = &PodState> {
         self.pods.iter()
     }

@@ -17,7 +17,7 @@ pub(super) const HBONE: &str = "HBONE";
 /// A way into another network.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RemoteGateway {
-    /// The network.
+    /// Network whose workloads are behind the gateway.
     pub network: NetworkId,
     /// Its address or host.
     pub address: Arc<str>,

@@ -26,7 +26,7 @@ pub struct Candidate {
 pub enum Location {
     /// In that cluster.
     Local,
-    /// In another.
+    /// In another cluster.
     Remote,
 }
 

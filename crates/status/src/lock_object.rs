@@ -48,7 +48,6 @@ pub(super) struct Record {
 /// The objects of one kind in a namespace.
 #[derive(Clone, Debug)]
 pub(super) struct LockObjects {
-    /// Their API.
     api: Api<DynamicObject>,
     kind: LockKind,
 }

@@ -33,7 +33,7 @@ pub type WantedStatus = std::sync::Arc<Map<String, Value>>;
 /// Writes statuses.
 #[derive(Clone, Debug)]
 pub struct ObjectStatuses {
-    /// The cluster.
+    /// Cluster that is written to.
     pub cluster: Cluster,
     /// What they should say.
     pub wanted: watch::Receiver<WantedStatuses>,

@@ -29,11 +29,11 @@ pub type QuarantinedObjects = Arc<BTreeMap<ObjectRef, Arc<str>>>;
 /// Writes conditions and Events.
 #[derive(Clone, Debug)]
 pub struct QuarantineReports {
-    /// The cluster.
+    /// Cluster that is written to.
     pub cluster: Cluster,
     /// This replica.
     pub identity: String,
-    /// The objects.
+    /// Objects that are in quarantine now.
     pub quarantined: watch::Receiver<QuarantinedObjects>,
 }
 

@@ -23,7 +23,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Takes a taint from nodes on which istio-cni is ready (`PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS`).
 #[derive(Clone, Debug)]
 pub struct NodeUntaint {
-    /// The cluster.
+    /// Cluster that is written to.
     pub cluster: Cluster,
     /// The namespace of istio-cni.
     pub namespace: String,

@@ -95,7 +95,7 @@ pub struct TypeInfo {
 /// One of the last responses of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PushInfo {
-    /// The type.
+    /// Type of the response's resources.
     pub kind: ResourceType,
     /// When it was sent.
     pub at: Timestamp,

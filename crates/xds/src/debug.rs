@@ -23,7 +23,7 @@ const DEBUG: &str = "istio.io/debug";
 /// The type of the list of connected clients.
 const CONNECTIONS: &str = "istio.io/connections";
 
-/// One question.
+/// What a client asks of the debug API over xDS.
 #[derive(Clone, Debug)]
 pub struct DebugQuestion {
     /// The type URL: `istio.io/debug`, one below it, or `istio.io/connections`.

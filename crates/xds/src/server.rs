@@ -76,7 +76,7 @@ pub struct AdsParts {
 pub struct Refusal {
     /// The client, by its name in the engine.
     pub proxy: ProxyId,
-    /// The type.
+    /// Type of the refused resources.
     pub kind: ResourceType,
 }
 

@@ -115,7 +115,6 @@ PILOT_XDS_CACHE_SIZE | `60000` | Most entries of the cache | results are kept as
 PILOT_XDS_CACHE_STATS | `false` | Metrics about the cache
 ";
 
-/// The registry.
 const SERVICES: &str = "
 ENABLE_MCS_AUTO_EXPORT | `false` | Every service is exported to other clusters (ServiceExport)
 ENABLE_MCS_CLUSTER_LOCAL | `false` | `cluster.local` names endpoints of the own cluster alone

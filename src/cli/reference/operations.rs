@@ -47,7 +47,6 @@ pub(super) fn ports() -> String {
     table(["port", "set by", "who serves it, and what"], &rows)
 }
 
-/// A metric.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Metric {
     /// The name that its lines have.

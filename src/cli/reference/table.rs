@@ -3,7 +3,6 @@
 /// Variables of one concern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Section {
-    /// The heading.
     pub(super) title: &'static str,
     /// A line for each variable, ordered by name; columns are parted by ` | `.
     pub(super) rows: &'static str,
@@ -34,7 +33,6 @@ pub(super) enum Default {
 }
 
 impl Section {
-    /// The variables.
     pub(super) fn variables(self) -> impl Iterator<Item = Variable> {
         self.rows.lines().filter(|line| !line.is_empty()).map(Variable::parse)
     }

@@ -36,7 +36,6 @@ pub(super) struct Leading {
     pub(super) namespace: String,
     /// Under which name locks are held.
     pub(super) identity: String,
-    /// The revision.
     pub(super) revision: String,
     /// The ConfigMap with the roots.
     pub(super) roots: String,

@@ -15,7 +15,6 @@ struct TypeLabel {
     cluster_type: &'static str,
 }
 
-/// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ClusterLabel {
     cluster: String,

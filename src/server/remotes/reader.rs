@@ -32,7 +32,6 @@ pub(super) type News = (ClusterId, u64, Milestone);
 
 /// Reads one cluster.
 pub(super) struct Reader {
-    /// Its name.
     pub(super) cluster: ClusterId,
     /// The number of this reader: a cluster can have two, one that serves and one that is to take over.
     pub(super) number: u64,

@@ -11,9 +11,9 @@ pub struct XBackend {
     /// `ExternalHostname`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The port.
+    /// Port that proxies connect to.
     pub port: BackendPort,
-    /// The host.
+    /// DNS name that proxies resolve, for `type: ExternalHostname`.
     pub external_hostname: Option<ExternalHostname>,
     /// `HTTP`, `HTTP2`, `H2C`, `GRPC`, `TCP` or the name of another.
     pub protocol: Option<String>,
@@ -27,7 +27,7 @@ pub struct XBackend {
 pub struct BackendPort {
     /// A name for it.
     pub name: Option<String>,
-    /// The number.
+    /// 1 to 65535.
     pub port: i32,
 }
 
@@ -35,7 +35,7 @@ pub struct BackendPort {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ExternalHostname {
-    /// The host.
+    /// DNS name without wildcard.
     pub hostname: String,
 }
 

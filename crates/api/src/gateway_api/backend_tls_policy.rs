@@ -10,7 +10,7 @@ use super::LocalObject;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTlsPolicy {
-    /// The backends.
+    /// Services whose TLS the policy describes, in its own namespace.
     pub target_refs: Vec<PolicyTarget>,
     /// How their certificates are checked.
     pub validation: BackendTlsValidation,
@@ -37,7 +37,7 @@ pub struct PolicyTarget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTlsValidation {
-    /// The CAs.
+    /// ConfigMaps or Secrets with `ca.crt`.
     pub ca_certificate_refs: Vec<LocalObject>,
     /// `System`: the CAs of the proxy's machine.
     #[serde(rename = "wellKnownCACertificates")]
@@ -55,10 +55,10 @@ pub struct SubjectAltName {
     /// `Hostname` or `URI`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// A host.
+    /// DNS name, for `type: Hostname`.
     #[serde(default)]
     pub hostname: String,
-    /// A URI.
+    /// URI such as a SPIFFE id, for `type: URI`.
     #[serde(default)]
     pub uri: String,
 }

@@ -8,7 +8,7 @@ use super::{PolicyTarget, SessionPersistence};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XBackendTrafficPolicy {
-    /// The backends.
+    /// Services that the policy is about, in its own namespace.
     pub target_refs: Vec<PolicyTarget>,
     /// How many requests may be tried again at a time.
     pub retry_constraint: Option<RetryConstraint>,

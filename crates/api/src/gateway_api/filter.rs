@@ -51,12 +51,12 @@ pub struct HeaderFilter {
     pub remove: Vec<String>,
 }
 
-/// A header.
+/// Header with the value that it is set to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct HttpHeader {
-    /// Its name.
+    /// Compared without regard to case.
     pub name: String,
-    /// Its value.
+    /// Set as it is written.
     pub value: String,
 }
 
@@ -64,7 +64,7 @@ pub struct HttpHeader {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MirrorFilter {
-    /// The backend.
+    /// Where copies of requests go; responses to them are dropped.
     pub backend_ref: BackendObject,
     /// Per cent of the requests.
     #[serde(default)]
@@ -74,7 +74,7 @@ pub struct MirrorFilter {
     pub fraction: Option<Fraction>,
 }
 
-/// A share.
+/// Share of requests: numerator of denominator, 100 unless given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Fraction {
     /// How many,
@@ -88,16 +88,16 @@ pub struct Fraction {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedirectFilter {
-    /// The scheme.
+    /// `http` or `https`; that of the request if absent.
     #[serde(default)]
     pub scheme: Option<String>,
-    /// The host.
+    /// Host of the new location; that of the request if absent.
     #[serde(default)]
     pub hostname: Option<String>,
-    /// The path.
+    /// Path of the new location; that of the request if absent.
     #[serde(default)]
     pub path: Option<PathModifier>,
-    /// The port.
+    /// Port of the new location; by the scheme or the listener if absent.
     #[serde(default)]
     pub port: Option<i32>,
     /// The code of the response.
@@ -109,9 +109,9 @@ pub struct RedirectFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RewriteFilter {
-    /// The host.
+    /// Replaces the request's `Host`.
     pub hostname: Option<String>,
-    /// The path.
+    /// Replaces the request's path, or its prefix.
     pub path: Option<PathModifier>,
 }
 

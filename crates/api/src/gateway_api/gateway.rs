@@ -12,7 +12,7 @@ use crate::mesh::LabelSelector;
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesGateway {
-    /// The GatewayClass.
+    /// Name of the GatewayClass whose controller serves the Gateway.
     pub gateway_class_name: String,
     /// What is listened to.
     pub listeners: Vec<Listener>,
@@ -60,9 +60,9 @@ pub struct GatewayInfrastructure {
 pub struct ParametersRef {
     /// Its group; empty is the core group.
     pub group: String,
-    /// Its kind.
+    /// `ConfigMap`, or a kind of Service parameters.
     pub kind: String,
-    /// Its name.
+    /// Name in the Gateway's own namespace.
     pub name: String,
     /// Its namespace, which GatewayClasses may name.
     #[serde(default)]
@@ -119,7 +119,7 @@ pub struct FrontendTls {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortFrontendTls {
-    /// The port.
+    /// Port of the listeners whose client certificates are checked.
     pub port: i32,
     /// What holds there.
     #[serde(default)]
@@ -138,7 +138,7 @@ pub struct TlsValidation {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FrontendValidation {
-    /// The CAs.
+    /// ConfigMaps or Secrets with `ca.crt`.
     pub ca_certificate_refs: Vec<ObjectReference>,
     /// `AllowValidOnly` or `AllowInsecureFallback`.
     pub mode: String,
@@ -158,7 +158,7 @@ pub struct GatewayStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct GatewayCondition {
-    /// Its type.
+    /// `IPAddress`, `Hostname`, or a domain-prefixed word.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.

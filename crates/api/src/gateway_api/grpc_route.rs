@@ -40,7 +40,7 @@ pub struct GrpcRouteRule {
 pub struct GrpcRouteMatch {
     /// The method that they call.
     pub method: Option<GrpcMethodMatch>,
-    /// Their headers.
+    /// Headers that a call must have, all of them.
     pub headers: Vec<NamedMatch>,
 }
 

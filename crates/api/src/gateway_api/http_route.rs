@@ -64,13 +64,13 @@ pub struct HttpRetry {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteMatch {
-    /// Their path.
+    /// Path that a request must have; any if absent.
     pub path: HttpPathMatch,
-    /// Their headers.
+    /// Headers that a request must have, all of them.
     pub headers: Vec<NamedMatch>,
     /// Their query parameters.
     pub query_params: Vec<NamedMatch>,
-    /// Their method.
+    /// HTTP method in upper case; any if absent.
     pub method: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub struct NamedMatch {
     /// `Exact` or `RegularExpression`.
     #[serde(rename = "type", default = "exact")]
     pub kind: String,
-    /// The name.
+    /// Name of the header or query parameter.
     pub name: String,
     /// What the value is compared with.
     pub value: String,

@@ -10,9 +10,9 @@ use super::service_kind;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InferencePool {
-    /// The pods.
+    /// Labels of the pods that serve the model.
     pub selector: PoolSelector,
-    /// Their ports.
+    /// Ports at which the pods serve, one to eight.
     pub target_ports: Vec<PoolPort>,
     /// `http` or `kubernetes.io/h2c`.
     pub app_protocol: String,
@@ -24,14 +24,14 @@ pub struct InferencePool {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolSelector {
-    /// The labels.
+    /// Labels that a pod must have, all of them.
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// A port.
+/// Port of a pool or of its endpoint picker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct PoolPort {
-    /// The number.
+    /// 1 to 65535.
     pub number: i32,
 }
 
@@ -47,7 +47,7 @@ pub struct EndpointPickerRef {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// The port.
+    /// Port of the Service; required unless the target is of another kind.
     #[serde(default)]
     pub port: Option<PoolPort>,
     /// `FailOpen` or `FailClose`: what happens to requests while it does not answer.

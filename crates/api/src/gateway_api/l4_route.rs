@@ -36,6 +36,6 @@ pub struct TcpRoute {
 pub struct L4RouteRule {
     /// Its name in the route.
     pub name: Option<String>,
-    /// The backends.
+    /// Where connections go, by weight.
     pub backend_refs: Vec<BackendRef>,
 }

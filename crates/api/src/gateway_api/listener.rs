@@ -45,7 +45,7 @@ pub struct ListenerTls {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedRoutes {
-    /// Their namespaces.
+    /// From which namespaces routes may attach.
     pub namespaces: RouteNamespaces,
     /// Their kinds; none is all that the protocol can have.
     pub kinds: Vec<RouteGroupKind>,
@@ -65,10 +65,10 @@ pub struct RouteNamespaces {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteGroupKind {
-    /// Its group.
+    /// API group; `gateway.networking.k8s.io` if absent.
     #[serde(default = "gateway_group")]
     pub group: String,
-    /// The kind.
+    /// Kind of route, as in `HTTPRoute`.
     pub kind: String,
 }
 

@@ -8,7 +8,7 @@ use super::{Listener, gateway_group, gateway_kind};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerSet {
-    /// The Gateway.
+    /// Gateway that the listeners are added to.
     pub parent_ref: ParentGateway,
     /// What is listened to.
     pub listeners: Vec<Listener>,

@@ -42,7 +42,7 @@ pub struct BackendRef {
     /// Namespace of the backend; absent is the route's.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// The port.
+    /// Listener port to attach to, or port of a mesh Service; all if absent.
     #[serde(default)]
     pub port: Option<i32>,
     /// Its share of the requests, relative to the others'.
@@ -68,7 +68,7 @@ pub struct BackendObject {
     /// Namespace of the backend; absent is the route's.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// The port.
+    /// Port of the Service; not its target port.
     #[serde(default)]
     pub port: Option<i32>,
 }

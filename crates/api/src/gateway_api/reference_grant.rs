@@ -8,7 +8,7 @@ use serde::Deserialize;
 pub struct ReferenceGrant {
     /// Who may refer.
     pub from: Vec<GrantFrom>,
-    /// To what.
+    /// Kinds, and names, that may be referred to in the grant's namespace.
     pub to: Vec<GrantTo>,
 }
 

@@ -21,7 +21,7 @@ pub struct SessionPersistence {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieConfig {
-    /// Its name.
+    /// Name of the cookie or header; generated if absent.
     pub name: Option<String>,
     /// For which paths it is sent.
     pub path: String,
@@ -32,7 +32,7 @@ pub struct CookieConfig {
 /// The header of a session (`HeaderConfig`).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct HeaderConfig {
-    /// Its name.
+    /// Name of the cookie or header.
     pub name: String,
 }
 

@@ -26,7 +26,6 @@ pub(super) enum RootsFault {
 /// What is wrong with CAs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RootsProblem {
-    /// In words.
     pub(super) text: String,
     /// Whether they are there, but cannot be read.
     pub(super) is_unreadable: bool,

@@ -35,9 +35,7 @@ struct AllConflicts(NamespacedName);
 /// Which listeners of one object give way, by name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Conflicts {
-    /// The Gateway.
     pub(super) gateway: NamespacedName,
-    /// Whose listeners.
     pub(super) of: ListenersOf,
 }
 

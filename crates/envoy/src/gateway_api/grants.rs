@@ -50,7 +50,6 @@ pub(super) struct Reference {
     pub(super) to_namespace: Namespace,
 }
 
-/// All grants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct AllGrants;
 

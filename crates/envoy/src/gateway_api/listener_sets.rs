@@ -24,7 +24,6 @@ pub(super) struct ListenerSetForms(pub(super) NamespacedName);
 /// The value of [`ListenerSetForms`].
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BuiltListenerSet {
-    /// Its Gateway.
     pub(super) gateway: NamespacedName,
     /// Why it is not taken at all.
     pub(super) refusal: Option<String>,

@@ -62,7 +62,6 @@ pub(super) struct Attachment {
     pub(super) reference: usize,
     /// The port that the reference names.
     pub(super) port: Option<i32>,
-    /// To what.
     pub(super) target: Target,
     /// Why not.
     pub(super) denied: Option<Denial>,
@@ -75,7 +74,6 @@ pub(super) struct Attachment {
 pub(super) struct Denial {
     /// In one word.
     pub(super) reason: DenialReason,
-    /// In words.
     pub(super) message: String,
 }
 

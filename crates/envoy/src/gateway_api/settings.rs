@@ -4,7 +4,6 @@ use navarch_api::gateway_api::GatewayApiSettings;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ApiSettings;
 

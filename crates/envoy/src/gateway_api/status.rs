@@ -51,7 +51,7 @@ impl StatusSubject {
         Kind::InferencePool,
     ];
 
-    /// The object.
+    /// The object whose status it is.
     #[must_use]
     pub fn object(&self) -> &ObjectRef {
         &self.0

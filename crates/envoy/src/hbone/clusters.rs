@@ -33,9 +33,7 @@ const CLEANUP: prost_types::Duration = prost_types::Duration { seconds: 60, nano
 /// How many requests a tunnel's connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pooling {
-    /// As many as come.
     Shared,
-    /// One.
     Single,
 }
 

@@ -31,7 +31,7 @@ const FOREIGN: Duration = Duration::from_secs(60);
 /// Gives proxies to Gateways (`PILOT_ENABLE_GATEWAY_API_DEPLOYMENT_CONTROLLER`).
 #[derive(Clone, Debug)]
 pub struct GatewayDeployments {
-    /// The cluster.
+    /// Cluster that is written to.
     pub cluster: Cluster,
     /// What flags and environment say.
     pub settings: GatewayControllerSettings,

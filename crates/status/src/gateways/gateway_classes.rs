@@ -25,7 +25,7 @@ const RETRY: Duration = Duration::from_secs(2);
 /// Makes the classes that are not there (`PILOT_ENABLE_GATEWAY_API_GATEWAYCLASS_CONTROLLER`). What people change of one stays.
 #[derive(Clone, Debug)]
 pub struct GatewayClasses {
-    /// The cluster.
+    /// Cluster that is written to.
     pub cluster: Cluster,
     /// What flags and environment say.
     pub settings: GatewayControllerSettings,

@@ -8,7 +8,6 @@ use navarch_api::text_map::TextMap;
 /// A ListenerSet, as far as ports of Services depend on it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AttachedSet {
-    /// The Gateway.
     pub(super) parent: NamespacedName,
     /// When it was made.
     pub(super) created: Option<Timestamp>,

@@ -18,9 +18,9 @@ use super::settings::GatewayControllerSettings;
 pub struct Deployed<'a> {
     /// The Gateway, as the API server has it.
     pub gateway: &'a Value,
-    /// Its spec.
+    /// What the Gateway's author asks for.
     pub spec: &'a KubernetesGateway,
-    /// Its class.
+    /// What the controller of its GatewayClass deploys.
     pub class: &'a ClassInfo,
     /// The listeners of the ListenerSets that may attach to it.
     pub listeners: Vec<&'a Listener>,
@@ -41,9 +41,9 @@ pub enum ObjectsError {
     /// The Gateway refers to something that is no ConfigMap.
     #[error("infrastructure.parametersRef is of kind {group:?}/{kind:?}; it must be of ConfigMap")]
     Parameters {
-        /// The group.
+        /// API group that the reference names; empty is the core group.
         group: String,
-        /// The kind.
+        /// Kind that the reference names.
         kind: String,
     },
     /// There is no such ConfigMap.
@@ -57,7 +57,7 @@ pub enum ObjectsError {
     /// An overlay cannot be laid over its object.
     #[error("the overlay {key:?}: {reason}")]
     Overlay {
-        /// Its key.
+        /// Key of the ConfigMap, as in `deployment`.
         key: String,
         /// What is wrong with it.
         reason: String,
@@ -65,25 +65,25 @@ pub enum ObjectsError {
     /// An overlay changes which object it is, or whose.
     #[error("the overlay {key:?} changes what says which object it is, or whose")]
     Identity {
-        /// Its key.
+        /// Key of the ConfigMap, as in `deployment`.
         key: String,
     },
     /// A template makes objects of a kind that is not made.
     #[error("the template makes a {kind} of {version}, which is not made for Gateways")]
     Kind {
-        /// The version.
+        /// `apiVersion` of the object.
         version: String,
-        /// The kind.
+        /// `kind` of the object.
         kind: String,
     },
     /// A template makes an object in another namespace, or of a name that says nothing of the Gateway.
     #[error("the template makes {kind} {namespace}/{name}, which is not the Gateway's")]
     Foreign {
-        /// The kind.
+        /// `kind` of the object.
         kind: String,
-        /// The namespace.
+        /// `metadata.namespace` of the object.
         namespace: String,
-        /// The name.
+        /// `metadata.name` of the object.
         name: String,
     },
 }

@@ -34,7 +34,6 @@ struct Gateway {
     parameters: Option<Result<NamespacedName, (String, String)>>,
 }
 
-/// A namespace.
 #[derive(Clone, Debug, PartialEq)]
 struct Namespace {
     labels: TextMap,
@@ -55,7 +54,6 @@ struct Defaults {
 /// An object that these controllers made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MadeObject {
-    /// Its Gateway.
     pub(super) owner: Option<NamespacedName>,
     /// Which of its fields are as they were applied.
     pub(super) fields: Fields,
@@ -84,11 +82,9 @@ pub struct World {
     settings: GatewayControllerSettings,
     /// Which namespaces count.
     scope: NamespaceScope,
-    /// The Gateways.
     gateways: Mirror<Gateway>,
     /// The controllers of GatewayClasses.
     classes: Mirror<String>,
-    /// The ListenerSets.
     listener_sets: Mirror<AttachedSet>,
     namespaces: Mirror<Namespace>,
     /// ConfigMaps of classes.

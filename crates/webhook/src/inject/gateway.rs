@@ -24,7 +24,7 @@ const GATEWAY: &str = "gateway.networking.k8s.io/gateway-name";
 pub struct GatewayPort {
     /// The name, unique in the Service.
     pub name: String,
-    /// The port.
+    /// Port of a listener.
     pub port: i32,
     /// `TCP` or `UDP`.
     pub protocol: &'static str,

@@ -17,7 +17,6 @@ pub(crate) struct Reason {
     pub(crate) answers: bool,
 }
 
-/// One response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) kind: ResourceType,

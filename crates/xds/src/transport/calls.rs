@@ -21,7 +21,6 @@ use crate::transport::grpc_writer::room;
 
 /// The response of a service.
 pub(super) type ResponseFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
-/// A service.
 pub(super) type Handler = Arc<dyn Fn(Request<Body>) -> ResponseFuture + Send + Sync>;
 /// Services by name.
 pub(super) type Services = Arc<[(&'static str, Handler)]>;

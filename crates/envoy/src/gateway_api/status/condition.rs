@@ -41,7 +41,6 @@ impl Truth {
 }
 
 impl Condition {
-    /// A condition.
     pub(in crate::gateway_api) fn new(status: Truth, reason: &'static str, message: impl Into<String>) -> Self {
         Self { status, reason, message: message.into() }
     }
