@@ -438,4 +438,22 @@ pub(crate) const CASES: &[Case] = &[
             all
         },
     },
+    Case {
+        name: "Gateway: hosts of a TLS server, and as many VirtualServices with tls",
+        reader: Reader::Gateway,
+        size: 200,
+        longest: LONG,
+        objects: |n, turn| {
+            let host = |i: usize| format!("h{}.example.com", number(i, n, turn));
+            let mut all = gateway(
+                json!([{ "port": { "number": 443, "name": "tls", "protocol": "TLS" }, "hosts": list(n, host), "tls": { "mode": "PASSTHROUGH" } }]),
+            );
+            all.extend((0..n).map(|i| {
+                let tls = json!([{ "match": [{ "sniHosts": [host(i)] }], "route": [{ "destination": { "host": "a.example.com" } }] }]);
+                let spec = json!({ "hosts": [host(i)], "gateways": ["list"], "tls": tls });
+                networking("VirtualService", &format!("v{i}"), spec)
+            }));
+            all
+        },
+    },
 ];

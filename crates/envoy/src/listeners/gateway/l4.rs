@@ -1,6 +1,6 @@
 //! TCP and TLS routes of VirtualServices on the servers of gateways.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use navarch_proto::envoy::config::listener::v3::Filter;
 
@@ -11,9 +11,9 @@ use crate::config_objects;
 use crate::filters::network::metadata_exchange;
 use crate::gateway::{PlannedServer, l4_virtual_services};
 use crate::virtual_service;
-use navarch_api::hostname;
+use navarch_api::hostname::HostIndex;
 use navarch_api::istio::{ServerTlsMode, VirtualService};
-use navarch_api::names::Hostname;
+use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
 use navarch_push::view::View;
 
@@ -35,11 +35,33 @@ impl TakenSni {
     }
 }
 
+/// The hosts of a server, indexed once for each namespace whose VirtualServices claim some.
+struct Claims<'a> {
+    server: &'a PlannedServer,
+    open_to: BTreeMap<Namespace, HostIndex<'a, ()>>,
+}
+
+impl<'a> Claims<'a> {
+    fn new(server: &'a PlannedServer) -> Self {
+        Self { server, open_to: BTreeMap::new() }
+    }
+
+    /// Whether the server has any of the hosts of a VirtualService of a namespace.
+    fn any(&mut self, namespace: &Namespace, hosts: &[Hostname]) -> bool {
+        if !self.open_to.contains_key(namespace) {
+            let own = self.server.hosts_for(namespace).into_iter().map(|host| (host, ()));
+            self.open_to.insert(namespace.clone(), HostIndex::new(own));
+        }
+        self.open_to.get(namespace).is_some_and(|own| hosts.iter().any(|host| own.matches(host.as_str())))
+    }
+}
+
 /// The filters of the first TCP route that is for a server. `None` if there is none.
 pub(super) fn tcp_filters(view: &View<'_>, server: &PlannedServer) -> Option<Vec<Filter>> {
     let port = listen_port(server);
+    let mut claims = Claims::new(server);
     for (name, hosts) in l4_virtual_services(view, &server.gateway_name).iter() {
-        if !serves_any(server, name, hosts) {
+        if !claims.any(&name.namespace, hosts) {
             continue;
         }
         let Some(spec) = virtual_service::merged(view, name) else { continue };
@@ -86,9 +108,10 @@ fn ended_tls_route<'a>(
 /// The chains of all TLS routes that are for a server which passes TLS on.
 pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut TakenSni) -> Vec<Chain> {
     let port = listen_port(server);
+    let mut claims = Claims::new(server);
     let mut chains = Vec::new();
     for (name, hosts) in l4_virtual_services(view, &server.gateway_name).iter() {
-        if !serves_any(server, name, hosts) {
+        if !claims.any(&name.namespace, hosts) {
             continue;
         }
         let Some(spec) = virtual_service::merged(view, name) else { continue };
@@ -109,12 +132,6 @@ pub(super) fn tls_chains(view: &View<'_>, server: &PlannedServer, taken: &mut Ta
 fn listen_port(server: &PlannedServer) -> ListenPort {
     let name = server.server.port.as_ref().map(|port| port.name.clone()).unwrap_or_default();
     ListenPort { number: server.port, name, protocol: server.protocol }
-}
-
-/// Whether a server has any host of a VirtualService.
-fn serves_any(server: &PlannedServer, name: &NamespacedName, hosts: &[Hostname]) -> bool {
-    let own = server.hosts_for(&name.namespace);
-    hosts.iter().any(|host| own.iter().any(|own| hostname::matches(own, host.as_str())))
 }
 
 /// Whether a match is for a server. What it asks of the client is not known before the connection is there.
