@@ -1,0 +1,310 @@
+//! What routes of the Gateway API cost: HTTPRoutes are attached to one Gateway one by one, then one of many is changed.
+//!
+//! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a folder for results; how many routes are there
+//! when single ones are changed, and how many are attached in all. The Gateway API's own definitions are installed, the Gateway is
+//! a real Envoy, and what is measured of routes is measured by requests through it.
+
+#![expect(clippy::print_stdout, reason = "the table is the output")]
+#![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use kube::api::{Api, DynamicObject, ListParams, WatchEvent, WatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use navarch_testkit::backend::Backend;
+use navarch_testkit::cluster::{Cluster, Writer};
+use navarch_testkit::envoy::{AdsProtocol, Envoy, EnvoyConfig};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::usage::usage;
+use navarch_testkit::{client, ports};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+/// Routes that are there while single ones are changed, and routes in all.
+const ROUTES: [usize; 2] = [3_000, 5_000];
+/// How many single changes are measured.
+const CHANGES: usize = 50;
+/// One in so many routes is asked for while they are attached.
+const PROBED: usize = 50;
+/// How long anything may take.
+const TIMEOUT: Duration = Duration::from_mins(5);
+/// The time between two requests that look whether a change is there.
+const PROBE_INTERVAL: Duration = Duration::from_micros(500);
+
+/// The namespace of everything.
+const NAMESPACE: &str = "edge";
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut args = std::env::args_os().skip(1);
+    let mut path =
+        || args.next().map(PathBuf::from).context("usage: routeload NAVARCH ROOT RESULTS [CHANGED_AT [ROUTES]]");
+    let (program, root, results) = (path()?, path()?, path()?);
+    let mut sizes = ROUTES;
+    for size in &mut sizes {
+        if let Some(given) = args.next() {
+            *size = given.to_string_lossy().parse().context("the number of routes is a number")?;
+        }
+    }
+    ensure!(sizes[0] > 0 && sizes[0] <= sizes[1], "single routes are changed when some are there, and before all are");
+    let report = Bench::start(&program, &root).await?.run(sizes).await?;
+    std::fs::create_dir_all(&results)?;
+    let text = serde_json::to_string_pretty(&report)? + "\n";
+    std::fs::write(results.join("gateway-api.json"), &text)?;
+    print!("{text}");
+    Ok(())
+}
+
+/// When each route was created and accepted, by number, and how often its object changed.
+#[derive(Debug, Default)]
+struct Seen {
+    accepted: BTreeMap<usize, Instant>,
+    writes: usize,
+}
+
+/// All that runs.
+struct Bench {
+    cluster: Cluster,
+    writer: Writer,
+    navarch: Navarch,
+    envoy: Envoy,
+    _backend: Backend,
+    /// Where the gateway listens.
+    gateway: SocketAddr,
+}
+
+impl Bench {
+    async fn start(program: &Path, root: &Path) -> Result<Self> {
+        let cluster = Cluster::start().await?;
+        cluster.apply_crds(root)?;
+        cluster.apply(&gateway_api_crds()?)?;
+        cluster.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"], "")?;
+        let writer = cluster.writer().await?;
+        let backend = Backend::start("backend", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+        let gateway = SocketAddr::from(([127, 0, 0, 1], ports::free()?));
+        for object in world(backend.address.port(), gateway.port()) {
+            writer.put(&object).await?;
+        }
+        let navarch = Navarch::start_on_kubernetes(program, &cluster.admin_kubeconfig(), &[], &[]).await?;
+        let mut envoy = Envoy::start(&EnvoyConfig {
+            kind: "router".to_owned(),
+            pod: "front".to_owned(),
+            namespace: NAMESPACE.to_owned(),
+            ip: "10.1.0.1".to_owned(),
+            metadata: json!({ "LABELS": { "app": "front" } }),
+            xds: navarch.xds,
+            protocol: AdsProtocol::Delta,
+            sds: None,
+        })
+        .await?;
+        envoy.wait_ready().await?;
+        Ok(Self { cluster, writer, navarch, envoy, _backend: backend, gateway })
+    }
+
+    async fn run(self, [changed_at, all]: [usize; 2]) -> Result<Value> {
+        let (told, seen) = watch::channel(Seen::default());
+        let mut watching = JoinSet::new();
+        watching.spawn(follow(self.cluster.client().await?, told));
+        let idle = usage(self.navarch.pid())?;
+        let first = self.attach(0..changed_at, &seen).await?;
+        let changes = self.change(changed_at).await?;
+        let rest = if all > changed_at { Some(self.attach(changed_at..all, &seen).await?) } else { None };
+        if let Some(ended) = watching.try_join_next() {
+            ended??;
+        }
+        let stats = self.envoy.stats().await?;
+        ensure!(stats.rejected() == 0, "Envoy refused {} updates:\n{}", stats.rejected(), self.envoy.output());
+        let settled = usage(self.navarch.pid())?;
+        self.navarch.stop().await?;
+        Ok(json!({ "idle": idle, "attached": first, "changed": changes, "attached_then": rest, "end": settled }))
+    }
+
+    /// Creates routes one after the other, and waits until all are accepted and those that are asked for answer.
+    async fn attach(&self, numbers: std::ops::Range<usize>, seen: &watch::Receiver<Seen>) -> Result<Value> {
+        let before = usage(self.navarch.pid())?;
+        let writes_before = seen.borrow().writes;
+        let begun = Instant::now();
+        let mut created = BTreeMap::new();
+        let mut probes = JoinSet::new();
+        for number in numbers.clone() {
+            self.writer.put(&route(number, 0)).await?;
+            let written = Instant::now();
+            created.insert(number, written);
+            if number % PROBED == 0 {
+                let gateway = self.gateway;
+                probes.spawn(async move { answers(gateway, number, 0, written).await });
+            }
+            if number % 500 == 499 {
+                eprintln!("{} routes after {:.1?}", number + 1 - numbers.start, begun.elapsed());
+            }
+        }
+        let written_after = begun.elapsed();
+        let end = begun + TIMEOUT;
+        while !numbers.clone().all(|number| seen.borrow().accepted.contains_key(&number)) {
+            ensure!(Instant::now() < end, "{} routes are accepted after {TIMEOUT:?}", seen.borrow().accepted.len());
+            sleep(Duration::from_millis(5)).await;
+        }
+        let accepted_after = begun.elapsed();
+        let mut answered = Vec::new();
+        while let Some(probe) = probes.join_next().await {
+            answered.push(probe??);
+        }
+        // What is still written belongs to these routes.
+        sleep(Duration::from_secs(2)).await;
+        let after = usage(self.navarch.pid())?;
+        let seen = seen.borrow();
+        let accepted = created
+            .iter()
+            .filter_map(|(number, written)| Some(seen.accepted.get(number)?.saturating_duration_since(*written)));
+        // One event is that of its creation.
+        let writes = seen.writes - writes_before - numbers.len();
+        Ok(json!({
+            "routes": numbers.len(), "all_written_s": written_after.as_secs_f64(), "all_accepted_s": accepted_after.as_secs_f64(),
+            "accepted_ms": spread(accepted.collect()), "first_200_ms": spread(answered),
+            "status_writes_per_route": writes as f64 / numbers.len() as f64,
+            "cpu_seconds": after.cpu_seconds - before.cpu_seconds, "rss_kb": after.rss_kb, "peak_kb": after.peak_kb,
+        }))
+    }
+
+    /// Changes one route after the other, and measures until requests show it.
+    async fn change(&self, routes: usize) -> Result<Value> {
+        let before = usage(self.navarch.pid())?;
+        let mut effective = Vec::new();
+        for turn in 1..=CHANGES {
+            let number = (turn * 7919) % routes;
+            let asked = Instant::now();
+            let object = route(number, turn);
+            let (taken, shown) = tokio::join!(self.writer.put(&object), answers(self.gateway, number, turn, asked));
+            taken?;
+            effective.push(shown?);
+            sleep(Duration::from_millis(100)).await;
+        }
+        let after = usage(self.navarch.pid())?;
+        let cpu = (after.cpu_seconds - before.cpu_seconds) / CHANGES as f64;
+        Ok(json!({ "routes": routes, "changes": CHANGES, "effective_ms": spread(effective), "cpu_seconds_each": cpu }))
+    }
+}
+
+/// Asks until a route answers with the header of a turn; gives the time since `from`.
+async fn answers(gateway: SocketAddr, number: usize, turn: usize, from: Instant) -> Result<Duration> {
+    let (host, turn) = (host(number), turn.to_string());
+    loop {
+        let reply = client::get(gateway, &host, "/", &[]).await;
+        if let Ok(reply) = &reply
+            && reply.status == 200
+            && reply.headers.get("x-turn").is_some_and(|value| value.as_bytes() == turn.as_bytes())
+        {
+            return Ok(from.elapsed());
+        }
+        if from.elapsed() > TIMEOUT {
+            bail!("{host} does not answer with x-turn: {turn}: {:?}", reply.map(|reply| (reply.status, reply.headers)));
+        }
+        sleep(PROBE_INTERVAL).await;
+    }
+}
+
+/// Notes what becomes of routes until it is stopped.
+async fn follow(client: kube::Client, seen: watch::Sender<Seen>) -> Result<()> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("gateway.networking.k8s.io", "v1", "HTTPRoute"));
+    let api: Api<DynamicObject> = Api::all_with(client, &kind);
+    let listed = api.list(&ListParams::default().limit(1)).await?;
+    let mut version = listed.metadata.resource_version.unwrap_or_default();
+    loop {
+        let mut events = api.watch(&WatchParams::default().timeout(290), &version).await?.boxed();
+        while let Some(event) = events.try_next().await? {
+            let (WatchEvent::Added(object) | WatchEvent::Modified(object)) = event else { continue };
+            let now = Instant::now();
+            version = object.metadata.resource_version.clone().unwrap_or(version);
+            let name = object.metadata.name.unwrap_or_default();
+            let number = name.strip_prefix("route-").and_then(|number| number.parse::<usize>().ok());
+            let conditions = object.data.pointer("/status/parents/0/conditions").and_then(Value::as_array);
+            let is_accepted = conditions
+                .is_some_and(|all| all.iter().any(|one| one["type"] == "Accepted" && one["status"] == "True"));
+            seen.send_modify(|seen| {
+                seen.writes += 1;
+                if let Some(number) = number.filter(|_| is_accepted) {
+                    seen.accepted.entry(number).or_insert(now);
+                }
+            });
+        }
+    }
+}
+
+/// Median, 99th percentile and largest of some times, in milliseconds.
+fn spread(mut times: Vec<Duration>) -> Value {
+    times.sort_unstable();
+    let at = |share: usize| times.get((times.len() * share / 100).min(times.len().saturating_sub(1)));
+    let millis = |time: Option<&Duration>| time.map(|time| time.as_secs_f64() * 1000.0);
+    json!({ "p50": millis(at(50)), "p99": millis(at(99)), "max": millis(times.last()) })
+}
+
+/// The definitions of the Gateway API that `scripts/gateway-api` has put beside the conformance suite.
+fn gateway_api_crds() -> Result<String> {
+    let programs = navarch_testkit::envoy::program();
+    let tools = programs.parent().and_then(Path::parent).context("the tools have no folder")?;
+    let file = tools.join("gateway-api/crds.yaml");
+    std::fs::read_to_string(&file).with_context(|| format!("{}: run scripts/gateway-api", file.display()))
+}
+
+/// The Gateway of a proxy that runs already, and a backend.
+fn world(backend: u16, listener: u16) -> Vec<Value> {
+    let labels = json!({ "app": "front" });
+    let front = format!("front.{NAMESPACE}.svc.cluster.local");
+    vec![
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front", "namespace": NAMESPACE },
+            "spec": { "selector": labels, "ports": [{ "name": "http", "port": listener, "targetPort": listener }] },
+        }),
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "front", "namespace": NAMESPACE, "labels": labels },
+            "spec": { "containers": [{ "name": "istio-proxy", "image": "none" }] },
+            "status": {
+                "phase": "Running", "podIP": "10.1.0.1", "podIPs": [{ "ip": "10.1.0.1" }],
+                "conditions": [{ "type": "Ready", "status": "True" }],
+            },
+        }),
+        json!({
+            "apiVersion": "networking.istio.io/v1", "kind": "ServiceEntry", "metadata": { "name": "backend", "namespace": NAMESPACE },
+            "spec": {
+                "hosts": ["backend.example"], "location": "MESH_EXTERNAL", "resolution": "STATIC",
+                "ports": [{ "number": 80, "name": "http", "protocol": "HTTP" }],
+                "endpoints": [{ "address": "127.0.0.1", "ports": { "http": backend } }],
+            },
+        }),
+        json!({
+            "apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": { "name": "front", "namespace": NAMESPACE },
+            "spec": {
+                "gatewayClassName": "istio", "addresses": [{ "type": "Hostname", "value": front }],
+                "listeners": [{ "name": "http", "port": listener, "protocol": "HTTP" }],
+            },
+        }),
+    ]
+}
+
+/// The host of a route by number.
+fn host(number: usize) -> String {
+    format!("h{number}.example")
+}
+
+/// A route by number, which says in a header of each answer how often it was changed.
+fn route(number: usize, turn: usize) -> Value {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute",
+        "metadata": { "name": format!("route-{number}"), "namespace": NAMESPACE },
+        "spec": {
+            "parentRefs": [{ "name": "front" }], "hostnames": [host(number)],
+            "rules": [{
+                "filters": [{ "type": "ResponseHeaderModifier", "responseHeaderModifier": { "set": [{ "name": "x-turn", "value": turn.to_string() }] } }],
+                "backendRefs": [{ "group": "networking.istio.io", "kind": "Hostname", "name": "backend.example", "port": 80 }],
+            }],
+        },
+    })
+}
