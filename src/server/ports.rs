@@ -58,5 +58,5 @@ impl Ports {
 
 /// Opens a port, naming the flag that gave it.
 async fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
-    address.bind().await.with_context(|| format!("{flag}: cannot listen at {address:?}; is another server there?"))
+    address.bind().await.with_context(|| format!("{flag}: cannot listen at {address}; is another server there?"))
 }

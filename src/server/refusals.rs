@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use navarch_api::counter::Count;
 use navarch_api::hash::KeyedSet;
 use navarch_api::object::Kind;
 use navarch_source::{Fault, Problem};
@@ -41,7 +41,7 @@ struct OfKind {
 #[derive(Debug)]
 pub(super) struct Refusals {
     /// `pilot_total_rejected_configs`: in all.
-    total: Family<Refused, Counter>,
+    total: Family<Refused, Count>,
     /// `navarch_refused_configs`: right now.
     current: Family<OfKind, Gauge>,
     /// What has a row of its own in `total`. Rows stay, as counters do, and whoever may write objects may write many.
@@ -63,7 +63,6 @@ impl Refusals {
     /// Nothing so far.
     pub(super) fn register(registry: &mut Registry) -> Self {
         let (total, current) = (Family::default(), Family::<OfKind, Gauge>::default());
-        // The text form appends `_total`, as it does to all counters.
         let help = "Objects and mesh configs that were refused";
         registry.register("pilot_total_rejected_configs", help, total.clone());
         let help = "Objects and mesh configs that are refused right now, their last good versions being in force";
