@@ -30,6 +30,7 @@ pub mod kubernetes;
 pub mod log_levels;
 pub mod mcs;
 pub mod mesh;
+pub mod metrics_log;
 pub mod named_table;
 pub mod names;
 pub mod object;

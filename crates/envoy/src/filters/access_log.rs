@@ -3,7 +3,7 @@
 //! Providers of mesh config say where logs go; without any, `accessLogFile` and `enableEnvoyAccessLogService` do.
 
 mod file;
-mod grpc;
+pub(super) mod grpc;
 mod open_telemetry;
 
 use navarch_proto::any::pack;
@@ -14,9 +14,12 @@ use navarch_proto::envoy::config::accesslog::v3::{
 };
 use navarch_proto::envoy::config::core::v3::RuntimeUInt32;
 use navarch_proto::envoy::extensions::access_loggers::filters::cel::v3::ExpressionFilter;
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::TcpProxy;
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TcpAccessLogOptions;
 use prost::{Message, Name};
 
 use super::class::ListenerClass;
+use super::metrics_log::{self, MetricsLogsOf};
 use super::provider;
 use super::telemetry::{LoggingOf, LoggingProvider};
 use crate::policy::PolicyService;
@@ -41,12 +44,22 @@ pub struct AccessLogs {
     pub http: Vec<AccessLog>,
     /// For TCP proxies.
     pub tcp: Vec<AccessLog>,
+    /// When TCP proxies write logs, where it is not at the end alone.
+    pub tcp_options: Option<TcpAccessLogOptions>,
     /// For listeners: what no filter chain took.
     pub listener: Vec<AccessLog>,
     /// Where HBONE tunnels begin: connections that failed, whose reason would be lost.
     pub tunnel_begin: Vec<AccessLog>,
     /// Where HBONE tunnels end: requests that were refused.
     pub tunnel_end: Vec<AccessLog>,
+}
+
+impl AccessLogs {
+    /// Has a TCP proxy write these logs.
+    pub fn put(&self, proxy: &mut TcpProxy) {
+        proxy.access_log.clone_from(&self.tcp);
+        proxy.access_log_options.clone_from(&self.tcp_options);
+    }
 }
 
 impl Query for AccessLogsOf {
@@ -60,6 +73,16 @@ impl Query for AccessLogsOf {
         if view.mesh().config.disable_envoy_listener_log {
             logs.listener.clear();
         }
+        let metrics = view.get(&MetricsLogsOf { class: self.class });
+        if metrics.tcp_options.is_some() {
+            for log in &mut logs.tcp {
+                let filters = log.filter.take().into_iter().chain([metrics_log::at_end()]).collect();
+                *log = filtered(std::mem::take(log), filters);
+            }
+            logs.tcp_options.clone_from(&metrics.tcp_options);
+        }
+        logs.http.extend(metrics.http.iter().cloned());
+        logs.tcp.extend(metrics.tcp.iter().cloned());
         logs
     }
 }
@@ -140,7 +163,7 @@ fn of_provider(view: &View<'_>, provider: &ExtensionProvider) -> Option<AccessLo
 }
 
 /// A log of this name and configuration.
-fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
+pub(super) fn log<M: Message + Name>(name: &str, config: &M) -> AccessLog {
     AccessLog {
         name: name.to_owned(),
         config_type: Some(access_log::ConfigType::TypedConfig(pack(config))),

@@ -24,7 +24,7 @@ use super::metrics::MetricsFiltersOf;
 use super::proxy_headers::{HeaderSettings, HeaderSettingsOf, forward_client_cert};
 use super::proxy_settings::{accepts_http10, idle_timeout};
 use super::tracing::HttpTracingOf;
-use super::{dynamic_forward_proxy, ext_proc, http};
+use super::{dynamic_forward_proxy, ext_proc, http, peer_headers};
 use crate::authentication::AuthenticationOf;
 use crate::authorization::{AuthorizationOf, Peers};
 use crate::build::ads_source;
@@ -182,7 +182,8 @@ fn http_filters(
     if !options.hbone {
         let skip =
             options.may_skip_external_metadata && view.derived(&HeaderSettingsOf { class }).skip_external_metadata;
-        filters.extend(http::metadata_exchange(view, class, skip));
+        let told = http::metadata_exchange(view, class, skip);
+        filters.extend(told.or_else(|| peer_headers::filter_of(view, class, skip)));
     }
     if options.waypoint && *view.derived(&TellsClient) {
         filters.push(hbone_filters::client_identity());

@@ -194,7 +194,7 @@ fn complete(
             ListenerClass::SidecarOutbound
         }
     };
-    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class, service: None }).tcp);
+    view.get(&AccessLogsOf { class, service: None }).put(&mut proxy);
     let cluster = match &proxy.cluster_specifier {
         Some(ClusterSpecifier::Cluster(cluster)) => cluster.clone(),
         Some(ClusterSpecifier::WeightedClusters(weighted)) => {

@@ -163,7 +163,7 @@ fn tcp_filters(view: &View<'_>, target: &Target<'_>, peers: Peers) -> Vec<Filter
     let prefix = stat_prefix::inbound(view, short, of, &cluster);
     let mut proxy = tcp_proxy(&prefix, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS, service: None }).tcp);
+    view.get(&AccessLogsOf { class: CLASS, service: None }).put(&mut proxy);
     let mut filters: Vec<Filter> = metadata_exchange(view).into_iter().collect();
     let authorization = view.get(&AuthorizationOf { service: None, peers });
     let custom = view.get(&AuthorizationOf::PROXY);

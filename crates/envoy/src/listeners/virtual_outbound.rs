@@ -77,7 +77,7 @@ pub(super) fn catch_all_filters(view: &View<'_>) -> Vec<Filter> {
     };
     let mut proxy = tcp_proxy(&cluster, &cluster);
     proxy.idle_timeout = idle_timeout(view);
-    proxy.access_log.clone_from(&view.get(&AccessLogsOf { class: CLASS, service: None }).tcp);
+    view.get(&AccessLogsOf { class: CLASS, service: None }).put(&mut proxy);
     let mut filters = view.get(&MetricsFiltersOf { class: CLASS, service: None }).tcp.clone();
     filters.push(tcp_filter(&proxy));
     filters

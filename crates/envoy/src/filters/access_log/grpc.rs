@@ -68,7 +68,7 @@ fn provider_common(name: &str, cluster: &ProviderCluster, state: &[String]) -> C
 }
 
 /// Where and what to log.
-pub(super) fn common(name: &str, cluster: &ProviderCluster, state: &[&str]) -> CommonGrpcAccessLogConfig {
+pub(in crate::filters) fn common(name: &str, cluster: &ProviderCluster, state: &[&str]) -> CommonGrpcAccessLogConfig {
     let target = grpc_service::EnvoyGrpc {
         cluster_name: cluster.cluster.clone(),
         authority: cluster.host.clone(),

@@ -1,0 +1,234 @@
+//! The access logs out of which the agent makes the metrics of Istio's filter, for Envoys that lack it.
+//!
+//! The agent says by node metadata that it takes them. What it is to count is the log's name; what entries do not hold by
+//! themselves comes in tags: who the endpoint is, which services the cluster has, whom certificates name, and values of
+//! expressions, which Envoy evaluates.
+
+use std::collections::BTreeMap;
+
+use navarch_proto::envoy::config::accesslog::v3::access_log_filter::FilterSpecifier;
+use navarch_proto::envoy::config::accesslog::v3::{AccessLog, AccessLogFilter, LogTypeFilter};
+use navarch_proto::envoy::data::accesslog::v3::AccessLogType;
+use navarch_proto::envoy::extensions::access_loggers::grpc::v3::{
+    CommonGrpcAccessLogConfig, HttpGrpcAccessLogConfig, TcpGrpcAccessLogConfig,
+};
+use navarch_proto::envoy::extensions::filters::network::tcp_proxy::v3::tcp_proxy::TcpAccessLogOptions;
+use navarch_proto::envoy::r#type::metadata::v3::metadata_key::{PathSegment, path_segment};
+use navarch_proto::envoy::r#type::metadata::v3::{MetadataKey, MetadataKind, metadata_kind};
+use navarch_proto::envoy::r#type::tracing::v3::{CustomTag, custom_tag};
+
+use super::access_log::{grpc, log};
+use super::class::ListenerClass;
+use super::provider::ProviderCluster;
+use super::telemetry::{Counting, CountingProvider, MetricsOf};
+use navarch_api::duration::Duration;
+use navarch_api::metrics_log::{
+    CLUSTER, LabelValue, MetricChange, MetricsLog, NODE_KEY, OWN_TAG, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG,
+    WORKLOAD_TAG,
+};
+use navarch_api::validation::check_cel;
+use navarch_push::proxy::ProxyKind;
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// How often connections are told of while they live, where nothing else is said: as Istio's filter reports them.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// How many bytes of entries Envoy gathers before it sends them, or waits for a second.
+const BUFFER: u32 = 64 << 10;
+/// What the filter that counts gRPC messages leaves.
+const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
+/// Events of connections that are no ends.
+const INTERMEDIATE: [AccessLogType; 3] =
+    [AccessLogType::TcpUpstreamConnected, AccessLogType::TcpPeriodic, AccessLogType::TcpConnectionStart];
+
+/// The logs of the listeners of a class.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MetricsLogsOf {
+    /// The class.
+    pub(super) class: ListenerClass,
+}
+
+/// The logs by where they are put.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct MetricsLogs {
+    /// For HTTP connection managers.
+    pub(super) http: Vec<AccessLog>,
+    /// For TCP proxies.
+    pub(super) tcp: Vec<AccessLog>,
+    /// When TCP proxies write logs, beside at the end; set where there is one for them.
+    pub(super) tcp_options: Option<TcpAccessLogOptions>,
+}
+
+impl Query for MetricsLogsOf {
+    type Value = MetricsLogs;
+
+    fn compute(&self, view: &View<'_>) -> MetricsLogs {
+        let mut logs = MetricsLogs::default();
+        if !are_taken(view) {
+            return logs;
+        }
+        for CountingProvider { provider, counting } in view.get(&MetricsOf { class: self.class, service: None }).iter()
+        {
+            if provider.prometheus.is_none() {
+                continue;
+            }
+            let common = common(view, self.class, counting);
+            let headers = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+            logs.http.push(log(
+                "envoy.access_loggers.http_grpc",
+                &HttpGrpcAccessLogConfig {
+                    common_config: Some(CommonGrpcAccessLogConfig {
+                        filter_state_objects_to_log: vec![GRPC_STATS.to_owned()],
+                        ..common.clone()
+                    }),
+                    additional_request_headers_to_log: headers(&["content-type"]),
+                    additional_response_headers_to_log: headers(&["grpc-status"]),
+                    additional_response_trailers_to_log: headers(&["grpc-status"]),
+                },
+            ));
+            logs.tcp
+                .push(log("envoy.access_loggers.tcp_grpc", &TcpGrpcAccessLogConfig { common_config: Some(common) }));
+            logs.tcp_options = Some(TcpAccessLogOptions {
+                access_log_flush_interval: Some(counting.interval.unwrap_or(INTERVAL).to_proto()),
+                // A server's proxy connects to the application before the client has shown its certificate.
+                flush_access_log_on_connected: reporter_of(self.class) == Reporter::Source,
+                flush_access_log_on_start: false,
+            });
+        }
+        logs
+    }
+}
+
+/// Whether the proxy's agent makes metrics out of logs. Waypoints know their peers by tunnels, of which logs say nothing.
+pub(super) fn are_taken(view: &View<'_>) -> bool {
+    let proxy = view.proxy();
+    match proxy.kind() {
+        ProxyKind::Sidecar | ProxyKind::Router => {}
+        ProxyKind::Waypoint | ProxyKind::Ztunnel | ProxyKind::AgentGateway => return false,
+    }
+    proxy.meta(NODE_KEY).as_deref() == Some("true")
+        && !proxy.supports("envoy.filters.http.istio_stats")
+        && proxy.supports("envoy.access_loggers.http_grpc")
+}
+
+/// The side that listeners of a class are on.
+fn reporter_of(class: ListenerClass) -> Reporter {
+    match class {
+        ListenerClass::SidecarInbound => Reporter::Destination,
+        ListenerClass::SidecarOutbound | ListenerClass::Gateway => Reporter::Source,
+    }
+}
+
+/// The filter that keeps the log of a user from what is written before a connection ends.
+pub(super) fn at_end() -> AccessLogFilter {
+    let types = INTERMEDIATE.into_iter().map(i32::from).collect();
+    AccessLogFilter { filter_specifier: Some(FilterSpecifier::LogTypeFilter(LogTypeFilter { types, exclude: true })) }
+}
+
+/// Where to log, what, and under which name.
+fn common(view: &View<'_>, class: ListenerClass, counting: &Counting) -> CommonGrpcAccessLogConfig {
+    let reporter = reporter_of(class);
+    let mut tags = vec![of_metadata(SERVICES_TAG, metadata_kind::Kind::Cluster(metadata_kind::Cluster {}))];
+    if reporter == Reporter::Source {
+        tags.push(of_metadata(WORKLOAD_TAG, metadata_kind::Kind::Host(metadata_kind::Host {})));
+        tags.push(formatted(PEER_TAG, "%UPSTREAM_PEER_URI_SAN%".to_owned()));
+        tags.push(formatted(OWN_TAG, "%UPSTREAM_LOCAL_URI_SAN%".to_owned()));
+    }
+    let mut values = Values { view, tags: BTreeMap::new() };
+    let metrics = counting.metrics.iter().map(|metric| MetricChange {
+        name: metric.name.clone(),
+        drop: metric.drop,
+        remove: metric.tags_to_remove.clone(),
+        set: metric
+            .dimensions
+            .iter()
+            .filter_map(|(label, expression)| Some((label.clone(), values.of(label, expression)?)))
+            .collect(),
+    });
+    let name = MetricsLog {
+        reporter,
+        host_names_service: class == ListenerClass::SidecarOutbound,
+        metrics: metrics.collect(),
+    }
+    .to_name();
+    tags.extend(values.tags.into_iter().map(|(expression, tag)| formatted(&tag, format!("%CEL({expression})%"))));
+    let cluster = ProviderCluster { host: String::new(), cluster: CLUSTER.to_owned() };
+    CommonGrpcAccessLogConfig {
+        buffer_size_bytes: Some(BUFFER),
+        custom_tags: tags,
+        ..grpc::common(&name, &cluster, &[])
+    }
+}
+
+/// The expressions whose values entries carry, each with its tag.
+struct Values<'a> {
+    view: &'a View<'a>,
+    tags: BTreeMap<String, String>,
+}
+
+impl Values<'_> {
+    /// What a label is set to; `None` if Envoy could not evaluate it.
+    fn of(&mut self, label: &str, expression: &str) -> Option<LabelValue> {
+        let expression = expression.trim();
+        if let Some(text) = plain_text(expression) {
+            return Some(LabelValue::Literal(text.to_owned()));
+        }
+        // The command ends with these signs, and it is of one line.
+        let fits = !expression.contains(")%") && !expression.contains(['\n', '\r']);
+        let checked = check_cel(expression).map_err(|fault| fault.to_string());
+        let checked = checked.and_then(|()| match fits {
+            true => Ok(()),
+            false => Err("it holds a line break or the signs )%, write it without".to_owned()),
+        });
+        if let Err(fault) = checked {
+            self.view.remark(format!("Telemetry: the tag override {label:?} is left out: {fault}"));
+            return None;
+        }
+        let next = self.tags.len();
+        let tag = self.tags.entry(expression.to_owned()).or_insert_with(|| format!("{VALUE_TAG}{next}"));
+        Some(LabelValue::Tag(tag.clone()))
+    }
+}
+
+/// The text that an expression is, if it is nothing else.
+fn plain_text(expression: &str) -> Option<&str> {
+    let quote = expression.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
+    let inner = expression.strip_prefix(quote)?.strip_suffix(quote)?;
+    (!inner.contains([quote, '\\', '\n'])).then_some(inner)
+}
+
+/// A tag with what stands under its name in Istio's metadata.
+fn of_metadata(name: &str, kind: metadata_kind::Kind) -> CustomTag {
+    let segment = PathSegment { segment: Some(path_segment::Segment::Key(name.to_owned())) };
+    let metadata = custom_tag::Metadata {
+        kind: Some(MetadataKind { kind: Some(kind) }),
+        metadata_key: Some(MetadataKey { key: "istio".to_owned(), path: vec![segment] }),
+        ..custom_tag::Metadata::default()
+    };
+    CustomTag { tag: name.to_owned(), r#type: Some(custom_tag::Type::Metadata(metadata)) }
+}
+
+/// A tag with what Envoy makes of a format.
+fn formatted(name: &str, format: String) -> CustomTag {
+    CustomTag { tag: name.to_owned(), r#type: Some(custom_tag::Type::Value(format)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_alone_needs_no_expression() {
+        for (expression, text) in [
+            ("'a b'", Some("a b")),
+            ("\"x\"", Some("x")),
+            ("''", Some("")),
+            ("'", None),
+            ("'a' + 'b'", None),
+            (r"'a\n'", None),
+            ("request.host", None),
+        ] {
+            assert_eq!(plain_text(expression), text, "{expression}");
+        }
+    }
+}
