@@ -230,8 +230,16 @@ fn pass_through(c: &mut Criterion) {
         };
         let upstream = Upstream::new(upstream);
         let metrics = AgentMetrics::default();
-        let config =
-            AdsConfig { upstream, names: None, trust: None, health: None, modules: None, side_by_side: false, metrics };
+        let config = AdsConfig {
+            upstream,
+            names: None,
+            trust: None,
+            health: None,
+            modules: None,
+            mesh_metrics: None,
+            side_by_side: false,
+            metrics,
+        };
         runtime.spawn(ads::serve(socket::listen(&path).unwrap(), config, stop.clone()));
         address
     });

@@ -35,6 +35,7 @@ use tonic::server::NamedService;
 use tonic::{Status, Streaming};
 
 use super::dns::NameTableSink;
+use super::mesh_metrics::{self, MeshMetrics};
 use super::metrics::AgentMetrics;
 use super::secrets::Secrets;
 use super::upstream::Upstream;
@@ -69,6 +70,8 @@ pub struct AdsConfig {
     pub trust: Option<Secrets>,
     /// How the workload is, where somebody looks.
     pub health: Option<watch::Receiver<Option<Health>>>,
+    /// Who makes metrics out of Envoy's access logs, which come over the same socket.
+    pub mesh_metrics: Option<MeshMetrics>,
     /// Who fetches Wasm modules (`ISTIO_AGENT_ENABLE_WASM_REMOTE_LOAD_CONVERSION`).
     pub modules: Option<Modules>,
     /// Whether streams stand side by side, as an application with gRPC opens one for each of its targets and servers. A stream of
@@ -115,6 +118,7 @@ pub async fn serve(
     config: AdsConfig,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
+    let access_logs = config.mesh_metrics.clone().map(mesh_metrics::service);
     let core = Core { config, current: Mutex::new(CancellationToken::new()), stop: stop.clone() };
     let proxy = Proxy { core: Arc::new(core), tasks: TaskTracker::new() };
     let tasks = proxy.tasks.clone();
@@ -122,6 +126,7 @@ pub async fn serve(
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .add_service(proxy)
+        .add_optional_service(access_logs)
         .serve_with_incoming_shutdown(UnixListenerStream::new(listener), stop.cancelled())
         .await?;
     tasks.close();

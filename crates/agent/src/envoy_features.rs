@@ -27,6 +27,38 @@ const PROBE: &str = r#"{
   }]
 }"#;
 
+/// What is asked of access logs: a bootstrap with one whose tag has a format.
+const LOG_PROBE: &str = r#"{
+  "node": { "id": "probe", "cluster": "probe" },
+  "static_resources": {
+    "clusters": [{ "name": "probe", "type": "STATIC", "connect_timeout": "1s" }],
+    "listeners": [{
+      "name": "probe",
+      "address": { "socket_address": { "address": "127.0.0.1", "port_value": 0 } },
+      "filter_chains": [{ "filters": [{
+        "name": "envoy.filters.network.tcp_proxy",
+        "typed_config": {
+          "@type": "type.googleapis.com/envoy.extensions.filters.network.tcp_proxy.v3.TcpProxy",
+          "stat_prefix": "probe",
+          "cluster": "probe",
+          "access_log": [{
+            "name": "envoy.access_loggers.tcp_grpc",
+            "typed_config": {
+              "@type": "type.googleapis.com/envoy.extensions.access_loggers.grpc.v3.TcpGrpcAccessLogConfig",
+              "common_config": {
+                "log_name": "probe",
+                "transport_api_version": "V3",
+                "grpc_service": { "envoy_grpc": { "cluster_name": "probe" } },
+                "custom_tags": [{ "tag": "peer", "value": "%UPSTREAM_PEER_URI_SAN%" }]
+              }
+            }
+          }]
+        }
+      }] }]
+    }]
+  }
+}"#;
+
 /// What an Envoy can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
@@ -43,14 +75,26 @@ impl Features {
 
     /// Asks the program. One that does not answer counts as stock.
     pub async fn ask(program: &Path) -> Self {
-        let mut command = Command::new(program);
-        command.args(["--mode", "validate", "-l", "off", "--disable-hot-restart", "--config-yaml", PROBE]);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let loads = match tokio::time::timeout(ENVOY_TIMEOUT, command.status()).await {
-            Ok(Ok(status)) => status.success(),
-            Ok(Err(_)) | Err(_) => false,
-        };
+        let loads = loads(program, PROBE).await;
         tracing::info!(workload_discovery = loads, "asked Envoy for Istio's extensions");
         if loads { Self::ISTIO } else { Self::STOCK }
+    }
+
+    /// Whether the program writes access logs over gRPC with tags in formats of its own.
+    pub async fn writes_tags(program: &Path) -> bool {
+        let loads = loads(program, LOG_PROBE).await;
+        tracing::info!(loads, "asked Envoy for access logs with formatted tags");
+        loads
+    }
+}
+
+/// Whether the program loads a bootstrap.
+async fn loads(program: &Path, bootstrap: &str) -> bool {
+    let mut command = Command::new(program);
+    command.args(["--mode", "validate", "-l", "off", "--disable-hot-restart", "--config-yaml", bootstrap]);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    match tokio::time::timeout(ENVOY_TIMEOUT, command.status()).await {
+        Ok(Ok(status)) => status.success(),
+        Ok(Err(_)) | Err(_) => false,
     }
 }

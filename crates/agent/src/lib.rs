@@ -20,6 +20,7 @@ pub mod host;
 pub mod ignored;
 pub mod iptables;
 pub mod local_http;
+pub mod mesh_metrics;
 pub mod metrics;
 pub mod node;
 pub mod own_metrics;

@@ -186,7 +186,7 @@ fn launch(prepared: &Prepared, variables: &Variables, surroundings: &Environment
         launcher: surroundings.launcher.clone(),
         program: prepared.config.binary_path.clone(),
         arguments: prepared.arguments.clone(),
-        variables: ciphers.into_iter().collect(),
+        variables: ciphers.into_iter().chain(prepared.told_peers.iter().cloned()).collect(),
         user: as_proxy.then_some(1337),
     }
 }

@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::dns::{DnsConfig, DnsServer, NameTableSink, TableConfig};
 use super::health::HealthConfig;
+use super::mesh_metrics::MeshMetrics;
 use super::metrics::AgentMetrics;
 use super::secrets::{CaClient, Secrets, SecretsConfig};
 use super::upstream::{Upstream, UpstreamConfig};
@@ -58,6 +59,8 @@ pub struct ServicesConfig {
     pub takes_trust_bundle: bool,
     /// How the workload's health is found out, where the control plane is to be told.
     pub health: Option<HealthConfig>,
+    /// Who makes metrics out of Envoy's access logs, where that is done.
+    pub mesh_metrics: Option<MeshMetrics>,
     /// Wasm modules, where the agent fetches them.
     pub modules: Option<ModulesConfig>,
     /// Whether applications speak xDS themselves in place of Envoy (`DISABLE_ENVOY`).
@@ -130,6 +133,7 @@ pub async fn start(
         names: names.clone(),
         trust: config.takes_trust_bundle.then(|| secrets.clone()),
         health,
+        mesh_metrics: config.mesh_metrics,
         modules,
         side_by_side: config.without_envoy,
         metrics: config.metrics,

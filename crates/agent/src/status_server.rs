@@ -28,6 +28,7 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 use super::envoy_life::{AdminApi, Order};
+use super::mesh_metrics::MeshMetrics;
 use super::metrics::AgentMetrics;
 use navarch_net::budget::Budget;
 use navarch_net::rejections::Rejections;
@@ -68,6 +69,8 @@ pub struct StatusConfig {
     pub name_table: Arc<dyn Fn() -> Option<Value> + Send + Sync>,
     /// The agent's own metrics as text.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The mesh's metrics, where the agent makes them.
+    pub mesh_metrics: Option<MeshMetrics>,
     /// Where failed scrapes are counted.
     pub work: AgentMetrics,
     /// Who takes orders for Envoy.

@@ -106,6 +106,7 @@ async fn world() -> World {
         trust: None,
         health: Some(receiver),
         modules: None,
+        mesh_metrics: None,
         side_by_side: false,
         metrics: AgentMetrics::default(),
     };
@@ -273,6 +274,7 @@ async fn envoy_is_told_that_the_control_plane_is_away() {
         trust: None,
         health: None,
         modules: None,
+        mesh_metrics: None,
         side_by_side: false,
         metrics: AgentMetrics::default(),
     };

@@ -11,6 +11,7 @@ use crate::envoy_features::Features;
 use crate::go_path;
 use crate::grpc_bootstrap::grpc_bootstrap;
 use crate::host;
+use crate::mesh_metrics::{MeshMetrics, Workload};
 use crate::node::{AddressMode, Addresses, MetadataError, MetadataInput, Node, NodeIdentity};
 use crate::platform::Platform;
 use crate::proxy_config::{self, ConfigSources, ProxyConfigError};
@@ -18,12 +19,15 @@ use crate::settings::Settings;
 use crate::socket;
 use crate::variables::Variables;
 use navarch_api::mesh::ProxyConfig;
+use navarch_api::metrics_log::{NODE_KEY, PEER_ID_VARIABLE, PEER_VARIABLE};
 use navarch_api::regular_file;
 
 /// Where sockets with the workload's certificate are.
 const WORKLOAD_SOCKETS: &str = "./var/run/secrets/workload-spiffe-uds";
 /// The name of the agent's own.
 const OWN_SOCKET: &str = "socket";
+/// The pod annotation that, as `false`, switches metrics out of access logs off.
+const METRICS_ANNOTATION: &str = "navarch.io/metrics-from-access-logs";
 /// The socket from which secrets of other names come, if somebody serves it.
 const CREDENTIAL_SOCKET: &str = "./var/run/secrets/credential-uds/socket";
 
@@ -43,6 +47,10 @@ pub(super) struct Prepared {
     pub(super) arguments: Vec<String>,
     /// The path of the bootstrap.
     pub(super) bootstrap: String,
+    /// Who makes the mesh's metrics out of Envoy's access logs, where that is done.
+    pub(super) mesh_metrics: Option<MeshMetrics>,
+    /// What Envoy tells others of the workload, by variables of its environment.
+    pub(super) told_peers: Vec<(String, String)>,
     /// Whether somebody else serves the workload's own certificate, as SPIRE does.
     pub(super) serves_only_files: bool,
     /// The bootstrap that was written, if it is the agent's own.
@@ -113,7 +121,7 @@ impl Prepared {
         let resolv_conf = files::text(host::RESOLV_CONF).ok().flatten().unwrap_or_default();
         let v6 = identity.addresses.mode() != AddressMode::V4;
         let platform = Platform::discover(variables, v6, &resolv_conf).await;
-        let node = Node::gather(&MetadataInput {
+        let mut node = Node::gather(&MetadataInput {
             identity: &identity,
             variables,
             settings: &settings,
@@ -124,11 +132,22 @@ impl Prepared {
             credential_socket: socket::is_served(Path::new(CREDENTIAL_SOCKET)).await,
             serves_only_files,
         })?;
+        let mesh_metrics = mesh_metrics(&mut node, &config, &settings).await;
         write_grpc_bootstrap(&node, &config, &settings)?;
         let (path, written) = write_bootstrap(&node, &identity.addresses, &config, &settings).await?;
         let over = over(&settings);
         let arguments = envoy_arguments(&config, &settings, &identity.addresses, &path, over.as_deref());
-        Ok(Self { identity, config, settings, arguments, bootstrap: path, serves_only_files, written })
+        Ok(Self {
+            identity,
+            config,
+            settings,
+            arguments,
+            bootstrap: path,
+            told_peers: told_peers(&node, mesh_metrics.as_ref()),
+            mesh_metrics,
+            serves_only_files,
+            written,
+        })
     }
 
     /// The loopback address on which Envoy and the agent meet.
@@ -165,6 +184,27 @@ async fn served_by_others(settings: &Settings) -> Result<bool, PrepareError> {
         return Err(PrepareError::Socket(path));
     }
     Ok(served)
+}
+
+/// Who makes metrics out of Envoy's access logs, which the node then tells the control plane: there is an Envoy that can write
+/// them so, somewhere to show them, and nobody has switched it off.
+async fn mesh_metrics(node: &mut Node, config: &ProxyConfig, settings: &Settings) -> Option<MeshMetrics> {
+    let is_off = node.annotations.get(METRICS_ANNOTATION).is_some_and(|value| value == "false");
+    let is_of_kind = matches!(node.id.split('~').next(), Some("sidecar" | "router"));
+    if is_off || !is_of_kind || settings.disable_envoy || config.status_port == 0 {
+        return None;
+    }
+    if !Features::writes_tags(Path::new(&config.binary_path)).await {
+        return None;
+    }
+    node.metadata.insert(NODE_KEY.to_owned(), "true".into());
+    Some(MeshMetrics::new(Workload::of_node(node)))
+}
+
+/// What Envoy tells others of the workload, where metrics are made of it.
+fn told_peers(node: &Node, metrics: Option<&MeshMetrics>) -> Vec<(String, String)> {
+    let Some(metrics) = metrics else { return Vec::new() };
+    vec![(PEER_VARIABLE.to_owned(), metrics.workload().header()), (PEER_ID_VARIABLE.to_owned(), node.id.clone())]
 }
 
 /// Writes Envoy's bootstrap, unless the user brought one; gives its path, and again if it is the agent's own.

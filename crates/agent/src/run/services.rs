@@ -85,6 +85,7 @@ pub(super) fn plan(
         names: names(prepared, variables)?,
         takes_trust_bundle: variables.flag("PROXY_CONFIG_XDS_AGENT", true),
         health: health(prepared),
+        mesh_metrics: prepared.mesh_metrics.clone(),
         modules: modules(variables)?,
         without_envoy: prepared.settings.disable_envoy,
         metrics,

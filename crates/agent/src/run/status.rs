@@ -83,6 +83,7 @@ pub(super) fn config(
         name_table,
         rejections: metrics.rejections(),
         metrics: Arc::new(move || metrics.scrape()),
+        mesh_metrics: prepared.mesh_metrics.clone(),
         work,
         orders,
         connections: connections(variables.text("NAVARCH_MAX_STATUS_CONNECTIONS"))?,

@@ -20,6 +20,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::exposition::{self, whole_lines};
 use super::scrape::ScrapeTarget;
 use super::{StatusConfig, probing};
+use crate::mesh_metrics::{Cursor, MeshMetrics};
 use crate::metrics::{AgentMetrics, ScrapeTarget as Failed};
 use navarch_net::budget::Charge;
 
@@ -36,6 +37,8 @@ const TIMEOUT_HEADER: HeaderName = HeaderName::from_static("x-prometheus-scrape-
 enum Part {
     /// One that is there.
     There(Bytes),
+    /// The mesh's, made piece by piece, and how far that has come.
+    Mesh(MeshMetrics, Cursor),
     /// One that is still to come, and how much of it may.
     Coming(Incoming, usize),
 }
@@ -59,6 +62,7 @@ pub(super) async fn merge(
     let deadline = Instant::now() + patience(headers);
     let taken = headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default().to_owned();
     let mut parts = VecDeque::from([Part::There((config.metrics)().into())]);
+    parts.extend(config.mesh_metrics.clone().map(|metrics| Part::Mesh(metrics, Cursor::default())));
     if let Some(port) = config.envoy_metrics {
         let path = query.map_or_else(|| "/stats/prometheus".to_owned(), |query| format!("/stats/prometheus?{query}"));
         let accepted = exposition::accepted(&taken, exposition::OF_ENVOY);
@@ -104,6 +108,11 @@ async fn next(mut rest: Left) -> Option<(Result<Bytes, std::io::Error>, Left)> {
     loop {
         let (body, left) = match rest.parts.pop_front()? {
             Part::There(bytes) => return Some((Ok(bytes), rest)),
+            Part::Mesh(metrics, mut cursor) => {
+                let Some(page) = metrics.page(&mut cursor) else { continue };
+                rest.parts.push_front(Part::Mesh(metrics, cursor));
+                return Some((Ok(page.into()), rest));
+            }
             Part::Coming(body, left) => (body, left),
         };
         let mut body = body;

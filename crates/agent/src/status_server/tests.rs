@@ -69,6 +69,7 @@ async fn setting(app: u16, scrape: Option<String>, mut tasks: JoinSet<()>) -> Se
         work: crate::metrics::AgentMetrics::default(),
         orders: give,
         rejections: navarch_net::rejections::Rejections::default(),
+        mesh_metrics: None,
         connections: StatusConfig::CONNECTIONS,
     };
     tasks.spawn(serve(listener, config));

@@ -1,0 +1,160 @@
+//! The mesh's metrics (`istio_requests_total` and others) for an Envoy that lacks Istio's filter: made out of its access logs.
+//!
+//! ```text
+//! Envoy ──entries──▶ service ──▶ log (one for each name: what is counted) ──▶ labels ──▶ families ──▶ status server
+//!                                  │ kept: labels of entries alike            │
+//!                                  └ connections that live ───────────────────┘
+//! ```
+//!
+//! Names, labels, values and buckets are those of Istio's `istio.stats`. Everything that grows with what clients send has a
+//! limit; what is over it is counted as such.
+
+mod connections;
+mod entry;
+mod families;
+mod histogram;
+mod labels;
+mod overrides;
+mod peers;
+mod service;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use families::Cursor;
+pub use peers::Workload;
+pub(crate) use service::service;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use navarch_api::metrics_log::MetricsLog;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use connections::Connections;
+use families::{Families, Handles};
+use overrides::Overrides;
+use peers::Peers;
+use wire::{HttpEntry, TcpEntry};
+
+/// The most label sets of all metrics together: each is a line, or of a histogram two dozen.
+const MAX_SETS: usize = 10_000;
+/// The most kinds of entries whose labels are kept at hand; beyond it they are made anew.
+const MAX_KINDS: usize = 10_000;
+/// The most logs that are told apart. Each change of a Telemetry brings new ones.
+const MAX_LOGS: usize = 256;
+
+/// The metrics. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct MeshMetrics {
+    /// Who counts.
+    own: Arc<Workload>,
+    /// What was counted. Never locked across an await.
+    state: Arc<Mutex<State>>,
+}
+
+/// What was counted, and what is kept to count on.
+#[derive(Debug)]
+struct State {
+    /// By name of the log.
+    logs: HashMap<String, LogId>,
+    /// What is made of each.
+    overrides: Vec<Arc<Log>>,
+    families: Families,
+    /// Where entries alike are counted.
+    kinds: HashMap<Box<[u8]>, Handles>,
+    connections: Connections,
+    peers: Peers,
+    /// Room to write the key of an entry.
+    key: Vec<u8>,
+}
+
+/// The number of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LogId(u32);
+
+/// A log, and what is made of it.
+#[derive(Debug)]
+struct Log {
+    id: LogId,
+    config: MetricsLog,
+    overrides: Overrides,
+}
+
+impl MeshMetrics {
+    /// For a workload; nothing is counted yet.
+    #[must_use]
+    pub fn new(own: Workload) -> Self {
+        Self::with_limit(own, MAX_SETS)
+    }
+
+    /// With another limit.
+    fn with_limit(own: Workload, sets: usize) -> Self {
+        let state = State {
+            logs: HashMap::new(),
+            overrides: Vec::new(),
+            families: Families::new(sets),
+            kinds: HashMap::new(),
+            connections: Connections::default(),
+            peers: Peers::default(),
+            key: Vec::new(),
+        };
+        Self { own: Arc::new(own), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Who counts.
+    #[must_use]
+    pub fn workload(&self) -> &Workload {
+        &self.own
+    }
+
+    /// The log of this name; `None` if it is none out of which metrics are made, or too many are known.
+    fn log(&self, name: &str) -> Option<Arc<Log>> {
+        let mut state = self.state.lock();
+        if let Some(LogId(id)) = state.logs.get(name) {
+            return state.overrides.get(usize::try_from(*id).ok()?).cloned();
+        }
+        let config = MetricsLog::from_name(name)?;
+        if state.logs.len() >= MAX_LOGS {
+            tracing::warn!(
+                "too many access logs with metrics are known; those of the newest configuration are not counted"
+            );
+            return None;
+        }
+        let id = LogId(u32::try_from(state.overrides.len()).ok()?);
+        let log = Arc::new(Log { id, overrides: Overrides::new(&config.metrics), config });
+        state.logs.insert(name.to_owned(), id);
+        state.overrides.push(log.clone());
+        Some(log)
+    }
+
+    /// Counts requests.
+    fn count_requests(&self, log: &Log, entries: &[HttpEntry], now: Instant) {
+        let mut state = self.state.lock();
+        for entry in entries {
+            state.count_request(&self.own, log, entry, now);
+        }
+    }
+
+    /// Counts connections.
+    fn count_connections(&self, log: &Log, entries: &[TcpEntry], now: Instant) {
+        let mut state = self.state.lock();
+        for entry in entries {
+            state.count_connection(&self.own, log, entry, now);
+        }
+    }
+
+    /// The next piece of the exposition, a few dozen label sets; `None` at its end.
+    pub(crate) fn page(&self, cursor: &mut Cursor) -> Option<String> {
+        self.state.lock().families.page(cursor)
+    }
+
+    /// All of the exposition.
+    #[cfg(test)]
+    fn exposition(&self) -> String {
+        let mut cursor = Cursor::default();
+        std::iter::from_fn(|| self.page(&mut cursor)).collect()
+    }
+}

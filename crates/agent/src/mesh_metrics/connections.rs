@@ -1,0 +1,87 @@
+//! Connections that live: what was counted of each, so that only what is new is added.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use super::families::METRICS;
+
+/// The most connections that are remembered; others count when they end.
+const MAX_CONNECTIONS: usize = 16_384;
+/// After how long without a word a connection is forgotten where there is no room: its end was lost.
+const SILENCE: Duration = Duration::from_hours(1);
+/// How long nobody looks for silent ones after they were looked for.
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+
+/// Labels by metric; none where a metric is dropped or is not of this kind.
+pub(super) type Rendered = [Option<Arc<str>>; METRICS];
+
+/// What was counted of a connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    /// Its labels are those that it had when it was first told of.
+    pub(super) rendered: Arc<Rendered>,
+    pub(super) received: u64,
+    pub(super) sent: u64,
+    heard: Instant,
+}
+
+/// Those that live, by Envoy's id.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    by_id: HashMap<Bytes, Connection>,
+    swept: Option<Instant>,
+}
+
+impl Connections {
+    /// Takes a connection out.
+    pub(super) fn take(&mut self, id: &[u8]) -> Option<Connection> {
+        self.by_id.remove(id)
+    }
+
+    /// Remembers a connection; whether there was room.
+    pub(super) fn keep(
+        &mut self,
+        id: &Bytes,
+        rendered: Arc<Rendered>,
+        (received, sent): (u64, u64),
+        now: Instant,
+    ) -> bool {
+        if id.is_empty() {
+            return false;
+        }
+        if self.by_id.len() >= MAX_CONNECTIONS && self.swept.is_none_or(|swept| now >= swept + SWEEP_PAUSE) {
+            self.swept = Some(now);
+            self.by_id.retain(|_, connection| now.duration_since(connection.heard) < SILENCE);
+        }
+        let has_room = self.by_id.len() < MAX_CONNECTIONS;
+        if has_room {
+            self.by_id.insert(id.clone(), Connection { rendered, received, sent, heard: now });
+        }
+        has_room
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_whose_end_was_lost_give_way() {
+        let (mut connections, begin) = (Connections::default(), Instant::now());
+        let none: Arc<Rendered> = Arc::default();
+        for number in 0..MAX_CONNECTIONS {
+            assert!(connections.keep(&number.to_string().into(), none.clone(), (1, 1), begin));
+        }
+        assert!(!connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin));
+        assert!(
+            connections.take(b"0").is_some() && connections.keep(&Bytes::from("more"), none.clone(), (1, 1), begin)
+        );
+        assert!(!connections.keep(&Bytes::new(), none.clone(), (1, 1), begin), "without an id");
+        assert!(connections.keep(&Bytes::from("later"), none, (1, 1), begin + SILENCE));
+        assert_eq!(connections.by_id.len(), 1);
+    }
+}

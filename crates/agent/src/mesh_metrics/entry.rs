@@ -1,0 +1,343 @@
+//! What an access log's entry says, and how it is counted.
+
+use std::sync::Arc;
+
+use navarch_api::metrics_log::{OWN_TAG, PEER_NAMESPACE, PEER_TAG, Reporter, SERVICES_TAG, VALUE_TAG, WORKLOAD_TAG};
+use navarch_proto::envoy::data::accesslog::v3::{AccessLogType, ResponseFlags};
+use navarch_proto::envoy::extensions::filters::http::grpc_stats::v3::FilterObject;
+use prost::Message as _;
+use tokio::time::Instant;
+
+use super::connections::Rendered;
+use super::families::{ALL, Handles, METRICS, Metric};
+use super::labels::{self, Labels};
+use super::peers::Workload;
+use super::wire::{Certificate, Common, HttpEntry, TcpEntry, Texts, text};
+use super::{Log, MAX_KINDS, State};
+
+/// What the filter that counts gRPC messages leaves.
+const GRPC_STATS: &str = "envoy.filters.http.grpc_stats";
+/// Clusters that stand for no service.
+const NO_SERVICE: [&str; 5] = [
+    "BlackHoleCluster",
+    "PassthroughCluster",
+    "InboundPassthroughCluster",
+    "InboundPassthroughClusterIpv4",
+    "InboundPassthroughClusterIpv6",
+];
+
+/// The place of what found no room.
+const NO_ROOM: Option<u32> = Some(u32::MAX);
+
+/// What an entry says, as far as labels depend on it.
+#[derive(Debug)]
+pub(super) struct Seen<'a> {
+    pub(super) reporter: Reporter,
+    /// What the peer's proxy said of it, or its endpoint.
+    peer: Told<'a>,
+    pub(super) peer_principal: &'a str,
+    pub(super) own_principal: &'a str,
+    /// The cluster's services as JSON.
+    pub(super) services: &'a str,
+    /// The request's host, where that may name the service.
+    pub(super) host: &'a str,
+    /// What stands for the service where there is none.
+    pub(super) no_service: Option<&'static str>,
+    pub(super) spoken: Spoken,
+    pub(super) flags: &'a str,
+    /// Among them the values of expressions.
+    tags: &'a Texts,
+}
+
+/// What is known of a peer.
+#[derive(Clone, Copy, Debug)]
+enum Told<'a> {
+    /// Its proxy's headers, as Envoy keeps them.
+    Headers(&'a [u8]),
+    /// Its endpoint's metadata.
+    Endpoint(&'a str),
+}
+
+/// What was spoken, and how it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spoken {
+    /// Bytes.
+    Tcp,
+    /// Requests.
+    Http { code: u32 },
+    /// gRPC.
+    Grpc { code: u32, status: Option<i64> },
+}
+
+/// The first URI of a certificate.
+fn uri(certificate: Option<&Certificate>) -> &str {
+    let names = certificate.map_or(&[][..], |certificate| &certificate.subject_alt_name);
+    names.iter().map(|name| text(&name.uri)).find(|uri| !uri.is_empty()).unwrap_or_default()
+}
+
+impl<'a> Seen<'a> {
+    /// Reads what all entries have.
+    fn new(reporter: Reporter, common: &'a Common, flags: &'a str, spoken: Spoken) -> Self {
+        let tag = |name: &str| common.custom_tags.get(name).map_or("", |value| text(value));
+        let (peer, peer_principal, own_principal) = match reporter {
+            Reporter::Source => {
+                let first = |name: &str| tag(name).split(',').next().unwrap_or_default();
+                (Told::Endpoint(tag(WORKLOAD_TAG)), first(PEER_TAG), first(OWN_TAG))
+            }
+            Reporter::Destination => {
+                let tls = common.tls_properties.as_ref();
+                let peer = uri(tls.and_then(|tls| tls.peer_certificate_properties.as_ref()));
+                let own = uri(tls.and_then(|tls| tls.local_certificate_properties.as_ref()));
+                (Told::Headers(told(common)), peer, own)
+            }
+        };
+        let no_service = match text(&common.route_name) {
+            "block_all" => Some(NO_SERVICE[0]),
+            "allow_any" => Some(NO_SERVICE[1]),
+            _ => NO_SERVICE.into_iter().find(|cluster| cluster.as_bytes() == common.upstream_cluster),
+        };
+        let services = tag(SERVICES_TAG);
+        Self {
+            reporter,
+            peer,
+            peer_principal,
+            own_principal,
+            services,
+            host: "",
+            no_service,
+            spoken,
+            flags,
+            tags: &common.custom_tags,
+        }
+    }
+
+    /// Writes all that labels depend on, so that entries with the same key have the same.
+    fn write_key(&self, log: &Log, key: &mut Vec<u8>) {
+        key.clear();
+        key.extend(log.id.0.to_le_bytes());
+        let (code, status) = match self.spoken {
+            Spoken::Tcp => (u32::MAX, None),
+            Spoken::Http { code } => (code, None),
+            Spoken::Grpc { code, status } => (code, Some(status.unwrap_or(i64::MIN))),
+        };
+        key.extend(code.to_le_bytes());
+        key.push(u8::from(status.is_some()));
+        key.extend(status.unwrap_or_default().to_le_bytes());
+        let peer = match self.peer {
+            Told::Headers(headers) => headers,
+            Told::Endpoint(endpoint) => endpoint.as_bytes(),
+        };
+        let texts = [self.peer_principal, self.own_principal, self.services, self.host, self.flags];
+        let texts = texts.into_iter().chain(self.no_service).map(str::as_bytes);
+        let values = self.tags.range(VALUE_TAG.to_owned()..).take_while(|(tag, _)| tag.starts_with(VALUE_TAG));
+        let values = values.flat_map(|(tag, value)| [tag.as_bytes(), value.as_slice()]);
+        for text in std::iter::once(peer).chain(texts).chain(values) {
+            key.extend(text.len().to_le_bytes());
+            key.extend_from_slice(text);
+        }
+    }
+}
+
+/// What the client's proxy said of it: a `google.protobuf.Struct`.
+fn told(common: &Common) -> &[u8] {
+    let kept = common.metadata.as_ref().and_then(|metadata| metadata.filter_metadata.get(PEER_NAMESPACE));
+    kept.map_or(&[], Vec::as_slice)
+}
+
+/// Whether a request is one of gRPC, by its content type.
+fn is_grpc(content_type: &str) -> bool {
+    content_type.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+/// The status of gRPC that an answer without one stands for.
+fn grpc_status_of(code: u32) -> i64 {
+    match code {
+        400 => 13,
+        401 => 16,
+        403 => 7,
+        404 => 12,
+        429 | 502..=504 => 14,
+        _ => 2,
+    }
+}
+
+impl State {
+    /// Counts a request.
+    pub(super) fn count_request(&mut self, own: &Workload, log: &Log, entry: &HttpEntry, now: Instant) {
+        let Some(common) = entry.common_properties.as_ref().filter(|common| is_end(common)) else { return };
+        let request = entry.request.as_ref();
+        let code = entry.response.as_ref().and_then(|response| response.response_code).unwrap_or_default();
+        let content_type = request.and_then(|request| request.request_headers.get("content-type"));
+        let spoken = match content_type.is_some_and(|kind| is_grpc(text(kind))) {
+            true => {
+                let response = entry.response.as_ref();
+                let told = response.and_then(|response| {
+                    let headers = [&response.response_trailers, &response.response_headers];
+                    headers.into_iter().find_map(|headers| headers.get("grpc-status"))
+                });
+                let status = told.map(|status| text(status).parse::<u32>().map_or(-1, i64::from));
+                Spoken::Grpc { code, status: status.or_else(|| (code != 0).then(|| grpc_status_of(code))) }
+            }
+            false => Spoken::Http { code },
+        };
+        let flags = flags(common.response_flags.as_ref());
+        let mut seen = Seen::new(log.config.reporter, common, &flags, spoken);
+        if log.config.host_names_service && seen.services.is_empty() {
+            seen.host = request.map_or("", |request| text(&request.authority));
+        }
+        let handles = self.handles(own, log, &seen, now);
+        self.count(&handles, Metric::Requests, 1, now);
+        if let Some(duration) = common.duration.and_then(|span| std::time::Duration::try_from(span).ok()) {
+            self.count(&handles, Metric::Duration, u64::try_from(duration.as_millis()).unwrap_or(u64::MAX), now);
+        }
+        self.count(&handles, Metric::RequestBytes, common.downstream_wire_bytes_received, now);
+        self.count(&handles, Metric::ResponseBytes, common.downstream_wire_bytes_sent, now);
+        if matches!(spoken, Spoken::Grpc { .. })
+            && let Some(stats) = common.filter_state_objects.get(GRPC_STATS)
+            && let Ok(stats) = FilterObject::decode(stats.value.as_slice())
+        {
+            self.count(&handles, Metric::RequestMessages, stats.request_message_count, now);
+            self.count(&handles, Metric::ResponseMessages, stats.response_message_count, now);
+        }
+    }
+
+    /// Counts what an entry tells of a connection, beyond what was told of it before.
+    pub(super) fn count_connection(&mut self, own: &Workload, log: &Log, entry: &TcpEntry, now: Instant) {
+        let Some(common) = &entry.common_properties else { return };
+        let is_end = is_end(common);
+        let (received, sent) =
+            entry.connection_properties.map_or((0, 0), |bytes| (bytes.received_bytes, bytes.sent_bytes));
+        let flags = flags(common.response_flags.as_ref());
+        let seen = Seen::new(log.config.reporter, common, &flags, Spoken::Tcp);
+        let known = self.connections.take(&common.stream_id);
+        let is_new = known.is_none();
+        let (rendered, before) = match known {
+            Some(known) => (known.rendered, (known.received, known.sent)),
+            None => (Arc::new(self.render(own, log, &seen)), (0, 0)),
+        };
+        if !is_end && !self.connections.keep(&common.stream_id, rendered.clone(), (received, sent), now) {
+            // Without room to remember it, it counts when it ends.
+            return;
+        }
+        let handles = self.places(&rendered, now);
+        if is_new {
+            self.count(&handles, Metric::Opened, 1, now);
+        }
+        self.count(&handles, Metric::Received, received.saturating_sub(before.0), now);
+        self.count(&handles, Metric::Sent, sent.saturating_sub(before.1), now);
+        if is_end {
+            self.count(&handles, Metric::Closed, 1, now);
+        }
+    }
+
+    /// Where an entry is counted.
+    fn handles(&mut self, own: &Workload, log: &Log, seen: &Seen<'_>, now: Instant) -> Handles {
+        let mut key = std::mem::take(&mut self.key);
+        seen.write_key(log, &mut key);
+        let known = self.kinds.get(key.as_slice()).copied();
+        let handles = known.unwrap_or_else(|| {
+            let rendered = self.render(own, log, seen);
+            let handles = self.places(&rendered, now);
+            if self.kinds.len() >= MAX_KINDS {
+                self.kinds.clear();
+            }
+            // What found no room tries again.
+            if !handles.contains(&NO_ROOM) {
+                self.kinds.insert(key.as_slice().into(), handles);
+            }
+            handles
+        });
+        self.key = key;
+        handles
+    }
+
+    /// The labels of an entry, by metric.
+    fn render(&mut self, own: &Workload, log: &Log, seen: &Seen<'_>) -> Rendered {
+        let peer = match seen.peer {
+            Told::Headers(headers) => self.peers.read(headers),
+            Told::Endpoint(endpoint) => Arc::new(Workload::from_endpoint(endpoint)),
+        };
+        let of_peers = labels::of_peers(own, &peer, seen);
+        let mut all = of_peers.clone();
+        labels::add_outcome(&mut all, seen);
+        let is_tcp = matches!(seen.spoken, Spoken::Tcp);
+        let is_grpc = matches!(seen.spoken, Spoken::Grpc { .. });
+        let render = |metric: Metric, labels: &Labels<'_>| log.overrides.render(metric.place(), labels, seen.tags);
+        ALL.map(|(metric, _)| match metric {
+            Metric::Opened | Metric::Closed | Metric::Sent | Metric::Received => {
+                is_tcp.then(|| render(metric, &all)).flatten()
+            }
+            Metric::Requests | Metric::Duration | Metric::RequestBytes | Metric::ResponseBytes => {
+                (!is_tcp).then(|| render(metric, &all)).flatten()
+            }
+            // Messages are counted before the outcome is known.
+            Metric::RequestMessages | Metric::ResponseMessages => is_grpc.then(|| render(metric, &of_peers)).flatten(),
+        })
+    }
+
+    /// The places of labels.
+    fn places(&mut self, rendered: &Rendered, now: Instant) -> Handles {
+        if self.families.sweep(now) {
+            self.kinds.clear();
+        }
+        let mut handles: Handles = [None; METRICS];
+        for ((metric, _), (labels, place)) in ALL.iter().zip(rendered.iter().zip(&mut handles)) {
+            if let Some(labels) = labels {
+                *place = self.families.place(*metric, labels, now).or(NO_ROOM);
+            }
+        }
+        handles
+    }
+
+    /// Counts at a place. Metrics that are dropped have none, those without room one that is not there.
+    fn count(&mut self, handles: &Handles, metric: Metric, amount: u64, now: Instant) {
+        if let Some(place) = handles.get(metric.place()).copied().flatten() {
+            self.families.add(metric, Some(place), amount, now);
+        }
+    }
+}
+
+/// Whether an entry tells of the end of a request or a connection.
+fn is_end(common: &Common) -> bool {
+    match AccessLogType::try_from(common.access_log_type) {
+        Ok(AccessLogType::TcpConnectionEnd | AccessLogType::DownstreamEnd | AccessLogType::NotSet) => true,
+        Ok(_) | Err(_) => false,
+    }
+}
+
+/// The flags of a response in Envoy's short form.
+fn flags(flags: Option<&ResponseFlags>) -> String {
+    let Some(flags) = flags else { return String::new() };
+    let all = [
+        (flags.failed_local_healthcheck, "LH"),
+        (flags.no_healthy_upstream, "UH"),
+        (flags.upstream_request_timeout, "UT"),
+        (flags.local_reset, "LR"),
+        (flags.upstream_remote_reset, "UR"),
+        (flags.upstream_connection_failure, "UF"),
+        (flags.upstream_connection_termination, "UC"),
+        (flags.upstream_overflow, "UO"),
+        (flags.no_route_found, "NR"),
+        (flags.delay_injected, "DI"),
+        (flags.fault_injected, "FI"),
+        (flags.rate_limited, "RL"),
+        (flags.unauthorized_details.is_some(), "UAEX"),
+        (flags.rate_limit_service_error, "RLSE"),
+        (flags.downstream_connection_termination, "DC"),
+        (flags.upstream_retry_limit_exceeded, "URX"),
+        (flags.stream_idle_timeout, "SI"),
+        (flags.invalid_envoy_request_headers, "IH"),
+        (flags.downstream_protocol_error, "DPE"),
+        (flags.upstream_max_stream_duration_reached, "UMSDR"),
+        (flags.response_from_cache_filter, "RFCF"),
+        (flags.no_filter_config_found, "NFCF"),
+        (flags.duration_timeout, "DT"),
+        (flags.upstream_protocol_error, "UPE"),
+        (flags.no_cluster_found, "NC"),
+        (flags.overload_manager, "OM"),
+        (flags.dns_resolution_failure, "DF"),
+        (flags.downstream_remote_reset, "DR"),
+    ];
+    let set: Vec<&str> = all.into_iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).collect();
+    set.join(",")
+}

@@ -1,0 +1,257 @@
+//! The metrics by name and labels, and how they are written for Prometheus.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::histogram::Histogram;
+
+/// After how long without a count a label set gives way to others.
+const IDLE: Duration = Duration::from_mins(15);
+/// How long nobody looks for idle ones after they were looked for.
+const SWEEP_PAUSE: Duration = Duration::from_secs(10);
+/// How many label sets are written at once.
+const PAGE: usize = 64;
+
+/// A metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Metric {
+    /// Requests.
+    Requests,
+    /// Their time.
+    Duration,
+    /// Bytes that came.
+    RequestBytes,
+    /// Bytes that went.
+    ResponseBytes,
+    /// gRPC messages that came.
+    RequestMessages,
+    /// gRPC messages that went.
+    ResponseMessages,
+    /// Connections that began.
+    Opened,
+    /// Connections that ended.
+    Closed,
+    /// Their bytes to the client.
+    Sent,
+    /// Their bytes from the client.
+    Received,
+}
+
+/// How many metrics there are.
+pub(super) const METRICS: usize = 10;
+/// All, in their order, with their names behind `istio_`.
+pub(super) const ALL: [(Metric, &str); METRICS] = [
+    (Metric::Requests, "requests_total"),
+    (Metric::Duration, "request_duration_milliseconds"),
+    (Metric::RequestBytes, "request_bytes"),
+    (Metric::ResponseBytes, "response_bytes"),
+    (Metric::RequestMessages, "request_messages_total"),
+    (Metric::ResponseMessages, "response_messages_total"),
+    (Metric::Opened, "tcp_connections_opened_total"),
+    (Metric::Closed, "tcp_connections_closed_total"),
+    (Metric::Sent, "tcp_sent_bytes_total"),
+    (Metric::Received, "tcp_received_bytes_total"),
+];
+
+/// Where an entry's labels are counted, by metric; none where a metric is dropped or was not counted yet.
+pub(super) type Handles = [Option<u32>; METRICS];
+
+/// A value.
+#[derive(Clone, Debug)]
+enum Value {
+    Count(u64),
+    Histogram(Box<Histogram>),
+}
+
+/// A label set with its value.
+#[derive(Clone, Debug)]
+struct Set {
+    labels: Arc<str>,
+    value: Value,
+    used: Instant,
+}
+
+/// A metric with all of its label sets.
+#[derive(Debug, Default)]
+struct Family {
+    by_labels: HashMap<Arc<str>, u32>,
+    /// Places stay the same while they are in use.
+    sets: Vec<Option<Set>>,
+    free: Vec<u32>,
+}
+
+/// All metrics.
+#[derive(Debug)]
+pub(super) struct Families {
+    families: [Family; METRICS],
+    /// The most label sets.
+    limit: usize,
+    /// How many there are.
+    count: usize,
+    /// What was not counted for want of room.
+    dropped: u64,
+    /// When idle ones were last looked for.
+    swept: Option<Instant>,
+}
+
+/// How far an exposition has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor {
+    metric: usize,
+    set: usize,
+}
+
+impl Metric {
+    /// Its place among all.
+    pub(super) fn place(self) -> usize {
+        self as usize
+    }
+
+    /// What it begins with.
+    fn zero(self) -> Value {
+        match self {
+            Self::Duration | Self::RequestBytes | Self::ResponseBytes => Value::Histogram(Box::default()),
+            Self::Requests
+            | Self::RequestMessages
+            | Self::ResponseMessages
+            | Self::Opened
+            | Self::Closed
+            | Self::Sent
+            | Self::Received => Value::Count(0),
+        }
+    }
+}
+
+impl Families {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { families: Default::default(), limit, count: 0, dropped: 0, swept: None }
+    }
+
+    /// The place of a label set, which is made if there is room.
+    pub(super) fn place(&mut self, metric: Metric, labels: &Arc<str>, now: Instant) -> Option<u32> {
+        let family = self.families.get_mut(metric.place())?;
+        if let Some(place) = family.by_labels.get(labels) {
+            return Some(*place);
+        }
+        if self.count >= self.limit {
+            return None;
+        }
+        self.count += 1;
+        let set = Some(Set { labels: labels.clone(), value: metric.zero(), used: now });
+        let place = match family.free.pop() {
+            Some(place) => {
+                *family.sets.get_mut(place as usize)? = set;
+                place
+            }
+            None => {
+                family.sets.push(set);
+                u32::try_from(family.sets.len() - 1).ok()?
+            }
+        };
+        family.by_labels.insert(labels.clone(), place);
+        Some(place)
+    }
+
+    /// Counts at a place: adds to a counter, observes in a histogram. Without a place it is counted as dropped.
+    pub(super) fn add(&mut self, metric: Metric, place: Option<u32>, amount: u64, now: Instant) {
+        let family = self.families.get_mut(metric.place());
+        let set = family.zip(place).and_then(|(family, place)| family.sets.get_mut(place as usize)?.as_mut());
+        match set {
+            Some(set) => {
+                set.used = now;
+                match &mut set.value {
+                    Value::Count(count) => *count = count.saturating_add(amount),
+                    Value::Histogram(histogram) => histogram.observe(amount),
+                }
+            }
+            None => self.dropped += 1,
+        }
+    }
+
+    /// Takes idle label sets away where there is no room any more; whether places that were given are valid no longer.
+    pub(super) fn sweep(&mut self, now: Instant) -> bool {
+        if self.count < self.limit || self.swept.is_some_and(|swept| now < swept + SWEEP_PAUSE) {
+            return false;
+        }
+        self.swept = Some(now);
+        let before = self.count;
+        for family in &mut self.families {
+            for (place, set) in family.sets.iter_mut().enumerate() {
+                if let Some(idle) = set.take_if(|set| now.duration_since(set.used) >= IDLE) {
+                    family.by_labels.remove(&idle.labels);
+                    family.free.extend(u32::try_from(place));
+                    self.count -= 1;
+                }
+            }
+        }
+        tracing::warn!(limit = self.limit, freed = before - self.count, "the mesh's metrics have too many label sets");
+        self.count < before
+    }
+
+    /// The next piece of the exposition.
+    pub(super) fn page(&self, cursor: &mut Cursor) -> Option<String> {
+        while let Some(((_, name), family)) = ALL.get(cursor.metric).zip(self.families.get(cursor.metric)) {
+            let mut text = String::new();
+            let page =
+                family.sets.iter().enumerate().skip(cursor.set).filter_map(|(place, set)| Some((place, set.as_ref()?)));
+            let mut next = None;
+            for (place, set) in page.take(PAGE) {
+                if cursor.set == 0 && next.is_none() {
+                    let kind = if matches!(set.value, Value::Count(_)) { "counter" } else { "histogram" };
+                    // Writing to a `String` never fails.
+                    let _ = writeln!(text, "# TYPE istio_{name} {kind}");
+                }
+                set.write(&mut text, name);
+                next = Some(place + 1);
+            }
+            match next {
+                Some(set) => {
+                    cursor.set = set;
+                    return Some(text);
+                }
+                None => *cursor = Cursor { metric: cursor.metric + 1, set: 0 },
+            }
+        }
+        // The end has one piece of its own.
+        let is_last = cursor.metric == METRICS;
+        cursor.metric = METRICS + 1;
+        is_last.then(|| self.own_metrics())
+    }
+
+    /// What is told of these metrics themselves.
+    fn own_metrics(&self) -> String {
+        let Self { count, dropped, .. } = self;
+        format!(
+            "# HELP navarch_mesh_metrics_label_sets Label sets of the mesh's metrics that are made out of access logs\n\
+             # TYPE navarch_mesh_metrics_label_sets gauge\nnavarch_mesh_metrics_label_sets {count}\n\
+             # HELP navarch_mesh_metrics_dropped_total Values that were not counted, as there were too many label sets\n\
+             # TYPE navarch_mesh_metrics_dropped_total counter\nnavarch_mesh_metrics_dropped_total {dropped}\n"
+        )
+    }
+}
+
+impl Set {
+    /// Writes all of its lines.
+    fn write(&self, text: &mut String, name: &str) {
+        let Self { labels, value, .. } = self;
+        // Writing to a `String` never fails.
+        let _ = match value {
+            Value::Count(count) => writeln!(text, "istio_{name}{{{labels}}} {count}"),
+            Value::Histogram(histogram) => {
+                for (bound, count) in histogram.cumulative() {
+                    let _ = writeln!(text, "istio_{name}_bucket{{{labels},le=\"{bound}\"}} {count}");
+                }
+                let Histogram { sum, count, .. } = &**histogram;
+                writeln!(
+                    text,
+                    "istio_{name}_bucket{{{labels},le=\"+Inf\"}} {count}\nistio_{name}_sum{{{labels}}} {sum}\n\
+                     istio_{name}_count{{{labels}}} {count}"
+                )
+            }
+        };
+    }
+}

@@ -1,0 +1,103 @@
+//! What a Telemetry changes of metrics and their labels.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use navarch_api::metrics_log::{LabelValue, MetricChange};
+
+use super::families::{ALL, METRICS};
+use super::labels::{Labels, UNKNOWN, is_standard};
+use super::wire::{Texts, text};
+
+/// The changes, by metric.
+#[derive(Debug, Default)]
+pub(super) struct Overrides([Changes; METRICS]);
+
+/// Those of one metric.
+#[derive(Debug, Default)]
+struct Changes {
+    drop: bool,
+    remove: BTreeSet<String>,
+    set: BTreeMap<String, LabelValue>,
+}
+
+impl Overrides {
+    /// From what a log's name says. As with Istio's filter only standard labels can be removed, and a change without a
+    /// metric's name holds for all.
+    pub(super) fn new(changes: &[MetricChange]) -> Self {
+        let mut all: [Changes; METRICS] = Default::default();
+        for change in changes {
+            for ((_, name), of_metric) in ALL.iter().zip(&mut all) {
+                if !change.name.is_empty() && change.name != *name {
+                    continue;
+                }
+                if change.drop {
+                    of_metric.drop = true;
+                    continue;
+                }
+                of_metric.remove.extend(change.remove.iter().filter(|label| is_standard(label)).cloned());
+                of_metric
+                    .set
+                    .extend(change.set.iter().filter_map(|(label, value)| Some((name_of(label)?, value.clone()))));
+            }
+        }
+        Self(all)
+    }
+
+    /// The labels of a metric as Prometheus has them; `None` if it is dropped. `tags` are those of the entry.
+    pub(super) fn render(&self, place: usize, labels: &Labels<'_>, tags: &Texts) -> Option<Arc<str>> {
+        let changes = self.0.get(place).filter(|changes| !changes.drop)?;
+        let value_of = |value: &LabelValue| match value {
+            LabelValue::Literal(text) => text.clone(),
+            // Where an expression has no value, Istio's filter says so too.
+            LabelValue::Tag(tag) => {
+                tags.get(tag).map(|value| text(value)).filter(|text| !text.is_empty()).unwrap_or(UNKNOWN).to_owned()
+            }
+        };
+        let mut line = String::with_capacity(1024);
+        let standard = labels.iter().filter(|(label, _)| !changes.remove.contains(*label));
+        for (label, value) in standard {
+            match changes.set.get(*label) {
+                Some(other) => write(&mut line, label, &value_of(other)),
+                None => write(&mut line, label, value),
+            }
+        }
+        for (label, value) in changes.set.iter().filter(|(label, _)| !is_standard(label)) {
+            write(&mut line, label, &value_of(value));
+        }
+        Some(line.into())
+    }
+}
+
+/// The name of a label as Prometheus takes it: letters, digits and underlines, no digit first. `le` is that of buckets: with it
+/// twice nothing of the page would be read.
+fn name_of(label: &str) -> Option<String> {
+    let mut name: String = label.chars().map(|sign| if sign.is_ascii_alphanumeric() { sign } else { '_' }).collect();
+    if name.starts_with(|first: char| first.is_ascii_digit()) {
+        name.insert(0, '_');
+    }
+    (!name.is_empty() && name != "le").then_some(name)
+}
+
+/// Writes a label.
+fn write(text: &mut String, label: &str, value: &str) {
+    if !text.is_empty() {
+        text.push(',');
+    }
+    text.push_str(label);
+    text.push_str("=\"");
+    for sign in value.chars() {
+        match sign {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            sign if sign.is_control() => {
+                // Writing to a `String` never fails.
+                let _ = write!(text, "\\\\x{:02x}", u32::from(sign));
+            }
+            sign => text.push(sign),
+        }
+    }
+    text.push('"');
+}

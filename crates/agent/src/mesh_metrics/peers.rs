@@ -1,0 +1,195 @@
+//! Workloads as metrics name them: this one, and those on the other side.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use navarch_api::metrics_log::PEER_KEY;
+use prost::Message as _;
+use prost_types::value::Kind;
+use prost_types::{Struct, Value};
+
+use crate::node::Node;
+
+/// The most headers whose meaning is kept at hand.
+const MAX_PEERS: usize = 1024;
+/// The longest header that is read.
+const MAX_HEADER: usize = 8 << 10;
+/// Padding is there or not.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+/// The labels by which a workload's service is called, and its revision, the first of which counts.
+const CANONICAL_NAMES: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
+const CANONICAL_REVISIONS: [&str; 3] = ["service.istio.io/canonical-revision", "app.kubernetes.io/version", "version"];
+
+/// A workload; what is not known is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Workload {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The name of its service for metrics.
+    pub canonical_name: String,
+    /// The revision of that.
+    pub canonical_revision: String,
+    /// The label `app`.
+    pub app: String,
+    /// The label `version`.
+    pub version: String,
+    /// Its cluster.
+    pub cluster: String,
+}
+
+/// What headers mean, as they come again and again.
+#[derive(Debug, Default)]
+pub(super) struct Peers(HashMap<Box<[u8]>, Arc<Workload>>);
+
+impl Workload {
+    /// The workload of a node.
+    #[must_use]
+    pub fn of_node(node: &Node) -> Self {
+        let label = |names: &[&str]| names.iter().find_map(|name| node.labels.get(*name)).cloned().unwrap_or_default();
+        let name = node.text("WORKLOAD_NAME").to_owned();
+        let canonical = Some(label(&CANONICAL_NAMES)).filter(|label| !label.is_empty());
+        Self {
+            namespace: node.text("NAMESPACE").to_owned(),
+            canonical_name: canonical.unwrap_or_else(|| name.clone()),
+            canonical_revision: label(&CANONICAL_REVISIONS),
+            app: label(&["app"]),
+            version: label(&["version"]),
+            cluster: node.text("CLUSTER_ID").to_owned(),
+            name,
+        }
+    }
+
+    /// As the header says it that proxies tell each other by: `google.protobuf.Struct` in Base64.
+    #[must_use]
+    pub fn header(&self) -> String {
+        let texts = |fields: &[(&str, &String)]| -> BTreeMap<String, Value> {
+            let known = fields.iter().filter(|(_, value)| !value.is_empty());
+            known
+                .map(|(key, value)| ((*key).to_owned(), Value { kind: Some(Kind::StringValue((*value).clone())) }))
+                .collect()
+        };
+        let labels = texts(&[
+            ("service.istio.io/canonical-name", &self.canonical_name),
+            ("service.istio.io/canonical-revision", &self.canonical_revision),
+            ("app", &self.app),
+            ("version", &self.version),
+        ]);
+        let mut fields =
+            texts(&[("NAMESPACE", &self.namespace), ("WORKLOAD_NAME", &self.name), ("CLUSTER_ID", &self.cluster)]);
+        fields.insert("LABELS".to_owned(), Value { kind: Some(Kind::StructValue(Struct { fields: labels })) });
+        BASE64.encode(Struct { fields }.encode_to_vec())
+    }
+
+    /// Reads such a header; nothing is known if it is none.
+    fn from_header(header: &str) -> Self {
+        let bytes =
+            Some(header).filter(|header| header.len() <= MAX_HEADER).and_then(|header| BASE64.decode(header).ok());
+        let Some(Struct { fields }) = bytes.and_then(|bytes| Struct::decode(bytes.as_slice()).ok()) else {
+            return Self::default();
+        };
+        let none = BTreeMap::new();
+        let labels = match fields.get("LABELS").and_then(|labels| labels.kind.as_ref()) {
+            Some(Kind::StructValue(labels)) => &labels.fields,
+            _ => &none,
+        };
+        Self {
+            name: text(&fields, &["WORKLOAD_NAME"]),
+            namespace: text(&fields, &["NAMESPACE"]),
+            canonical_name: text(labels, &CANONICAL_NAMES[..1]),
+            canonical_revision: text(labels, &CANONICAL_REVISIONS[..1]),
+            app: text(labels, &["app.kubernetes.io/name", "app"]),
+            version: text(labels, &["app.kubernetes.io/version", "version"]),
+            cluster: text(&fields, &["CLUSTER_ID"]),
+        }
+    }
+
+    /// Reads what endpoints say of themselves: `workload;namespace;canonical name;revision;cluster`.
+    pub(super) fn from_endpoint(joined: &str) -> Self {
+        let mut parts = joined.split(';').map(str::to_owned);
+        let mut next = || parts.next().unwrap_or_default();
+        Self {
+            name: next(),
+            namespace: next(),
+            canonical_name: next(),
+            canonical_revision: next(),
+            cluster: next(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Peers {
+    /// What headers mean, as Envoy keeps them: a `google.protobuf.Struct`.
+    pub(super) fn read(&mut self, kept: &[u8]) -> Arc<Workload> {
+        if let Some(known) = self.0.get(kept) {
+            return known.clone();
+        }
+        if self.0.len() >= MAX_PEERS {
+            self.0.clear();
+        }
+        let fields = Struct::decode(kept).map(|kept| kept.fields).unwrap_or_default();
+        let read = Arc::new(Workload::from_header(&text(&fields, &[PEER_KEY])));
+        if kept.len() <= MAX_HEADER * 2 {
+            self.0.insert(kept.into(), read.clone());
+        }
+        read
+    }
+}
+
+/// The text of the first of these fields that is there.
+fn text(fields: &BTreeMap<String, Value>, keys: &[&str]) -> String {
+    keys.iter()
+        .find_map(|key| match &fields.get(*key)?.kind {
+            Some(Kind::StringValue(text)) => Some(text.clone()),
+            _ => None,
+        })
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_says_who_wrote_it() {
+        let workload = Workload {
+            name: "web-v1".to_owned(),
+            namespace: "shop".to_owned(),
+            canonical_name: "web".to_owned(),
+            canonical_revision: "v1".to_owned(),
+            app: "web".to_owned(),
+            version: "v1".to_owned(),
+            cluster: "east".to_owned(),
+        };
+        let mut peers = Peers::default();
+        let kept = |header: &str| {
+            let value = Value { kind: Some(Kind::StringValue(header.to_owned())) };
+            Struct { fields: BTreeMap::from([(PEER_KEY.to_owned(), value)]) }.encode_to_vec()
+        };
+        assert_eq!(*peers.read(&kept(&workload.header())), workload);
+        assert_eq!(*peers.read(&kept(workload.header().trim_end_matches('='))), workload);
+        for nonsense in ["", "%", "AAAA", &"A".repeat(MAX_HEADER + 4)] {
+            assert_eq!(*peers.read(&kept(nonsense)), Workload::default(), "{nonsense}");
+        }
+        assert_eq!(*peers.read(&[0xff]), Workload::default());
+        let endpoint = Workload { app: String::new(), version: String::new(), ..workload };
+        assert_eq!(Workload::from_endpoint("web-v1;shop;web;v1;east"), endpoint);
+    }
+
+    #[test]
+    fn what_headers_mean_is_kept_within_bounds() {
+        let mut peers = Peers::default();
+        for number in 0..=MAX_PEERS {
+            peers.read(number.to_string().as_bytes());
+        }
+        assert_eq!(peers.0.len(), 1);
+    }
+}

@@ -1,0 +1,94 @@
+//! The service that Envoy streams its access logs to.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use navarch_proto::envoy::service::accesslog::v3::StreamAccessLogsResponse;
+use tokio::time::Instant;
+use tonic::body::Body;
+use tonic::server::{ClientStreamingService, Grpc, NamedService};
+use tonic::{Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::wire::{LogMessage, text};
+use super::{Log, MeshMetrics};
+
+/// The path of its only method.
+const PATH: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLogs";
+/// The largest message: Envoy sends what it gathered when it is 64 KiB, and an entry more.
+const MAX_MESSAGE: usize = 1 << 20;
+
+/// The service.
+#[derive(Clone, Debug)]
+pub(crate) struct AccessLogs(MeshMetrics);
+
+/// What comes of a call in the end.
+type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// The service, which counts here. A stream holds one message at a time; Envoy drops entries when the agent is slower than it.
+pub(crate) fn service(metrics: MeshMetrics) -> AccessLogs {
+    AccessLogs(metrics)
+}
+
+impl NamedService for AccessLogs {
+    const NAME: &'static str = "envoy.service.accesslog.v3.AccessLogService";
+}
+
+impl tower_service::Service<Request<Body>> for AccessLogs {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Answer<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let method = self.clone();
+        Box::pin(async move {
+            if request.uri().path() != PATH {
+                return Ok(Status::unimplemented("no such method").into_http());
+            }
+            let codec = ProstCodec::<StreamAccessLogsResponse, LogMessage>::default();
+            let mut grpc = Grpc::new(codec).apply_max_message_size_config(Some(MAX_MESSAGE), None);
+            Ok(grpc.client_streaming(method, request).await)
+        })
+    }
+}
+
+impl ClientStreamingService<LogMessage> for AccessLogs {
+    type Response = StreamAccessLogsResponse;
+    type Future = Answer<tonic::Response<Self::Response>, Status>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<LogMessage>>) -> Self::Future {
+        let metrics = self.0.clone();
+        Box::pin(async move {
+            take(&metrics, request.into_inner()).await?;
+            Ok(tonic::Response::new(StreamAccessLogsResponse {}))
+        })
+    }
+}
+
+/// Takes a stream to its end.
+async fn take(metrics: &MeshMetrics, mut messages: Streaming<LogMessage>) -> Result<(), Status> {
+    let mut log: Option<Arc<Log>> = None;
+    while let Some(message) = messages.message().await? {
+        let LogMessage { identifier, http_logs, tcp_logs } = message;
+        if let Some(identifier) = identifier {
+            log = metrics.log(text(&identifier.log_name));
+        }
+        // Entries of other logs are nobody's; an error would only have Envoy come again.
+        let Some(log) = &log else { continue };
+        let now = Instant::now();
+        if let Some(entries) = http_logs {
+            metrics.count_requests(log, &entries.log_entry, now);
+        }
+        if let Some(entries) = tcp_logs {
+            metrics.count_connections(log, &entries.log_entry, now);
+        }
+    }
+    Ok(())
+}

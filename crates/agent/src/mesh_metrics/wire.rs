@@ -1,0 +1,149 @@
+//! Access logs on the wire, as far as they are read.
+//!
+//! Texts are bytes: some are what clients sent, which need not be UTF-8, and one that is not must not cost the entries beside
+//! it. What is not named here is passed over without a copy.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use navarch_proto::envoy::data::accesslog::v3::{ConnectionProperties, ResponseFlags};
+use prost_types::Any;
+
+/// Texts by name.
+pub(super) type Texts = BTreeMap<String, Vec<u8>>;
+
+/// `envoy.service.accesslog.v3.StreamAccessLogsMessage`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct LogMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(super) identifier: Option<Identifier>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) http_logs: Option<HttpEntries>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) tcp_logs: Option<TcpEntries>,
+}
+
+/// Which log a stream is of.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Identifier {
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(super) log_name: Bytes,
+}
+
+/// Requests.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpEntries {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) log_entry: Vec<HttpEntry>,
+}
+
+/// Connections.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TcpEntries {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) log_entry: Vec<TcpEntry>,
+}
+
+/// `envoy.data.accesslog.v3.HTTPAccessLogEntry`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpEntry {
+    #[prost(message, optional, tag = "1")]
+    pub(super) common_properties: Option<Common>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) request: Option<HttpRequest>,
+    #[prost(message, optional, tag = "4")]
+    pub(super) response: Option<HttpResponse>,
+}
+
+/// `envoy.data.accesslog.v3.TCPAccessLogEntry`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct TcpEntry {
+    #[prost(message, optional, tag = "1")]
+    pub(super) common_properties: Option<Common>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) connection_properties: Option<ConnectionProperties>,
+}
+
+/// `envoy.data.accesslog.v3.AccessLogCommon`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Common {
+    #[prost(message, optional, tag = "4")]
+    pub(super) tls_properties: Option<Tls>,
+    #[prost(bytes = "bytes", tag = "15")]
+    pub(super) upstream_cluster: Bytes,
+    #[prost(message, optional, tag = "16")]
+    pub(super) response_flags: Option<ResponseFlags>,
+    #[prost(message, optional, tag = "17")]
+    pub(super) metadata: Option<Metadata>,
+    #[prost(bytes = "bytes", tag = "19")]
+    pub(super) route_name: Bytes,
+    #[prost(btree_map = "string, message", tag = "21")]
+    pub(super) filter_state_objects: BTreeMap<String, Any>,
+    #[prost(btree_map = "string, bytes", tag = "22")]
+    pub(super) custom_tags: Texts,
+    #[prost(message, optional, tag = "23")]
+    pub(super) duration: Option<prost_types::Duration>,
+    #[prost(bytes = "bytes", tag = "26")]
+    pub(super) stream_id: Bytes,
+    #[prost(uint64, tag = "29")]
+    pub(super) downstream_wire_bytes_sent: u64,
+    #[prost(uint64, tag = "30")]
+    pub(super) downstream_wire_bytes_received: u64,
+    #[prost(int32, tag = "33")]
+    pub(super) access_log_type: i32,
+}
+
+/// Dynamic metadata; each namespace is a `google.protobuf.Struct`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Metadata {
+    #[prost(btree_map = "string, bytes", tag = "1")]
+    pub(super) filter_metadata: Texts,
+}
+
+/// The client's connection.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Tls {
+    #[prost(message, optional, tag = "4")]
+    pub(super) local_certificate_properties: Option<Certificate>,
+    #[prost(message, optional, tag = "5")]
+    pub(super) peer_certificate_properties: Option<Certificate>,
+}
+
+/// A certificate.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct Certificate {
+    #[prost(message, repeated, tag = "1")]
+    pub(super) subject_alt_name: Vec<AlternativeName>,
+}
+
+/// Another name of its subject; empty if it is no URI.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct AlternativeName {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(super) uri: Bytes,
+}
+
+/// What was asked.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpRequest {
+    #[prost(bytes = "bytes", tag = "3")]
+    pub(super) authority: Bytes,
+    #[prost(btree_map = "string, bytes", tag = "13")]
+    pub(super) request_headers: Texts,
+}
+
+/// What was answered.
+#[derive(Clone, PartialEq, prost::Message)]
+pub(super) struct HttpResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(super) response_code: Option<u32>,
+    #[prost(btree_map = "string, bytes", tag = "4")]
+    pub(super) response_headers: Texts,
+    #[prost(btree_map = "string, bytes", tag = "5")]
+    pub(super) response_trailers: Texts,
+}
+
+/// A text; empty if it is none.
+pub(super) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
