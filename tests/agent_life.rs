@@ -18,12 +18,16 @@
 mod client;
 #[path = "secure/issuer.rs"]
 mod issuer;
+#[path = "agent_life/metrics.rs"]
+mod metrics;
 #[path = "agent_life/pod.rs"]
 #[allow(dead_code, reason = "the test of the rotation of roots uses the rest")]
 mod pod;
 #[path = "secure/server.rs"]
 #[allow(dead_code, reason = "the test of the secure port uses the rest")]
 mod server;
+#[path = "secure/web.rs"]
+mod web;
 
 use std::time::Duration;
 

@@ -1,0 +1,229 @@
+//! The mesh's metrics of two stock Envoys, made by the agents beside them: of requests and connections, on both sides.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use navarch_testkit::backend::Backend;
+use navarch_testkit::{client, ports};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::pod::Pod;
+use crate::server::Server;
+use crate::web;
+
+/// How long anything may take on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The address of the pod that is called.
+const POD: &str = "127.0.32.1";
+/// The identity of both pods.
+const PRINCIPAL: &str = "spiffe://cluster.local/ns/shop/sa/web";
+/// What all labels of the client's workload say, on either side.
+const CLIENT: [&str; 7] = [
+    "source_workload=\"client-v1\"",
+    "source_canonical_service=\"client\"",
+    "source_canonical_revision=\"latest\"",
+    "source_workload_namespace=\"shop\"",
+    "source_principal=\"spiffe://cluster.local/ns/shop/sa/web\"",
+    "source_app=\"client\"",
+    "source_cluster=\"Kubernetes\"",
+];
+
+/// The ports that are spoken to.
+struct Ports {
+    http: u16,
+    tcp: u16,
+}
+
+/// A service with two ports, its sidecar and a client's, and a Telemetry.
+fn mesh(ports: &Ports, inbound: &Ports, application: SocketAddr, bytes: SocketAddr, overrides: &str) -> String {
+    let (http, tcp, of_tcp) = (ports.http, ports.tcp, inbound.tcp);
+    let web = web::strict(POD, http, inbound.http, application);
+    format!(
+        r"{web}  - port: {{number: {of_tcp}, protocol: TCP, name: tcp}}
+    bind: {POD}
+    captureMode: NONE
+    defaultEndpoint: {bytes}
+  egress: [{{hosts: ['none/*']}}]
+---
+apiVersion: networking.istio.io/v1
+kind: ServiceEntry
+metadata: {{name: bytes, namespace: shop}}
+spec:
+  hosts: [bytes.example]
+  location: MESH_INTERNAL
+  ports: [{{number: {tcp}, name: tcp, protocol: TCP}}]
+  resolution: STATIC
+  endpoints: [{{address: {POD}, ports: {{tcp: {of_tcp}}}, labels: {{app: web, security.istio.io/tlsMode: istio}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Sidecar
+metadata: {{name: client, namespace: shop}}
+spec:
+  workloadSelector: {{labels: {{app: client}}}}
+  egress:
+  - port: {{number: {http}, protocol: HTTP, name: http}}
+    bind: 127.0.0.1
+    captureMode: NONE
+    hosts: ['shop/*']
+  - port: {{number: {tcp}, protocol: TCP, name: tcp}}
+    bind: 127.0.0.1
+    captureMode: NONE
+    hosts: ['shop/*']
+---
+apiVersion: telemetry.istio.io/v1
+kind: Telemetry
+metadata: {{name: mesh, namespace: istio-system}}
+spec: {{metrics: [{{providers: [{{name: prometheus}}], reportingInterval: 1s, overrides: [{overrides}]}}]}}
+"
+    )
+}
+
+/// A server that sends back what comes.
+async fn echo() -> Result<(SocketAddr, JoinSet<()>)> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut reader, mut writer) = stream.split();
+                drop(tokio::io::copy(&mut reader, &mut writer).await);
+            });
+        }
+    });
+    Ok((address, tasks))
+}
+
+/// The value of a metric's line whose labels hold all of these.
+fn value(metrics: &str, name: &str, labels: &[&str]) -> Option<u64> {
+    let mut lines = metrics.lines().filter_map(|line| {
+        let (of, value) = line.strip_prefix(name)?.strip_prefix('{')?.rsplit_once("} ")?;
+        labels.iter().all(|label| of.contains(label)).then(|| value.parse().ok())?
+    });
+    lines.next()
+}
+
+/// Waits until a pod's metrics are as wanted.
+async fn until(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<String> {
+    let end = Instant::now() + TIMEOUT;
+    loop {
+        let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
+        if wanted(&metrics) {
+            return Ok(metrics);
+        }
+        let mesh: Vec<&str> =
+            metrics.lines().filter(|line| line.starts_with("istio_") && line.contains("reporter")).collect();
+        ensure!(Instant::now() < end, "{what}:\n{}\n{}", mesh.join("\n"), pod.log());
+        sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
+    let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
+    let (bytes, _echo) = echo().await?;
+    let to = Ports { http: ports::free()?, tcp: ports::free()? };
+    let inbound = Ports { http: ports::free()?, tcp: ports::free()? };
+    let mesh = |overrides: &str| mesh(&to, &inbound, application.address, bytes, overrides);
+    let server = Server::with_mesh(&mesh("")).await?;
+    let of_web = [("INSTANCE_IP", POD), ("ISTIO_META_WORKLOAD_NAME", "web-v1")];
+    let of_client = [("POD_NAME", "client-1"), ("ISTIO_META_WORKLOAD_NAME", "client-v1")];
+    let mut web = Pod::start_labelled(&server, "web", &of_web)?;
+    let mut caller = Pod::start_labelled(&server, "client", &of_client)?;
+    web.wait_ready().await?;
+    caller.wait_ready().await?;
+    let front = SocketAddr::from(([127, 0, 0, 1], to.http));
+    let host = format!("web.shop.svc.cluster.local:{}", to.http);
+    let get = async |path: &str| client::get(front, &host, path, &[]).await;
+    let end = Instant::now() + TIMEOUT;
+    while !get("/").await.is_ok_and(|reply| reply.status == 200) {
+        ensure!(Instant::now() < end, "no answer:\n{}\n{}", caller.log(), web.log());
+        sleep(Duration::from_millis(50)).await;
+    }
+    let reply = get("/headers").await?;
+    ensure!(reply.headers.keys().all(|name| !name.as_str().contains("peer-metadata")), "{:?}", reply.headers);
+
+    let destination = |labels: &[&'static str]| -> Vec<&'static str> { [&CLIENT[..], labels].concat() };
+    let service = [
+        "destination_service=\"web.shop.svc.cluster.local\"",
+        "destination_service_name=\"web\"",
+        "destination_service_namespace=\"shop\"",
+        "destination_canonical_service=\"web\"",
+        "destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\"",
+        "request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"",
+    ];
+    let at_client =
+        [&destination(&service)[..], &["reporter=\"source\"", "connection_security_policy=\"unknown\""]].concat();
+    let at_web = [
+        &destination(&service)[..],
+        &["reporter=\"destination\"", "connection_security_policy=\"mutual_tls\"", "destination_workload=\"web-v1\""],
+    ]
+    .concat();
+    for (pod, labels) in [(&caller, &at_client), (&web, &at_web)] {
+        let metrics =
+            until(pod, "two requests", |metrics| value(metrics, "istio_requests_total", labels) >= Some(2)).await?;
+        for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
+            let count = value(&metrics, &format!("istio_{name}_count"), labels);
+            ensure!(count >= Some(2) && count == value(&metrics, "istio_requests_total", labels), "{name}: {count:?}");
+        }
+        ensure!(value(&metrics, "istio_request_bytes_sum", labels) > Some(100), "bytes of heads count");
+    }
+
+    let mut stream = TcpStream::connect(("127.0.0.1", to.tcp)).await?;
+    stream.write_all(&[7; 1000]).await?;
+    stream.read_exact(&mut [0; 1000]).await?;
+    let tcp = ["request_protocol=\"tcp\"", PRINCIPAL, "response_flags=\"-\""];
+    for pod in [&caller, &web] {
+        let open = |metrics: &str| {
+            let value = |name: &str| value(metrics, &format!("istio_tcp_{name}_total"), &tcp);
+            value("connections_opened") == Some(1)
+                && value("connections_closed") == Some(0)
+                && value("received_bytes") == Some(1000)
+                && value("sent_bytes") == Some(1000)
+        };
+        until(pod, "an open connection", open).await?;
+    }
+    drop(stream);
+    for pod in [&caller, &web] {
+        let closed = |metrics: &str| {
+            value(metrics, "istio_tcp_connections_closed_total", &tcp) == Some(1)
+                && value(metrics, "istio_tcp_connections_opened_total", &tcp) == Some(1)
+        };
+        let metrics = until(pod, "a closed connection", closed).await?;
+        ensure!(value(&metrics, "istio_tcp_sent_bytes_total", &tcp) == Some(1000), "bytes count once");
+    }
+
+    let overrides = "{match: {metric: REQUEST_COUNT}, tagOverrides: {source_app: {operation: REMOVE}, \
+        path: {value: 'request.url_path'}, tier: {value: \"'gold'\"}, none: {value: \"request.headers['x-none']\"}}}, \
+        {match: {metric: REQUEST_SIZE}, disabled: true}";
+    server.write_mesh(&mesh(overrides))?;
+    let changed = ["path=\"/changed\"", "tier=\"gold\"", "none=\"unknown\""];
+    for pod in [&caller, &web] {
+        let end = Instant::now() + TIMEOUT;
+        let metrics = loop {
+            get("/changed").await?;
+            let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
+            if value(&metrics, "istio_requests_total", &changed).is_some() {
+                break metrics;
+            }
+            ensure!(Instant::now() < end, "no changed labels:\n{metrics}\n{}", pod.log());
+            sleep(Duration::from_millis(100)).await;
+        };
+        let line = metrics.lines().find(|line| line.contains("path=\"/changed\"")).context("a line")?;
+        ensure!(!line.contains("source_app"), "the tag is removed: {line}");
+    }
+
+    server.write_mesh(&mesh("{disabled: true}"))?;
+    let end = Instant::now() + TIMEOUT;
+    for pod in [&caller, &web] {
+        while pod.get(pod.admin, "/config_dump?resource=dynamic_listeners").await?.1.contains("istio_metrics") {
+            ensure!(Instant::now() < end, "the logs stay");
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+    Ok(())
+}
