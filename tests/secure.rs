@@ -29,6 +29,8 @@ mod floods;
 mod grpc;
 #[path = "secure/guarded.rs"]
 mod guarded;
+#[path = "secure/hbone.rs"]
+mod hbone;
 #[path = "secure/issuer.rs"]
 mod issuer;
 #[path = "secure/istioctl.rs"]
@@ -56,6 +58,8 @@ mod rotation;
 mod server;
 #[path = "secure/tools.rs"]
 mod tools;
+#[path = "secure/waypoint.rs"]
+mod waypoint;
 #[path = "secure/web.rs"]
 mod web;
 #[path = "secure/workload_sds.rs"]

@@ -12,6 +12,8 @@
 
 #[path = "status/addresses.rs"]
 mod addresses;
+#[path = "status/ambient.rs"]
+mod ambient;
 #[path = "status/analysis.rs"]
 mod analysis;
 #[path = "status/deploy.rs"]

@@ -324,9 +324,11 @@ fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Va
     read.flag("ENABLE_GATEWAY_API_INFERENCE_EXTENSION", &mut api.inference)?;
     read.flag("ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT", &mut api.manual_deployment)?;
     read.flag("PILOT_MULTI_NETWORK_DISCOVER_GATEWAY_API", &mut api.remote_class)?;
-    api.waypoints = ambient;
-    read.flag("PILOT_ENABLE_AMBIENT_WAYPOINTS", &mut api.waypoints)?;
-    read.flag("AMBIENT_ENABLE_MULTI_NETWORK", &mut api.east_west)?;
+    let (mut waypoints, mut east_west) = (true, false);
+    read.flag("PILOT_ENABLE_AMBIENT_WAYPOINTS", &mut waypoints)?;
+    read.flag("AMBIENT_ENABLE_MULTI_NETWORK", &mut east_west)?;
+    // Without ambient mode istiod has neither, whatever is said of them.
+    (api.waypoints, api.east_west) = (ambient && waypoints, ambient && east_west);
     read.flag("ENABLE_MCS_HOST", &mut api.mcs_host)?;
     read.words("PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME", &mut api.default_class);
     read.words("PILOT_GATEWAY_API_CONTROLLER_NAME", &mut api.controller);
@@ -342,6 +344,21 @@ mod tests {
     fn unset_and_empty_variables_are_the_defaults() {
         assert_eq!(settings(|_| None), Ok(Settings::default()));
         assert_eq!(settings(|_| Some(String::new())), Ok(Settings::default()));
+    }
+
+    #[test]
+    fn without_ambient_mode_nothing_of_it_is_on() {
+        let all = |name: &str| match name {
+            "ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES" => None,
+            name if name.contains("WINDOW_SIZE") => Some("7".to_owned()),
+            name if ["AMBIENT", "HBONE", "WAYPOINT"].iter().any(|word| name.contains(word)) => Some("true".to_owned()),
+            _ => None,
+        };
+        assert_eq!(settings(|name| all(name).filter(|_| name != "PILOT_ENABLE_AMBIENT")), Ok(Settings::default()));
+        let on = settings(all).unwrap();
+        assert!(on.ambient && on.gateway_api.waypoints && on.gateway_api.east_west && on.hbone.sends);
+        let usual = settings(|name| (name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned())).unwrap();
+        assert_eq!((usual.gateway_api.waypoints, usual.gateway_api.east_west), (true, false));
     }
 
     #[test]

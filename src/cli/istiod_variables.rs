@@ -11,7 +11,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("AMBIENT_ENABLE_MULTI_NETWORK", None),
     ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", Some("false")),
     ("AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT", None),
-    ("AMBIENT_ENABLE_STATUS", Some("false")),
+    ("AMBIENT_ENABLE_STATUS", None),
     ("AMBIENT_SCOPED_ADDRESS_PUSHES", None),
     ("AUDIENCE", None),
     ("BLOCKED_CIDRS_IN_JWKS_URIS", None),

@@ -53,6 +53,7 @@ pub(super) fn config(
     );
     let is_on = |name: &str, default: bool| flag(&variable, name, default);
     config.distribution = is_on("PILOT_ENABLE_STATUS", false)?.then_some(status);
+    config.ambient = is_on("AMBIENT_ENABLE_STATUS", true)?;
     config.analysis = is_on("PILOT_ENABLE_ANALYSIS", false)?.then_some(analysis);
     let taint =
         text("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME").unwrap_or_else(|| "cni.istio.io/not-ready".to_owned());
@@ -83,6 +84,7 @@ mod tests {
     fn switches_are_read_as_go_reads_booleans() {
         assert!(!read(&[("ENABLE_LEADER_ELECTION", "0")]).unwrap().elects);
         assert!(read(&[("PILOT_ENABLE_ANALYSIS", "1")]).unwrap().analysis.is_some());
+        assert!(!read(&[("AMBIENT_ENABLE_STATUS", "f")]).unwrap().ambient);
         let error = read(&[("PILOT_ENABLE_STATUS", "maybe")]).unwrap_err();
         assert_eq!(error.to_string(), "PILOT_ENABLE_STATUS=\"maybe\" is neither true nor false");
     }

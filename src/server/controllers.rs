@@ -4,9 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::object_status::Family;
 use super::{Tasks, ingress, object_status, progress, spawn};
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
@@ -44,6 +46,8 @@ pub struct WritingConfig {
     pub ranges: [Range; 2],
     /// `PILOT_ENABLE_STATUS` with `PILOT_STATUS_UPDATE_INTERVAL`: how far objects have come is written, looked at so often.
     pub distribution: Option<Duration>,
+    /// `AMBIENT_ENABLE_STATUS`: in ambient mode objects are told of their waypoints and of who enforces them. Default true.
+    pub ambient: bool,
     /// `PILOT_ENABLE_ANALYSIS` with `PILOT_ANALYSIS_INTERVAL`: validation messages are written, gathered for so long.
     pub analysis: Option<Duration>,
     /// `PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS` with `PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME`: the key of the taint that nodes lose
@@ -69,6 +73,7 @@ impl Default for WritingConfig {
             only: None,
             ranges: [Range::IPV4, Range::IPV6],
             distribution: None,
+            ambient: true,
             analysis: None,
             untaints: None,
             cni_namespace: None,
@@ -137,25 +142,10 @@ impl Controllers<'_> {
         }
         let settings = push.context().mesh.settings.clone();
         if settings.gateway_api.enabled && settings.gateway_api.status {
-            let (push, cluster) = (push.clone(), self.cluster.clone());
-            let work = move |stop| object_status::run(push.clone(), cluster.clone(), settings.clone(), stop);
+            let work = self.statuses(Family::GatewayApi, push);
             self.lead("status of the Gateway API's objects", Lock::GatewayStatus, &default_revision, work);
         }
-        if let Some(interval) = self.config.distribution {
-            let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
-            let (namespace, identity) = (self.namespace.to_owned(), self.config.identity.clone());
-            let cluster = self.cluster.clone();
-            let (theirs, own) = (progresses.clone(), identity.clone());
-            let reporter = Reporter { cluster, namespace: namespace.clone(), identity: own, progresses: theirs };
-            let report = reporter.run(self.stop.clone());
-            spawn("report", self.tasks, async move {
-                report.await;
-                Ok(())
-            });
-            let controller = Distribution { cluster: self.cluster.clone(), namespace, identity, progresses };
-            let work = move |stop| controller.clone().run(stop);
-            self.lead("conditions of objects", Lock::Status, &default_revision, work);
-        }
+        self.conditions(push, connections, &default_revision);
         self.quarantine(push);
         if let Some(interval) = self.config.analysis {
             let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
@@ -163,6 +153,56 @@ impl Controllers<'_> {
             let work = move |stop| controller.clone().run(stop);
             self.lead("validation messages", Lock::Analysis, &default_revision, work);
         }
+    }
+
+    /// What writes the statuses of a family of objects.
+    fn statuses(
+        &self,
+        family: Family,
+        push: &PushHandle,
+    ) -> impl Fn(CancellationToken) -> BoxFuture<'static, ()> + Send + Sync + use<> {
+        let (push, cluster) = (push.clone(), self.cluster.clone());
+        let settings = push.context().mesh.settings.clone();
+        move |stop| Box::pin(object_status::run(family, push.clone(), cluster.clone(), settings.clone(), stop))
+    }
+
+    /// Starts what writes conditions of objects that are not the Gateway API's: how far they have come, and what becomes of them in
+    /// ambient mode. istiod has one lock for both.
+    fn conditions(
+        &mut self,
+        push: &PushHandle,
+        connections: Arc<Connections>,
+        default_revision: &watch::Receiver<String>,
+    ) {
+        let distribution = self.config.distribution.map(|interval| self.distribution(interval, push, connections));
+        let is_ambient = self.config.ambient && push.context().mesh.settings.ambient;
+        let ambient = is_ambient.then(|| self.statuses(Family::Ambient, push));
+        if distribution.is_none() && ambient.is_none() {
+            return;
+        }
+        let work = move |stop: CancellationToken| {
+            let distribution = distribution.clone().map(|distribution| distribution.run(stop.clone()));
+            let ambient = ambient.as_ref().map(|work| work(stop));
+            async move {
+                tokio::join!(OptionFuture::from(distribution), OptionFuture::from(ambient));
+            }
+        };
+        self.lead("conditions of objects", Lock::Status, default_revision, work);
+    }
+
+    /// Starts what tells the leader how far this replica's proxies have come; gives what the leader does.
+    fn distribution(&mut self, interval: Duration, push: &PushHandle, connections: Arc<Connections>) -> Distribution {
+        let progresses = progress::follow(push.clone(), connections, interval, self.stop, self.tasks);
+        let (namespace, identity) = (self.namespace.to_owned(), self.config.identity.clone());
+        let cluster = self.cluster.clone();
+        let (theirs, own) = (progresses.clone(), identity.clone());
+        let reporter = Reporter { cluster, namespace: namespace.clone(), identity: own, progresses: theirs };
+        let report = reporter.run(self.stop.clone());
+        spawn("report", self.tasks, async move {
+            report.await;
+            Ok(())
+        });
+        Distribution { cluster: self.cluster.clone(), namespace, identity, progresses }
     }
 
     /// Starts what tells objects that they are quarantined: whoever has quarantined them, for others may not have.

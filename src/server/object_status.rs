@@ -1,4 +1,5 @@
-//! What objects of the Gateway API should be told, from the push thread to whoever writes it.
+//! What objects should be told, from the push thread to whoever writes it: those of the Gateway API of themselves, and others of
+//! their waypoints and of who enforces them.
 
 use std::sync::Arc;
 
@@ -6,18 +7,46 @@ use serde_json::{Map, Value};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use navarch_api::object::ObjectRef;
 use navarch_api::settings::Settings;
 use navarch_envoy::gateway_api::StatusSubject;
 use navarch_push::engine::{Interest, PushCause, Sink};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, Resource, ResourceType};
 use navarch_push::worker::PushHandle;
-use navarch_status::{Cluster, ObjectStatuses, WantedStatus, WantedStatuses};
+use navarch_status::{Cluster, ObjectStatuses, Share, WantedStatus, WantedStatuses};
 
 /// The node id under which statuses are asked for.
 const NODE: &str = "router~127.0.0.1~status.navarch~navarch";
 /// The controller of waypoints, in whose name policies are told of the mesh as well.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
+
+/// Whose statuses are written: of each there is a leader of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// The Gateway API's objects.
+    GatewayApi,
+    /// What has waypoints or is enforced by them.
+    Ambient,
+}
+
+impl Family {
+    /// The object whose status has this name, if it is of the family.
+    fn object(self, name: &str) -> Option<ObjectRef> {
+        match self {
+            Self::GatewayApi => StatusSubject::parse(name).map(|subject| subject.object().clone()),
+            Self::Ambient => navarch_ambient::status::subject(name),
+        }
+    }
+
+    /// How much of their statuses is written.
+    fn share(self) -> Share {
+        match self {
+            Self::GatewayApi => Share::Whole,
+            Self::Ambient => Share::Wanted,
+        }
+    }
+}
 
 /// Hands over what was published last; what is overtaken is passed over.
 struct Latest(watch::Sender<Option<Arc<Collection>>>);
@@ -29,7 +58,13 @@ impl Sink for Latest {
 }
 
 /// Writes statuses until told to stop.
-pub(super) async fn run(push: PushHandle, cluster: Cluster, settings: Settings, stop: CancellationToken) {
+pub(super) async fn run(
+    family: Family,
+    push: PushHandle,
+    cluster: Cluster,
+    settings: Settings,
+    stop: CancellationToken,
+) {
     let proxy = match Proxy::parse(NODE, Value::Object(Map::new()), Locality::default()) {
         Ok(proxy) => Arc::new(proxy),
         Err(error) => {
@@ -43,9 +78,9 @@ pub(super) async fn run(push: PushHandle, cluster: Cluster, settings: Settings, 
     if push.subscribe(id, ResourceType::ObjectStatus, all).await.is_ok() {
         let (told, wanted) = watch::channel(WantedStatuses::new());
         let controllers = vec![settings.gateway_api.controller, MESH_CONTROLLER.to_owned()];
-        let writer = ObjectStatuses { cluster, wanted, controllers };
+        let writer = ObjectStatuses { cluster, wanted, controllers, share: family.share() };
         tokio::select! {
-            () = follow(published, told) => {}
+            () = follow(family, published, told) => {}
             () = writer.run(stop) => {}
         }
     }
@@ -53,18 +88,22 @@ pub(super) async fn run(push: PushHandle, cluster: Cluster, settings: Settings, 
 }
 
 /// Keeps the map of what is wanted as the collections have it. Costs what differs between one and the next.
-async fn follow(mut published: watch::Receiver<Option<Arc<Collection>>>, told: watch::Sender<WantedStatuses>) {
+async fn follow(
+    family: Family,
+    mut published: watch::Receiver<Option<Arc<Collection>>>,
+    told: watch::Sender<WantedStatuses>,
+) {
     let mut before: Option<Arc<Collection>> = None;
     while published.changed().await.is_ok() {
         let Some(now) = published.borrow_and_update().clone() else { continue };
         told.send_modify(|wanted| {
             let empty = Collection::new(ResourceType::ObjectStatus, Default::default());
             let [gone, new] = before.as_deref().unwrap_or(&empty).resources.apart(&now.resources);
-            for subject in gone.filter_map(|resource| StatusSubject::parse(resource.name.as_str())) {
-                wanted.remove(subject.object());
+            for object in gone.filter_map(|resource| family.object(resource.name.as_str())) {
+                wanted.remove(&object);
             }
-            for (subject, status) in new.filter_map(|resource| read(resource)) {
-                wanted.insert(subject.object().clone(), status);
+            for (object, status) in new.filter_map(|resource| read(family, resource)) {
+                wanted.insert(object, status);
             }
         });
         before = Some(now);
@@ -72,8 +111,8 @@ async fn follow(mut published: watch::Receiver<Option<Arc<Collection>>>, told: w
 }
 
 /// An object and what it should be told.
-fn read(resource: &Resource) -> Option<(StatusSubject, WantedStatus)> {
-    let subject = StatusSubject::parse(resource.name.as_str())?;
+fn read(family: Family, resource: &Resource) -> Option<(ObjectRef, WantedStatus)> {
+    let object = family.object(resource.name.as_str())?;
     let status: Map<String, Value> = serde_json::from_slice(&resource.body).ok()?;
-    Some((subject, Arc::new(status)))
+    Some((object, Arc::new(status)))
 }

@@ -13,7 +13,7 @@ use navarch::push::proxy::{Locality, Proxy};
 use navarch::push::resource::{Collection, ResourceType};
 use navarch::push::worker::{self, Debounce, PushHandle};
 use navarch::push::world::Change;
-use navarch::status::status_correction;
+use navarch::status::{Share, status_correction};
 use serde_json::{Map, Value, json};
 
 use super::case::Case;
@@ -102,14 +102,16 @@ async fn write(push: &PushHandle, latest: &Latest, statuses: &mut BTreeMap<Strin
     }
     let collection = latest.0.lock().unwrap().take().ok_or("no statuses were published")?;
     for resource in collection.resources.iter() {
-        let subject = StatusSubject::parse(resource.name.as_str()).ok_or("a name of no object")?;
+        let Some(subject) = StatusSubject::parse(resource.name.as_str()) else { continue };
         let object = subject.object();
         let key = match object.kind.is_cluster_scoped() {
             true => format!("{}/{}", object.kind, object.name.name),
             false => format!("{}/{}", object.kind, object.name),
         };
         let wanted: Map<String, Value> = serde_json::from_slice(&resource.body).map_err(text)?;
-        let Some(corrected) = status_correction(statuses.get(&key), &wanted, &CONTROLLERS, "now") else { continue };
+        let Some(corrected) = status_correction(statuses.get(&key), &wanted, Share::Whole, &CONTROLLERS, "now") else {
+            continue;
+        };
         let status = statuses.entry(key).or_insert_with(|| json!({}));
         for (member, value) in corrected {
             match value {

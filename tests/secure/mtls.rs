@@ -49,7 +49,7 @@ spec:
 }
 
 /// A certificate for a service account of `shop`, from the CA.
-async fn workload(server: &Server, account: &str) -> Result<Workload> {
+pub(crate) async fn workload(server: &Server, account: &str) -> Result<Workload> {
     let subject = format!("system:serviceaccount:shop:{account}");
     let token = Proof::Token(server.issuer.token(json!({ "sub": subject })));
     let Proof::Certificate(chain, key) = server.prove_by_certificate(&token).await? else {
@@ -59,7 +59,13 @@ async fn workload(server: &Server, account: &str) -> Result<Workload> {
 }
 
 /// An Envoy with a certificate of its service account.
-async fn envoy(server: &Server, kind: &str, account: &str, ip: &str, metadata: serde_json::Value) -> Result<Envoy> {
+pub(crate) async fn envoy(
+    server: &Server,
+    kind: &str,
+    account: &str,
+    ip: &str,
+    metadata: serde_json::Value,
+) -> Result<Envoy> {
     let sds = workload_sds::serve(workload(server, account).await?).await?;
     let config = EnvoyConfig {
         kind: kind.to_owned(),

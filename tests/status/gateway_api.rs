@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{ObjectStatuses, WantedStatuses};
+use navarch::status::{ObjectStatuses, Share, WantedStatuses};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -80,7 +80,8 @@ pub(crate) async fn is_written_beside_that_of_others_and_mended(deployed: &Deplo
     let (tell, told) = watch::channel(WantedStatuses::new());
     let stop = CancellationToken::new();
     let controllers = vec!["istio.io/gateway-controller".to_owned()];
-    let writer = ObjectStatuses { cluster: deployed.as_navarch().await, wanted: told, controllers };
+    let writer =
+        ObjectStatuses { cluster: deployed.as_navarch().await, wanted: told, controllers, share: Share::Whole };
     let task = tokio::spawn(writer.run(stop.clone()));
     tell.send_replace(wanted("False"));
     let first = ["example.com/theirs=Unknown", "istio.io/gateway-controller=False"];

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A resource is made of the object that its name leads to; what many of them need is a query of its own, so that a change costs
-//! those that it reaches. Translation for Envoy asks here who is behind which waypoint ([`bound`]) and who takes HBONE ([`tunnel`]).
+//! those that it reaches. Translation for Envoy asks here who is behind which waypoint ([`bound`]) and who takes HBONE ([`tunnel`]);
+//! objects are told of it in their conditions ([`status`]).
 //! Agrees with Istio's `pilot/pkg/serviceregistry/ambient` and `pilot/pkg/xds/workload.go`. Pure functions:
 //! knows no tasks, sockets or clocks.
 
@@ -21,6 +22,7 @@ mod ports;
 mod selected;
 mod service_facts;
 mod services;
+pub mod status;
 pub mod tunnel;
 mod waypoint;
 mod wire;
@@ -59,8 +61,8 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
-            | ResourceType::ProxyConfig
-            | ResourceType::ObjectStatus => self.0.names(kind, view),
+            | ResourceType::ProxyConfig => self.0.names(kind, view),
+            ResourceType::ObjectStatus => [self.0.names(kind, view), status::names(view)].concat(),
         }
     }
 
@@ -92,8 +94,11 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
-            | ResourceType::ProxyConfig
-            | ResourceType::ObjectStatus => self.0.resource(kind, name, view),
+            | ResourceType::ProxyConfig => self.0.resource(kind, name, view),
+            ResourceType::ObjectStatus => match status::subject(name.as_str()) {
+                Some(object) => status::resource(&object, view),
+                None => self.0.resource(kind, name, view),
+            },
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Policies of a whole namespace or of the mesh find their workloads by themselves; those with a selector are listed by the
 //! workloads that they select.
 
+mod acceptance;
 mod attached;
 mod authorization;
 mod peer;
@@ -15,6 +16,7 @@ use navarch_proto::istio::security::{
 };
 use prost::Message;
 
+pub(super) use acceptance::{Acceptance, acceptance, targets};
 pub(super) use attached::policies_of;
 
 use super::mesh::MeshFacts;

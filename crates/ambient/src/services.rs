@@ -129,21 +129,28 @@ fn bound(
         namespace: key.namespace.to_string(),
         hostname: key.hostname.to_string(),
         waypoint: waypoint.and_then(|waypoint| waypoint.address.clone()),
-        weighted_waypoints: waypoint::weighted(waypoint, meta, view),
+        weighted_waypoints: waypoint
+            .and_then(|waypoint| waypoint::weighted(waypoint, meta, view).ok())
+            .unwrap_or_default(),
         ingress_use_waypoint: waypoint.is_some() && uses_waypoint_at_ingress(meta, namespace),
         ..Service::default()
     }
 }
 
 /// The metadata of a namespace.
-fn namespace<'a>(name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
+pub(super) fn namespace<'a>(name: &Namespace, view: &'a View<'_>) -> Option<&'a ObjectMeta> {
     view.object::<NamespaceObject>(&NamespacedName::new("", name.as_str())).map(|namespace| &namespace.meta)
 }
 
 /// Whether ingress gateways go through the waypoint of a service.
 fn uses_waypoint_at_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> bool {
-    let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)));
-    label.is_some_and(|label| matches!(&**label, "1" | "t" | "T" | "true" | "TRUE" | "True"))
+    said_of_ingress(meta, namespace).unwrap_or_default()
+}
+
+/// What a service, or its namespace for it, says of whether ingress gateways go through its waypoint.
+pub(super) fn said_of_ingress(meta: &ObjectMeta, namespace: Option<&ObjectMeta>) -> Option<bool> {
+    let label = meta.labels.get(INGRESS_LABEL).or_else(|| namespace.and_then(|meta| meta.labels.get(INGRESS_LABEL)))?;
+    Some(matches!(&**label, "1" | "t" | "T" | "true" | "TRUE" | "True"))
 }
 
 /// The addresses of a host of a ServiceEntry: those that are written, else those that were allocated to the host. `None` where one

@@ -1,3 +1,5 @@
+mod status;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

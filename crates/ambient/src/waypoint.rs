@@ -1,5 +1,7 @@
 //! Waypoints, and which of them stands before a service or a workload (Istio's `serviceregistry/ambient/waypoints.go`).
 
+mod refusal;
+
 use std::sync::Arc;
 
 use navarch_proto::istio::workload::{ApplicationTunnel, GatewayAddress, WeightedWaypoint, application_tunnel};
@@ -16,6 +18,8 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::address_index::LabelKey;
 use navarch_registry::model::Labels;
+
+pub(super) use refusal::Refusal;
 
 /// The label of pods that run a Gateway.
 pub(super) const GATEWAY_NAME_LABEL: &str = "gateway.networking.k8s.io/gateway-name";
@@ -85,6 +89,9 @@ enum Said {
 /// The waypoint of this name; `None` where there is no such Gateway, or it has no address yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WaypointOf(pub(super) NamespacedName);
+
+/// The waypoint before something, if it has one; else, where one is named, why it is not used.
+pub(super) type Before = Result<Option<Arc<Waypoint>>, Refusal>;
 
 /// The waypoint of what is in a namespace and names none itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -217,43 +224,53 @@ fn said(labels: &Labels, namespace: &Namespace) -> Said {
 }
 
 /// The waypoint of this name, where there is one that objects of a namespace may name.
-fn find(name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
-    let waypoint = (*view.get(&WaypointOf(name.clone()))).clone()?;
-    waypoint.admits(namespace, view).then_some(waypoint)
+fn find(name: &NamespacedName, namespace: &Namespace, view: &View<'_>) -> Result<Arc<Waypoint>, Refusal> {
+    let waypoint = (*view.get(&WaypointOf(name.clone()))).clone().ok_or_else(|| Refusal::NotReady(name.clone()))?;
+    if waypoint.admits(namespace, view) { Ok(waypoint) } else { Err(Refusal::NotAdmitted(name.clone())) }
 }
 
 impl Query for WaypointOfNamespace {
-    type Value = Option<Arc<Waypoint>>;
+    type Value = Before;
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        match said(view.namespace_labels(&self.0)?, &self.0) {
-            Said::Named(name) => find(&name, &self.0, view),
-            Said::Nothing | Said::None => None,
+    fn compute(&self, view: &View<'_>) -> Before {
+        match view.namespace_labels(&self.0).map(|labels| said(labels, &self.0)) {
+            Some(Said::Named(name)) => find(&name, &self.0, view).map(Some),
+            Some(Said::Nothing | Said::None) | None => Ok(None),
         }
     }
 }
 
 /// The waypoint that something names, or its namespace for it. One that is named and not there, or does not admit it, is none,
 /// whatever the namespace says.
-fn of_target(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
+fn of_target(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
     match said(labels, namespace) {
-        Said::None => None,
-        Said::Named(name) => find(&name, namespace, view),
+        Said::None => Ok(None),
+        Said::Named(name) => find(&name, namespace, view).map(Some),
         Said::Nothing => (*view.get(&WaypointOfNamespace(namespace.clone()))).clone(),
     }
 }
 
+/// The waypoint of a service, `None` where it has none or must not use the one that is named.
+pub(super) fn of_service(meta: &ObjectMeta, visibility: Option<Visibility>, view: &View<'_>) -> Option<Arc<Waypoint>> {
+    before_service(meta, visibility, view).ok().flatten()
+}
+
 /// The waypoint of a service. A ServiceEntry says how far it is seen: one that is seen in its namespace alone has no waypoint
 /// elsewhere.
-pub(super) fn of_service(meta: &ObjectMeta, visibility: Option<Visibility>, view: &View<'_>) -> Option<Arc<Waypoint>> {
+pub(super) fn before_service(meta: &ObjectMeta, visibility: Option<Visibility>, view: &View<'_>) -> Before {
     let managed = meta.labels.get(MANAGED_LABEL);
     if managed.is_some_and(|managed| MANAGED_MESH.contains(&&**managed)) {
-        return None;
+        return Ok(None);
     }
     let namespace = &meta.key.namespace;
-    let waypoint = of_target(&meta.labels, namespace, view).filter(|waypoint| waypoint.is_for_services())?;
-    let is_hidden = visibility == Some(Visibility::Namespace) && waypoint.name.namespace != *namespace;
-    (!is_hidden).then_some(waypoint)
+    let Some(waypoint) = of_target(&meta.labels, namespace, view)? else { return Ok(None) };
+    if !waypoint.is_for_services() {
+        return Err(Refusal::Traffic(waypoint.name.clone(), "service"));
+    }
+    if visibility == Some(Visibility::Namespace) && waypoint.name.namespace != *namespace {
+        return Err(Refusal::OtherNamespace(waypoint.name.clone()));
+    }
+    Ok(Some(waypoint))
 }
 
 /// How a workload is reached: by a waypoint, or, being one, in its own way.
@@ -266,41 +283,64 @@ pub(super) struct WorkloadBinding {
 
 /// How a workload with these labels is reached.
 pub(super) fn of_workload(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> WorkloadBinding {
-    if let Some(gateway) = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty()) {
-        let gateway = NamespacedName::of(namespace.clone(), gateway.clone());
-        if let Some(waypoint) = &*view.get(&WaypointOf(gateway)) {
-            return WorkloadBinding { waypoint: None, tunnel: waypoint.binding };
-        }
+    if let Some(waypoint) = instance_of(labels, namespace, view) {
+        return WorkloadBinding { waypoint: None, tunnel: waypoint.binding };
     }
-    let waypoint = of_target(labels, namespace, view).filter(|waypoint| waypoint.is_for_workloads());
+    let waypoint = before_workload(labels, namespace, view).ok().flatten();
     WorkloadBinding { waypoint, tunnel: None }
 }
 
-/// The waypoint of a service and a second one with their parts of the connections; empty where there is no second one.
-pub(super) fn weighted(primary: Option<&Arc<Waypoint>>, meta: &ObjectMeta, view: &View<'_>) -> Vec<WeightedWaypoint> {
-    let weighted = || {
-        let primary = primary?;
-        let namespace = &meta.key.namespace;
-        let names_own = matches!(said(&meta.labels, namespace), Said::Named(_));
-        let inherited =
-            (!names_own).then(|| view.object::<NamespaceObject>(&NamespacedName::new("", namespace.as_str())));
-        let inherited = inherited.flatten().map(|object| &object.meta);
-        let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {
-            Some(inherited) if inherited.labels.contains_key(CANARY_LABEL) => &inherited.labels,
-            Some(_) | None => &meta.labels,
-        };
-        let name = labels.get(CANARY_LABEL).filter(|name| !matches!(&***name, "" | NO_WAYPOINT))?;
-        let of = labels.get(CANARY_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
-        let name = NamespacedName::of(of, name.clone());
-        let weight = meta.annotations.get(CANARY_WEIGHT_ANNOTATION);
-        let weight = weight.or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
-        let weight: u32 = weight.map_or(Some(0), |text| text.parse().ok()).filter(|weight| *weight <= 100)?;
-        let second = find(&name, namespace, view).filter(|second| second.is_for_services())?;
-        if second.name == primary.name {
-            return None;
-        }
-        let one = |waypoint: &Waypoint, weight| WeightedWaypoint { destination: waypoint.address.clone(), weight };
-        Some(vec![one(primary, 100 - weight), one(&second, weight)])
+/// The waypoint before a workload that is none itself. One that the namespace names for its services is none of its workloads.
+fn before_workload(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+    match of_target(labels, namespace, view)? {
+        Some(waypoint) if waypoint.is_for_workloads() => Ok(Some(waypoint)),
+        Some(waypoint) if labels.contains_key(USE_LABEL) => Err(Refusal::Traffic(waypoint.name.clone(), "workload")),
+        Some(_) | None => Ok(None),
+    }
+}
+
+/// The waypoint before a WorkloadEntry.
+pub(super) fn before_entry(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Before {
+    if instance_of(labels, namespace, view).is_some() { Ok(None) } else { before_workload(labels, namespace, view) }
+}
+
+/// The waypoint that a workload with these labels runs.
+fn instance_of(labels: &Labels, namespace: &Namespace, view: &View<'_>) -> Option<Arc<Waypoint>> {
+    let gateway = labels.get(GATEWAY_NAME_LABEL).filter(|name| !name.is_empty())?;
+    (*view.get(&WaypointOf(NamespacedName::of(namespace.clone(), gateway.clone())))).clone()
+}
+
+/// The waypoint of a service and a second one with their parts of the connections; empty where no second one is named. Where one is
+/// named that must not be used, the first one gets all.
+pub(super) fn weighted(
+    primary: &Waypoint,
+    meta: &ObjectMeta,
+    view: &View<'_>,
+) -> Result<Vec<WeightedWaypoint>, Refusal> {
+    let namespace = &meta.key.namespace;
+    let names_own = matches!(said(&meta.labels, namespace), Said::Named(_));
+    let inherited = (!names_own).then(|| view.object::<NamespaceObject>(&NamespacedName::new("", namespace.as_str())));
+    let inherited = inherited.flatten().map(|object| &object.meta);
+    let labels = match inherited.filter(|_| !meta.labels.contains_key(CANARY_LABEL)) {
+        Some(inherited) if inherited.labels.contains_key(CANARY_LABEL) => &inherited.labels,
+        Some(_) | None => &meta.labels,
     };
-    weighted().unwrap_or_default()
+    let Some(name) = labels.get(CANARY_LABEL).filter(|name| !matches!(&***name, "" | NO_WAYPOINT)) else {
+        return Ok(Vec::new());
+    };
+    let of = labels.get(CANARY_NAMESPACE_LABEL).map_or_else(|| namespace.clone(), Namespace::new);
+    let name = NamespacedName::of(of, name.clone());
+    if name == primary.name {
+        return Err(Refusal::CanaryIsPrimary(name));
+    }
+    let weight = meta.annotations.get(CANARY_WEIGHT_ANNOTATION);
+    let weight = weight.or_else(|| inherited.and_then(|meta| meta.annotations.get(CANARY_WEIGHT_ANNOTATION)));
+    let weight = weight.map_or(Some(0), |text| text.parse::<u32>().ok()).filter(|weight| *weight <= 100);
+    let Some(weight) = weight else { return Err(Refusal::CanaryWeight(name)) };
+    let second = find(&name, namespace, view)?;
+    if !second.is_for_services() {
+        return Err(Refusal::Traffic(name, "service"));
+    }
+    let one = |waypoint: &Waypoint, weight| WeightedWaypoint { destination: waypoint.address.clone(), weight };
+    Ok(vec![one(primary, 100 - weight), one(&second, weight)])
 }

@@ -17,6 +17,7 @@ use navarch_registry::canonical_service::{canonical_name, canonical_revision};
 use navarch_registry::model::Labels;
 
 use crate::mesh::{Mesh, MeshFacts};
+pub(crate) use entry::labels_of_entry;
 
 /// The annotation of pods whose connections are redirected to ztunnel.
 const REDIRECTION_ANNOTATION: &str = "ambient.istio.io/redirection";

@@ -44,12 +44,11 @@ impl ExportTo {
     }
 }
 
-/// The visibility of ServiceEntries in a namespace with these labels, as far as it counts for sidecars and gateways.
+/// The visibility of ServiceEntries in a namespace with these labels. Ambient mode obeys it always, sidecars and gateways only where
+/// it says so.
 #[must_use]
 pub fn visibility_in(policies: Option<&ServiceEntryVisibility>, labels: &Labels) -> Visibility {
-    let Some(visibility) = policies.filter(|visibility| visibility.apply_to_sidecars) else {
-        return Visibility::Public;
-    };
+    let Some(visibility) = policies else { return Visibility::Public };
     let policy = visibility.policies.iter().find(|policy| {
         // A rule without a selector comes from a newer version of the API: it must not match by chance.
         policy.matching_rules.iter().all(|rule| rule.namespace_selector.as_ref().is_some_and(|s| s.selects(labels)))
@@ -94,11 +93,11 @@ mod tests {
         };
         let policies = vec![policy(&[("team", "a")], Visibility::None), policy(&[], Visibility::Namespace)];
         let mut visibility =
-            ServiceEntryVisibility { default_visibility: Visibility::Public, apply_to_sidecars: true, policies };
+            ServiceEntryVisibility { default_visibility: Visibility::Public, apply_to_sidecars: false, policies };
         let labels = Labels::from([("team".into(), "a".into())]);
         assert_eq!(visibility_in(Some(&visibility), &labels), Visibility::None);
         assert_eq!(visibility_in(Some(&visibility), &Labels::new()), Visibility::Namespace);
-        visibility.apply_to_sidecars = false;
+        visibility.policies.clear();
         assert_eq!(visibility_in(Some(&visibility), &labels), Visibility::Public);
     }
 }

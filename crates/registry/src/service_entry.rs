@@ -74,7 +74,8 @@ fn template(object: &Object<ServiceEntry>, namespace: Option<&ObjectMeta>, world
     let resolution = resolution_of(spec.resolution);
     let renamed = ports.iter().filter_map(|port| Some((port.port.port, port.target?)));
     let no_labels = Labels::new();
-    let visibility = visibility_in(world.visibility.as_ref(), namespace.map_or(&no_labels, |meta| &meta.labels));
+    let policies = world.visibility.as_ref().filter(|visibility| visibility.apply_to_sidecars);
+    let visibility = visibility_in(policies, namespace.map_or(&no_labels, |meta| &meta.labels));
     let export = |items: &[String]| ExportTo::parse(items.iter().map(String::as_str), &meta.key.namespace);
     let export_to = export(&spec.export_to).capped(visibility, &meta.key.namespace, &export(&world.default_export));
     let mut accounts: Vec<Arc<str>> = spec.subject_alt_names.iter().map(|name| Arc::from(name.as_str())).collect();

@@ -7,7 +7,7 @@
 //!    │  │             Distribution       (the condition Reconciled of Istio's objects)
 //!    │  │             IngressStatus      (status.loadBalancer of Ingresses)
 //!    │  │             NodeUntaint        (spec.taints of Nodes)
-//!    │  │             ObjectStatuses     (status of the Gateway API's objects)
+//!    │  │             ObjectStatuses     (status of the Gateway API's objects; conditions about ambient mode)
 //!    │  │             GatewayClasses     (the classes of Gateways)
 //!    │  │             GatewayDeployments (Deployments, Services and more for Gateways)
 //!   Lock └── DefaultRevision
@@ -62,7 +62,7 @@ pub use gateways::{GatewayClasses, GatewayControllerSettings, GatewayDeployments
 pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
-pub use object_status::{ObjectStatuses, WantedStatus, WantedStatuses, status_correction};
+pub use object_status::{ObjectStatuses, Share, WantedStatus, WantedStatuses, status_correction};
 pub use quarantine::{QuarantineReports, QuarantinedObjects};
 pub use reconciled::Progress;
 pub use registration::{

@@ -1,5 +1,5 @@
-//! Writes the status of the Gateway API's objects: what it should say is told, what it says is watched, and what differs is
-//! written, each object at most once for each change of either.
+//! Writes the status of objects: what it should say is told, what it says is watched, and what differs is written, each object at
+//! most once for each change of either. That of the Gateway API's objects is all its own, of others it is the conditions.
 
 mod live;
 mod merge;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use live::{Live, Seen};
-pub use merge::status_correction;
+pub use merge::{Share, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
 
 /// How many objects are written at once.
@@ -39,6 +39,8 @@ pub struct ObjectStatuses {
     pub wanted: watch::Receiver<WantedStatuses>,
     /// The controllers in whose name entries are written: those of others stay as they are.
     pub controllers: Vec<String>,
+    /// How much of a status is written.
+    pub share: Share,
 }
 
 struct Write {
@@ -94,7 +96,8 @@ impl ObjectStatuses {
         let seen = live.get(&object)?.clone();
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let controllers: Vec<&str> = self.controllers.iter().map(String::as_str).collect();
-        let members = status_correction(seen.status.as_ref(), wanted.get(&object)?, &controllers, &now)?;
+        let wanted = wanted.get(&object)?;
+        let members = status_correction(seen.status.as_ref(), wanted, self.share, &controllers, &now)?;
         Some(Write { object, seen, members })
     }
 

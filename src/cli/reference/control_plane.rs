@@ -218,7 +218,7 @@ AMBIENT_ENABLE_DRY_RUN_AUTHORIZATION_POLICY | `false` | In ambient mode: policie
 AMBIENT_ENABLE_MULTI_NETWORK | `false` | Gateways may join the networks of an ambient mesh
 AMBIENT_ENABLE_MULTI_NETWORK_INGRESS | `false` | Gateways send to workloads of other networks
 AMBIENT_ENABLE_MULTI_NETWORK_WAYPOINT | `true` | Waypoints send to workloads of other networks
-AMBIENT_ENABLE_STATUS | `true` | Objects get a status about ambient mode
+AMBIENT_ENABLE_STATUS | `true` | Objects are told of their waypoints, and policies of who enforces them, by conditions in their status
 AMBIENT_SCOPED_ADDRESS_PUSHES | `true` | A changed workload is pushed only to the waypoints that serve it | a change goes to those proxies whose resources read it
 ENABLE_INGRESS_WAYPOINT_ROUTING | `true` | Gateways send through the waypoints of services that say so by a label
 ENABLE_LAYERED_WAYPOINT_AUTHORIZATION_POLICIES | `false` | Policies with a selector hold in front of waypoints, too

@@ -22,13 +22,13 @@ use navarch_api::object::Object;
 /// The annotation of policies that are only to be logged.
 const DRY_RUN_ANNOTATION: &str = "istio.io/dry-run";
 /// The attributes of connections that conditions can name.
-const ATTRIBUTES: [&str; 5] =
+pub(super) const ATTRIBUTES: [&str; 5] =
     ["source.ip", "source.namespace", "source.principal", "destination.ip", "destination.port"];
 
 /// The policy for ztunnel; `None` where it is for waypoints, is only to be logged, or does what ztunnel cannot.
 pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Option<Authorization> {
     let (meta, spec) = (&object.meta, &object.spec);
-    let dry_run = meta.annotations.get(DRY_RUN_ANNOTATION).and_then(|text| parse_bool(text)).unwrap_or_default();
+    let dry_run = is_dry_run(object);
     if dry_run && !mesh.dry_run || !spec.target_refs.is_empty() || spec.target_ref.is_some() {
         return None;
     }
@@ -53,6 +53,12 @@ pub(super) fn convert(object: &Object<AuthorizationPolicy>, mesh: &Mesh) -> Opti
         dry_run,
         ..Authorization::default()
     })
+}
+
+/// Whether a policy is only to be logged.
+pub(super) fn is_dry_run(object: &Object<AuthorizationPolicy>) -> bool {
+    let said = object.meta.annotations.get(DRY_RUN_ANNOTATION);
+    said.and_then(|text| parse_bool(text)).unwrap_or_default()
 }
 
 /// A rule; `None` where it allows by what ztunnel cannot see.

@@ -25,9 +25,7 @@ use crate::wire::ip_bytes;
 pub(super) fn of_workload_entry(name: &NamespacedName, mesh: &Mesh, view: &View<'_>) -> Option<Workload> {
     let object = view.object::<WorkloadEntry>(name)?;
     let (meta, spec) = (&object.meta, &object.spec);
-    // Labels of the metadata outweigh those of the spec.
-    let mut labels = labels_of(spec);
-    labels.extend(meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    let labels = labels_of_entry(object);
     let namespace = &meta.key.namespace;
     let is_wanted =
         |origin: &Origin| mesh.selection.services_select_entries || matches!(origin, Origin::ServiceEntry(_));
@@ -116,6 +114,13 @@ fn entry(
 /// The labels of an entry.
 fn labels_of(entry: &WorkloadEntry) -> Labels {
     entry.labels.iter().map(|(key, value)| (key.as_str().into(), value.as_str().into())).collect()
+}
+
+/// The labels of a WorkloadEntry: those of the metadata outweigh those of the spec.
+pub(crate) fn labels_of_entry(object: &Object<WorkloadEntry>) -> Labels {
+    let mut labels = labels_of(&object.spec);
+    labels.extend(object.meta.labels.iter().map(|(key, value)| (key.clone(), value.clone())));
+    labels
 }
 
 /// The locality that an entry says.

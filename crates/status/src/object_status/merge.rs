@@ -13,12 +13,22 @@ const KEPT: [&str; 3] = ["addresses", "conditions", "supportedFeatures"];
 /// The group by which entries that name no controller are known to be Istio's: those of InferencePools.
 const ISTIO_GROUP: &str = "networking.istio.io";
 
+/// How much of a status is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of it: members that are not wanted go.
+    Whole,
+    /// What is wanted alone, beside what others write.
+    Wanted,
+}
+
 /// The members that a status should have otherwise than it has, `null` for those that it should not have; `None` when it is
 /// right. `controllers` are those whose entries are written here.
 #[must_use]
 pub fn status_correction(
     status: Option<&Value>,
     wanted: &Map<String, Value>,
+    share: Share,
     controllers: &[&str],
     now: &str,
 ) -> Option<Map<String, Value>> {
@@ -38,7 +48,9 @@ pub fn status_correction(
             members.insert(name.clone(), after);
         }
     }
-    for name in had.keys().filter(|name| !wanted.contains_key(*name) && !KEPT.contains(&name.as_str())) {
+    let is_to_go =
+        |name: &&String| share == Share::Whole && !wanted.contains_key(*name) && !KEPT.contains(&name.as_str());
+    for name in had.keys().filter(is_to_go) {
         members.insert(name.clone(), Value::Null);
     }
     (!members.is_empty()).then_some(members)
@@ -128,7 +140,12 @@ mod tests {
 
     /// The status after a correction, `None` where it was right.
     fn corrected(status: Option<&Value>, wanted: &Value, now: &str) -> Option<Value> {
-        let members = status_correction(status, wanted.as_object().unwrap(), &["ours"], now)?;
+        corrected_in(status, wanted, Share::Whole, now)
+    }
+
+    /// The same, where only a share of the status is written.
+    fn corrected_in(status: Option<&Value>, wanted: &Value, share: Share, now: &str) -> Option<Value> {
+        let members = status_correction(status, wanted.as_object().unwrap(), share, &["ours"], now)?;
         let mut status = status.cloned().unwrap_or_else(|| json!({}));
         for (name, value) in members {
             if value.is_null() {
@@ -182,5 +199,24 @@ mod tests {
         let wanted = json!({ "parents": [] });
         assert_eq!(corrected(Some(&wanted), &wanted, "t"), None);
         assert_eq!(corrected(Some(&route(&[("theirs", "a", "True")])), &wanted, "t"), None);
+    }
+
+    #[test]
+    fn of_a_status_of_others_only_own_conditions_are_touched() {
+        let theirs = json!({ "type": "Theirs", "status": "True" });
+        let before = json!({ "loadBalancer": { "ingress": [{ "ip": "1.2.3.4" }] }, "conditions": [theirs] });
+        let wanted =
+            |conditions: Value, without: Value| json!({ "conditions": conditions, "withoutConditions": without });
+        let own = json!([{ "type": "Own", "status": "True" }]);
+        let correct =
+            |status: &Value, wanted: &Value, now: &str| corrected_in(Some(status), wanted, Share::Wanted, now);
+        let bound = correct(&before, &wanted(own.clone(), json!([])), "t1").unwrap();
+        assert_eq!((&bound["loadBalancer"], &bound["conditions"][0]), (&before["loadBalancer"], &theirs));
+        assert_eq!(bound["conditions"][1], json!({ "type": "Own", "status": "True", "lastTransitionTime": "t1" }));
+        assert_eq!(correct(&bound, &wanted(own, json!([])), "t2"), None, "it is right");
+        let free = wanted(json!([]), json!(["Own"]));
+        assert_eq!(correct(&bound, &free, "t2"), Some(before.clone()));
+        assert_eq!(correct(&before, &free, "t3"), None);
+        assert_eq!(correct(&json!({ "loadBalancer": {} }), &free, "t3"), None, "what was never told is not written");
     }
 }

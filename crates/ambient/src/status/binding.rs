@@ -1,0 +1,119 @@
+//! Which waypoint is before a Service, a ServiceEntry or a WorkloadEntry.
+
+use std::fmt::Write;
+
+use navarch_api::istio::{ServiceEntry, WorkloadEntry};
+use navarch_api::kubernetes::{Service, ServiceType};
+use navarch_api::mesh::Visibility;
+use navarch_api::names::Hostname;
+use navarch_api::object::{NamespacedName, ObjectMeta};
+use navarch_push::view::View;
+use navarch_registry::model::ServiceKey;
+
+use super::{Condition, Conditions};
+use crate::service_facts::{Origin, origin, visibility};
+use crate::services::{namespace, said_of_ingress};
+use crate::waypoint::{self, Before, Refusal};
+use crate::workloads::labels_of_entry;
+
+/// Whether a waypoint is before it.
+const BOUND: &str = "istio.io/WaypointBound";
+/// Nothing is done for it without a waypoint.
+const MISSING: &str = "istio.io/WaypointMissing";
+/// How far a ServiceEntry is seen.
+const VISIBILITY: &str = "istio.io/VisibilityApplied";
+
+/// What a Service is told.
+pub(super) fn of_service(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
+    let object = view.object::<Service>(name)?;
+    let is_alias = matches!(object.spec.service_type, ServiceType::ExternalName(_));
+    let before = if is_alias { Ok(None) } else { waypoint::before_service(&object.meta, None, view) };
+    Some(vec![(BOUND, of_both(before, &object.meta, view))])
+}
+
+/// What a ServiceEntry is told. Where others have all of its hosts it is told nothing: it stands for nothing.
+pub(super) fn of_service_entry(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
+    let object = view.object::<ServiceEntry>(name)?;
+    let (meta, spec) = (&object.meta, &object.spec);
+    let own = Origin::ServiceEntry(name.clone());
+    let is_own = |hostname: &&Hostname| {
+        let key = ServiceKey { namespace: meta.key.namespace.clone(), hostname: (*hostname).clone() };
+        origin(&key, view).as_ref() == Some(&own)
+    };
+    let hosts: Vec<Hostname> = spec.hosts.iter().map(Hostname::new).collect();
+    let hosts: Vec<&Hostname> = hosts.iter().filter(is_own).collect();
+    if hosts.is_empty() {
+        return Some(vec![(BOUND, None), (MISSING, None), (VISIBILITY, None)]);
+    }
+    let visibility = visibility(&meta.key.namespace, view);
+    let before = waypoint::before_service(meta, Some(visibility), view);
+    let is_bound = matches!(before, Ok(Some(_)));
+    let races = view
+        .services_of(&ServiceKey { namespace: meta.key.namespace.clone(), hostname: hosts.first().copied()?.clone() });
+    let races = races.iter().any(|service| service.origin.name == *name && service.races_connections);
+    let missing = if is_bound {
+        None
+    } else if races {
+        let message = "ServiceEntry has a non-default connect strategy but no waypoint bound. A waypoint is required for \
+                       connect strategies to take effect for ambient clients.";
+        Some(Condition::new(true, "NoWaypointForRacingConnectStrategy", message))
+    } else {
+        hosts.iter().any(|host| host.is_wildcard()).then(|| {
+            let message = "ServiceEntry will not apply until it is bound to a valid waypoint.";
+            Condition::new(true, "NoWaypointForWildcardService", message)
+        })
+    };
+    let seen = view.mesh().config.service_entry_visibility.is_some().then(|| match visibility {
+        Visibility::Namespace => Condition::new(
+            true,
+            "Namespace",
+            "ServiceEntry is visible only within its own namespace (NAMESPACE), per mesh serviceEntryVisibility.",
+        ),
+        Visibility::Unspecified | Visibility::Public | Visibility::None => {
+            Condition::new(true, "Public", "ServiceEntry is visible to the entire mesh (PUBLIC).")
+        }
+    });
+    Some(vec![(BOUND, of_both(before, meta, view)), (MISSING, missing), (VISIBILITY, seen)])
+}
+
+/// What a WorkloadEntry is told.
+pub(super) fn of_workload_entry(name: &NamespacedName, view: &View<'_>) -> Option<Conditions> {
+    let object = view.object::<WorkloadEntry>(name)?;
+    let bound = match waypoint::before_entry(&labels_of_entry(object), &object.meta.key.namespace, view) {
+        Ok(waypoint) => waypoint.map(|waypoint| attached(&waypoint.name)),
+        Err(refusal) => Some(refused(&refusal)),
+    };
+    Some(vec![(BOUND, bound)])
+}
+
+/// Whether a waypoint is before a service, and a second one beside it.
+fn of_both(before: Before, meta: &ObjectMeta, view: &View<'_>) -> Option<Condition> {
+    let waypoint = match before {
+        Ok(waypoint) => waypoint?,
+        Err(refusal) => return Some(refused(&refusal)),
+    };
+    let mut condition = attached(&waypoint.name);
+    let message = &mut condition.message;
+    match said_of_ingress(meta, namespace(&meta.key.namespace, view)) {
+        Some(true) => message.push_str(". Ingress traffic will traverse the waypoint"),
+        Some(false) => message.push_str(
+            ". Ingress traffic is not using the waypoint, set the istio.io/ingress-use-waypoint label to true if desired.",
+        ),
+        None => {}
+    }
+    if let Err(refusal) = waypoint::weighted(&waypoint, meta, view) {
+        // Connections go through the first one still.
+        _ = write!(message, ". Canary waypoint not attached: {refusal}");
+    }
+    Some(condition)
+}
+
+/// That a waypoint is before it.
+fn attached(waypoint: &NamespacedName) -> Condition {
+    Condition::new(true, "WaypointAccepted", format!("Successfully attached to waypoint {waypoint}"))
+}
+
+/// That the waypoint that is named is not before it.
+fn refused(refusal: &Refusal) -> Condition {
+    Condition::new(false, refusal.reason(), refusal.to_string())
+}

@@ -1,0 +1,255 @@
+//! Requests by HBONE through a stock Envoy that is a waypoint, with certificates of Navarch's CA: ztunnel's part is played by a peer of
+//! the test's own, before the waypoint and at the pods behind it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use axum::Router;
+use axum::extract::Request;
+use navarch_testkit::client;
+use navarch_testkit::envoy::Envoy;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use crate::hbone::{self, End, Tunnel};
+use crate::mtls::{envoy, workload};
+use crate::server::Server;
+use crate::workload_sds::Workload;
+
+/// The address of the waypoint's pod.
+const WAYPOINT: &str = "127.0.40.1";
+/// The addresses of the pods behind it: the first version and the second.
+const PODS: [&str; 2] = ["127.0.40.2", "127.0.40.3"];
+/// The port of the service.
+const PORT: u16 = 18_086;
+/// The port of the pods.
+const INNER: u16 = 8_080;
+/// The port of the gateway.
+const GATEWAY: u16 = 18_087;
+/// The address of the service.
+const SERVICE: &str = "10.96.40.1";
+/// The host of the service.
+const HOST: &str = "web.shop.svc.cluster.local";
+
+/// An ambient pod of a service of its own, with the members of its labels.
+fn pod(name: &str, account: &str, ip: &str, labels: &str, ambient: bool) -> String {
+    let redirection = if ambient { "ambient.istio.io/redirection: enabled" } else { "" };
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{name: {name}-1, namespace: shop, labels: {{app: {name}, {labels}}}, annotations: {{{redirection}}}}}
+spec: {{serviceAccountName: {account}, containers: [{{name: app, image: app}}]}}
+status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: 'True'}}]}}
+---
+"
+    )
+}
+
+/// A service on a port, with the pod that it selects.
+fn service(name: &str, vip: &str, ports: [u16; 2], ip: &str, labels: &str) -> String {
+    let [port, target] = ports;
+    format!(
+        "apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: shop, labels: {{{labels}}}}}
+spec: {{clusterIP: {vip}, clusterIPs: [{vip}], selector: {{app: {name}}}, ports: [{{name: http, port: {port}, targetPort: {target}}}]}}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {name}-1, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {name}-1, namespace: shop}}}}]
+ports: [{{name: http, port: {target}, protocol: TCP}}]
+---
+"
+    )
+}
+
+/// A waypoint before two versions of a service: a header chooses the second, one account is kept out, and nobody may write.
+fn mesh() -> String {
+    let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
+    let objects = [
+        pod("way", "way", WAYPOINT, managed, false),
+        service("way", "10.96.40.9", [hbone::PORT, hbone::PORT], WAYPOINT, managed),
+        pod("web", "web", PODS[0], "version: one", true),
+        service("web", SERVICE, [PORT, INNER], PODS[0], "istio.io/ingress-use-waypoint: 'true'"),
+        pod("web-two", "web", PODS[1], "version: two", true),
+        service("web-two", "10.96.40.2", [PORT, INNER], PODS[1], ""),
+    ];
+    objects.concat()
+        + &format!(
+            "apiVersion: v1
+kind: Namespace
+metadata: {{name: shop, labels: {{istio.io/use-waypoint: way, istio.io/dataplane-mode: ambient}}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {{name: istio-waypoint}}
+spec: {{controllerName: istio.io/mesh-controller}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {{name: way, namespace: shop}}
+spec: {{gatewayClassName: istio-waypoint, listeners: [{{name: mesh, port: 15008, protocol: HBONE}}]}}
+status: {{addresses: [{{type: Hostname, value: way.shop.svc.cluster.local}}]}}
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: web, namespace: shop}}
+spec:
+  hosts: [{HOST}]
+  http:
+  - match: [{{headers: {{x-version: {{exact: two}}}}}}]
+    route: [{{destination: {{host: web-two.shop.svc.cluster.local, port: {{number: {PORT}}}}}}}]
+  - route: [{{destination: {{host: {HOST}, port: {{number: {PORT}}}}}}}]
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {{name: web, namespace: shop}}
+spec:
+  targetRefs: [{{kind: Service, name: web}}]
+  action: DENY
+  rules:
+  - from: [{{source: {{principals: [cluster.local/ns/shop/sa/stranger]}}}}]
+  - to: [{{operation: {{methods: [POST]}}}}]
+---
+apiVersion: networking.istio.io/v1
+kind: Gateway
+metadata: {{name: edge, namespace: shop}}
+spec:
+  selector: {{app: edge}}
+  servers: [{{port: {{number: {GATEWAY}, name: http, protocol: HTTP}}, hosts: ['*']}}]
+---
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata: {{name: edge, namespace: shop}}
+spec:
+  hosts: ['*']
+  gateways: [edge]
+  http: [{{route: [{{destination: {{host: {HOST}, port: {{number: {PORT}}}}}}}]}}]
+"
+        )
+}
+
+/// An application that says its name, and who its client is as it was told.
+async fn application(name: &'static str, address: &str) -> Result<()> {
+    let listener = TcpListener::bind((address, INNER)).await.with_context(|| format!("{name} at {address}"))?;
+    let app = Router::new().fallback(move |request: Request| {
+        let told = request.headers().get("x-forwarded-client-cert").and_then(|value| value.to_str().ok());
+        let told = told.unwrap_or("nobody").to_owned();
+        async move { format!("{name} for {told}") }
+    });
+    tokio::spawn(async move { drop(axum::serve(listener, app).await) });
+    Ok(())
+}
+
+/// What a client gets through the waypoint.
+async fn ask(client: &Workload, method: &str, headers: &str) -> Result<String> {
+    let request = format!(
+        "{method} / HTTP/1.1\r\nhost: {HOST}:{PORT}\r\nconnection: close\r\ncontent-length: 0\r\n{headers}\r\n"
+    );
+    let through = SocketAddr::new(WAYPOINT.parse()?, hbone::PORT);
+    let authority = format!("{SERVICE}:{PORT}");
+    let answer = hbone::send(through, client, &authority, &request);
+    tokio::time::timeout(Duration::from_secs(5), answer).await?
+}
+
+/// Asks until the answer holds all of these, at most twenty seconds.
+async fn until(client: &Workload, method: &str, headers: &str, wanted: &[&str], envoy: &Envoy) -> Result<String> {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let answer = ask(client, method, headers).await;
+        if let Ok(answer) = &answer
+            && wanted.iter().all(|part| answer.contains(part))
+        {
+            return Ok(answer.clone());
+        }
+        ensure!(Instant::now() < end, "{method} {headers:?}: wanted {wanted:?}, got {answer:?}\n{}", envoy.output());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_goes_by_hbone_through_a_waypoint_to_an_ambient_pod() -> Result<()> {
+    let variables = "PILOT_ENABLE_AMBIENT=true PILOT_ENABLE_SIDECAR_LISTENING_HBONE=false";
+    let server = Server::with_variables(&mesh(), variables).await?;
+    application("one", PODS[0]).await?;
+    application("two", PODS[1]).await?;
+    let web = workload(&server, "web").await?;
+    let at = |index: usize| End::start(PODS[index].parse::<IpAddr>()?, &web);
+    let ends = [at(0)?, at(1)?];
+    let labels = json!({
+        "app": "way", "gateway.networking.k8s.io/gateway-name": "way",
+        "gateway.networking.k8s.io/gateway-class-name": "istio-waypoint",
+        "gateway.istio.io/managed": "istio.io-mesh-controller",
+    });
+    let metadata = json!({
+        "LABELS": labels, "SERVICE_ACCOUNT": "way", "ENABLE_HBONE": "true",
+        "ANNOTATIONS": {"ambient.istio.io/xfcc-include-client-identity": "true"},
+    });
+    let mut waypoint = envoy(&server, "waypoint", "way", WAYPOINT, metadata).await?;
+    waypoint.wait_ready().await?;
+    let (friend, stranger) = (workload(&server, "friend").await?, workload(&server, "stranger").await?);
+
+    let told = "URI=spiffe://cluster.local/ns/shop/sa/friend";
+    until(&friend, "GET", "", &["200 OK", "one for", told], &waypoint).await?;
+    until(&friend, "GET", "x-version: two\r\n", &["200 OK", "two for", told], &waypoint).await?;
+    let by_waypoint = |address: &str| Tunnel {
+        identity: "spiffe://cluster.local/ns/shop/sa/way".to_owned(),
+        authority: format!("{address}:{INNER}"),
+    };
+    for (end, address) in ends.iter().zip(PODS) {
+        let tunnels = end.tunnels();
+        ensure!(!tunnels.is_empty() && tunnels.iter().all(|one| *one == by_waypoint(address)), "{tunnels:?}");
+    }
+
+    let before = ends[0].tunnels().len();
+    until(&stranger, "GET", "", &["403 Forbidden"], &waypoint).await.context("who is kept out")?;
+    until(&friend, "POST", "", &["403 Forbidden"], &waypoint).await.context("what nobody may")?;
+    ensure!(ends[0].tunnels().len() == before, "what is refused goes no further: {:?}", ends[0].tunnels());
+
+    // A gateway goes through the waypoint, too, by tunnels of its own: the service says so.
+    let metadata = json!({"LABELS": {"app": "edge"}, "SERVICE_ACCOUNT": "edge", "ENABLE_HBONE": "true"});
+    let mut gateway = envoy(&server, "router", "edge", "127.0.40.4", metadata).await?;
+    gateway.wait_ready().await?;
+    let edge = SocketAddr::from(([127, 0, 0, 1], GATEWAY));
+    through(&gateway, edge, "one for", "sa/edge").await.context("through the gateway")?;
+    let end = ends[0].tunnels();
+    ensure!(end.iter().all(|one| *one == by_waypoint(PODS[0])), "not around the waypoint: {end:?}");
+
+    // A sidecar goes to the pod itself, as istiod has it.
+    let metadata = json!({
+        "LABELS": {"app": "client"}, "SERVICE_ACCOUNT": "client", "ENABLE_HBONE": "true", "INTERCEPTION_MODE": "NONE",
+    });
+    let mut sidecar = envoy(&server, "sidecar", "client", "127.0.40.5", metadata).await?;
+    sidecar.wait_ready().await?;
+    through(&sidecar, SocketAddr::from(([127, 0, 0, 1], PORT)), "one for", "").await.context("through the sidecar")?;
+    let last = ends[0].tunnels().pop().context("no tunnel")?;
+    ensure!(
+        last == Tunnel { identity: "spiffe://cluster.local/ns/shop/sa/client".to_owned(), ..by_waypoint(PODS[0]) },
+        "{last:?}"
+    );
+    for envoy in [&waypoint, &gateway, &sidecar] {
+        let rejected = envoy.stats().await?.rejected();
+        ensure!(rejected == 0, "{rejected} updates were refused:\n{}", envoy.output());
+    }
+    Ok(())
+}
+
+/// Asks an Envoy without a tunnel until the answer holds both texts, at most twenty seconds.
+async fn through(envoy: &Envoy, door: SocketAddr, name: &str, told: &str) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(20);
+    loop {
+        let reply = client::get(door, HOST, "/", &[]).await;
+        if reply
+            .as_ref()
+            .is_ok_and(|reply| reply.status == 200 && reply.body.contains(name) && reply.body.contains(told))
+        {
+            return Ok(());
+        }
+        ensure!(Instant::now() < end, "{reply:?}\n{}", envoy.output());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,109 @@
+//! Conditions about ambient mode: of built-in objects and of Istio's.
+
+use std::sync::Arc;
+
+use navarch::api::object::{Kind, NamespacedName, ObjectRef};
+use navarch::status::{ObjectStatuses, Share, WantedStatuses};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Deployed, until};
+
+/// Where the Service and the policy are.
+const PATHS: [(Kind, &str); 2] = [
+    (Kind::Service, "/api/v1/namespaces/default/services/behind"),
+    (Kind::AuthorizationPolicy, "/apis/security.istio.io/v1/namespaces/default/authorizationpolicies/behind"),
+];
+
+/// What both should be told: a condition of this status, or that they do not have it.
+fn wanted(status: Option<&str>) -> WantedStatuses {
+    let one = |kind| {
+        let mut condition =
+            json!({ "type": "istio.io/WaypointBound", "status": status, "reason": "R", "message": "m" });
+        if kind != Kind::Service {
+            // Istio's conditions have it as a text, a Service's has none.
+            condition["observedGeneration"] = json!("1");
+        }
+        let status = match status {
+            Some(_) => json!({ "conditions": [condition], "withoutConditions": [] }),
+            None => json!({ "conditions": [], "withoutConditions": ["istio.io/WaypointBound"] }),
+        };
+        let object = ObjectRef { kind, name: NamespacedName::new("default", "behind") };
+        (object, Arc::new(status.as_object().unwrap().clone()))
+    };
+    PATHS.into_iter().map(|(kind, _)| one(kind)).collect()
+}
+
+/// The conditions of both, as `type=status`.
+async fn conditions(deployed: &Deployed) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for (_, path) in PATHS {
+        let object = deployed.get(path).await;
+        let conditions = object.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        all.push(conditions.iter().map(|one| format!("{}={}", text(&one["type"]), text(&one["status"]))).collect());
+    }
+    all
+}
+
+pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &Deployed) {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": { "name": "behind", "namespace": "default" },
+        "spec": { "type": "LoadBalancer", "ports": [{ "name": "http", "port": 80 }] },
+    });
+    let policy = json!({
+        "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+        "metadata": { "name": "behind", "namespace": "default" }, "spec": { "rules": [{}] },
+    });
+    deployed.cluster.apply(&service.to_string()).unwrap();
+    deployed.cluster.apply(&policy.to_string()).unwrap();
+    let theirs = json!({ "type": "Theirs", "status": "True", "reason": "R", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    let status = |(kind, _): &(Kind, &str)| match kind {
+        Kind::Service => json!({ "conditions": [theirs], "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } }),
+        _ => json!({ "conditions": [theirs] }),
+    };
+    for one in PATHS {
+        let patch = json!({ "status": status(&one) });
+        let path = format!("{}/status", one.1);
+        deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
+    }
+
+    let (tell, told) = watch::channel(WantedStatuses::new());
+    let stop = CancellationToken::new();
+    let cluster = deployed.as_navarch().await;
+    let writer = ObjectStatuses { cluster, wanted: told, controllers: Vec::new(), share: Share::Wanted };
+    let task = tokio::spawn(writer.run(stop.clone()));
+    let both = |list: &[&str]| {
+        let list: Vec<String> = list.iter().map(|text| (*text).to_owned()).collect();
+        vec![list.clone(), list]
+    };
+    tell.send_replace(wanted(Some("False")));
+    let first = both(&["Theirs=True", "istio.io/WaypointBound=False"]);
+    until("both are told", async || conditions(deployed).await == first).await;
+    tell.send_replace(wanted(Some("True")));
+    let second = both(&["Theirs=True", "istio.io/WaypointBound=True"]);
+    until("it follows", async || conditions(deployed).await == second).await;
+
+    let version = async |path: &str| deployed.get(path).await["metadata"]["resourceVersion"].clone();
+    let before = (version(PATHS[0].1).await, version(PATHS[1].1).await);
+    tell.send_replace(wanted(Some("True")));
+    // What others take away comes back, which is after all that equal news could have done to the other object.
+    let patch = json!({ "status": { "conditions": [theirs] } });
+    let path = format!("{}/status", PATHS[1].1);
+    deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
+    until("it is there again", async || conditions(deployed).await == second).await;
+    assert_eq!(version(PATHS[0].1).await, before.0, "equal news are not written");
+    assert_ne!(version(PATHS[1].1).await, before.1);
+
+    tell.send_replace(wanted(None));
+    until("it goes", async || conditions(deployed).await == both(&["Theirs=True"])).await;
+    let service = deployed.get(PATHS[0].1).await;
+    assert_eq!(service["status"]["loadBalancer"]["ingress"][0]["ip"], "192.0.2.1");
+    stop.cancel();
+    task.await.unwrap();
+    for (kind, name) in [("service", "behind"), ("authorizationpolicy", "behind")] {
+        deployed.cluster.kubectl(&["delete", kind, name, "-n", "default"], "").unwrap();
+    }
+}
