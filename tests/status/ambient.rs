@@ -107,3 +107,38 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
         deployed.cluster.kubectl(&["delete", kind, name, "-n", "default"], "").unwrap();
     }
 }
+
+/// What a control plane in ambient mode tells a Service that names a waypoint which is not there, and a policy for ztunnel.
+pub(crate) async fn are_told_by_the_leader(deployed: &Deployed) {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": { "name": "behind", "namespace": "default", "labels": { "istio.io/use-waypoint": "gone" } },
+        "spec": { "ports": [{ "name": "http", "port": 80 }] },
+    });
+    let policy = json!({
+        "apiVersion": "security.istio.io/v1", "kind": "AuthorizationPolicy",
+        "metadata": { "name": "behind", "namespace": "default" },
+        "spec": { "rules": [{ "to": [{ "operation": { "methods": ["GET"] } }] }] },
+    });
+    deployed.cluster.apply(&service.to_string()).unwrap();
+    deployed.cluster.apply(&policy.to_string()).unwrap();
+    let told = vec![vec!["istio.io/WaypointBound=False".to_owned()], vec!["ZtunnelAccepted=True".to_owned()]];
+    let own = async || {
+        let mut all = conditions(deployed).await;
+        // How far the policy has come is told, too.
+        all.iter_mut().for_each(|list| list.retain(|one| !one.starts_with("Reconciled=")));
+        all
+    };
+    until("both are told", async || own().await == told).await;
+    let service = deployed.get(PATHS[0].1).await;
+    assert_eq!(service["status"]["conditions"][0]["reason"], "WaypointIsNotReady");
+    let policy = deployed.get(PATHS[1].1).await;
+    let conditions = policy["status"]["conditions"].as_array().unwrap();
+    let told = conditions.iter().find(|condition| condition["type"] == "ZtunnelAccepted").unwrap();
+    assert_eq!((&told["reason"], &told["observedGeneration"]), (&json!("UnsupportedValue"), &json!("1")));
+    deployed.cluster.kubectl(&["label", "service", "behind", "-n", "default", "istio.io/use-waypoint-"], "").unwrap();
+    until("what names no waypoint is told nothing", async || own().await[0].is_empty()).await;
+    for kind in ["service", "authorizationpolicy"] {
+        deployed.cluster.kubectl(&["delete", kind, "behind", "-n", "default"], "").unwrap();
+    }
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 use navarch_testkit::navarch::Navarch;
 use serde_json::{Value, json};
 
-use crate::{Deployed, NAMESPACE, until};
+use crate::{Deployed, NAMESPACE, ambient, until};
 
 /// Who holds a lock.
 async fn leader(deployed: &Deployed, lock: &str) -> Value {
@@ -33,6 +33,7 @@ async fn start(deployed: &Deployed, name: &str) -> Navarch {
         ("POD_NAMESPACE", NAMESPACE),
         ("PILOT_ENABLE_ANALYSIS", "true"),
         ("PILOT_ENABLE_STATUS", "true"),
+        ("PILOT_ENABLE_AMBIENT", "true"),
     ];
     let arguments = ["--secure-grpc-addr=127.0.0.1:0"];
     let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
@@ -108,6 +109,7 @@ pub(crate) async fn replicas_write_in_turn_and_serve_the_same(deployed: &Deploye
         },
     });
     deployed.cluster.apply(&entry.to_string()).unwrap();
+    ambient::are_told_by_the_leader(deployed).await;
     let path = "/apis/networking.istio.io/v1/namespaces/default/serviceentries/whole";
     until("it has addresses", async || deployed.get(path).await["status"]["addresses"][0]["value"].is_string()).await;
     let address = deployed.get(path).await["status"]["addresses"][0]["value"].as_str().unwrap().to_owned();
