@@ -114,7 +114,15 @@ spec:
   rules:
   - from: [{{source: {{principals: [cluster.local/ns/shop/sa/stranger]}}}}]
   - to: [{{operation: {{methods: [POST]}}}}]
----
+"
+        )
+        + &edge()
+}
+
+/// A gateway that sends all to the service.
+fn edge() -> String {
+    format!(
+        "---
 apiVersion: networking.istio.io/v1
 kind: Gateway
 metadata: {{name: edge, namespace: shop}}
@@ -130,7 +138,7 @@ spec:
   gateways: [edge]
   http: [{{route: [{{destination: {{host: {HOST}, port: {{number: {PORT}}}}}}}]}}]
 "
-        )
+    )
 }
 
 /// An application that says its name, and who its client is as it was told.

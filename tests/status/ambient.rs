@@ -60,13 +60,16 @@ pub(crate) async fn conditions_stand_beside_those_of_others_and_go(deployed: &De
     deployed.cluster.apply(&policy.to_string()).unwrap();
     let theirs = json!({ "type": "Theirs", "status": "True", "reason": "R", "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z" });
-    let status = |(kind, _): &(Kind, &str)| match kind {
-        Kind::Service => json!({ "conditions": [theirs], "loadBalancer": { "ingress": [{ "ip": "192.0.2.1" }] } }),
-        _ => json!({ "conditions": [theirs] }),
+    let status = |kind: Kind| {
+        let mut status = json!({ "conditions": [theirs] });
+        if kind == Kind::Service {
+            status["loadBalancer"] = json!({ "ingress": [{ "ip": "192.0.2.1" }] });
+        }
+        status
     };
-    for one in PATHS {
-        let patch = json!({ "status": status(&one) });
-        let path = format!("{}/status", one.1);
+    for (kind, path) in PATHS {
+        let patch = json!({ "status": status(kind) });
+        let path = format!("{path}/status");
         deployed.cluster.call("PATCH", &path, "application/merge-patch+json", &patch).await.unwrap();
     }
 
