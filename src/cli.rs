@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, and the environment.
 
+mod analyze;
 mod applied;
 mod ca;
 mod connections;
@@ -65,6 +66,8 @@ enum Command {
     Ca(Box<ca::Ca>),
     /// Ask the control plane that runs beside, on its port of metrics and debug pages
     Request(request::Request),
+    /// Say what is probably not meant in configuration
+    Analyze(Box<analyze::Analyze>),
     /// Say what a change would do, before it is made
     Plan(Box<plan::PlanCommand>),
     /// Say which proxies have taken an object
@@ -100,6 +103,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Inject(inject) => inject.run()?,
         Command::Ca(ca) => ca.run()?,
         Command::Request(request) => request.run()?,
+        Command::Analyze(analyze) => return analyze.run(),
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
         Command::Why(why) => return why.run(),

@@ -73,6 +73,14 @@ pub struct Problem {
     pub message: String,
 }
 
+impl Problem {
+    /// Whether it tells of a route or match that no traffic reaches.
+    #[must_use]
+    pub fn is_of_reach(&self) -> bool {
+        self.message.starts_with(unreachable::NEVER_REACHED)
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.field, self.message)

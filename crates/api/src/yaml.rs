@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, MessageFormatter, Options, UserMessageFormatter, budget, options};
 
 pub use documents::{Document, documents};
-pub use locate::line_of;
+pub use locate::{line_of, scalar_lines};
 
 /// The longest text of one document that is read, in bytes. Kubernetes stores no object above 3 MiB; a list of
 /// objects may be longer.

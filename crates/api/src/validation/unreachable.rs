@@ -15,6 +15,9 @@ use crate::istio::{HttpMatchRequest, StringMatch, VirtualService};
 /// How many matches the later ones are compared with: a list that is longer must not cost the square of its length.
 const COMPARED: usize = 256;
 
+/// How all these warnings start.
+pub(super) const NEVER_REACHED: &str = "is never reached, ";
+
 /// Warns of routes that are not reached.
 pub(super) fn unreachable_rules(verdict: &mut Verdict, spec: &Path<'_>, service: &VirtualService) {
     let at = spec.field("http");
@@ -174,6 +177,7 @@ mod tests {
         let service: VirtualService = serde_json::from_value(json!({ "http": http })).unwrap();
         let mut verdict = Verdict::default();
         unreachable_rules(&mut verdict, &Path::root("spec"), &service);
+        assert!(verdict.warnings.iter().all(super::super::Problem::is_of_reach), "{:?}", verdict.warnings);
         verdict.warnings.into_iter().map(|problem| problem.field).collect()
     }
 

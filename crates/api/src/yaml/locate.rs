@@ -1,5 +1,6 @@
 //! Finding the line of a field, for messages.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -45,6 +46,36 @@ pub fn line_of(text: &str, path: &str) -> Option<usize> {
         (line, node, rest) = (found, child, after);
     }
     Some(line)
+}
+
+/// The lines, from 1, of all scalars by their paths (such as `spec.hosts[0]`); none where the text cannot be read.
+#[must_use]
+pub fn scalar_lines(text: &str) -> BTreeMap<String, usize> {
+    let mut lines = BTreeMap::new();
+    if let Ok(root) = super::deserialize::<Node>(text, super::reader_options(super::Schema::V1_2)) {
+        note_scalars(&root, String::new(), &mut lines);
+    }
+    lines
+}
+
+/// Notes the lines of the scalars in a node.
+fn note_scalars(node: &Node, path: String, lines: &mut BTreeMap<String, usize>) {
+    match &node.children {
+        Children::None => {
+            lines.insert(path, node.line);
+        }
+        Children::Items(items) => {
+            for (index, item) in items.iter().enumerate() {
+                note_scalars(item, format!("{path}[{index}]"), lines);
+            }
+        }
+        Children::Members(members) => {
+            for (key, child) in members {
+                let dot = if path.is_empty() { "" } else { "." };
+                note_scalars(child, format!("{path}{dot}{}", key.name), lines);
+            }
+        }
+    }
 }
 
 /// One step along a path: the line found, the node there, and the rest of the path.

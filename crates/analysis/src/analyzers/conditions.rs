@@ -1,0 +1,67 @@
+//! Conditions that controllers wrote into statuses.
+
+use serde_json::Value;
+
+use crate::analyzer::{Analyzer, Report};
+use crate::context::Context;
+use crate::kind::Kind;
+use crate::message::Message;
+use crate::messages;
+use crate::words::parameters;
+
+/// The analyzers of this family.
+pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
+    name: "conditions.ConditionAnalyzer",
+    description: "Checks for negative status conditions on resources",
+    inputs: &[
+        Kind::Service,
+        Kind::ServiceEntry,
+        Kind::WorkloadEntry,
+        Kind::AuthorizationPolicy,
+        Kind::KubernetesGateway,
+        Kind::HttpRoute,
+        Kind::GrpcRoute,
+    ],
+    run,
+}];
+
+/// The conditions that tell of a fault where they are false, by kind.
+const JUDGED: [(Kind, &[&str]); 7] = [
+    (Kind::Service, BOUND),
+    (Kind::ServiceEntry, BOUND),
+    (Kind::WorkloadEntry, BOUND),
+    (Kind::AuthorizationPolicy, &["ZtunnelAccepted", "WaypointAccepted"]),
+    (Kind::KubernetesGateway, ROUTING),
+    (Kind::HttpRoute, ROUTING),
+    (Kind::GrpcRoute, ROUTING),
+];
+
+/// The condition of what asks for a waypoint.
+const BOUND: &[&str] = &["istio.io/WaypointBound"];
+
+/// The conditions of the Gateway API.
+const ROUTING: &[&str] = &["Accepted", "Programmed", "ResolvedRefs"];
+
+/// Tells of conditions that are false.
+fn run(context: &Context, report: &mut Report) {
+    for (kind, judged) in JUDGED {
+        for resource in context.each(kind) {
+            let list =
+                |value: &Value, name: &str| value.get(name).and_then(Value::as_array).cloned().unwrap_or_default();
+            let own = list(&resource.status, "conditions");
+            let of_parents =
+                list(&resource.status, "parents").into_iter().flat_map(|parent| list(&parent, "conditions"));
+            for condition in own.into_iter().chain(of_parents) {
+                let text = |name: &str| condition.get(name).and_then(Value::as_str).unwrap_or_default();
+                let (name, reason) = (text("type"), text("reason"));
+                // A waypoint that takes a part of a policy says so in a condition that is true.
+                let is_partial =
+                    kind == Kind::AuthorizationPolicy && name == "WaypointAccepted" && reason == "PartiallyInvalid";
+                if judged.contains(&name) && text("status") == "False" || is_partial {
+                    let parameters = parameters![name, reason, text("message")];
+                    report.add(Message::new(&messages::NEGATIVE_CONDITION_STATUS, resource, parameters));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! All objects, indexed once for all analyzers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use navarch_api::mesh::{MeshConfig, MeshNetworks};
+use serde_json::Value;
+
+use crate::kind::Kind;
+use crate::labels::{self, is_subset};
+use crate::read::Reader;
+use crate::resource::{Content, Resource, Spec, Texts};
+
+/// The settings of the mesh.
+#[derive(Clone, Debug)]
+pub struct Mesh {
+    /// Mesh config.
+    pub config: MeshConfig,
+    /// The networks.
+    pub networks: MeshNetworks,
+    /// The namespace of the control plane.
+    pub system_namespace: String,
+}
+
+impl Default for Mesh {
+    fn default() -> Self {
+        let (config, networks) = (MeshConfig::istio_defaults(), MeshNetworks::default());
+        Self { config, networks, system_namespace: "istio-system".to_owned() }
+    }
+}
+
+/// Objects by kind and name, pods by label, and the settings of the mesh.
+#[derive(Debug)]
+pub struct Context {
+    /// The settings.
+    pub(crate) mesh: Mesh,
+    /// Objects by kind, in the order of namespace and name.
+    objects: BTreeMap<Kind, BTreeMap<(String, String), Arc<Resource>>>,
+    /// Pods by each of their labels.
+    pods: HashMap<(String, String), Vec<Arc<Resource>>>,
+    /// Services by namespace.
+    services: HashMap<String, Vec<Arc<Resource>>>,
+    /// Whether kinds that come about in a cluster are among the objects.
+    pub(crate) has_runtime: bool,
+}
+
+impl Context {
+    /// Indexes what was read. `has_runtime` says whether what is not there is known not to be there, Services and pods included.
+    #[must_use]
+    pub fn new(reader: Reader, mesh: Mesh, has_runtime: bool) -> Self {
+        let mut context =
+            Self { mesh, objects: BTreeMap::new(), pods: HashMap::new(), services: HashMap::new(), has_runtime };
+        for ((kind, namespace, name), resource) in reader.finish().0 {
+            context.objects.entry(kind).or_default().insert((namespace, name), resource);
+        }
+        let networks = networks(&context.mesh);
+        let key = (networks.namespace.clone(), networks.name.clone());
+        context.objects.entry(Kind::MeshNetworks).or_default().insert(key, Arc::new(networks));
+        for (pod, _) in
+            context.specs::<Pod>().map(|(pod, spec)| (Arc::clone(pod), spec.metadata.uid.clone())).collect::<Vec<_>>()
+        {
+            for (key, value) in &pod.labels {
+                context.pods.entry((key.clone(), value.clone())).or_default().push(Arc::clone(&pod));
+            }
+        }
+        for service in context.each(Kind::Service).cloned().collect::<Vec<_>>() {
+            context.services.entry(service.namespace.clone()).or_default().push(service);
+        }
+        context
+    }
+
+    /// The objects of a kind.
+    pub(crate) fn each(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> {
+        self.objects.get(&kind).into_iter().flat_map(BTreeMap::values)
+    }
+
+    /// The objects of a kind with what they say.
+    pub(crate) fn specs<T: Spec>(&self) -> impl Iterator<Item = (&Arc<Resource>, &T)> {
+        self.each(T::KIND).filter_map(|resource| Some((resource, resource.spec()?)))
+    }
+
+    /// An object.
+    pub(crate) fn find(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Arc<Resource>> {
+        self.objects.get(&kind)?.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    /// The labels of a namespace, if there is one of the name.
+    pub(crate) fn namespace(&self, name: &str) -> Option<&Arc<Resource>> {
+        self.find(Kind::Namespace, "", name)
+    }
+
+    /// The pods that have all these labels; an empty selector takes all.
+    pub(crate) fn pods_with<'a>(&'a self, selector: &'a Texts) -> impl Iterator<Item = &'a Arc<Resource>> {
+        let lists = selector
+            .iter()
+            .map(|(key, value)| self.pods.get(&(key.clone(), value.clone())).map(Vec::as_slice).unwrap_or_default());
+        let shortest = lists.min_by_key(|list| list.len());
+        let all = shortest.is_none().then(|| self.each(Kind::Pod)).into_iter().flatten();
+        let some = shortest.into_iter().flatten().filter(move |pod| is_subset(selector, &pod.labels));
+        some.chain(all)
+    }
+
+    /// The Services of a namespace with what they say.
+    pub(crate) fn services_of(&self, namespace: &str) -> impl Iterator<Item = (&Arc<Resource>, &Service)> {
+        let services = self.services.get(namespace).into_iter().flatten();
+        services.filter_map(|resource| Some((resource, resource.spec()?)))
+    }
+
+    /// The Services that select pods with these labels in a namespace; those without a selector select none.
+    pub(crate) fn services_selecting<'a>(
+        &'a self,
+        namespace: &str,
+        pod: &'a Texts,
+    ) -> impl Iterator<Item = (&'a Arc<Resource>, &'a Service)> {
+        self.services_of(namespace).filter(move |(_, service)| {
+            let selector = labels::selector_of(service);
+            selector.is_some_and(|selector| !selector.is_empty() && is_subset(selector, pod))
+        })
+    }
+}
+
+/// The settings of networks as an object that messages speak of.
+fn networks(mesh: &Mesh) -> Resource {
+    Resource {
+        kind: Kind::MeshNetworks,
+        namespace: mesh.system_namespace.clone(),
+        name: "meshnetworks".to_owned(),
+        labels: Texts::new(),
+        annotations: Texts::new(),
+        status: Value::Null,
+        content: Content::Plain(Value::Null),
+        place: None,
+    }
+}

@@ -1,0 +1,33 @@
+//! Finds what is probably not meant in Istio's configuration, as `istioctl analyze` does: its analyzers, codes, levels and words.
+//!
+//! ```text
+//! files ─▶ Reader ─▶ Context (objects by kind, name and label) ─▶ analyzers ─▶ messages ─▶ Filter ─▶ sorted, each once
+//! ```
+//!
+//! One message stands in one table ([`messages`]), one family of analyzers in one file.
+
+pub mod analyzer;
+mod analyzers;
+mod context;
+mod filter;
+mod glob;
+mod hosts;
+mod in_mesh;
+mod kind;
+mod label_selector;
+mod labels;
+mod message;
+pub mod messages;
+mod read;
+mod resource;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use context::{Context, Mesh};
+pub use filter::{Filter, Suppression};
+pub use kind::Kind;
+pub use message::{EXPLANATIONS, Message};
+pub use messages::Level;
+pub use read::{Fault, Reader};
+pub use resource::Resource;

@@ -1,0 +1,103 @@
+//! One finding about one object.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::messages::{Level, MessageType};
+use crate::resource::Resource;
+use crate::words::{Parameter, fill};
+
+/// Where codes are explained.
+pub const EXPLANATIONS: &str = "https://istio.io/v1.32/docs/reference/config/analysis";
+
+/// A finding.
+#[derive(Clone, Debug)]
+pub struct Message {
+    /// What kind of message it is.
+    pub kind: &'static MessageType,
+    /// The object.
+    pub resource: Arc<Resource>,
+    /// What is said of it.
+    pub text: String,
+    /// The line of the field that is at fault, where it is known better than the object's.
+    line: Option<usize>,
+}
+
+impl Message {
+    /// A message about an object.
+    pub(crate) fn new(kind: &'static MessageType, resource: &Arc<Resource>, parameters: &[Parameter]) -> Self {
+        Self { kind, resource: Arc::clone(resource), text: fill(kind.template, parameters), line: None }
+    }
+
+    /// The same at a field such as `spec.gateways[0]`, where it is a scalar whose line is known.
+    pub(crate) fn at(mut self, field: &str) -> Self {
+        self.line = self.resource.line_of(field);
+        self
+    }
+
+    /// How bad it is.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        self.kind.level
+    }
+
+    /// The object as users know it, such as `VirtualService shop/reviews`.
+    #[must_use]
+    pub fn origin(&self) -> String {
+        self.resource.friendly_name()
+    }
+
+    /// File and line, where the object is of a file.
+    #[must_use]
+    pub fn reference(&self) -> Option<String> {
+        self.resource.reference(self.line)
+    }
+
+    /// Where the code is explained.
+    #[must_use]
+    pub fn documentation_url(&self) -> String {
+        format!("{EXPLANATIONS}/{}/", self.kind.code.to_ascii_lowercase())
+    }
+
+    /// The message for programs.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut members = Map::new();
+        members.insert("code".to_owned(), self.kind.code.into());
+        members.insert("documentationUrl".to_owned(), self.documentation_url().into());
+        members.insert("level".to_owned(), self.level().to_string().into());
+        members.insert("message".to_owned(), self.text.clone().into());
+        members.insert("origin".to_owned(), self.origin().into());
+        if let Some(reference) = self.reference() {
+            members.insert("reference".to_owned(), reference.into());
+        }
+        Value::Object(members)
+    }
+
+    /// What messages are sorted by: the worst first, then by code and object.
+    fn order(&self) -> (Level, &'static str, [&str; 3], String) {
+        let object = [self.resource.kind.as_str(), self.resource.name.as_str(), self.resource.namespace.as_str()];
+        (self.level(), self.kind.code, object, self.to_string())
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}] ({}", self.level(), self.kind.code, self.origin())?;
+        if let Some(reference) = self.reference() {
+            write!(f, " {reference}")?;
+        }
+        write!(f, ") {}", self.text)
+    }
+}
+
+/// Sorts messages, and leaves each once.
+pub(crate) fn sort(messages: &mut Vec<Message>) {
+    messages.sort_by_cached_key(|message| {
+        let (level, code, object, text) = message.order();
+        (level, code, object.map(str::to_owned), text)
+    });
+    messages.dedup_by_key(|message| message.to_string());
+}

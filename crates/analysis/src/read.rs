@@ -1,0 +1,291 @@
+//! From files to objects.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use navarch_api::decode::{Outcome, decode_value};
+use navarch_api::mesh::IngressControllerMode;
+use navarch_api::typed::Typed;
+use navarch_api::yaml::{self, Schema};
+use serde_json::{Map, Value, json};
+
+use crate::context::Mesh;
+use crate::kind::Kind;
+use crate::resource::{Content, DocumentLines, Place, Resource, Texts};
+
+/// Namespaces of Kubernetes' own, of which nothing is said.
+const IGNORED_NAMESPACES: [&str; 4] = ["kube-system", "kube-public", "kube-node-lease", "local-path-storage"];
+
+/// What names an object.
+type Key = (Kind, String, String);
+
+/// Something that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The file.
+    pub file: String,
+    /// The line, from 1, near which it is.
+    pub line: usize,
+    /// What is wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.line, self.reason)
+    }
+}
+
+/// Gathers objects. What is read later takes the place of an object of the same name.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// The namespace of objects that name none; they stay without where it is empty.
+    namespace: String,
+    /// Whether kinds are read that come about in a cluster.
+    with_runtime: bool,
+    /// What was read.
+    objects: BTreeMap<Key, Arc<Resource>>,
+    /// What could not be read.
+    faults: Vec<Fault>,
+}
+
+impl Reader {
+    /// A reader that takes objects without a namespace as being in `namespace`; `with_runtime` says whether Services, pods,
+    /// namespaces, nodes and Secrets are read, too.
+    #[must_use]
+    pub fn new(namespace: &str, with_runtime: bool) -> Self {
+        Self { namespace: namespace.to_owned(), with_runtime, ..Self::default() }
+    }
+
+    /// Reads the objects of a file.
+    pub fn read(&mut self, file: &str, text: &str) {
+        if file.ends_with(".json") {
+            return self.read_json(file, text);
+        }
+        let name: Arc<str> = Arc::from(file);
+        for document in yaml::documents(text) {
+            let lines = Arc::new(DocumentLines::new(document.text, document.lines_before));
+            let mut value = match yaml::parse_last_wins(document.text, Schema::V1_1) {
+                Ok(value) => value,
+                Err(error) => {
+                    self.fault(file, document.lines_before + error.line, error.reason);
+                    continue;
+                }
+            };
+            let first = document.lines_before + first_line(document.text);
+            let place = |path: &str| {
+                let line =
+                    if path.is_empty() { Some(first) } else { lines_below(document.text, path, document.lines_before) };
+                Place {
+                    file: Arc::clone(&name),
+                    line: line.or(Some(first)),
+                    document: Arc::clone(&lines),
+                    prefix: path.to_owned(),
+                }
+            };
+            self.take(file, &mut value, place);
+        }
+    }
+
+    /// Reads JSON values one after the other. Nothing is said of lines there.
+    fn read_json(&mut self, file: &str, text: &str) {
+        let name: Arc<str> = Arc::from(file);
+        let lines = Arc::new(DocumentLines::new("", 0));
+        for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
+            match value {
+                Ok(mut value) => self.take(file, &mut value, |_| Place {
+                    file: Arc::clone(&name),
+                    line: None,
+                    document: Arc::clone(&lines),
+                    prefix: String::new(),
+                }),
+                Err(error) => self.fault(file, error.line(), error.to_string()),
+            }
+        }
+    }
+
+    /// Adds the ingress gateway that an installation brings along and files of configuration do not hold, unless mesh config says
+    /// that there is none, or something of its name was read.
+    pub fn add_ingress_gateway(&mut self, mesh: &Mesh) {
+        if mesh.config.ingress_controller_mode == IngressControllerMode::Off {
+            return;
+        }
+        let (name, namespace) = (&mesh.config.ingress_service, &mesh.system_namespace);
+        let port = |name: &str, number: u16, target: u16| json!({ "name": name, "port": number, "protocol": "TCP", "targetPort": target });
+        let ports =
+            [port("http2", 80, 80), port("https", 443, 443), port("tcp", 31400, 31400), port("tls", 15443, 15443)];
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": { "name": format!("{name}-dummypod"), "namespace": namespace, "labels": { "istio": "ingressgateway" } },
+            "spec": { "containers": [{ "name": "istio-proxy" }] },
+        });
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": { "ports": ports, "selector": { "istio": "ingressgateway" } },
+        });
+        for mut object in [pod, service] {
+            if let Ok(Some(resource)) = self.object(&mut object, None) {
+                self.objects.entry(key(&resource)).or_insert_with(|| Arc::new(resource));
+            }
+        }
+    }
+
+    /// What was read and what could not be.
+    pub(crate) fn finish(self) -> (BTreeMap<Key, Arc<Resource>>, Vec<Fault>) {
+        (self.objects, self.faults)
+    }
+
+    /// What could not be read.
+    #[must_use]
+    pub fn faults(&self) -> &[Fault] {
+        &self.faults
+    }
+
+    /// Notes what cannot be read.
+    fn fault(&mut self, file: &str, line: usize, reason: String) {
+        self.faults.push(Fault { file: file.to_owned(), line, reason });
+    }
+
+    /// Takes the objects of a document.
+    fn take(&mut self, file: &str, value: &mut Value, place: impl Fn(&str) -> Place) {
+        if value.is_null() {
+            return;
+        }
+        let is_list = value.get("kind").and_then(Value::as_str) == Some("List");
+        match value.get_mut("items").and_then(Value::as_array_mut).filter(|_| is_list) {
+            Some(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    self.take_one(file, item, place(&format!("items[{index}].")));
+                }
+            }
+            None => self.take_one(file, value, place("")),
+        }
+    }
+
+    /// Takes an object of a file.
+    fn take_one(&mut self, file: &str, value: &mut Value, place: Place) {
+        let line = place.line.unwrap_or(1);
+        match self.object(value, Some(place)) {
+            Ok(Some(resource)) => {
+                self.objects.insert(key(&resource), Arc::new(resource));
+            }
+            Ok(None) => {}
+            Err(reason) => self.fault(file, line, reason),
+        }
+    }
+
+    /// Reads an object; `None` where nothing looks at it.
+    fn object(&self, value: &mut Value, place: Option<Place>) -> Result<Option<Resource>, String> {
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, name) = (text("apiVersion"), text("kind"));
+        if api_version.is_empty() || name.is_empty() {
+            return Err("has no apiVersion and kind, so it is no object".to_owned());
+        }
+        let Some(kind) = Kind::of(&api_version, &name) else { return Ok(None) };
+        if place.is_some() && kind.is_of_runtime() && !self.with_runtime {
+            return Ok(None);
+        }
+        let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
+            return Err("metadata: is required".to_owned());
+        };
+        let namespace = self.settle(kind, metadata);
+        let name = metadata.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let owner = if kind == Kind::Namespace { &name } else { &namespace };
+        if IGNORED_NAMESPACES.contains(&owner.as_str()) {
+            return Ok(None);
+        }
+        let (labels, annotations) = (texts(metadata, "labels"), texts(metadata, "annotations"));
+        let status = value.get("status").cloned().unwrap_or_default();
+        // What others wrote into a status need not be whole for what users wrote to be read.
+        if let Some(members) = value.as_object_mut().filter(|_| !kind.is_istio()) {
+            members.remove("status");
+        }
+        let content = content(kind, value)?;
+        Ok(Some(Resource { kind, namespace, name, labels, annotations, status, content, place }))
+    }
+
+    /// Writes the namespace that an object has into its metadata, and gives it.
+    fn settle(&self, kind: Kind, metadata: &mut Map<String, Value>) -> String {
+        if kind.is_cluster_scoped() {
+            metadata.remove("namespace");
+            return String::new();
+        }
+        match metadata.get("namespace").and_then(Value::as_str) {
+            Some(written) if !written.is_empty() => written.to_owned(),
+            Some(_) | None => {
+                if !self.namespace.is_empty() {
+                    metadata.insert("namespace".to_owned(), self.namespace.clone().into());
+                }
+                self.namespace.clone()
+            }
+        }
+    }
+}
+
+/// What names an object.
+fn key(resource: &Resource) -> Key {
+    (resource.kind, resource.namespace.clone(), resource.name.clone())
+}
+
+/// What an object says.
+fn content(kind: Kind, value: &Value) -> Result<Content, String> {
+    /// Reads an object of Kubernetes' own JSON.
+    fn kubernetes<T: for<'de> k8s_openapi::serde::Deserialize<'de>>(value: &Value) -> Result<Box<T>, String> {
+        Typed::from_json(value).map(|typed| Box::new(typed.value)).map_err(|error| error.to_string())
+    }
+    Ok(match kind {
+        Kind::Pod => Content::Pod(kubernetes(value)?),
+        Kind::Secret => Content::Secret(kubernetes(value)?),
+        Kind::Service => Content::Service(kubernetes(value)?),
+        Kind::ConfigMap => Content::ConfigMap(kubernetes(value)?),
+        Kind::Deployment => Content::Deployment(kubernetes(value)?),
+        Kind::MutatingWebhookConfiguration => Content::Mutating(kubernetes(value)?),
+        Kind::ValidatingWebhookConfiguration => Content::Validating(kubernetes(value)?),
+        Kind::CustomResourceDefinition => Content::Definition(kubernetes(value)?),
+        Kind::AuthorizationPolicy
+        | Kind::DestinationRule
+        | Kind::EnvoyFilter
+        | Kind::Gateway
+        | Kind::PeerAuthentication
+        | Kind::ProxyConfig
+        | Kind::RequestAuthentication
+        | Kind::ServiceEntry
+        | Kind::Sidecar
+        | Kind::Telemetry
+        | Kind::TrafficExtension
+        | Kind::VirtualService
+        | Kind::WasmPlugin
+        | Kind::WorkloadEntry
+        | Kind::WorkloadGroup => match decode_value(value).1 {
+            Outcome::Read { object, .. } => Content::Istio(object),
+            Outcome::Rejected(error) => return Err(error.to_string()),
+            Outcome::Ignored => return Err(format!("apiVersion: is none of {}", kind.as_str())),
+        },
+        Kind::Namespace
+        | Kind::Node
+        | Kind::KubernetesGateway
+        | Kind::HttpRoute
+        | Kind::GrpcRoute
+        | Kind::MeshNetworks => Content::Plain(value.get("spec").cloned().unwrap_or_default()),
+    })
+}
+
+/// A map of texts in metadata.
+fn texts(metadata: &Map<String, Value>, field: &str) -> Texts {
+    let members = metadata.get(field).and_then(Value::as_object).into_iter().flatten();
+    members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+/// The line of an item of a list in its file.
+fn lines_below(text: &str, path: &str, before: usize) -> Option<usize> {
+    yaml::line_of(text, path.trim_end_matches('.')).map(|line| line + before)
+}
+
+/// The first line of a document, from 1, that holds something.
+fn first_line(text: &str) -> usize {
+    1 + text.lines().take_while(|line| line.trim().is_empty()).count()
+}

@@ -1,0 +1,212 @@
+//! One object, as analyzers see it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, Service};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use navarch_api::any_object::AnyObject;
+use navarch_api::istio;
+use navarch_api::yaml;
+use serde_json::Value;
+
+use crate::kind::Kind;
+
+/// Labels or annotations.
+pub(crate) type Texts = BTreeMap<String, String>;
+
+/// An object with what analyzers ask of it.
+#[derive(Debug)]
+pub struct Resource {
+    /// The kind.
+    pub kind: Kind,
+    /// `metadata.namespace`; empty where the kind has none, or where none is written and none is assumed.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`.
+    pub labels: Texts,
+    /// `metadata.annotations`.
+    pub annotations: Texts,
+    /// `status` as it was written.
+    pub(crate) status: Value,
+    /// The rest.
+    pub(crate) content: Content,
+    /// Where it was read from; `None` for what a cluster gave.
+    pub(crate) place: Option<Place>,
+}
+
+/// What an object says.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// A kind of Istio's.
+    Istio(AnyObject),
+    /// A pod.
+    Pod(Box<Pod>),
+    /// A Deployment.
+    Deployment(Box<Deployment>),
+    /// A Service.
+    Service(Box<Service>),
+    /// A Secret.
+    Secret(Box<Secret>),
+    /// A ConfigMap.
+    ConfigMap(Box<ConfigMap>),
+    /// Webhooks that change objects.
+    Mutating(Box<MutatingWebhookConfiguration>),
+    /// Webhooks that judge objects.
+    Validating(Box<ValidatingWebhookConfiguration>),
+    /// The definition of a kind.
+    Definition(Box<CustomResourceDefinition>),
+    /// `spec` of a kind of which little is asked.
+    Plain(Value),
+}
+
+/// Where an object stands in a file.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// The file as the user named it.
+    pub(crate) file: Arc<str>,
+    /// The line of the object, from 1; `None` where lines say nothing.
+    pub(crate) line: Option<usize>,
+    /// The document.
+    pub(crate) document: Arc<DocumentLines>,
+    /// What leads to the object in the document: empty, or `items[0].`.
+    pub(crate) prefix: String,
+}
+
+/// A document whose lines are looked up when asked for.
+#[derive(Debug)]
+pub(crate) struct DocumentLines {
+    /// The text.
+    text: String,
+    /// How many lines of the file are before it.
+    before: usize,
+    /// The lines of its scalars by path.
+    lines: OnceLock<BTreeMap<String, usize>>,
+}
+
+impl DocumentLines {
+    /// The lines of a text.
+    pub(crate) fn new(text: &str, before: usize) -> Self {
+        Self { text: text.to_owned(), before, lines: OnceLock::new() }
+    }
+
+    /// The line of a scalar in the file.
+    fn line_of(&self, path: &str) -> Option<usize> {
+        let lines = self.lines.get_or_init(|| yaml::scalar_lines(&self.text));
+        lines.get(path).map(|line| line + self.before)
+    }
+}
+
+impl Resource {
+    /// `namespace/name`, or the name alone.
+    #[must_use]
+    pub fn full_name(&self) -> String {
+        full_name(&self.namespace, &self.name)
+    }
+
+    /// Kind and name, as users know them.
+    #[must_use]
+    pub fn friendly_name(&self) -> String {
+        format!("{} {}", self.kind.as_str(), self.full_name())
+    }
+
+    /// The namespace that it belongs to: that of a namespace is itself.
+    pub(crate) fn owning_namespace(&self) -> &str {
+        if self.kind == Kind::Namespace { &self.name } else { &self.namespace }
+    }
+
+    /// File and line, or a better line.
+    pub(crate) fn reference(&self, line: Option<usize>) -> Option<String> {
+        let place = self.place.as_ref()?;
+        Some(match (place.line, line) {
+            (None, _) => place.file.to_string(),
+            (Some(line), None) | (Some(_), Some(line)) => format!("{}:{line}", place.file),
+        })
+    }
+
+    /// The line of a scalar such as `spec.gateways[0]`.
+    pub(crate) fn line_of(&self, field: &str) -> Option<usize> {
+        let place = self.place.as_ref()?;
+        place.document.line_of(&format!("{}{field}", place.prefix))
+    }
+
+    /// A label.
+    pub(crate) fn label(&self, key: &str) -> Option<&str> {
+        self.labels.get(key).map(String::as_str)
+    }
+
+    /// An annotation.
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.get(key).map(String::as_str)
+    }
+
+    /// What it says, read as `T`.
+    pub(crate) fn spec<T: Spec>(&self) -> Option<&T> {
+        T::of(&self.content)
+    }
+}
+
+/// `namespace/name`, or the name alone.
+pub(crate) fn full_name(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// What objects of one kind say.
+pub(crate) trait Spec: Sized + 'static {
+    /// The kind.
+    const KIND: Kind;
+
+    /// Its content, if it is of this kind.
+    fn of(content: &Content) -> Option<&Self>;
+}
+
+/// Says how Istio's kinds are read.
+macro_rules! istio_specs {
+    ($($kind:ident),* $(,)?) => {
+        $(impl Spec for istio::$kind {
+            const KIND: Kind = Kind::$kind;
+
+            fn of(content: &Content) -> Option<&Self> {
+                match content {
+                    Content::Istio(AnyObject::$kind(object)) => Some(&object.spec),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+/// Says how Kubernetes' kinds are read.
+macro_rules! kubernetes_specs {
+    ($($spec:ident $variant:ident $kind:ident),* $(,)?) => {
+        $(impl Spec for $spec {
+            const KIND: Kind = Kind::$kind;
+
+            fn of(content: &Content) -> Option<&Self> {
+                match content {
+                    Content::$variant(object) => Some(object),
+                    _ => None,
+                }
+            }
+        })*
+    };
+}
+
+istio_specs! {
+    AuthorizationPolicy, DestinationRule, EnvoyFilter, Gateway, ProxyConfig, RequestAuthentication, ServiceEntry, Sidecar,
+    Telemetry, VirtualService, WasmPlugin,
+}
+
+kubernetes_specs! {
+    Pod Pod Pod,
+    Deployment Deployment Deployment,
+    Service Service Service,
+    Secret Secret Secret,
+    ConfigMap ConfigMap ConfigMap,
+    MutatingWebhookConfiguration Mutating MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration Validating ValidatingWebhookConfiguration,
+    CustomResourceDefinition Definition CustomResourceDefinition,
+}

@@ -1,0 +1,169 @@
+//! Every message with a case of its own: files under `cases/`, each with the lines that are to be found in it.
+//!
+//! ```text
+//! # analyzers: names of those to run, all where there is no such line
+//! # mesh: a line of mesh config
+//! # networks: a line of the networks of the mesh
+//! # > a message, file and line left out of it
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use navarch_api::mesh::MeshNetworks;
+
+use crate::analyzer::analyze;
+use crate::{Context, Filter, Mesh, Reader, Suppression, messages};
+
+/// A file with what is to be found in it.
+struct Case {
+    name: String,
+    text: String,
+}
+
+impl Case {
+    /// All of them.
+    fn all() -> Vec<Self> {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
+        let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+        let read = |path: std::path::PathBuf| Self {
+            name: path.file_name().unwrap().to_string_lossy().into_owned(),
+            text: std::fs::read_to_string(&path).unwrap(),
+        };
+        files.map(read).collect()
+    }
+
+    /// The lines with a mark.
+    fn lines(&self, mark: &str) -> Vec<&str> {
+        self.text.lines().filter_map(|line| line.strip_prefix(mark)).collect()
+    }
+
+    /// What is found in it.
+    fn found(&self) -> Vec<String> {
+        let mut mesh = Mesh::default();
+        mesh.config = mesh.config.apply(&self.lines("# mesh: ").join("\n")).unwrap().value;
+        mesh.networks = MeshNetworks::parse(&self.lines("# networks: ").join("\n")).unwrap().value;
+        let mut reader = Reader::new("default", true);
+        reader.read("f.yaml", &self.text);
+        assert_eq!(reader.faults(), [], "{}", self.name);
+        let context = Context::new(reader, mesh, true);
+        let names: Vec<_> =
+            self.lines("# analyzers: ").iter().flat_map(|list| list.split(", ")).map(str::to_owned).collect();
+        let known = |name: &String| crate::analyzer::all().any(|analyzer| analyzer.name == name);
+        assert!(names.iter().all(known), "{}: {names:?}", self.name);
+        analyze(&context, &names, &Filter::default()).messages.iter().map(ToString::to_string).collect()
+    }
+}
+
+/// A message without its file and line.
+fn without_place(message: &str) -> String {
+    match message.split_once(" f.yaml:") {
+        Some((before, after)) => format!("{before}{}", after.trim_start_matches(|sign: char| sign.is_ascii_digit())),
+        None => message.to_owned(),
+    }
+}
+
+#[test]
+fn cases_are_judged_as_they_say() {
+    let (mut codes, mut faults) = (BTreeSet::new(), String::new());
+    for case in Case::all() {
+        let found: Vec<_> = case.found().iter().map(|message| without_place(message)).collect();
+        if found != case.lines("# > ") {
+            faults.push_str(&format!("{} has\n# > {}\n", case.name, found.join("\n# > ")));
+        }
+        codes.extend(found.iter().filter_map(|message| Some(message.split_once('[')?.1.split_once(']')?.0.to_owned())));
+    }
+    assert!(faults.is_empty(), "{faults}");
+    let all: BTreeSet<_> = messages::ALL.iter().map(|message| message.code.to_owned()).collect();
+    let missing: Vec<_> = all.difference(&codes).collect();
+    assert!(missing.is_empty(), "no case has {missing:?}");
+}
+
+/// The messages of a text, in the namespace `default`.
+fn messages_of(text: &str, has_runtime: bool, filter: &Filter) -> Vec<String> {
+    let mut reader = Reader::new("default", has_runtime);
+    reader.read("a.yaml", text);
+    let context = Context::new(reader, Mesh::default(), has_runtime);
+    analyze(&context, &[], filter).messages.iter().map(ToString::to_string).collect()
+}
+
+/// A VirtualService that names two gateways which are not there.
+const LOST: &str = "# a comment
+---
+
+apiVersion: networking.istio.io/v1
+kind: VirtualService
+metadata:
+  name: lost
+spec:
+  hosts: [a.com]
+  gateways:
+  - mesh
+  - one
+  - other/two
+  http:
+  - route: [{ destination: { host: nowhere } }]
+";
+
+#[test]
+fn messages_tell_the_line_of_the_field() {
+    let found = messages_of(LOST, false, &Filter::default());
+    let gateway =
+        |level: &str, line: usize, words: &str| format!("{level} (VirtualService default/lost a.yaml:{line}) {words}");
+    let hosts = |gateway: &str| {
+        format!("one or more host [a.com] defined in VirtualService default/lost not found in Gateway {gateway}.")
+    };
+    assert_eq!(
+        found,
+        [
+            gateway("Error [IST0101]", 12, "Referenced gateway not found: \"one\""),
+            gateway("Error [IST0101]", 13, "Referenced gateway not found: \"other/two\""),
+            gateway("Warning [IST0132]", 12, &hosts("default/one")),
+            gateway("Warning [IST0132]", 13, &hosts("other/two")),
+        ]
+    );
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- {}",
+        LOST.split("---\n\n").last().unwrap().trim_end().replace('\n', "\n  ")
+    );
+    assert_eq!(
+        messages_of(&list, false, &Filter::default())[0],
+        gateway("Error [IST0101]", 12, "Referenced gateway not found: \"one\"")
+    );
+}
+
+#[test]
+fn what_files_do_not_hold_is_known_to_be_missing_only_where_they_are_complete() {
+    let destination = "Referenced host not found: \"nowhere\"";
+    let has = |has_runtime| {
+        messages_of(LOST, has_runtime, &Filter::default()).iter().any(|message| message.ends_with(destination))
+    };
+    assert!(has(true) && !has(false));
+}
+
+#[test]
+fn messages_that_are_not_wanted_are_left_out() {
+    let count = |filter: &Filter| messages_of(LOST, false, filter).len();
+    let unwanted = |text: &str| Filter { suppressions: vec![text.parse().unwrap()], ..Filter::default() };
+    assert_eq!(count(&unwanted("IST0101=VirtualService default/*")), 2);
+    assert_eq!(count(&unwanted("IST0101=Gateway *")), 4);
+    assert_eq!(count(&Filter { namespace: "other".to_owned(), ..Filter::default() }), 0);
+    assert!("IST0101".parse::<Suppression>().is_err());
+    for (codes, left) in [("IST0132", 2), ("IST0101,IST0132", 0), ("*", 0)] {
+        let annotated = LOST.replace(
+            "  name: lost",
+            &format!("  name: lost\n  annotations: {{ galley.istio.io/analyze-suppress: \"{codes}\" }}"),
+        );
+        assert_eq!(messages_of(&annotated, false, &Filter::default()).len(), left, "{codes}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_told_and_the_rest_is_kept() {
+    let text = "a: [\n---\nkind: x\n---\napiVersion: networking.istio.io/v1\nkind: Gateway\nmetadata: {name: g}\nspec: {servers: 3}\n---\napiVersion: a/v1\nkind: B\n";
+    let mut reader = Reader::new("default", false);
+    reader.read("a.yaml", &format!("{text}---\n{LOST}"));
+    let lines: Vec<_> = reader.faults().iter().map(|fault| fault.line).collect();
+    assert_eq!((lines.len(), &lines[1..]), (3, &[3, 5][..]), "{:?}", reader.faults());
+    assert_eq!(reader.finish().0.len(), 1);
+}

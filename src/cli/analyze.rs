@@ -1,0 +1,284 @@
+//! `navarch analyze`: what is probably not meant in configuration.
+
+use std::io::{ErrorKind, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use clap::{ArgAction, Args, ValueEnum};
+use navarch_analysis::analyzer::{self, Findings};
+use navarch_analysis::{Context, Filter, Level, Mesh, Message, Reader, Suppression, messages};
+use serde::Serialize as _;
+
+use super::reading;
+
+/// The exit code where something of --failure-threshold was found.
+const FOUND: u8 = 79;
+/// The exit code where a file cannot be read as objects.
+const UNREADABLE: u8 = 65;
+/// How files end that hold objects.
+const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
+/// The namespace of objects that name none.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// Say what is probably not meant in configuration, as `istioctl analyze --use-kube=false` does: same analyzers, codes, levels and
+/// words. Nothing is applied, and no control plane is asked.
+///
+/// Services, pods, namespaces, nodes and Secrets come about in a cluster, so files that lack some say nothing: those kinds are not
+/// read, and analyzers that need them are skipped. With --complete the files are all there is, and every analyzer runs.
+///
+/// Exit codes: 0 nothing of --failure-threshold was found; 1 the analysis cannot be made; 2 the command line is wrong; 65 a file is
+/// not what it should be; 79 something was found. With -o json and -o yaml what was found changes nothing.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch analyze config/                            what files say, in the namespace default
+  navarch analyze -A config/ mesh.yaml               in all namespaces
+  navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are told of, too
+  navarch analyze -A -S 'IST0101=VirtualService shop/*' --failure-threshold Warning config/ || exit 1
+  navarch analyze --list-analyzers")]
+pub(super) struct Analyze {
+    /// Files, directories, or - for the standard input
+    files: Vec<PathBuf>,
+    /// Namespace to tell of, and that of objects that name none
+    #[arg(short = 'n', long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+    /// Tell of all namespaces
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Namespace of the control plane
+    #[arg(short = 'i', long = "istioNamespace", alias = "istio-namespace", default_value = "istio-system")]
+    istio_namespace: String,
+    /// The files are all there is: also read Services, pods, namespaces, nodes and Secrets, and run the analyzers that need them
+    #[arg(long)]
+    complete: bool,
+    /// How messages are printed
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "log", ignore_case = true)]
+    output: Format,
+    /// The least that makes the command fail: Error, Warning or Info
+    #[arg(long, value_name = "LEVEL", default_value = "Error", value_parser = level)]
+    failure_threshold: Level,
+    /// The least that is printed: Error, Warning or Info
+    #[arg(long, value_name = "LEVEL", default_value = "Info", value_parser = level)]
+    output_threshold: Level,
+    /// What is not told, as CODE=OBJECT, where * stands for anything; can be repeated
+    #[arg(short = 'S', long, value_name = "CODE=OBJECT")]
+    suppress: Vec<Suppression>,
+    /// Analyzer to run; can be repeated, without it all run
+    #[arg(long, value_name = "NAME")]
+    analyzer: Vec<String>,
+    /// File with mesh config: key mesh of the ConfigMap istio
+    #[arg(long = "meshConfigFile", alias = "mesh-config-file", value_name = "FILE")]
+    mesh_config: Option<PathBuf>,
+    /// Do not fail for files that are not what they should be
+    #[arg(long)]
+    ignore_unknown: bool,
+    /// Print the analyzers, and do nothing else
+    #[arg(short = 'L', long)]
+    list_analyzers: bool,
+    /// Print which analyzers ran and which were skipped
+    #[arg(short = 'v', long)]
+    verbose: bool,
+    /// Whether levels are in color; where it is not said, on a terminal
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    color: Option<bool>,
+    /// Read directories at any depth, which is always done
+    #[arg(short = 'R', long, hide = true)]
+    recursive: bool,
+    /// Whether a cluster is read; only false is taken, for the sake of scripts made for istioctl
+    #[arg(short = 'k', long, value_name = "BOOL", hide = true, action = ArgAction::Set, default_value = "false",
+          num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    use_kube: bool,
+}
+
+/// A form of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people: a line for each
+    Log,
+    /// For programs
+    Json,
+    /// For programs
+    Yaml,
+}
+
+/// Reads a level.
+fn level(text: &str) -> Result<Level, String> {
+    Level::parse(text).ok_or_else(|| "is none of Error, Warning and Info".to_owned())
+}
+
+impl Analyze {
+    /// Makes the analysis and prints it.
+    ///
+    /// # Errors
+    /// When files or mesh config cannot be read.
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        if self.list_analyzers {
+            print(&list())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        ensure!(!self.use_kube, "no cluster is read; leave --use-kube out, and name files with what it holds");
+        let files = self.gather()?;
+        ensure!(!files.is_empty(), "at least one file must be named, such as navarch analyze config/");
+        let mut reader = Reader::new(self.target(), self.complete);
+        for file in &files {
+            reader.read(&file.display().to_string(), &reading::read(file)?);
+        }
+        let faults = reader.faults().to_vec();
+        for fault in &faults {
+            say(&format!("{fault} - skipping"));
+        }
+        for unknown in self.suppress.iter().filter(|unwanted| !messages::is_code(&unwanted.code)) {
+            say(&format!(
+                "Warning: Supplied message code '{}' is an unknown message code and will not have any effect.",
+                unknown.code
+            ));
+        }
+        let mut mesh = Mesh { system_namespace: self.istio_namespace.clone(), ..Mesh::default() };
+        if let Some(file) = &self.mesh_config {
+            let text = reading::read(file)?;
+            mesh.config = mesh.config.apply(&text).with_context(|| file.display().to_string())?.value;
+        }
+        if self.complete {
+            reader.add_ingress_gateway(&mesh);
+        }
+        let context = Context::new(reader, mesh, self.complete);
+        let filter = Filter { namespace: self.target().to_owned(), suppressions: self.suppress.clone() };
+        let findings = analyzer::analyze(&context, &self.analyzer, &filter);
+        self.tell(&findings, &files, faults.len())
+    }
+
+    /// The namespace that is told of; empty for all.
+    fn target(&self) -> &str {
+        let named = self.namespace.as_deref().filter(|namespace| !namespace.is_empty());
+        if self.all_namespaces { "" } else { named.unwrap_or(DEFAULT_NAMESPACE) }
+    }
+
+    /// The target as messages name it.
+    fn target_words(&self) -> String {
+        match self.target() {
+            "" => "all namespaces".to_owned(),
+            namespace => format!("namespace: {namespace}"),
+        }
+    }
+
+    /// The files that are meant.
+    fn gather(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for path in &self.files {
+            if path == Path::new("-") || path.is_dir() {
+                files.extend(reading::files_of(path)?);
+            } else if path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end == *known)) {
+                files.push(path.clone());
+            } else {
+                ensure!(path.exists(), "there is no file {}", path.display());
+                say(&format!("Skipping file {}, recognized file extensions are: [.json .yaml .yml]", path.display()));
+            }
+        }
+        Ok(files)
+    }
+
+    /// Prints what was found, and says how the command ends.
+    fn tell(&self, findings: &Findings, files: &[PathBuf], faults: usize) -> anyhow::Result<ExitCode> {
+        if self.verbose {
+            say(&format!("Analyzed resources in {}", self.target_words()));
+            for (title, names) in [("Skipped", &findings.skipped), ("Executed", &findings.executed)] {
+                if !names.is_empty() {
+                    say(&format!("{title} analyzers:\n\t{}", names.join("\n\t")));
+                }
+            }
+        }
+        let shown: Vec<_> =
+            findings.messages.iter().filter(|message| message.level() <= self.output_threshold).collect();
+        let text = match self.output {
+            Format::Log => shown.iter().map(|message| self.line(message)).collect::<Vec<_>>().join("\n"),
+            Format::Json => json(&shown)?,
+            Format::Yaml if shown.is_empty() => "[]\n".to_owned(),
+            Format::Yaml => {
+                serde_saphyr::to_string(&shown.iter().map(|message| message.to_json()).collect::<Vec<_>>())?
+            }
+        };
+        print(&format!("{text}\n"))?;
+        if shown.is_empty() {
+            say(&self.good_news(files, faults));
+        }
+        let is_found = findings.messages.iter().any(|message| message.level() <= self.failure_threshold);
+        Ok(match self.output {
+            Format::Log if is_found => {
+                say(&format!(
+                    "Error: Analyzers found issues when analyzing {}.\nSee {} for more information about causes and resolutions.",
+                    self.target_words(),
+                    navarch_analysis::EXPLANATIONS
+                ));
+                ExitCode::from(FOUND)
+            }
+            Format::Log if faults > 0 && !self.ignore_unknown => {
+                say("Error: Some files couldn't be parsed.");
+                ExitCode::from(UNREADABLE)
+            }
+            Format::Log | Format::Json | Format::Yaml => ExitCode::SUCCESS,
+        })
+    }
+
+    /// What is said where there is nothing to print.
+    fn good_news(&self, files: &[PathBuf], faults: usize) -> String {
+        if faults > 0 {
+            let noun = if faults == 1 { "object" } else { "objects" };
+            let target = self.target_words();
+            return format!(
+                "No validation issues found when analyzing {target} (but {faults} {noun} could not be parsed)."
+            );
+        }
+        let names: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
+        match names.as_slice() {
+            [one] => format!("\u{2714} No validation issues found when analyzing {one}."),
+            many => format!("\u{2714} No validation issues found when analyzing:\n  - {}", many.join("\n  - ")),
+        }
+    }
+
+    /// A message for people.
+    fn line(&self, message: &Message) -> String {
+        let text = message.to_string();
+        let is_dumb = || std::env::var("TERM").is_ok_and(|term| term.eq_ignore_ascii_case("dumb"));
+        let in_color = self.color.unwrap_or_else(|| std::io::stdout().is_terminal() && !is_dumb());
+        let level = message.level().to_string();
+        let color = match message.level() {
+            Level::Error => "\u{1b}[1;31m",
+            Level::Warning => "\u{1b}[33m",
+            Level::Info => "",
+        };
+        match text.strip_prefix(&level).filter(|_| in_color) {
+            Some(rest) => format!("{color}{level}\u{1b}[0m{rest}"),
+            None => text,
+        }
+    }
+}
+
+/// The analyzers by name.
+fn list() -> String {
+    let mut all: Vec<_> = analyzer::all().collect();
+    all.sort_unstable_by_key(|analyzer| analyzer.name);
+    all.iter().map(|analyzer| format!("* {}:\n    {}\n", analyzer.name, analyzer.description)).collect()
+}
+
+/// Messages as Go writes JSON: by tabs, and nothing in it that HTML would take for its own.
+fn json(messages: &[&Message]) -> anyhow::Result<String> {
+    let values: Vec<_> = messages.iter().map(|message| message.to_json()).collect();
+    let mut out = Vec::new();
+    let formatter = serde_json::ser::PrettyFormatter::with_indent(b"\t");
+    values.serialize(&mut serde_json::Serializer::with_formatter(&mut out, formatter))?;
+    let text = String::from_utf8(out)?;
+    Ok(text.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026"))
+}
+
+/// Prints to the standard output. Whoever reads no further is no fault.
+fn print(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        Err(_) | Ok(()) => Ok(()),
+    }
+}
+
+/// Says something beside the messages.
+fn say(text: &str) {
+    eprintln!("{text}");
+}
