@@ -243,6 +243,26 @@ fn what_is_set_goes_before_the_profile_and_this_before_the_defaults() {
 }
 
 #[test]
+fn the_ambient_profile_is_a_control_plane_for_ztunnel_and_its_proxies_take_tunnels() {
+    let helm = Helm::find().unwrap();
+    let variables = |settings: Value| -> BTreeMap<String, Value> {
+        let rendered = Rendered::of(&helm, &chart("navarch"), &settings).unwrap();
+        let mesh = rendered.objects["ConfigMap istio"]["data"]["mesh"].as_str().unwrap();
+        assert_eq!(mesh.contains("ISTIO_META_ENABLE_HBONE"), settings.get("profile").is_some(), "{mesh}");
+        let container = &rendered.objects["Deployment istiod"]["spec"]["template"]["spec"]["containers"][0];
+        let all = container["env"].as_array().unwrap().iter();
+        all.map(|one| (one["name"].as_str().unwrap().to_owned(), one["value"].clone())).collect()
+    };
+    let ambient = variables(json!({"profile": "ambient", "trustedZtunnelNamespace": "kube-system"}));
+    assert_eq!(ambient["PILOT_ENABLE_AMBIENT"], "true");
+    assert_eq!(ambient["CA_TRUSTED_NODE_ACCOUNTS"], "kube-system/ztunnel");
+    let off = json!({"profile": "ambient", "env": {"PILOT_ENABLE_AMBIENT": "false", "AMBIENT_ENABLE_STATUS": "false"}});
+    let off = variables(off);
+    assert_eq!((&off["PILOT_ENABLE_AMBIENT"], &off["AMBIENT_ENABLE_STATUS"]), (&json!("false"), &json!("false")));
+    assert!(!variables(json!({})).contains_key("PILOT_ENABLE_AMBIENT"), "only where it is asked for");
+}
+
+#[test]
 fn two_revisions_share_no_object_but_what_is_of_the_cluster() {
     let helm = Helm::find().unwrap();
     let names = |settings: Value| -> BTreeSet<String> {
