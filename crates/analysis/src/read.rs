@@ -37,6 +37,23 @@ impl fmt::Display for Fault {
     }
 }
 
+/// A document of a file.
+struct Source {
+    /// The file.
+    file: Arc<str>,
+    /// The line where it starts; `None` where lines say nothing.
+    line: Option<usize>,
+    /// Its lines.
+    lines: Arc<DocumentLines>,
+}
+
+impl Source {
+    /// The place of an object in it.
+    fn place(&self, prefix: String, line: Option<usize>) -> Place {
+        Place { file: Arc::clone(&self.file), line, document: Arc::clone(&self.lines), prefix }
+    }
+}
+
 /// Gathers objects. What is read later takes the place of an object of the same name.
 #[derive(Debug, Default)]
 pub struct Reader {
@@ -65,41 +82,24 @@ impl Reader {
         }
         let name: Arc<str> = Arc::from(file);
         for document in yaml::documents(text) {
-            let lines = Arc::new(DocumentLines::new(document.text, document.lines_before));
-            let mut value = match yaml::parse_last_wins(document.text, Schema::V1_1) {
-                Ok(value) => value,
-                Err(error) => {
-                    self.fault(file, document.lines_before + error.line, error.reason);
-                    continue;
+            let before = document.lines_before;
+            match yaml::parse_last_wins(document.text, Schema::V1_1) {
+                Ok(mut value) => {
+                    let lines = Arc::new(DocumentLines::new(document.text, before));
+                    let line = Some(before + first_line(document.text));
+                    self.take(&Source { file: Arc::clone(&name), line, lines }, &mut value);
                 }
-            };
-            let first = document.lines_before + first_line(document.text);
-            let place = |path: &str| {
-                let line =
-                    if path.is_empty() { Some(first) } else { lines_below(document.text, path, document.lines_before) };
-                Place {
-                    file: Arc::clone(&name),
-                    line: line.or(Some(first)),
-                    document: Arc::clone(&lines),
-                    prefix: path.to_owned(),
-                }
-            };
-            self.take(file, &mut value, place);
+                Err(error) => self.fault(file, before + error.line, error.reason),
+            }
         }
     }
 
     /// Reads JSON values one after the other. Nothing is said of lines there.
     fn read_json(&mut self, file: &str, text: &str) {
-        let name: Arc<str> = Arc::from(file);
-        let lines = Arc::new(DocumentLines::new("", 0));
+        let source = Source { file: Arc::from(file), line: None, lines: Arc::new(DocumentLines::new("", 0)) };
         for value in serde_json::Deserializer::from_str(text).into_iter::<Value>() {
             match value {
-                Ok(mut value) => self.take(file, &mut value, |_| Place {
-                    file: Arc::clone(&name),
-                    line: None,
-                    document: Arc::clone(&lines),
-                    prefix: String::new(),
-                }),
+                Ok(mut value) => self.take(&source, &mut value),
                 Err(error) => self.fault(file, error.line(), error.to_string()),
             }
         }
@@ -151,30 +151,30 @@ impl Reader {
     }
 
     /// Takes the objects of a document.
-    fn take(&mut self, file: &str, value: &mut Value, place: impl Fn(&str) -> Place) {
+    fn take(&mut self, source: &Source, value: &mut Value) {
         if value.is_null() {
             return;
         }
         let is_list = value.get("kind").and_then(Value::as_str) == Some("List");
-        match value.get_mut("items").and_then(Value::as_array_mut).filter(|_| is_list) {
-            Some(items) => {
-                for (index, item) in items.iter_mut().enumerate() {
-                    self.take_one(file, item, place(&format!("items[{index}].")));
-                }
-            }
-            None => self.take_one(file, value, place("")),
+        let Some(items) = value.get_mut("items").and_then(Value::as_array_mut).filter(|_| is_list) else {
+            return self.take_one(value, source.place(String::new(), source.line));
+        };
+        let lines = source.lines.of_items();
+        for (index, item) in items.iter_mut().enumerate() {
+            let line = source.line.map(|first| lines.get(&index).copied().unwrap_or(first));
+            self.take_one(item, source.place(format!("items[{index}]."), line));
         }
     }
 
     /// Takes an object of a file.
-    fn take_one(&mut self, file: &str, value: &mut Value, place: Place) {
-        let line = place.line.unwrap_or(1);
+    fn take_one(&mut self, value: &mut Value, place: Place) {
+        let (file, line) = (place.file.to_string(), place.line.unwrap_or(1));
         match self.object(value, Some(place)) {
             Ok(Some(resource)) => {
                 self.objects.insert(key(&resource), Arc::new(resource));
             }
             Ok(None) => {}
-            Err(reason) => self.fault(file, line, reason),
+            Err(reason) => self.fault(&file, line, reason),
         }
     }
 
@@ -278,11 +278,6 @@ fn content(kind: Kind, value: &Value) -> Result<Content, String> {
 fn texts(metadata: &Map<String, Value>, field: &str) -> Texts {
     let members = metadata.get(field).and_then(Value::as_object).into_iter().flatten();
     members.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
-}
-
-/// The line of an item of a list in its file.
-fn lines_below(text: &str, path: &str, before: usize) -> Option<usize> {
-    yaml::line_of(text, path.trim_end_matches('.')).map(|line| line + before)
 }
 
 /// The first line of a document, from 1, that holds something.

@@ -93,10 +93,27 @@ impl DocumentLines {
         Self { text: text.to_owned(), before, lines: OnceLock::new() }
     }
 
+    /// The lines of its scalars in the text.
+    fn lines(&self) -> &BTreeMap<String, usize> {
+        self.lines.get_or_init(|| yaml::scalar_lines(&self.text))
+    }
+
     /// The line of a scalar in the file.
     fn line_of(&self, path: &str) -> Option<usize> {
-        let lines = self.lines.get_or_init(|| yaml::scalar_lines(&self.text));
-        lines.get(path).map(|line| line + self.before)
+        self.lines().get(path).map(|line| line + self.before)
+    }
+
+    /// The first line of each item of a list in the file.
+    pub(crate) fn of_items(&self) -> BTreeMap<usize, usize> {
+        let mut first = BTreeMap::new();
+        for (path, line) in self.lines() {
+            let index = path.strip_prefix("items[").and_then(|rest| rest.split(']').next()?.parse().ok());
+            if let Some(index) = index {
+                let known = first.entry(index).or_insert(line + self.before);
+                *known = (*known).min(line + self.before);
+            }
+        }
+        first
     }
 }
 

@@ -122,6 +122,19 @@ fn messages_tell_the_line_of_the_field() {
             gateway("Warning [IST0132]", 13, &hosts("other/two")),
         ]
     );
+    // An object is told of by its own line in a list, too.
+    let sidecar = "apiVersion: networking.istio.io/v1\n  kind: Sidecar\n  metadata: {name: s}\n  spec: {outboundTrafficPolicy: {egressProxy: {host: a}}}";
+    let list = format!("kind: List\napiVersion: v1\nitems:\n- {sidecar}\n- {sidecar}\n");
+    let found = messages_of(&list.replacen("{name: s}", "{name: t}", 1), false, &Filter::default());
+    let places: Vec<_> = found
+        .iter()
+        .filter(|message| message.contains("IST0002"))
+        .map(|message| message.split(')').next().unwrap())
+        .collect();
+    assert_eq!(
+        places,
+        ["Warning [IST0002] (Sidecar default/s a.yaml:8", "Warning [IST0002] (Sidecar default/t a.yaml:4"]
+    );
     let list = format!(
         "apiVersion: v1\nkind: List\nitems:\n- {}",
         LOST.split("---\n\n").last().unwrap().trim_end().replace('\n', "\n  ")
