@@ -36,6 +36,7 @@ const DEFAULT_NAMESPACE: &str = "default";
   navarch analyze -A --complete cluster/             the files are the whole mesh: missing Services and pods are told of, too
   navarch analyze -A -S 'IST0101=VirtualService shop/*' --failure-threshold Warning config/ || exit 1
   navarch analyze --list-analyzers")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of istioctl's in its own right")]
 pub(super) struct Analyze {
     /// Files, directories, or - for the standard input
     files: Vec<PathBuf>,
@@ -116,6 +117,11 @@ impl Analyze {
             print(&list())?;
             return Ok(ExitCode::SUCCESS);
         }
+        self.analyze().map(ExitCode::from)
+    }
+
+    /// Makes the analysis, prints it and gives the exit code.
+    fn analyze(&self) -> anyhow::Result<u8> {
         ensure!(!self.use_kube, "no cluster is read; leave --use-kube out, and name files with what it holds");
         let files = self.gather()?;
         ensure!(!files.is_empty(), "at least one file must be named, such as navarch analyze config/");
@@ -178,7 +184,7 @@ impl Analyze {
     }
 
     /// Prints what was found, and says how the command ends.
-    fn tell(&self, findings: &Findings, files: &[PathBuf], faults: usize) -> anyhow::Result<ExitCode> {
+    fn tell(&self, findings: &Findings, files: &[PathBuf], faults: usize) -> anyhow::Result<u8> {
         if self.verbose {
             say(&format!("Analyzed resources in {}", self.target_words()));
             for (title, names) in [("Skipped", &findings.skipped), ("Executed", &findings.executed)] {
@@ -209,13 +215,13 @@ impl Analyze {
                     self.target_words(),
                     navarch_analysis::EXPLANATIONS
                 ));
-                ExitCode::from(FOUND)
+                FOUND
             }
             Format::Log if faults > 0 && !self.ignore_unknown => {
                 say("Error: Some files couldn't be parsed.");
-                ExitCode::from(UNREADABLE)
+                UNREADABLE
             }
-            Format::Log | Format::Json | Format::Yaml => ExitCode::SUCCESS,
+            Format::Log | Format::Json | Format::Yaml => 0,
         })
     }
 
@@ -238,8 +244,7 @@ impl Analyze {
     /// A message for people.
     fn line(&self, message: &Message) -> String {
         let text = message.to_string();
-        let is_dumb = || std::env::var("TERM").is_ok_and(|term| term.eq_ignore_ascii_case("dumb"));
-        let in_color = self.color.unwrap_or_else(|| std::io::stdout().is_terminal() && !is_dumb());
+        let in_color = self.color.unwrap_or_else(|| std::io::stdout().is_terminal());
         let level = message.level().to_string();
         let color = match message.level() {
             Level::Error => "\u{1b}[1;31m",
@@ -281,4 +286,56 @@ fn print(text: &str) -> anyhow::Result<()> {
 /// Says something beside the messages.
 fn say(text: &str) {
     eprintln!("{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    /// A command line of its own.
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        analyze: Analyze,
+    }
+
+    /// The exit code of the analysis of a text with these flags.
+    fn code(text: &str, flags: &[&str]) -> anyhow::Result<u8> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.yaml"), text).unwrap();
+        let words = ["analyze"].iter().chain(flags).map(|word| (*word).to_owned());
+        let words = words.chain([folder.path().display().to_string()]);
+        Line::try_parse_from(words)?.analyze.analyze()
+    }
+
+    #[test]
+    fn exit_codes_are_istioctls() {
+        let object = |spec: &str| {
+            format!(
+                "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: a, namespace: shop}}\nspec: {spec}\n"
+            )
+        };
+        let lost = object("{hosts: [a.com], gateways: [gone], http: [{route: [{destination: {host: a.com}}]}]}");
+        let good = object("{hosts: [a.com], http: [{route: [{destination: {host: a.com}}]}]}");
+        let broken = format!("{good}---\nkind: nothing\n");
+        for (text, flags, expected) in [
+            (&lost, &[][..], 0),
+            (&lost, &["-n", "shop"], 79),
+            (&lost, &["-A"], 79),
+            (&lost, &["-A", "-o", "json"], 0),
+            (&lost, &["-A", "-o", "yaml"], 0),
+            (&lost, &["-A", "-S", "IST0101=VirtualService shop/*"], 0),
+            (&lost, &["-A", "-S", "IST0101=VirtualService shop/*", "--failure-threshold", "warning"], 79),
+            (&lost, &["-A", "--use-kube=false", "--analyzer", "schema.ValidationAnalyzer.Gateway"], 0),
+            (&good, &["-A"], 0),
+            (&good, &["-A", "--complete"], 79),
+            (&broken, &["-A"], 65),
+            (&broken, &["-A", "--ignore-unknown"], 0),
+        ] {
+            assert_eq!(code(text, flags).unwrap(), expected, "{flags:?} {text}");
+        }
+        assert!(code(&good, &["--use-kube"]).is_err() && code(&good, &["--failure-threshold", "Bad"]).is_err());
+    }
 }
