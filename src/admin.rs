@@ -21,6 +21,7 @@ mod exposition;
 mod health;
 mod log_scopes;
 mod over_xds;
+mod page;
 mod paths;
 mod plan;
 mod policies;
@@ -40,7 +41,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
-pub use access::DebugAccess;
+pub use access::{DebugAccess, is_of_this_machine};
 pub use applied::changed_at;
 pub use ca::ORDER as CA_ORDER;
 pub use clusterz::{ManagedClusters, SyncStatus};
@@ -77,19 +78,28 @@ pub struct Pages {
 pub fn http_routes(state: AdminState, pages: Pages) -> Router {
     let mut routes = Router::new().route("/ready", get(health::ready)).merge(debug_routes(&state, pages));
     if pages.monitoring {
-        routes = routes.merge(monitoring());
+        routes = routes.merge(monitoring()).merge(page_routes(&state, pages));
     }
     routes.fallback(paths::fallback).with_state(state)
 }
 
-/// What port 15014 serves: `/metrics`, `/version` and the debug API.
+/// What port 15014 serves: the page for people at `/`, `/metrics`, `/version` and the debug API.
 pub fn monitoring_routes(state: AdminState, pages: Pages) -> Router {
-    monitoring().merge(debug_routes(&state, pages)).fallback(paths::fallback).with_state(state)
+    let for_people = page_routes(&state, pages);
+    monitoring().merge(for_people).merge(debug_routes(&state, pages)).fallback(paths::fallback).with_state(state)
 }
 
 /// Metrics and version.
 fn monitoring() -> Router<AdminState> {
     Router::new().route("/metrics", get(health::metrics)).route("/version", get(health::version))
+}
+
+/// The page for people, for those who may see the debug API that it asks; there before anything is read, to say what is waited for.
+fn page_routes(state: &AdminState, pages: Pages) -> Router<AdminState> {
+    if !pages.debug {
+        return Router::new();
+    }
+    page::routes().route_layer(from_fn_with_state(state.clone(), access::guard))
 }
 
 /// The debug API, for those who may see it, and once there is something to see.

@@ -5,6 +5,7 @@ mod applied;
 mod ca;
 mod connections;
 mod crds;
+mod dashboard;
 mod debug_api;
 mod discovery;
 mod doctor;
@@ -76,6 +77,8 @@ enum Command {
     Why(Box<why::Why>),
     /// Say what is wrong with this installation, and what to type next
     Doctor(Box<doctor::Doctor>),
+    /// Serve the page of a control plane on this machine
+    Dashboard(dashboard::Dashboard),
     /// Print what a shell reads to complete commands
     Completions(manual::Completions),
     /// Write man pages
@@ -108,6 +111,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Applied(applied) => return applied.run(),
         Command::Why(why) => return why.run(),
         Command::Doctor(doctor) => return doctor.run(),
+        Command::Dashboard(dashboard) => return dashboard.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run()?,
         Command::Crds => crds::print(),

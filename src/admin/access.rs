@@ -55,8 +55,7 @@ pub(super) async fn guard(State(state): State<AdminState>, request: Request, nex
 pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, StatusCode> {
     let peer = request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
     let is_loopback = peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-    let is_of_another_site = is_of_another_site(&request.headers);
-    if is_loopback && !is_of_another_site && is_meant_for_this_machine(&request.uri, &request.headers) {
+    if is_loopback && is_of_this_machine(&request.uri, &request.headers) {
         return Ok(Sight::Everything);
     }
     if !request.method.is_safe() && page(request.uri.path()) != PLAN {
@@ -72,6 +71,12 @@ pub(super) async fn sight(state: &AdminState, request: &Parts) -> Result<Sight, 
             Err(StatusCode::UNAUTHORIZED)
         }
     }
+}
+
+/// Whether a request that came over loopback is of somebody at this machine, not of a page of another site in their browser.
+#[must_use]
+pub fn is_of_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
+    !is_of_another_site(headers) && is_meant_for_this_machine(uri, headers)
 }
 
 /// Whether a browser says that a page of another site has it ask: some pages do something when they are asked for.
@@ -100,11 +105,12 @@ fn is_meant_for_this_machine(uri: &Uri, headers: &HeaderMap) -> bool {
     is_local && uri.authority().is_none_or(is_of_uri)
 }
 
-/// The name of the page at a path; the index shows what the list does, and all profiles are one page.
+/// The name of the page at a path; the index shows what the list does, as does the page for people with its parts, and all profiles
+/// are one page.
 pub(super) fn page(path: &str) -> &str {
     let page = path.trim_start_matches("/debug").trim_matches('/');
     match page.split('/').next() {
-        None | Some("") => "list",
+        None | Some("" | "assets") => "list",
         Some("pprof") => "pprof",
         Some(_) => page,
     }

@@ -81,7 +81,7 @@ fn answer(state: &AdminState, sight: &Sight, parameters: &Parameters, types: Opt
 }
 
 /// The types that a request asks for.
-fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
+pub(super) fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
     let one = |text: &str| {
         let mut all = ResourceType::ALL.into_iter().filter(|kind| *kind != ResourceType::ObjectStatus);
         let short = all.find(|kind| kind.short_name().eq_ignore_ascii_case(text));
@@ -99,7 +99,7 @@ fn kinds(types: &str) -> Result<Vec<ResourceType>, String> {
 }
 
 /// Messages as `ConfigDump`'s JSON.
-fn json(configs: &[Any]) -> Result<Value, JsonError> {
+pub(super) fn json(configs: &[Any]) -> Result<Value, JsonError> {
     let mut dump = Map::new();
     if !configs.is_empty() {
         let codec = Codec::new();
@@ -190,7 +190,7 @@ fn versioned(info: &ConnectionInfo, kind: ResourceType) -> impl Iterator<Item = 
 }
 
 /// What a proxy was sent of a type, fit to be shown.
-fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
+pub(super) fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
     let Some(all) = sent(info, kind) else { return Vec::new() };
     if kind == ResourceType::Route {
         let hosts = sent(info, ResourceType::VirtualHost);
@@ -200,7 +200,7 @@ fn resources(info: &ConnectionInfo, kind: ResourceType) -> Vec<Any> {
 }
 
 /// What a proxy was sent of a type.
-fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
+pub(super) fn sent(info: &ConnectionInfo, kind: ResourceType) -> Option<&Arc<Collection>> {
     info.types.iter().find(|watch| watch.kind == kind).and_then(|watch| watch.resources.as_ref())
 }
 

@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::reply::{Parameters, json};
 use super::state::AdminState;
 use super::{
-    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, plan, policies,
-    pprof, push_status, registryz, scopes, syncz, why,
+    ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, page, plan,
+    policies, pprof, push_status, registryz, scopes, syncz, why,
 };
 
 /// Each page with what it shows, in the order of the list of names.
-const PAGES: [(&str, &str); 40] = [
+const PAGES: [(&str, &str); 45] = [
     ("adsz", "Connected proxies with what they watch (?proxyID=)"),
     ("adsz?push=true", "Sends all proxies all that they watch once more"),
     ("ambientz", "Workloads, services and policies of ambient mode"),
@@ -53,6 +53,14 @@ const PAGES: [(&str, &str); 40] = [
     ("sidecarz", "What a proxy sees by its Sidecar (?proxyID=)"),
     ("syncz", "What each proxy was sent and has acknowledged (?namespace=)"),
     ("telemetryz", "All Telemetries, or those that hold for a proxy (?proxyID=)"),
+    ("view/changes", "The last changes, each from the event to the last ACK (?limit=)"),
+    ("view/mesh", "Who may call whom, and over mutual TLS or not: namespaces, or the services of one (?namespace=)"),
+    (
+        "view/objects",
+        "Istio objects with reach and problems (?filter=, &kind=, &namespace=, &problems, &offset=, &limit=)",
+    ),
+    ("view/proxies", "Proxies that are synced, lagging or refused something (?filter=, &state=, &offset=, &limit=)"),
+    ("view/resources", "The resources that a proxy was sent (?proxyID=, &type=, &filter=, &name=, &offset=, &limit=)"),
     ("why/not", "Why requests of a proxy fail (?proxy=POD.NAMESPACE&host=, &port=, &path=, &method=)"),
     ("why/proxy", "Which objects made a resource of a proxy (?proxy=POD.NAMESPACE&resource=, &type=)"),
     ("why/push", "What the last pushes of a proxy were for (?proxy=POD.NAMESPACE)"),
@@ -98,6 +106,11 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/sidecarz", get(scopes::sidecarz))
         .route("/debug/syncz", get(syncz::syncz))
         .route("/debug/telemetryz", get(policies::telemetryz))
+        .route("/debug/view/changes", get(page::changes::changes))
+        .route("/debug/view/mesh", get(page::mesh::mesh))
+        .route("/debug/view/objects", get(page::objects::objects))
+        .route("/debug/view/proxies", get(page::proxies::proxies))
+        .route("/debug/view/resources", get(page::resources::resources))
         .route("/debug/why/not", get(why::not))
         .route("/debug/why/proxy", get(why::proxy_resource))
         .route("/debug/why/push", get(why::push));

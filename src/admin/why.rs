@@ -95,7 +95,7 @@ fn objects_of(context: &PushContext, fact: &FactKey) -> Vec<ObjectRef> {
 
 /// An input that is no object, in words.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others are objects, or lists")]
-fn other_input(fact: &FactKey) -> Option<String> {
+pub(super) fn other_input(fact: &FactKey) -> Option<String> {
     match fact {
         FactKey::Mesh => Some("mesh config".to_owned()),
         FactKey::Networks => Some("mesh networks".to_owned()),

@@ -50,9 +50,18 @@ impl DebugApi {
     /// # Errors
     /// When several are named, or it gives no answer.
     pub(super) fn ask(&self, asked: &Asked) -> anyhow::Result<Answer> {
+        let (host, port, token_file) = self.one()?;
+        ask_at(host, port, token_file, asked)
+    }
+
+    /// Host, port and token file of the one control plane that is named.
+    ///
+    /// # Errors
+    /// When several are named, or the address has no port.
+    pub(super) fn one(&self) -> anyhow::Result<(&str, u16, Option<&Path>)> {
         let [address] = self.addresses.as_slice() else { bail!("name one --address: one replica answers for all") };
         let (host, port) = host_and_port(address)?;
-        ask_at(host, port, self.token_file.as_deref(), asked)
+        Ok((host, port, self.token_file.as_deref()))
     }
 
     /// Asks every replica: each address that was named, and each that a name stands for. Gives their addresses with what they

@@ -150,6 +150,15 @@ pub fn in_namespace(view: &View<'_>, namespace: &Namespace) -> NamespaceMtls {
 }
 
 impl NamespaceMtls {
+    /// As [`in_namespace`], from the policies of the root namespace and, for another one, its own: for those who ask for no proxy.
+    #[must_use]
+    pub fn of_policies<'a>(
+        mesh: impl Iterator<Item = &'a Arc<Object<PeerAuthentication>>>,
+        own: Option<impl Iterator<Item = &'a Arc<Object<PeerAuthentication>>>>,
+    ) -> Self {
+        Self { mesh: Arc::new(NamespacePolicies::new(mesh)), own: own.map(|own| Arc::new(NamespacePolicies::new(own))) }
+    }
+
     /// Lays the policies that select a workload over each other: mesh, namespace, workload, port.
     #[must_use]
     pub fn of(&self, selects: impl Fn(&Labels) -> bool) -> WorkloadMtls {

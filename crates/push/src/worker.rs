@@ -477,7 +477,7 @@ impl Worker {
             self.pushes.pop_front();
         }
         let revision = self.engine.revision();
-        self.pushes.push_back(PushRecord { revision, facts, changed: first, objects, settled, took });
+        self.pushes.push_back(PushRecord { revision, facts, changed: first, objects, began: started, settled, took });
     }
 }
 

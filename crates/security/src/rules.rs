@@ -45,7 +45,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 51] = [
+const TABLE: [Row; 56] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -94,6 +94,11 @@ const TABLE: [Row; 51] = [
     debug("resourcesz", Rule::Operator),
     debug("sidecarz", Rule::Operator),
     debug("syncz", Rule::Operator),
+    debug("view/changes", Rule::Operator),
+    debug("view/mesh", Rule::Operator),
+    debug("view/objects", Rule::Operator),
+    debug("view/proxies", Rule::Operator),
+    debug("view/resources", Rule::Operator),
     debug("why/not", Rule::Operator),
     debug("why/proxy", Rule::Operator),
     debug("why/push", Rule::Operator),

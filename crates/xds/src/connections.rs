@@ -148,6 +148,13 @@ impl Connections {
         found.map(|connection| connection.pushes()).unwrap_or_default()
     }
 
+    /// The last responses of every stream, oldest first.
+    #[must_use]
+    pub fn all_pushes(&self) -> Vec<Vec<PushInfo>> {
+        let open: Vec<Arc<Connection>> = self.open.lock().values().cloned().collect();
+        open.iter().map(|connection| connection.pushes()).collect()
+    }
+
     /// The stream of this name in the engine.
     #[must_use]
     pub fn of_id(&self, id: ProxyId) -> Option<ConnectionInfo> {

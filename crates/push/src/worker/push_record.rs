@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use navarch_api::object::ObjectRef;
 
 use crate::context::PushContext;
@@ -22,6 +24,8 @@ pub struct PushRecord {
     pub changed: Vec<FactKey>,
     /// The first of the objects that changed, each with the generation of what is in force since; `None` where it is gone.
     pub objects: Vec<(ObjectRef, Option<i64>)>,
+    /// When the thread began to work on it.
+    pub began: Instant,
     /// What it did.
     pub settled: Settled,
     /// How long the thread worked on it, from taking the changes in to the last collection handed over.

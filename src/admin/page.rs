@@ -1,0 +1,111 @@
+//! The page for people at `/`: it is made of three files that are built from `web/`, and asks the debug pages.
+//!
+//! The files are part of the binary. A policy lets the browser take nothing from elsewhere, run nothing that is written in the page,
+//! and show it in no frame.
+
+pub(super) mod changes;
+pub(super) mod mesh;
+pub(super) mod objects;
+pub(super) mod proxies;
+pub(super) mod resources;
+mod rows;
+mod service_access;
+
+use axum::Router;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+
+use super::state::AdminState;
+use navarch_api::digest::sha256_hex;
+
+/// What the browser may do for the page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// One file.
+#[derive(Clone, Copy, Debug)]
+struct File {
+    /// Where it is served.
+    path: &'static str,
+    /// Its media type.
+    media: &'static str,
+    /// What it holds.
+    bytes: &'static [u8],
+}
+
+const FILES: [File; 4] = [
+    File { path: "/", media: "text/html; charset=utf-8", bytes: include_bytes!("page/dist/index.html") },
+    File {
+        path: "/assets/page.js",
+        media: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("page/dist/assets/page.js"),
+    },
+    File {
+        path: "/assets/page.css",
+        media: "text/css; charset=utf-8",
+        bytes: include_bytes!("page/dist/assets/page.css"),
+    },
+    File { path: "/assets/icon.svg", media: "image/svg+xml", bytes: include_bytes!("page/dist/assets/icon.svg") },
+];
+
+/// The files, each at its own path: no other path leads to one.
+pub(super) fn routes() -> Router<AdminState> {
+    FILES.into_iter().fold(Router::new(), |routes, file| {
+        let tag = HeaderValue::try_from(format!("\"{}\"", sha256_hex(file.bytes))).ok();
+        routes.route(file.path, get(move |headers: HeaderMap| async move { served(file, tag, &headers) }))
+    })
+}
+
+/// A file, or that the browser has it already.
+fn served(file: File, tag: Option<HeaderValue>, asked: &HeaderMap) -> Response {
+    let has_it = tag.as_ref().is_some_and(|tag| {
+        let tags = asked.get_all(header::IF_NONE_MATCH).iter().filter_map(|tags| tags.to_str().ok());
+        tags.flat_map(|tags| tags.split(','))
+            .any(|one| one.trim().trim_start_matches("W/").as_bytes() == tag.as_bytes())
+    });
+    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { file.bytes.into_response() };
+    let headers = response.headers_mut();
+    let fixed = [
+        (header::CONTENT_TYPE, file.media),
+        // Asked for anew each time, so that a newer Navarch is seen at once.
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+    ];
+    for (name, value) in fixed {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    if let Some(tag) = tag {
+        headers.insert(header::ETAG, tag);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_the_browser_has_is_not_sent_again() {
+        let tag = HeaderValue::from_static("\"a\"");
+        for (said, expected) in [("\"a\"", 304), ("\"b\", W/\"a\"", 304), ("\"b\"", 200), ("a", 200)] {
+            let asked = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(said))]);
+            let response = served(FILES[0], Some(tag.clone()), &asked);
+            assert_eq!(response.status(), expected, "{said}");
+            assert!(
+                response.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap().starts_with("default-src 'none'")
+            );
+        }
+    }
+
+    #[test]
+    fn the_page_takes_nothing_from_elsewhere_and_runs_nothing_that_is_written_in_it() {
+        let page = std::str::from_utf8(FILES[0].bytes).unwrap();
+        assert!(!page.contains("://") && !page.contains("<style") && !page.contains(" style="), "{page}");
+        assert_eq!(page.matches("<script").count(), page.matches("src=\"/assets/").count(), "{page}");
+        let size: usize = FILES.iter().map(|file| file.bytes.len()).sum();
+        assert!(size < 150_000, "{size} bytes");
+    }
+}

@@ -1,0 +1,153 @@
+//! `/debug/view/changes`: the last changes as they happen, each from the event to the last ACK.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::Response;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use super::rows::Rows;
+use crate::admin::reply::{self, Parameters};
+use crate::admin::state::AdminState;
+use crate::admin::why::other_input;
+use navarch_push::worker::PushRecord;
+use navarch_xds::connections::PushInfo;
+
+/// How many causes of one change are named.
+const NAMED: usize = 8;
+
+/// What proxies made of a change.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Answers {
+    /// Proxies that took all that they were sent for it.
+    taken: usize,
+    /// Proxies that refused some of it.
+    refused: usize,
+    /// Proxies that have not answered all of it.
+    waiting: usize,
+    /// Proxies that were not sent it, and leave something older unanswered: it may have to wait for that.
+    behind: usize,
+    /// When the first response went out and when the last was answered.
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+}
+
+/// The last changes, newest first.
+pub(in crate::admin) async fn changes(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let rows = Rows::asked(&parameters);
+    let looked = state.push.inspect(move |inspect| {
+        let records: Vec<PushRecord> = rows.of(inspect.pushes.iter().rev().cloned());
+        (records, inspect.pushes.len())
+    });
+    let Ok((records, total)) = looked.await else { return reply::ended() };
+    let now = Timestamp::now();
+    // Looked at after the records: what they brought may be under way.
+    let sent = state.connections.all_pushes();
+    let shown: Vec<Value> = records.iter().map(|record| row(record, &sent, now)).collect();
+    reply::json(&parameters, &rows.answer(total, &shown))
+}
+
+/// One change.
+fn row(record: &PushRecord, sent: &[Vec<PushInfo>], now: Timestamp) -> Value {
+    let began = before(now, record.began.elapsed());
+    let answers = answers((record.revision, began), sent);
+    let since =
+        |moment: Option<Timestamp>| moment.map(|moment| (moment.duration_since(began).as_secs_f64() * 1000.0).max(0.0));
+    let objects: Vec<Value> = record
+        .objects
+        .iter()
+        .take(NAMED)
+        .map(|(object, generation)| json!({ "name": object.to_string(), "generation": generation }))
+        .collect();
+    // What is no object is told where no object changed: it follows from them else.
+    let others = record.changed.iter().filter(|_| record.objects.is_empty()).filter_map(other_input).take(NAMED);
+    json!({
+        "revision": record.revision,
+        "at": began.to_string(),
+        "objects": objects,
+        "others": others.collect::<Vec<_>>(),
+        "facts": record.facts,
+        "results": record.settled.computed,
+        "tookMs": record.took.as_secs_f64() * 1000.0,
+        "published": record.settled.published,
+        "taken": answers.taken,
+        "refused": answers.refused,
+        "waiting": answers.waiting,
+        "behind": answers.behind,
+        "firstSentMs": since(answers.first),
+        "lastAnswerMs": since(answers.last),
+    })
+}
+
+/// What proxies made of the change that a revision brought at that moment.
+fn answers((revision, began): (u64, Timestamp), sent: &[Vec<PushInfo>]) -> Answers {
+    let mut all = Answers::default();
+    for stream in sent {
+        let is_of = |one: &&PushInfo| one.changes.is_some_and(|[first, last]| (first..=last).contains(&revision));
+        let (mut some, mut refused, mut waits) = (false, false, false);
+        for one in stream.iter().filter(is_of) {
+            some = true;
+            refused |= one.answer.is_some_and(|(_, is_taken)| !is_taken);
+            waits |= one.answer.is_none();
+            all.first = Some(all.first.map_or(one.at, |first| first.min(one.at)));
+            let answered = one.answer.map(|(after, _)| later(one.at, after));
+            all.last = all.last.max(answered);
+        }
+        match (some, refused, waits) {
+            (false, ..) => {
+                all.behind += usize::from(stream.iter().any(|one| one.answer.is_none() && one.at <= began));
+            }
+            (true, true, _) => all.refused += 1,
+            (true, false, true) => all.waiting += 1,
+            (true, false, false) => all.taken += 1,
+        }
+    }
+    all
+}
+
+/// The moment that long before.
+fn before(moment: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    moment.saturating_sub(elapsed).unwrap_or(Timestamp::MIN)
+}
+
+/// The moment that long after.
+fn later(moment: Timestamp, elapsed: Duration) -> Timestamp {
+    let elapsed = SignedDuration::try_from(elapsed).unwrap_or(SignedDuration::MAX);
+    moment.saturating_add(elapsed).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_push::resource::ResourceType;
+
+    fn sent(second: i64, changes: Option<[u64; 2]>, answer: Option<(u64, bool)>) -> PushInfo {
+        PushInfo {
+            kind: ResourceType::Cluster,
+            at: Timestamp::from_second(second).unwrap(),
+            changes,
+            answers: false,
+            count: 1,
+            removed: 0,
+            bytes: 1,
+            answer: answer.map(|(after, taken)| (Duration::from_secs(after), taken)),
+        }
+    }
+
+    #[test]
+    fn a_proxy_counts_once_by_its_worst_answer() {
+        let streams = [
+            vec![sent(10, Some([1, 3]), Some((5, true))), sent(11, Some([3, 3]), Some((1, true)))],
+            vec![sent(12, Some([2, 4]), Some((9, true))), sent(12, Some([3, 3]), None)],
+            vec![sent(13, Some([3, 3]), Some((1, false))), sent(13, Some([3, 3]), None)],
+            vec![sent(1, Some([4, 9]), None), sent(2, None, None)],
+        ];
+        let moment = |second| Some(Timestamp::from_second(second).unwrap());
+        let expected = Answers { taken: 1, refused: 1, waiting: 1, behind: 1, first: moment(10), last: moment(21) };
+        let began = Timestamp::from_second(9).unwrap();
+        assert_eq!(answers((3, began), &streams), expected);
+        assert_eq!(answers((20, Timestamp::UNIX_EPOCH), &streams), Answers::default());
+    }
+}

@@ -1,0 +1,160 @@
+//! `/debug/view/mesh`: who may call whom, and over mutual TLS or not. Namespaces first, then the services of one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::rows::{Rows, fits};
+use super::service_access::{Access, Callers, Demand, Policies};
+use crate::admin::reply::{self, Parameters};
+use crate::admin::state::AdminState;
+use navarch_api::names::Namespace;
+use navarch_push::context::PushContext;
+use navarch_registry::model::{ExportTo, Service};
+
+/// The most namespaces that are shown at once.
+const NAMESPACES: usize = 200;
+/// The most arrows between namespaces.
+const ARROWS: usize = 1_000;
+
+/// What there is to know of a namespace.
+#[derive(Debug, Default)]
+struct Sum {
+    services: usize,
+    /// Services by what they demand.
+    mtls: BTreeMap<&'static str, usize>,
+    /// Services that everybody may call.
+    open: usize,
+    /// Connected proxies.
+    proxies: usize,
+}
+
+/// The namespaces, or the services of the `namespace` that is asked for.
+pub(in crate::admin) async fn mesh(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let context = state.push.context();
+    let mut proxies: BTreeMap<Namespace, usize> = BTreeMap::new();
+    for info in state.connections.list() {
+        *proxies.entry(info.proxy.namespace.clone()).or_default() += 1;
+    }
+    let asked = parameters.clone();
+    // A large mesh takes longer than a task may hold its thread.
+    let work = tokio::task::spawn_blocking(move || match asked.get("namespace").filter(|name| !name.is_empty()) {
+        Some(namespace) => services(&context, &Namespace::new(namespace), &asked),
+        None => namespaces(&context, proxies, &asked),
+    });
+    match work.await {
+        Ok(answer) => reply::json(&parameters, &answer),
+        Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "the mesh could not be read; see the log").into_response(),
+    }
+}
+
+/// All services by namespace.
+fn by_namespace(context: &PushContext) -> BTreeMap<&Namespace, Vec<&Arc<Service>>> {
+    let mut all: BTreeMap<&Namespace, Vec<&Arc<Service>>> = BTreeMap::new();
+    for (key, services) in &context.directory.services {
+        all.entry(&key.namespace).or_default().extend(services.first());
+    }
+    all
+}
+
+/// What policies say of a service.
+fn access(context: &PushContext, policies: &Policies<'_>, service: &Service) -> Access {
+    let endpoints = context.directory.endpoints.get(&service.key);
+    policies.access(service, endpoints.map_or(&[], |all| &all.endpoints))
+}
+
+/// Namespaces, and which of them may call services of which.
+fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, usize>, parameters: &Parameters) -> Value {
+    let all = by_namespace(context);
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    let mut arrows: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for (namespace, services) in &all {
+        let policies = Policies::of(context, namespace);
+        let sum = sums.entry(namespace.to_string()).or_default();
+        for service in services {
+            let access = access(context, &policies, service);
+            sum.services += 1;
+            sum.open += usize::from(access.callers.anyone && access.mtls != Demand::Outside);
+            *sum.mtls.entry(word(access.mtls)).or_default() += 1;
+            for from in sources(&access.callers) {
+                *arrows.entry((from, namespace.to_string())).or_default() += 1;
+            }
+        }
+    }
+    for (namespace, count) in proxies {
+        sums.entry(namespace.to_string()).or_default().proxies = count;
+    }
+    let (total, total_arrows) = (sums.len(), arrows.len());
+    let chosen = sums.into_iter().filter(|(name, _)| fits(parameters, &[name])).take(NAMESPACES);
+    let rows: Vec<Value> = chosen
+        .map(|(name, sum)| {
+            json!({
+                "name": name, "services": sum.services, "proxies": sum.proxies, "mtls": sum.mtls, "open": sum.open,
+            })
+        })
+        .collect();
+    let arrows: Vec<Value> = arrows
+        .into_iter()
+        .take(ARROWS)
+        .map(|((from, to), services)| json!({ "from": from, "to": to, "services": services }))
+        .collect();
+    json!({
+        "total": total, "namespaces": rows, "moreArrows": total_arrows.saturating_sub(arrows.len()), "arrows": arrows,
+        "root": context.mesh.config.root_namespace, "services": context.directory.services.len(),
+    })
+}
+
+/// The namespaces that callers are of, as far as policies name them.
+fn sources(callers: &Callers) -> BTreeSet<String> {
+    let of_account = |account: &String| {
+        let parts: Vec<&str> = account.split('/').collect();
+        match parts.as_slice() {
+            [_, "ns", namespace, "sa", _] | [namespace, _] => Some((*namespace).to_owned()),
+            _ => None,
+        }
+    };
+    let accounts = callers.accounts.iter().filter_map(of_account);
+    callers.namespaces.iter().cloned().chain(accounts).filter(|name| !name.contains('*')).collect()
+}
+
+/// The services of one namespace, each with who may call it.
+fn services(context: &PushContext, namespace: &Namespace, parameters: &Parameters) -> Value {
+    let mut all = by_namespace(context).remove(namespace).unwrap_or_default();
+    all.retain(|service| fits(parameters, &[&service.name, service.key.hostname.as_str()]));
+    let (rows, total) = (Rows::asked(parameters), all.len());
+    let policies = Policies::of(context, namespace);
+    let row = |service: &Arc<Service>| {
+        let ports: Vec<Value> =
+            service.ports.iter().map(|port| json!({ "port": port.port, "protocol": port.protocol.as_str() })).collect();
+        let seen = match &service.export_to {
+            ExportTo::Unset | ExportTo::Public => Value::Null,
+            ExportTo::Nobody => json!([]),
+            ExportTo::Namespaces(some) => json!(some),
+        };
+        json!({
+            "name": &*service.name, "host": service.key.hostname, "object": service.origin.to_string(),
+            "ports": ports, "visibleTo": seen, "access": access(context, &policies, service),
+        })
+    };
+    let shown: Vec<Value> = rows.of(all).into_iter().map(row).collect();
+    let mut answer = rows.answer(total, &shown);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("namespace".to_owned(), json!(namespace));
+    }
+    answer
+}
+
+/// What a service demands, in a word.
+fn word(demand: Demand) -> &'static str {
+    match demand {
+        Demand::Strict => "strict",
+        Demand::Permissive => "permissive",
+        Demand::Disable => "disable",
+        Demand::Mixed => "mixed",
+        Demand::Outside => "outside",
+    }
+}

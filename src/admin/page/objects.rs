@@ -1,0 +1,147 @@
+//! `/debug/view/objects`: the configuration with how far each object has come, and what is wrong with it.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::rows::{Rows, fits};
+use crate::admin::applied::{Come, come};
+use crate::admin::distribution::configuration;
+use crate::admin::reply::{self, Parameters};
+use crate::admin::state::AdminState;
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::Subject;
+use navarch_push::context::PushContext;
+use navarch_source::{Fault, Problem};
+
+/// How many problems of one object are told.
+const TOLD: usize = 10;
+
+/// Kind, namespace and name, by which problems and objects find each other.
+type Key = (String, String, String);
+
+/// What there is under one name.
+#[derive(Debug, Default)]
+struct Entry {
+    /// What is in force; `None` where it was never accepted.
+    object: Option<AnyObject>,
+    /// Why what is written now is not in force, or in doubt.
+    problems: Vec<Told>,
+    /// What Envoy said of it, and whether its version before is served.
+    quarantined: Option<(String, bool)>,
+}
+
+/// One problem in words.
+#[derive(Debug)]
+struct Told {
+    /// Whether the object is not accepted for it.
+    is_error: bool,
+    text: String,
+}
+
+/// The objects that the request chooses, those with problems first.
+pub(in crate::admin) async fn objects(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let all = entries(&state.push.context(), &state);
+    let kinds = kinds_of(&all);
+    let is = |key: &str, value: &str| parameters.get(key).is_none_or(|wanted| wanted.is_empty() || wanted == value);
+    let total_with_problems = all.values().filter(|entry| entry.is_troubled()).count();
+    let mut chosen: Vec<(Key, Entry)> = all
+        .into_iter()
+        .filter(|((kind, namespace, name), entry)| {
+            is("kind", kind)
+                && is("namespace", namespace)
+                && (!parameters.contains_key("problems") || entry.is_troubled())
+                && fits(&parameters, &[kind, namespace, name])
+        })
+        .collect();
+    chosen.sort_by_key(|(_, entry)| !entry.is_troubled());
+    let (rows, total) = (Rows::asked(&parameters), chosen.len());
+    let mut shown = rows.of(chosen);
+    let taken = shown.iter_mut().filter_map(|(_, entry)| entry.object.take()).collect();
+    let Ok(come) = come(&state.push, &state.connections, taken).await else { return reply::ended() };
+    let come: BTreeMap<Key, (AnyObject, Come)> =
+        come.into_iter().map(|(object, come)| (key(&object), (object, come))).collect();
+    let values: Vec<Value> = shown.iter().map(|(key, entry)| row(key, entry, come.get(key))).collect();
+    let mut answer = rows.answer(total, &values);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("kinds".to_owned(), json!(kinds));
+        answer.insert("withProblems".to_owned(), json!(total_with_problems));
+    }
+    reply::json(&parameters, &answer)
+}
+
+impl Entry {
+    fn is_troubled(&self) -> bool {
+        !self.problems.is_empty() || self.quarantined.is_some()
+    }
+}
+
+/// Everything that is in force, was refused or is quarantined.
+fn entries(context: &PushContext, state: &AdminState) -> BTreeMap<Key, Entry> {
+    let mut all: BTreeMap<Key, Entry> = BTreeMap::new();
+    for object in configuration(context) {
+        let key = key(&object);
+        all.entry(key).or_default().object = Some(object);
+    }
+    for (name, one) in &context.quarantined {
+        let key = (name.kind.as_str().to_owned(), name.name.namespace.to_string(), name.name.name.to_string());
+        all.entry(key).or_default().quarantined = Some((one.said.to_string(), one.served.is_some()));
+    }
+    for problem in state.problems.all().into_values().flatten().filter(|one| is_of_istio(&one.subject)) {
+        let Subject { kind, namespace, name, .. } = problem.subject.clone();
+        all.entry((kind, namespace, name)).or_default().problems.push(told(&problem));
+    }
+    all
+}
+
+/// Whether a problem is about one of Istio's objects.
+fn is_of_istio(subject: &Subject) -> bool {
+    !subject.name.is_empty() && subject.api_version.split('/').next().is_some_and(|group| group.ends_with(".istio.io"))
+}
+
+fn told(problem: &Problem) -> Told {
+    let is_error = match problem.fault {
+        Fault::Rejected(_) | Fault::UnknownKind | Fault::Duplicate { .. } | Fault::Unreadable(_) => true,
+        Fault::UnknownField(_) | Fault::Warning(_) => false,
+    };
+    Told { is_error, text: format!("{}: {}", problem.place, problem.fault) }
+}
+
+fn key(object: &AnyObject) -> Key {
+    let name = object.object_ref();
+    (name.kind.as_str().to_owned(), name.name.namespace.to_string(), name.name.name.to_string())
+}
+
+/// How many objects there are of each kind.
+fn kinds_of(all: &BTreeMap<Key, Entry>) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for (kind, _, _) in all.keys() {
+        *kinds.entry(kind.clone()).or_default() += 1;
+    }
+    kinds
+}
+
+/// One object.
+fn row((kind, namespace, name): &Key, entry: &Entry, come: Option<&(AnyObject, Come)>) -> Value {
+    let meta = come.map(|(object, _)| object.meta());
+    let come = come.map(|(_, come)| come);
+    let problems: Vec<Value> = entry
+        .problems
+        .iter()
+        .take(TOLD)
+        .map(|told| json!({ "level": if told.is_error { "error" } else { "warning" }, "text": told.text }))
+        .collect();
+    json!({
+        "kind": kind, "namespace": namespace, "name": name,
+        "inForce": meta.is_some(),
+        "generation": meta.map(|meta| meta.generation),
+        "created": meta.and_then(|meta| meta.created).map(|created| created.to_string()),
+        "reached": come.map(|come| come.reached),
+        "taken": come.map(|come| come.reached.saturating_sub(come.behind.len())),
+        "problems": problems,
+        "moreProblems": entry.problems.len().saturating_sub(TOLD),
+        "quarantined": entry.quarantined.as_ref().map(|(said, served)| json!({ "said": said, "servesBefore": served })),
+    })
+}

@@ -1,0 +1,103 @@
+//! `/debug/view/proxies`: who is connected, and whether each has what it should have.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::rows::{Rows, fits};
+use crate::admin::reply::{self, Parameters};
+use crate::admin::state::AdminState;
+use navarch_xds::connections::{ConnectionInfo, TypeInfo};
+
+/// How a proxy stands, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// It refused something.
+    Refused,
+    /// It was not sent all there is, or has not answered.
+    Lagging,
+    /// It has all there is.
+    Synced,
+}
+
+impl Standing {
+    /// Of one type.
+    fn of(watch: &TypeInfo) -> Self {
+        match (&watch.rejected, watch.in_sync) {
+            (Some(_), _) => Self::Refused,
+            (None, false) => Self::Lagging,
+            (None, true) => Self::Synced,
+        }
+    }
+
+    /// Of a proxy: that of its worst type.
+    fn of_proxy(info: &ConnectionInfo) -> Self {
+        info.types.iter().map(Self::of).min().unwrap_or(Self::Synced)
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Lagging => "lagging",
+            Self::Synced => "synced",
+        }
+    }
+}
+
+/// The proxies that the request chooses, the worst first; the numbers are those of all that its `filter` leaves.
+pub(in crate::admin) async fn proxies(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let is_chosen = |info: &ConnectionInfo| {
+        let version = info.proxy.meta("ISTIO_VERSION").unwrap_or_default();
+        let cluster = info.proxy.meta("CLUSTER_ID").unwrap_or_default();
+        fits(&parameters, &[&info.id, &info.proxy.node_id, &version, &cluster])
+    };
+    let connected = state.connections.list();
+    let all = connected.len();
+    let mut chosen: Vec<(Standing, ConnectionInfo)> =
+        connected.into_iter().filter(is_chosen).map(|info| (Standing::of_proxy(&info), info)).collect();
+    chosen.sort_by(|(a, left), (b, right)| (a, &left.proxy.name, &left.id).cmp(&(b, &right.proxy.name, &right.id)));
+    let count = |wanted: Standing| chosen.iter().filter(|(standing, _)| *standing == wanted).count();
+    let counts = json!({
+        "all": all, "chosen": chosen.len(), "synced": count(Standing::Synced), "lagging": count(Standing::Lagging),
+        "refused": count(Standing::Refused),
+    });
+    let wanted = parameters.get("state").filter(|state| !state.is_empty());
+    chosen.retain(|(standing, _)| wanted.is_none_or(|wanted| wanted == standing.as_str()));
+    let rows = Rows::asked(&parameters);
+    let total = chosen.len();
+    let shown: Vec<Value> = rows.of(chosen).iter().map(|(standing, info)| row(*standing, info)).collect();
+    let mut answer = rows.answer(total, &shown);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("counts".to_owned(), counts);
+    }
+    reply::json(&parameters, &answer)
+}
+
+/// One proxy.
+fn row(standing: Standing, info: &ConnectionInfo) -> Value {
+    json!({
+        "id": &*info.id,
+        "proxy": &*info.proxy.name,
+        "namespace": info.proxy.namespace.as_str(),
+        "kind": info.proxy.node_id.split('~').next(),
+        "address": info.peer.map(|peer| peer.ip().to_string()),
+        "version": info.proxy.meta("ISTIO_VERSION"),
+        "cluster": info.proxy.meta("CLUSTER_ID"),
+        "connectedAt": info.connected_at.to_string(),
+        "state": standing.as_str(),
+        "types": info.types.iter().map(of_type).collect::<Vec<_>>(),
+    })
+}
+
+/// One type of a proxy.
+fn of_type(watch: &TypeInfo) -> Value {
+    json!({
+        "type": watch.kind.short_name(),
+        "state": Standing::of(watch).as_str(),
+        "resources": watch.resources.as_ref().map_or(0, |sent| sent.resources.len()),
+        "sentAt": watch.sent.as_ref().map(|mark| mark.at.to_string()),
+        "answered": watch.rejected.is_some()
+            || watch.sent.as_ref().map(|mark| &mark.nonce) == watch.acked.as_ref().map(|mark| &mark.nonce),
+        "said": watch.rejected.as_ref().map(|rejected| &*rejected.message),
+    })
+}

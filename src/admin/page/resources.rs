@@ -1,0 +1,81 @@
+//! `/debug/view/resources`: what one proxy was sent, by name, and one resource as text.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::rows::{Rows, fits};
+use crate::admin::reply::{self, Parameters};
+use crate::admin::state::AdminState;
+use crate::admin::{config_dump, proxies};
+use navarch_push::resource::{Resource, ResourceType};
+use navarch_security::rules::Sight;
+use navarch_xds::connections::ConnectionInfo;
+
+/// The resources of the `type`, or of all, that the `filter` leaves; with `name` as well the one of that name, whole.
+pub(in crate::admin) async fn resources(
+    State(state): State<AdminState>,
+    Extension(sight): Extension<Sight>,
+    parameters: Parameters,
+) -> Response {
+    let info = match proxies::named(&state, &sight, &parameters) {
+        Ok(info) => info,
+        Err(missing) => return missing.into_response(),
+    };
+    let text = parameters.get("type").map(String::as_str).unwrap_or_default();
+    let kinds = match config_dump::kinds(text) {
+        Ok(kinds) => kinds,
+        Err(unknown) => return (StatusCode::BAD_REQUEST, format!("unknown type {unknown:?}\n")).into_response(),
+    };
+    match (parameters.get("name"), kinds.as_slice()) {
+        (Some(name), [kind]) => whole(&info, *kind, name, &parameters),
+        (Some(_), _) => (StatusCode::BAD_REQUEST, "a name goes with one type\n").into_response(),
+        (None, _) => list(&info, &kinds, &parameters),
+    }
+}
+
+/// Names, versions and sizes.
+fn list(info: &ConnectionInfo, kinds: &[ResourceType], parameters: &Parameters) -> Response {
+    let of_kind = |kind: &ResourceType| config_dump::sent(info, *kind).map_or(0, |all| all.resources.len());
+    let types: Vec<Value> = info
+        .types
+        .iter()
+        .map(|watch| json!({ "type": watch.kind.short_name(), "resources": of_kind(&watch.kind) }))
+        .collect();
+    let is_chosen = |kind: ResourceType| kinds.is_empty() || kinds.contains(&kind);
+    let chosen = || {
+        let watches = info.types.iter().filter(|watch| is_chosen(watch.kind));
+        let all = watches.filter_map(|watch| watch.resources.as_ref()).flat_map(|all| &all.resources);
+        all.filter(|resource| fits(parameters, &[resource.name.as_str()]))
+    };
+    let rows = Rows::asked(parameters);
+    let row = |resource: &std::sync::Arc<Resource>| {
+        json!({
+            "type": resource.kind.short_name(), "name": resource.name.to_string(),
+            "version": resource.version.to_string(), "bytes": resource.body.len(),
+        })
+    };
+    let shown: Vec<Value> = rows.of(chosen()).into_iter().map(row).collect();
+    let mut answer = rows.answer(chosen().count(), &shown);
+    if let Some(answer) = answer.as_object_mut() {
+        answer.insert("types".to_owned(), Value::Array(types));
+        answer.insert("proxy".to_owned(), json!(&*info.proxy.name));
+    }
+    reply::json(parameters, &answer)
+}
+
+/// One resource, without anything secret.
+fn whole(info: &ConnectionInfo, kind: ResourceType, name: &str, parameters: &Parameters) -> Response {
+    let all = config_dump::sent(info, kind).map(|all| &all.resources);
+    let at = all.and_then(|all| all.iter().position(|resource| resource.name.as_str() == name));
+    let found = at.and_then(|at| config_dump::resources(info, kind).into_iter().nth(at));
+    let Some(found) = found else {
+        return (StatusCode::NOT_FOUND, format!("{} has no resource {name:?}\n", info.id)).into_response();
+    };
+    match config_dump::json(&[found]) {
+        Ok(value) => reply::json(parameters, value.pointer("/configs/0").unwrap_or(&Value::Null)),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

@@ -1,0 +1,72 @@
+//! Some rows of a long list: no answer holds more than a screen or two of them, however large the mesh.
+
+use serde_json::{Value, json};
+
+use crate::admin::reply::Parameters;
+
+/// Rows of an answer where nothing is said.
+const USUAL: usize = 50;
+/// The most rows of an answer.
+const MOST: usize = 200;
+
+/// Which rows are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rows {
+    /// How many are passed over.
+    offset: usize,
+    /// How many are shown.
+    limit: usize,
+}
+
+impl Rows {
+    /// What the parameters `offset` and `limit` say.
+    pub(super) fn asked(parameters: &Parameters) -> Self {
+        let number = |name: &str| parameters.get(name).and_then(|text| text.parse::<usize>().ok());
+        Self { offset: number("offset").unwrap_or_default(), limit: number("limit").unwrap_or(USUAL).clamp(1, MOST) }
+    }
+
+    /// These of all rows.
+    pub(super) fn of<T>(self, all: impl IntoIterator<Item = T>) -> Vec<T> {
+        all.into_iter().skip(self.offset).take(self.limit).collect()
+    }
+
+    /// The answer: the rows, and where they stand among all.
+    pub(super) fn answer(self, total: usize, rows: &[Value]) -> Value {
+        json!({ "total": total, "offset": self.offset, "limit": self.limit, "rows": rows })
+    }
+}
+
+/// Whether all words of the parameter `filter` are in one of these texts each, case aside.
+pub(super) fn fits(parameters: &Parameters, texts: &[&str]) -> bool {
+    let Some(filter) = parameters.get("filter") else { return true };
+    let texts: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
+    filter.to_lowercase().split_whitespace().all(|word| texts.iter().any(|text| text.contains(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn parameters(all: &[(&str, &str)]) -> Parameters {
+        let all: HashMap<String, String> =
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        axum::extract::Query(all)
+    }
+
+    #[test]
+    fn no_answer_holds_more_than_a_few_hundred_rows() {
+        let rows = Rows::asked(&parameters(&[("limit", "100000"), ("offset", "10")]));
+        assert_eq!(rows.of(0..1000), (10..210).collect::<Vec<_>>());
+        assert_eq!(Rows::asked(&parameters(&[("limit", "no"), ("offset", "-1")])).of(0..1000).len(), USUAL);
+        assert_eq!(Rows::asked(&parameters(&[("offset", "18446744073709551615")])).of(0..10), Vec::<i32>::new());
+    }
+
+    #[test]
+    fn every_word_of_a_filter_must_be_somewhere() {
+        assert!(fits(&parameters(&[("filter", "WEB shop")]), &["web-1", "bookshop"]));
+        assert!(!fits(&parameters(&[("filter", "web bank")]), &["web-1", "bookshop"]));
+        assert!(fits(&parameters(&[]), &[]));
+    }
+}

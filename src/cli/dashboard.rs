@@ -1,0 +1,141 @@
+//! `navarch dashboard`: the page of a control plane, on this machine and with the token that the control plane asks for.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use clap::Args;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::debug_api::{DebugApi, authorization};
+use crate::admin;
+use navarch_agent::local_http::{Answer, Question};
+
+/// How long a control plane may take for one answer; plans take longest.
+const TIMEOUT: Duration = Duration::from_mins(10);
+/// The most bytes of an answer, and of what is sent.
+const ANSWER: usize = 256 << 20;
+const BODY: usize = 4 << 20;
+/// Questions that are under way at once; others wait.
+const AT_ONCE: usize = 8;
+/// What is told to the control plane of a request, and to the browser of an answer.
+const ASKED: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TYPE, header::IF_NONE_MATCH];
+const ANSWERED: [HeaderName; 7] = [
+    header::CACHE_CONTROL,
+    header::CONTENT_SECURITY_POLICY,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::LOCATION,
+    header::REFERRER_POLICY,
+    header::X_CONTENT_TYPE_OPTIONS,
+];
+
+/// Serve the page of a control plane on a port of this machine, until Ctrl-C: the mesh as a graph, proxies, objects, changes as they
+/// happen, certificates, traces of requests and plans.
+///
+/// Whoever has an account on this machine can use the port, and sees what the token may see. Nothing can be changed through it.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  kubectl port-forward -n istio-system deploy/istiod 15014 & navarch dashboard
+  navarch dashboard --address istiod.istio-system:15014 --token-file token --port 8800")]
+pub(super) struct Dashboard {
+    /// The port on this machine; one that is free where none is said
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    #[command(flatten)]
+    api: DebugApi,
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+struct Forward {
+    host: Arc<str>,
+    port: u16,
+    token_file: Option<Arc<PathBuf>>,
+    turns: Arc<Semaphore>,
+}
+
+impl Dashboard {
+    /// Prints where the page is, and forwards until the process ends.
+    ///
+    /// # Errors
+    /// When the port is taken, or the control plane does not answer.
+    #[expect(clippy::print_stdout, reason = "the address is what the command is for")]
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let (host, port, token_file) = self.api.one()?;
+        let token_file = token_file.map(|file| Arc::new(file.to_owned()));
+        let forward = Forward { host: host.into(), port, token_file, turns: Arc::new(Semaphore::new(AT_ONCE)) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        runtime.block_on(async {
+            // Told here rather than by an empty page.
+            let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
+            match page.status.as_u16() {
+                200 => {}
+                401 | 403 => {
+                    anyhow::bail!("{host}:{port} does not let you: use --token-file, or ask on its own machine")
+                }
+                404 => anyhow::bail!(
+                    "{host}:{port} has no page: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set there"
+                ),
+                status => anyhow::bail!("{host}:{port} answers {status}"),
+            }
+            let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+            let listener = TcpListener::bind(own).await.with_context(|| format!("{own} cannot be listened on"))?;
+            println!("http://{}/ shows the mesh of {host}:{port}; Ctrl-C ends it", listener.local_addr()?);
+            let routes = Router::new().fallback(pass_on).layer(DefaultBodyLimit::max(BODY)).with_state(forward);
+            axum::serve(listener, routes).await.context("the port cannot be served any more")
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Forward {
+    /// Asks the control plane. The token is read each time: those of service accounts are replaced within the hour.
+    async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
+        let mut question = Question::get(&self.host, self.port, path, TIMEOUT);
+        (question.method, question.headers, question.body, question.limit) = (method, headers, body, ANSWER);
+        if let Some(file) = &self.token_file {
+            question.headers.insert(header::AUTHORIZATION, authorization(file)?);
+        }
+        question.ask().await.with_context(|| format!("{}:{} does not answer", self.host, self.port))
+    }
+}
+
+/// Passes a request on that reads, or that asks for a plan.
+async fn pass_on(State(forward): State<Forward>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    // The token is for whoever sits at this machine, not for pages of other sites in their browser.
+    if !admin::is_of_this_machine(&head.uri, &head.headers) {
+        return (StatusCode::FORBIDDEN, "ask by localhost or an address\n").into_response();
+    }
+    let path = head.uri.path();
+    if !(head.method == Method::GET || (head.method == Method::POST && path == "/debug/plan")) {
+        return (StatusCode::METHOD_NOT_ALLOWED, "nothing is changed through this port\n").into_response();
+    }
+    if !matches!(path.split('/').nth(1), Some("" | "assets" | "debug")) {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let Ok(body) = axum::body::to_bytes(body, BODY).await else {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    };
+    let Ok(_turn) = forward.turns.acquire().await else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+    let path = head.uri.path_and_query().map_or("/", |path| path.as_str());
+    match forward.ask(head.method, path, some(&head.headers, &ASKED), body).await {
+        Ok(answer) => (answer.status, some(&answer.headers, &ANSWERED), answer.body).into_response(),
+        Err(error) => (StatusCode::BAD_GATEWAY, format!("{error:#}\n")).into_response(),
+    }
+}
+
+/// The headers of these names.
+fn some(headers: &HeaderMap, names: &[HeaderName]) -> HeaderMap {
+    names.iter().filter_map(|name| Some((name.clone(), headers.get(name)?.clone()))).collect()
+}

@@ -1,0 +1,61 @@
+//! The page for people at `/` of the monitoring port: who gets it, and what a real browser makes of it.
+//!
+//! Needs the programs of `make tools`: Envoy, chromium, and the packages of `web/`.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly and spawn"
+)]
+
+#[path = "page/browser.rs"]
+mod browser;
+#[path = "page/build.rs"]
+mod build;
+#[path = "answers/proxy.rs"]
+mod proxy;
+#[path = "page/served.rs"]
+mod served;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use navarch_testkit::navarch::Navarch;
+use tempfile::TempDir;
+
+/// The checkout.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Policies around the sample mesh: two more namespaces, callers by name, all modes of mutual TLS, and an object that is not valid.
+const POLICIES: &str = include_str!("page/policies.yaml");
+
+/// A control plane with a CA on the sample mesh and these policies.
+async fn start() -> (TempDir, Navarch) {
+    let folder = tempfile::tempdir().unwrap();
+    let mesh = folder.path().join("mesh");
+    std::fs::create_dir(&mesh).unwrap();
+    for entry in std::fs::read_dir(root().join("deploy/samples/bookshop")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, mesh.join(path.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(mesh.join("policies.yaml"), POLICIES).unwrap();
+    let flags = [
+        format!("--mesh-config={}", root().join("deploy/samples/mesh.yaml").display()),
+        format!("--state-dir={}", folder.path().join("state").display()),
+        "--secure-grpc-addr=127.0.0.1:0".to_owned(),
+        "--registries=".to_owned(),
+    ];
+    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), &mesh, &flags).await.unwrap();
+    (folder, navarch)
+}
+
+/// Where `scripts/web` has put the packages of `web/`; `None` where they cannot be had.
+fn packages() -> Option<PathBuf> {
+    let output = Command::new(root().join("scripts/web")).arg("--tools").output().ok()?;
+    let folder = PathBuf::from(String::from_utf8(output.stdout).ok()?.trim());
+    (output.status.success() && folder.is_dir()).then_some(folder)
+}

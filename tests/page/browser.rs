@@ -1,0 +1,49 @@
+//! A real browser, with real Envoys behind what it shows.
+
+use std::process::Command;
+use std::time::Duration;
+
+use navarch_testkit::bookshop;
+use navarch_testkit::envoy::AdsProtocol;
+use navarch_testkit::skip::skip;
+use serde_json::json;
+
+use crate::proxy::{Manner, connect};
+use crate::{packages, root, start};
+
+/// How long the browser may take for everything.
+const TIMEOUT: &str = "240";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_view_works_in_a_browser_by_keyboard_on_a_phone_and_in_the_dark() {
+    let Some(packages) = packages() else { return skip("scripts/web could not install the packages of web/") };
+    if !std::path::Path::new("/usr/bin/chromium").exists() {
+        return skip("chromium is missing: run scripts/web --tools as root");
+    }
+    let (folder, navarch) = start().await;
+    let mut gateway = bookshop::gateway(navarch.xds, AdsProtocol::Delta).await.unwrap();
+    let mut sidecar = bookshop::sidecar(navarch.xds, AdsProtocol::StateOfTheWorld).await.unwrap();
+    gateway.wait_ready().await.unwrap();
+    sidecar.wait_ready().await.unwrap();
+    let refuses = Manner::Refuses("canary", "Didn't find a registered implementation for name: 'canary'");
+    let mut others = Vec::new();
+    for (n, manner) in [Manner::Takes, Manner::Takes, Manner::Ignores, refuses].into_iter().enumerate() {
+        let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
+        others.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], manner).await);
+    }
+    // Where pictures go: a folder that is asked for by name, to look at them, or one that goes with the test.
+    let pictures = std::env::var_os("NAVARCH_PICTURES").map_or_else(|| folder.path().join("pictures"), Into::into);
+    std::fs::create_dir_all(&pictures).unwrap();
+    let scene = json!({
+        "page": format!("http://{}/", navarch.monitoring), "modules": packages, "pictures": pictures,
+        "mesh": folder.path().join("mesh"), "profile": folder.path().join("browser"),
+    });
+    let drive = root().join("web/test/drive.js");
+    let run = tokio::task::spawn_blocking(move || {
+        Command::new("timeout").args(["-k", "5", TIMEOUT, "node"]).arg(drive).arg(scene.to_string()).output()
+    });
+    let output = tokio::time::timeout(Duration::from_secs(300), run).await.unwrap().unwrap().unwrap();
+    let (said, log) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{said}\n{log}\n{}", navarch.output());
+    assert!(said.contains("all views work"), "{said}");
+}

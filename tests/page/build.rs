@@ -1,0 +1,37 @@
+//! What is committed is what `web/` says.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use navarch_testkit::skip::skip;
+
+use crate::{packages, root};
+
+/// The files under a folder, by path.
+fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for name in ["index.html", "assets/page.js", "assets/page.css", "assets/icon.svg"] {
+        all.insert(name.to_owned(), std::fs::read(folder.join(name)).unwrap());
+    }
+    let count = |folder: &Path| std::fs::read_dir(folder).unwrap().count();
+    assert_eq!((count(folder), count(&folder.join("assets"))), (2, 3), "no other file is there");
+    all
+}
+
+#[test]
+fn the_committed_page_is_what_its_sources_give() {
+    if packages().is_none() {
+        return skip("scripts/web could not install the packages of web/: npm is missing, or what it says");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = Command::new(root().join("scripts/web")).arg(folder.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (built, committed) = (files(folder.path()), files(&root().join("src/admin/page/dist")));
+    for (name, bytes) in &built {
+        assert!(
+            committed[name] == *bytes,
+            "{name} is not what web/ gives: run scripts/web and commit src/admin/page/dist"
+        );
+    }
+}

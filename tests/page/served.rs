@@ -1,0 +1,104 @@
+//! Who gets the page, and with which headers.
+
+use navarch_testkit::client::{get, post};
+use navarch_testkit::process::Process;
+use navarch_testkit::wait::until;
+
+use crate::start;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_is_for_those_who_may_see_debug_pages_and_takes_nothing_from_elsewhere() {
+    let (_folder, navarch) = start().await;
+    let page = get(navarch.monitoring, "localhost", "/", &[]).await.unwrap();
+    assert_eq!(page.status, 200, "{}", page.body);
+    assert!(page.body.contains("<title>Navarch</title>"), "{}", page.body);
+    let header = |name: &str| page.headers.get(name).unwrap().to_str().unwrap().to_owned();
+    let policy = header("content-security-policy");
+    assert!(policy.contains("default-src 'none'") && !policy.contains("unsafe"), "{policy}");
+    assert_eq!(
+        (header("x-content-type-options"), header("cache-control")),
+        ("nosniff".to_owned(), "no-cache".to_owned())
+    );
+    let tag = header("etag");
+    let again = get(navarch.monitoring, "localhost", "/", &[("if-none-match", &tag)]).await.unwrap();
+    assert_eq!((again.status.as_u16(), again.body.as_str()), (304, ""));
+    // Under another host's name, which a page elsewhere could have, a token is asked for; so it is of the parts.
+    for path in ["/", "/assets/page.js", "/debug/view/mesh", "/debug/view/proxies"] {
+        assert_eq!(get(navarch.monitoring, "rebound.example", path, &[]).await.unwrap().status, 401, "{path}");
+        let of_another = get(navarch.monitoring, "localhost", path, &[("sec-fetch-site", "cross-site")]).await.unwrap();
+        assert_eq!(of_another.status, 401, "{path}");
+        assert_eq!(get(navarch.monitoring, "localhost", path, &[]).await.unwrap().status, 200, "{path}");
+    }
+    // There are these files and no others, and the port of health has none, as before.
+    for path in ["/assets/", "/assets/..%2f..%2fetc/passwd", "/assets/page.js.map", "/index.html"] {
+        assert_eq!(get(navarch.monitoring, "localhost", path, &[]).await.unwrap().status, 404, "{path}");
+    }
+    assert_eq!(get(navarch.http, "localhost", "/", &[]).await.unwrap().status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_for_the_page_hold_some_rows_however_many_there_are() {
+    let (folder, navarch) = start().await;
+    let many: String = (0..450)
+        .map(|n| {
+            format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: s{n}, namespace: many}}\nspec: {{clusterIP: None, ports: [{{port: 80, name: http}}]}}\n---\n"
+            )
+        })
+        .collect();
+    std::fs::write(folder.path().join("mesh/many.yaml"), many).unwrap();
+    let monitoring = navarch.monitoring;
+    let asked = |path: &'static str| async move {
+        let reply = get(monitoring, "localhost", path, &[]).await.unwrap();
+        serde_json::from_str::<serde_json::Value>(&reply.body).unwrap_or_else(|_| panic!("{path}: {}", reply.body))
+    };
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let all = loop {
+        let all = asked("/debug/view/mesh?namespace=many&limit=100000").await;
+        if all["total"] == 450 {
+            break all;
+        }
+        assert!(std::time::Instant::now() < end, "{all}");
+    };
+    assert_eq!(all["rows"].as_array().unwrap().len(), 200);
+    let last = asked("/debug/view/mesh?namespace=many&offset=440").await;
+    assert_eq!(last["rows"].as_array().unwrap().len(), 10);
+    let filtered = asked("/debug/view/mesh?namespace=many&filter=s44").await;
+    assert_eq!(filtered["total"], 11, "{filtered}");
+    let mesh = asked("/debug/view/mesh").await;
+    let of = |name: &str| {
+        let all = mesh["namespaces"].as_array().unwrap();
+        all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("{name} in {mesh}")).clone()
+    };
+    assert_eq!((&of("many")["services"], &of("many")["open"]), (&450.into(), &450.into()));
+    assert_eq!(of("billing")["mtls"]["strict"], 1, "{mesh}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_forwards_what_reads_with_its_token_and_nothing_else() {
+    let (_folder, navarch) = start().await;
+    let port = navarch_testkit::ports::free().unwrap();
+    let own = std::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let logs = tempfile::tempdir().unwrap();
+    let args = ["dashboard".to_owned(), format!("--port={port}"), format!("--address={}", navarch.monitoring)];
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let dashboard = Process::start("dashboard", program, &args, &logs.path().join("log")).unwrap();
+    until("the dashboard says where it is", || async {
+        dashboard.output().contains(&format!("http://{own}/ shows the mesh of {}", navarch.monitoring))
+    })
+    .await;
+    let page = get(own, "localhost", "/", &[]).await.unwrap();
+    assert!(page.status == 200 && page.headers.contains_key("content-security-policy"), "{page:?}");
+    let tag = page.headers["etag"].to_str().unwrap();
+    assert_eq!(get(own, "localhost", "/", &[("if-none-match", tag)]).await.unwrap().status, 304);
+    assert_eq!(get(own, "localhost", "/debug/view/proxies", &[]).await.unwrap().status, 200);
+    let proposal = r#"{"files":[],"remove":["vs/bookshop/reviews"]}"#.to_owned();
+    let plan = post(own, "localhost", "/debug/plan", proposal).await.unwrap();
+    assert!(plan.status == 200 && plan.body.contains("removed"), "{plan:?}");
+    assert_eq!(post(own, "localhost", "/debug/ca", String::new()).await.unwrap().status, 405);
+    assert_eq!(get(own, "localhost", "/metrics", &[]).await.unwrap().status, 404);
+    assert_eq!(get(own, "rebound.example", "/", &[]).await.unwrap().status, 403);
+    assert_eq!(get(own, "localhost", "/", &[("sec-fetch-site", "cross-site")]).await.unwrap().status, 403);
+    navarch.stop().await.unwrap();
+    assert_eq!(get(own, "localhost", "/debug/view/proxies", &[]).await.unwrap().status, 502);
+}

@@ -1,0 +1,237 @@
+// What Navarch's debug pages answer, and how they are asked.
+
+/** Some rows of a long list. */
+export interface Rows<T> {
+  total: number;
+  offset: number;
+  limit: number;
+  rows: T[];
+}
+
+export type Standing = "synced" | "lagging" | "refused";
+
+export interface ProxyType {
+  type: string;
+  state: Standing;
+  resources: number;
+  sentAt: string | null;
+  answered: boolean;
+  said: string | null;
+}
+
+export interface Proxy {
+  id: string;
+  proxy: string;
+  namespace: string;
+  kind: string;
+  address: string | null;
+  version: string | null;
+  cluster: string | null;
+  connectedAt: string;
+  state: Standing;
+  types: ProxyType[];
+}
+
+export interface Proxies extends Rows<Proxy> {
+  counts: { all: number; chosen: number; synced: number; lagging: number; refused: number };
+}
+
+export interface Resource {
+  type: string;
+  name: string;
+  version: string;
+  bytes: number;
+}
+
+export interface Resources extends Rows<Resource> {
+  proxy: string;
+  types: { type: string; resources: number }[];
+}
+
+export interface WhyProxy {
+  resources: { type: string; version: string; objects: { object: string; generation: number | null }[] }[];
+}
+
+export interface Pushed {
+  at: string;
+  type: string;
+  causes: string[];
+  resources: number;
+  removed: number;
+  bytes: number;
+  answeredMs: number | null;
+  taken: boolean | null;
+}
+
+export interface MeshObject {
+  kind: string;
+  namespace: string;
+  name: string;
+  inForce: boolean;
+  generation: number | null;
+  created: string | null;
+  reached: number | null;
+  taken: number | null;
+  problems: { level: "error" | "warning"; text: string }[];
+  moreProblems: number;
+  quarantined: { said: string; servesBefore: boolean } | null;
+}
+
+export interface MeshObjects extends Rows<MeshObject> {
+  kinds: Record<string, number>;
+  withProblems: number;
+}
+
+export interface Applied {
+  generation: number;
+  reached: number;
+  taken: number;
+  pending: number;
+  pendingProxies: { proxy: string; types: string[]; sinceSeconds: number | null }[];
+  refused: number;
+  refusedProxies: { proxy: string; type: string; said: string }[];
+}
+
+export interface Change {
+  revision: number;
+  at: string;
+  objects: { name: string; generation: number | null }[];
+  others: string[];
+  facts: number;
+  results: number;
+  tookMs: number;
+  taken: number;
+  refused: number;
+  waiting: number;
+  behind: number;
+  firstSentMs: number | null;
+  lastAnswerMs: number | null;
+}
+
+export type Demand = "strict" | "permissive" | "disable" | "mixed" | "outside";
+
+export interface Callers {
+  anyone: boolean;
+  nobody: boolean;
+  namespaces: string[];
+  accounts: string[];
+  others: string[];
+  withConditions: boolean;
+  deniedBy: string[];
+  askedBy: string[];
+  allowedBy: string[];
+}
+
+export interface Service {
+  name: string;
+  host: string;
+  object: string;
+  ports: { port: number; protocol: string }[];
+  visibleTo: string[] | null;
+  access: { mtls: Demand; workloads: number; speaking: number; callers: Callers };
+}
+
+export interface MeshNamespace {
+  name: string;
+  services: number;
+  proxies: number;
+  mtls: Partial<Record<Demand, number>>;
+  open: number;
+}
+
+export interface Mesh {
+  total: number;
+  services: number;
+  root: string;
+  namespaces: MeshNamespace[];
+  arrows: { from: string; to: string; services: number }[];
+  moreArrows: number;
+}
+
+export interface Services extends Rows<Service> {
+  namespace: string;
+}
+
+export interface Health {
+  version: string;
+  proxies: number;
+  services: number;
+  results: number;
+  findings: { level: "wrong" | "note"; what: string; next: string }[];
+}
+
+export interface Roots {
+  phase: string;
+  origin: string;
+  keptIn: string;
+  roots: { role: string; subject: string; fingerprint: string; notBefore: string; notAfter: string; trustedUntil?: string }[];
+  signsAfter?: string;
+  missing: { who: string; why: string }[];
+  problem?: string;
+}
+
+export interface WhyNot {
+  request: string;
+  steps: string[];
+  reason: string | null;
+  advice: string | null;
+  unknown: string[];
+}
+
+export type Action = "added" | "changed" | "removed" | "unchanged" | "refused" | "ignored";
+
+export interface Plan {
+  objects: { place: string; object: string; action: Action; errors: string[]; warnings: string[] }[];
+  proxies: number;
+  reached: number;
+  workloads: Record<string, number>;
+  types: Record<string, { added: number; changed: number; removed: number; proxies: number }>;
+  resources: { type: string; name: string; action: Action; proxies: number; diff: string }[];
+  traffic: { request: string; from: string[]; before: string; after: string }[];
+  leftOut: string[];
+  refused: { type: string; name: string; proxies: number; reason: string }[];
+  bytes: number;
+  more: string[];
+}
+
+/** An answer that is not what was asked for: its text says why. */
+export class Refusal extends Error {
+  constructor(readonly status: number, text: string) {
+    super(text);
+  }
+}
+
+/** A path with those parameters that say something. */
+export function path(page: string, parameters: Record<string, string | number | boolean | undefined> = {}): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== undefined && value !== "" && value !== false) query.set(name, value === true ? "" : String(value));
+  }
+  const text = query.toString();
+  return `/debug/${page}${text && `?${text}`}`;
+}
+
+/** Asks for a page. */
+export async function ask<T>(page: string, options: RequestInit = {}): Promise<T> {
+  let response: Response;
+  try {
+    response = await fetch(page, { ...options, headers: { accept: "application/json", ...options.headers } });
+  } catch (error) {
+    if (error instanceof DOMException && error.name === "AbortError") throw error;
+    throw new Refusal(0, "Navarch does not answer. Is it running, and does the forwarding to it still stand?");
+  }
+  if (response.ok) return (await response.json()) as T;
+  throw new Refusal(response.status, told(response.status, (await response.text()).trim()));
+}
+
+function told(status: number, text: string): string {
+  switch (status) {
+    case 401:
+    case 403:
+      return "Navarch does not let you see this. Use navarch dashboard --token-file, or open the page on its own machine.";
+    case 429:
+      return "Another answer is being worked out. Try again in a moment.";
+    default:
+      return text || `Navarch answers with status ${status}.`;
+  }
+}

@@ -1,0 +1,141 @@
+// Boxes and arrows from left to right. Where boxes stand follows from the arrows alone, so that a graph looks the same each time.
+
+import { useId } from "preact/hooks";
+
+export interface Box {
+  id: string;
+  /** One to three lines. */
+  lines: string[];
+  tone: "good" | "wait" | "bad" | "plain";
+  /** Where it leads. */
+  href?: string | undefined;
+  /** Where it stands, if not by its arrows. */
+  column?: number;
+}
+
+export interface Arrow {
+  from: string;
+  to: string;
+  text?: string;
+}
+
+const WIDTH = 216;
+const LINE = 17;
+const GAP = 14;
+const AISLE = 92;
+
+/** The column of each box: one right of all that point at it, as far as arrows make no ring. */
+export function columns(boxes: Box[], arrows: Arrow[]): Map<string, number> {
+  const column = new Map(boxes.map((box) => [box.id, 0]));
+  const into = new Map<string, string[]>();
+  for (const { from, to } of arrows) {
+    if (from !== to && column.has(from) && column.has(to)) into.set(to, [...(into.get(to) ?? []), from]);
+  }
+  const done = new Set<string>();
+  const visit = (id: string, way: Set<string>): number => {
+    if (done.has(id)) return column.get(id) ?? 0;
+    way.add(id);
+    const before = (into.get(id) ?? []).filter((from) => !way.has(from));
+    const own = Math.max(-1, ...before.map((from) => visit(from, way))) + 1;
+    way.delete(id);
+    column.set(id, Math.min(own, 3));
+    done.add(id);
+    return column.get(id) ?? 0;
+  };
+  for (const box of boxes) {
+    visit(box.id, new Set());
+    if (box.column !== undefined) column.set(box.id, box.column);
+  }
+  return column;
+}
+
+export function Graph({ boxes, arrows, label }: { boxes: Box[]; arrows: Arrow[]; label: string }) {
+  const id = useId();
+  const column = columns(boxes, arrows);
+  const filled = [...new Set(column.values())].sort((a, b) => a - b);
+  const places = new Map<string, { x: number; y: number; height: number }>();
+  let height = 0;
+  filled.forEach((number, index) => {
+    let y = 8;
+    for (const box of boxes.filter((box) => column.get(box.id) === number)) {
+      const own = 18 + box.lines.length * LINE;
+      places.set(box.id, { x: 8 + index * (WIDTH + AISLE), y, height: own });
+      y += own + GAP;
+    }
+    height = Math.max(height, y);
+  });
+  // Those of one column alone stand beside each other, too.
+  const across = filled.length === 1 && boxes.length > 1 ? Math.min(4, boxes.length) : 0;
+  if (across > 0) {
+    const own = Math.max(...[...places.values()].map((place) => place.height));
+    boxes.forEach((box, index) => {
+      places.set(box.id, { x: 8 + (index % across) * (WIDTH + 24), y: 8 + Math.floor(index / across) * (own + GAP), height: own });
+    });
+    height = 8 + Math.ceil(boxes.length / across) * (own + GAP);
+  }
+  const width = Math.max(...[...places.values()].map((place) => place.x + WIDTH)) + 8;
+  return (
+    <div class="graph" role="region" aria-label={label} tabIndex={0}>
+      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={label}>
+        <defs>
+          <marker id={`${id}head`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+            <path d="M0 0 8 4 0 8z" class="head" />
+          </marker>
+        </defs>
+        {arrows.map((arrow) => {
+          const [from, to] = [places.get(arrow.from), places.get(arrow.to)];
+          if (!from || !to || arrow.from === arrow.to) return null;
+          const text = `${arrow.from} may call ${arrow.to}`;
+          return (
+            <path key={`${arrow.from}>${arrow.to}`} class="arrow" d={curve(from, to)} marker-end={`url(#${id}head)`}>
+              <title>{arrow.text ? `${text}: ${arrow.text}` : text}</title>
+            </path>
+          );
+        })}
+        {boxes.map((box) => {
+          const place = places.get(box.id);
+          return place && <BoxShape key={box.id} box={box} place={place} />;
+        })}
+      </svg>
+    </div>
+  );
+}
+
+type Place = { x: number; y: number; height: number };
+
+function curve(from: Place, to: Place): string {
+  const forward = to.x > from.x;
+  const [x1, y1] = [from.x + (forward ? WIDTH : 0), from.y + from.height / 2];
+  const [x2, y2] = [to.x - (forward ? 2 : -WIDTH - 2), to.y + to.height / 2];
+  // A long one rises late, past the boxes between.
+  const [own, other] = [0.75, 0.3].map((part) => Math.max(36, Math.abs(x2 - x1) * part) * (forward ? 1 : -1)) as [number, number];
+  if (from.x === to.x) {
+    const out = from.x + WIDTH;
+    return `M${out} ${y1}C${out + 56} ${y1} ${out + 56} ${y2} ${out + 2} ${y2}`;
+  }
+  return `M${x1} ${y1}C${x1 + own} ${y1} ${x2 - other} ${y2} ${x2} ${y2}`;
+}
+
+function BoxShape({ box, place }: { box: Box; place: Place }) {
+  const shape = (
+    <>
+      <rect x={place.x} y={place.y} width={WIDTH} height={place.height} rx="6" />
+      <rect class="edge" x={place.x} y={place.y} width="5" height={place.height} rx="2" />
+      {box.lines.map((line, index) => (
+        <text key={index} x={place.x + 15} y={place.y + 21 + index * LINE} class={index === 0 ? "first" : ""}>
+          {line.length > 29 ? `${line.slice(0, 28)}…` : line}
+        </text>
+      ))}
+      <title>{box.lines.join("\n")}</title>
+    </>
+  );
+  return box.href ? (
+    <a href={box.href} class={`box ${box.tone}`} aria-label={box.lines.join(", ")}>
+      {shape}
+    </a>
+  ) : (
+    <g class={`box ${box.tone}`} role="img" aria-label={box.lines.join(", ")}>
+      {shape}
+    </g>
+  );
+}

@@ -1,0 +1,93 @@
+// What views share: loading that goes on while the page is looked at, and the place in the address.
+
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { Refusal, ask } from "./api";
+
+export interface Loaded<T> {
+  value: T | undefined;
+  error: Refusal | undefined;
+  /** When the value came. */
+  at: Date | undefined;
+  again: () => void;
+}
+
+/** The answer of a page, asked for again `every` so many milliseconds while the page is in sight. */
+export function useLoaded<T>(page: string | undefined, every = 0): Loaded<T> {
+  const [state, setState] = useState<{ page?: string | undefined; value?: T; error?: Refusal | undefined; at?: Date }>({});
+  const [turn, setTurn] = useState(0);
+  useEffect(() => {
+    if (page === undefined) return;
+    const ending = new AbortController();
+    let timer: number | undefined;
+    const load = async () => {
+      timer = undefined;
+      if (!document.hidden) {
+        try {
+          const value = await ask<T>(page, { signal: ending.signal });
+          setState({ page, value, at: new Date() });
+        } catch (error) {
+          if (ending.signal.aborted) return;
+          const refusal = error instanceof Refusal ? error : new Refusal(0, String(error));
+          setState((before) => (before.page === page ? { ...before, error: refusal } : { page, error: refusal }));
+        }
+      }
+      if (every > 0 && !ending.signal.aborted) timer = window.setTimeout(load, every);
+    };
+    const seen = () => {
+      if (!document.hidden && timer !== undefined) {
+        window.clearTimeout(timer);
+        void load();
+      }
+    };
+    document.addEventListener("visibilitychange", seen);
+    void load();
+    return () => {
+      ending.abort();
+      window.clearTimeout(timer);
+      document.removeEventListener("visibilitychange", seen);
+    };
+  }, [page, every, turn]);
+  const again = useCallback(() => setTurn((turn) => turn + 1), []);
+  // The rows of the question before stay until the new ones are there, so that nothing jumps.
+  return { value: state.value, error: state.error, at: state.at, again };
+}
+
+/** Parts of the address after `#/`, each decoded. */
+export function usePlace(): string[] {
+  const read = () => window.location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+  const [place, setPlace] = useState(read);
+  useEffect(() => {
+    const moved = () => setPlace(read());
+    window.addEventListener("hashchange", moved);
+    return () => window.removeEventListener("hashchange", moved);
+  }, []);
+  return place;
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** The address of a place. */
+export function at(...parts: string[]): string {
+  return `#/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+/** A text that follows another after a short pause, so that typing asks once. */
+export function useSettled(text: string, pause = 250): string {
+  const [settled, setSettled] = useState(text);
+  const first = useRef(true);
+  useEffect(() => {
+    if (first.current) {
+      first.current = false;
+      return;
+    }
+    const timer = window.setTimeout(() => setSettled(text), pause);
+    return () => window.clearTimeout(timer);
+  }, [text, pause]);
+  return settled;
+}

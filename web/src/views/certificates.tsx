@@ -1,0 +1,112 @@
+import type { Proxies, Resources, Roots } from "../api";
+import { path } from "../api";
+import { at, useLoaded } from "../hooks";
+import { Badge, Loading, Table, Title } from "../parts";
+import { count, day, until } from "../words";
+
+const PHASES: Record<string, string> = {
+  settled: "One root signs, and it alone is trusted.",
+  distributing: "The next root is trusted, and signs once every proxy has taken it.",
+  retiring: "The new root signs; the former is trusted until its certificates have ended.",
+};
+const ROLES: Record<string, string> = { signing: "signs", next: "signs next", former: "has signed" };
+/** A root that ends within so many days is told of. */
+const SOON = 30;
+
+export function CertificatesView() {
+  const loaded = useLoaded<Roots>(path("ca"), 5000);
+  const isNone = loaded.error?.status === 404;
+  return (
+    <>
+      <Title>Certificates</Title>
+      <h2>Roots of the mesh</h2>
+      {isNone ? (
+        <p class="notice">This control plane signs no certificates: {loaded.error?.message}</p>
+      ) : (
+        <Loading of={loaded}>{(roots) => <Standing roots={roots} />}</Loading>
+      )}
+      <Secrets />
+    </>
+  );
+}
+
+function Standing({ roots }: { roots: Roots }) {
+  const ends = (moment: string) => (Date.parse(moment) - Date.now()) / 86_400_000;
+  return (
+    <>
+      {roots.problem && (
+        <p class="notice bad" role="alert">
+          {roots.problem}
+        </p>
+      )}
+      <p>
+        <Badge tone={roots.phase === "settled" ? "good" : "wait"}>{roots.phase}</Badge> {PHASES[roots.phase]}{" "}
+        <span class="quiet">Kept in {roots.keptIn}.</span>
+      </p>
+      {roots.signsAfter && <p>The next root signs after {roots.signsAfter} at the earliest.</p>}
+      <Table
+        caption="Roots that the mesh trusts"
+        rows={roots.roots}
+        id={(row) => row.fingerprint}
+        empty="There is no root."
+        columns={[
+          { name: "Root", cell: (row) => <code title={row.fingerprint}>{row.fingerprint.slice(0, 16)}</code> },
+          { name: "Role", cell: (row) => ROLES[row.role] ?? row.role },
+          { name: "Subject", cell: (row) => row.subject },
+          {
+            name: "Valid",
+            cell: (row) => (
+              <>
+                {day(row.notBefore)} to {day(row.notAfter)}{" "}
+                <Badge tone={ends(row.notAfter) < 0 ? "bad" : ends(row.notAfter) < SOON ? "wait" : "good"}>{until(row.notAfter)}</Badge>
+              </>
+            ),
+          },
+          { name: "Trusted until", cell: (row) => (row.trustedUntil ? day(row.trustedUntil) : "it ends") },
+        ]}
+      />
+      <h2>Who does not trust all of them yet</h2>
+      <Table
+        caption="Proxies that lack a root"
+        rows={roots.missing}
+        id={(row) => row.who}
+        empty="Everybody who is connected trusts all of them."
+        columns={[
+          { name: "Proxy", cell: (row) => row.who },
+          { name: "Why", cell: (row) => row.why },
+        ]}
+      />
+    </>
+  );
+}
+
+/** The certificates that proxies were sent by SDS: those of gateways. */
+function Secrets() {
+  const loaded = useLoaded<Proxies>(path("view/proxies", { limit: 200 }), 5000);
+  return (
+    <>
+      <h2>Certificates of gateways</h2>
+      <Loading of={loaded}>
+        {(value) => {
+          const some = value.rows.filter((row) => row.types.some((type) => type.type === "sds" && type.resources > 0));
+          return some.length === 0 ? (
+            <p class="quiet">{`None of ${count(value.rows.length, "proxy", "proxies")} was sent a certificate by the control plane. Those of workloads are kept by their agents.`}</p>
+          ) : (
+            <ul class="list">
+              {some.map((proxy) => (
+                <li key={proxy.id}>
+                  <a href={at("proxies", proxy.id)}>{proxy.proxy}</a> <Names id={proxy.id} />
+                </li>
+              ))}
+            </ul>
+          );
+        }}
+      </Loading>
+    </>
+  );
+}
+
+function Names({ id }: { id: string }) {
+  const loaded = useLoaded<Resources>(path("view/resources", { proxyID: id, type: "sds" }), 10_000);
+  return <>{loaded.value?.rows.map((row) => row.name).join(", ")}</>;
+}

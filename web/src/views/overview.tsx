@@ -1,0 +1,62 @@
+import type { Health, Proxies } from "../api";
+import { path } from "../api";
+import { type Loaded, at, useLoaded } from "../hooks";
+import { Badge, Loading, Title } from "../parts";
+
+export function OverviewView({ health }: { health: Loaded<Health> }) {
+  const proxies = useLoaded<Proxies>(path("view/proxies", { limit: 1 }), 3000);
+  const counts = proxies.value?.counts;
+  return (
+    <>
+      <Title>Overview</Title>
+      <Loading of={health}>
+        {(health) => (
+          <>
+            <dl class="figures">
+              <Figure name="Services" value={health.services} to={at("mesh")} />
+              <Figure name="Proxies" value={health.proxies} to={at("proxies")} />
+              {counts && (
+                <>
+                  <Figure name="synced" value={counts.synced} to={at("proxies")} />
+                  <Figure name="lagging" value={counts.lagging} to={at("proxies")} />
+                  <Figure name="refused something" value={counts.refused} to={at("proxies")} bad={counts.refused > 0} />
+                </>
+              )}
+            </dl>
+            <h2>What is wrong, and what to do next</h2>
+            {health.findings.length === 0 ? (
+              <p>
+                <Badge tone="good">Nothing is wrong.</Badge>
+              </p>
+            ) : (
+              <ul class="findings">
+                {health.findings.map((finding, index) => (
+                  <li key={index}>
+                    <Badge tone={finding.level === "wrong" ? "bad" : "plain"}>{finding.level}</Badge>
+                    <div>
+                      <p class="said">{finding.what}</p>
+                      <p class="quiet">
+                        next: <code>{finding.next}</code>
+                      </p>
+                    </div>
+                  </li>
+                ))}
+              </ul>
+            )}
+          </>
+        )}
+      </Loading>
+    </>
+  );
+}
+
+function Figure({ name, value, to, bad = false }: { name: string; value: number; to: string; bad?: boolean }) {
+  return (
+    <div class={bad ? "bad" : ""}>
+      <dt>{name}</dt>
+      <dd>
+        <a href={to}>{value.toLocaleString("en")}</a>
+      </dd>
+    </div>
+  );
+}

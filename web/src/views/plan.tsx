@@ -1,0 +1,144 @@
+import { useId, useState } from "preact/hooks";
+import type { Action, Plan } from "../api";
+import { Refusal, ask } from "../api";
+import { Badge, Table, Title, type Tone } from "../parts";
+import { bytes, count } from "../words";
+
+const TONES: Record<Action, Tone> = { added: "plain", changed: "plain", removed: "plain", unchanged: "plain", refused: "bad", ignored: "wait" };
+
+export function PlanView() {
+  const [text, setText] = useState("");
+  const [remove, setRemove] = useState("");
+  const [answer, setAnswer] = useState<Plan | Refusal>();
+  const [busy, setBusy] = useState(false);
+  const id = useId();
+  const make = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    const proposal = {
+      files: text.trim() ? [{ place: "pasted", text }] : [],
+      remove: remove.split(/[\s,]+/).filter((name) => name !== ""),
+    };
+    try {
+      const body = JSON.stringify(proposal);
+      setAnswer(await ask<Plan>("/debug/plan", { method: "POST", headers: { "content-type": "application/json" }, body }));
+    } catch (error) {
+      setAnswer(error instanceof Refusal ? error : new Refusal(0, String(error)));
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      <Title note="What a change would do to the proxies that are connected. Nothing is applied.">Plan a change</Title>
+      <form onSubmit={make}>
+        <div class="field">
+          <label for={`${id}y`}>Objects to be added or changed, as YAML</label>
+          <textarea id={`${id}y`} rows={12} spellcheck={false} autocapitalize="off" value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        </div>
+        <div class="controls">
+          <div class="field wide">
+            <label for={`${id}r`}>Objects to be taken away, as KIND/NAMESPACE/NAME</label>
+            <input id={`${id}r`} spellcheck={false} autocapitalize="off" autocomplete="off" value={remove} onInput={(event) => setRemove(event.currentTarget.value)} />
+          </div>
+          <button type="submit" class="main" disabled={busy || (!text.trim() && !remove.trim())}>
+            {busy ? "Planning…" : "Plan"}
+          </button>
+        </div>
+      </form>
+      <div aria-live="polite">
+        {answer instanceof Refusal ? <p class="notice bad">{answer.message}</p> : answer && <Planned plan={answer} />}
+      </div>
+    </>
+  );
+}
+
+function Planned({ plan }: { plan: Plan }) {
+  return (
+    <section aria-label="The plan">
+      <h2>Objects</h2>
+      <ul class="findings">
+        {plan.objects.map((one, index) => (
+          <li key={index}>
+            <Badge tone={TONES[one.action]}>{one.action}</Badge>
+            <div>
+              <p>
+                {one.object} <span class="quiet">{one.place}</span>
+              </p>
+              {one.errors.map((text) => (
+                <p key={text} class="said bad">{`error: ${text}`}</p>
+              ))}
+              {one.warnings.map((text) => (
+                <p key={text} class="said">{`warning: ${text}`}</p>
+              ))}
+            </div>
+          </li>
+        ))}
+      </ul>
+      <h2>Proxies</h2>
+      <p>{`${plan.reached} of ${count(plan.proxies, "proxy", "proxies")} would be sent something, about ${bytes(plan.bytes)}.`}</p>
+      {plan.refused.length > 0 && (
+        <>
+          <h2>Envoy would refuse</h2>
+          <ul class="problems">
+            {plan.refused.map((one) => (
+              <li key={`${one.type} ${one.name}`} class="said bad">{`${one.type} ${one.name} at ${count(one.proxies, "proxy", "proxies")}: ${one.reason}`}</li>
+            ))}
+          </ul>
+        </>
+      )}
+      {plan.leftOut.length > 0 && (
+        <>
+          <h2>Left out of what proxies get</h2>
+          <ul class="problems">
+            {plan.leftOut.map((text) => (
+              <li key={text} class="said">
+                {text}
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
+      <h2>Requests that go another way</h2>
+      <Table
+        caption="Requests that go another way"
+        rows={plan.traffic}
+        id={(row) => `${row.request} ${row.from.join()}`}
+        empty="None that is known."
+        columns={[
+          { name: "Request", cell: (row) => row.request },
+          { name: "From", cell: (row) => row.from.join(", ") },
+          { name: "Now", cell: (row) => row.before },
+          { name: "Then", cell: (row) => row.after },
+        ]}
+      />
+      <h2>Resources</h2>
+      {plan.resources.length === 0 && <p class="quiet">No resource changes.</p>}
+      {plan.resources.map((one) => (
+        <details key={`${one.type} ${one.name} ${one.action}`}>
+          <summary>
+            {one.action} <b>{one.type}</b> {one.name} <span class="quiet">at {count(one.proxies, "proxy", "proxies")}</span>
+          </summary>
+          {one.diff ? <Diff text={one.diff} /> : <p class="quiet">No difference is shown.</p>}
+        </details>
+      ))}
+      {plan.more.map((text) => (
+        <p key={text} class="quiet">
+          {text}
+        </p>
+      ))}
+    </section>
+  );
+}
+
+function Diff({ text }: { text: string }) {
+  const tone = (line: string) => (line.startsWith("+") ? "plus" : line.startsWith("-") ? "minus" : "");
+  return (
+    <pre tabIndex={0}>
+      {text.split("\n").map((line, index) => (
+        <span key={index} class={tone(line)}>
+          {line + "\n"}
+        </span>
+      ))}
+    </pre>
+  );
+}

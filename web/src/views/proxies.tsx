@@ -1,0 +1,64 @@
+import { useState } from "preact/hooks";
+import type { Proxies, Proxy } from "../api";
+import { path } from "../api";
+import { at, useLoaded, useSettled } from "../hooks";
+import { Choice, type Column, Filter, Loading, Pager, StandingBadge, Table, Title } from "../parts";
+import { ago } from "../words";
+
+const COLUMNS: Column<Proxy>[] = [
+  { name: "Proxy", cell: (row) => <a href={at("proxies", row.id)}>{row.proxy}</a> },
+  { name: "State", cell: (row) => <StandingBadge state={row.state} /> },
+  { name: "Why", cell: (row) => <Why proxy={row} /> },
+  { name: "Kind", cell: (row) => row.kind },
+  { name: "Version", cell: (row) => row.version ?? "" },
+  { name: "Resources", number: true, cell: (row) => row.types.reduce((sum, one) => sum + one.resources, 0).toLocaleString("en") },
+  { name: "Connected", cell: (row) => <time dateTime={row.connectedAt}>{ago(row.connectedAt)}</time> },
+];
+
+export function ProxiesView() {
+  const [filter, setFilter] = useState("");
+  const [state, setState] = useState("");
+  const [offset, setOffset] = useState(0);
+  const settled = useSettled(filter);
+  const loaded = useLoaded<Proxies>(path("view/proxies", { filter: settled, state, offset }), 2000);
+  const counts = loaded.value?.counts;
+  const choice = (name: "synced" | "lagging" | "refused"): [string, string] => [name, counts ? `${name} (${counts[name]})` : name];
+  return (
+    <>
+      <Title>Proxies</Title>
+      <div class="controls">
+        <Filter label="Filter by name, namespace, version or cluster" value={filter} onChange={(text) => (setFilter(text), setOffset(0))} />
+        <Choice
+          label="State"
+          value={state}
+          onChange={(value) => (setState(value), setOffset(0))}
+          all={[["", counts ? `all (${counts.chosen})` : "all"], choice("refused"), choice("lagging"), choice("synced")]}
+        />
+      </div>
+      <Loading of={loaded}>
+        {(value) => (
+          <>
+            <Table
+              caption="Connected proxies"
+              columns={COLUMNS}
+              rows={value.rows}
+              id={(row) => row.id}
+              empty={value.counts.all === 0 ? "No proxy is connected to this control plane." : "No proxy fits."}
+            />
+            <Pager of={value} what="proxies" onMove={setOffset} />
+          </>
+        )}
+      </Loading>
+    </>
+  );
+}
+
+function Why({ proxy }: { proxy: Proxy }) {
+  const bad = proxy.types.filter((type) => type.state === proxy.state);
+  if (proxy.state === "synced") return <span class="quiet">has all there is</span>;
+  const names = bad.map((type) => type.type).join(", ");
+  const said = bad.find((type) => type.said)?.said;
+  if (said) return <span class="said">{`${names}: ${said}`}</span>;
+  const waits = bad.some((type) => !type.answered);
+  return <span>{waits ? `has not answered ${names}` : `${names} is on its way`}</span>;
+}

@@ -1,0 +1,107 @@
+import { useState } from "preact/hooks";
+import type { Callers, Service, Services } from "../api";
+import { path } from "../api";
+import { type Arrow, type Box, Graph } from "../graph";
+import { at, useLoaded, useSettled } from "../hooks";
+import { Badge, type Column, DEMANDS, DemandBadge, Filter, Loading, Pager, Table, Title } from "../parts";
+import { count } from "../words";
+
+const COLUMNS: Column<Service>[] = [
+  { name: "Service", cell: (row) => <span title={row.object}>{row.host}</span> },
+  { name: "Ports", cell: (row) => row.ports.map((port) => `${port.port} ${port.protocol}`).join(", ") },
+  { name: "Mutual TLS", cell: (row) => <Tls service={row} /> },
+  { name: "Who may call", cell: (row) => <CallersText callers={row.access.callers} outside={row.access.mtls === "outside"} /> },
+  { name: "Visible to", cell: (row) => (row.visibleTo === null ? "all namespaces" : row.visibleTo.length === 0 ? "nobody" : row.visibleTo.join(", ")) },
+];
+
+/** The services of one namespace and who may call each. */
+export function ServicesView({ namespace }: { namespace: string }) {
+  const [filter, setFilter] = useState("");
+  const [offset, setOffset] = useState(0);
+  const settled = useSettled(filter);
+  const loaded = useLoaded<Services>(path("view/mesh", { namespace, filter: settled, offset, limit: 40 }), 5000);
+  return (
+    <>
+      <p class="crumbs">
+        <a href={at("mesh")}>Mesh</a>
+      </p>
+      <Title note="Who AuthorizationPolicies let call each service, and what PeerAuthentications demand of its workloads.">{namespace}</Title>
+      <div class="controls">
+        <Filter label="Filter by service" value={filter} onChange={(text) => (setFilter(text), setOffset(0))} />
+      </div>
+      <Loading of={loaded}>
+        {(value) => (
+          <>
+            {value.rows.length > 0 && <Drawn services={value.rows} />}
+            <Table caption={`Services of ${namespace}`} columns={COLUMNS} rows={value.rows} id={(row) => row.host} empty="No service fits." />
+            <Pager of={value} what="services" onMove={setOffset} />
+          </>
+        )}
+      </Loading>
+    </>
+  );
+}
+
+function Drawn({ services }: { services: Service[] }) {
+  const boxes = new Map<string, Box>();
+  const arrows: Arrow[] = [];
+  for (const service of services) {
+    const { callers, mtls } = service.access;
+    const limits = callers.withConditions ? { text: "certain requests only" } : {};
+    for (const caller of names(callers, mtls === "outside")) {
+      if (!boxes.has(caller.id)) boxes.set(caller.id, caller);
+      arrows.push({ from: caller.id, to: service.host, ...limits });
+    }
+  }
+  for (const service of services) {
+    const { mtls, callers } = service.access;
+    const lines = [service.name, DEMANDS[mtls].word, ...(callers.nobody ? ["nobody may call it"] : [])];
+    boxes.set(service.host, { id: service.host, lines, tone: DEMANDS[mtls].tone, column: 1 });
+  }
+  return <Graph label="Who may call which service" boxes={[...boxes.values()]} arrows={arrows} />;
+}
+
+/** The callers of a service as boxes. */
+function names(callers: Callers, outside: boolean): Box[] {
+  const box = (id: string, lines: string[], href?: string): Box => ({ id, lines, tone: "plain", href, column: 0 });
+  if (outside) return [];
+  return [
+    ...(callers.anyone ? [box("anyone", ["anyone", "no ALLOW policy holds"])] : []),
+    ...callers.namespaces.map((name) => box(`namespace ${name}`, [`namespace ${name}`], name.includes("*") ? undefined : at("mesh", name))),
+    ...callers.accounts.map((account) => box(account, [short(account), "service account"])),
+    ...callers.others.map((text) => box(text, [text])),
+  ];
+}
+
+/** `namespace/account` of an identity. */
+function short(account: string): string {
+  return account.replace(/^[^/]+\/ns\/([^/]+)\/sa\//, "$1/");
+}
+
+function Tls({ service }: { service: Service }) {
+  const { mtls, workloads, speaking } = service.access;
+  return (
+    <>
+      <DemandBadge demand={mtls} />
+      {mtls !== "outside" && workloads > 0 && speaking < workloads && (
+        <span class="quiet block">{`${workloads - speaking} of ${count(workloads, "endpoint")} without a sidecar`}</span>
+      )}
+    </>
+  );
+}
+
+function CallersText({ callers, outside }: { callers: Callers; outside: boolean }) {
+  if (outside) return <span class="quiet">policies do not reach it</span>;
+  const named = [...callers.namespaces.map((name) => `namespace ${name}`), ...callers.accounts.map(short), ...callers.others];
+  return (
+    <>
+      {callers.anyone && <Badge tone="wait">anyone</Badge>}
+      {callers.nobody && <Badge tone="bad">nobody</Badge>}
+      {named.length > 0 && <span>{named.join(", ")}</span>}
+      {callers.withConditions && <span class="quiet block">some of them for certain requests only (path, method, port or condition)</span>}
+      {callers.allowedBy.length > 0 && <span class="quiet block">by {callers.allowedBy.join(", ")}</span>}
+      {callers.deniedBy.length > 0 && <span class="quiet block">but what {callers.deniedBy.join(", ")} refuses</span>}
+      {callers.askedBy.length > 0 && <span class="quiet block">an extension provider decides by {callers.askedBy.join(", ")}</span>}
+    </>
+  );
+}

@@ -1,0 +1,104 @@
+import { useId, useState } from "preact/hooks";
+import type { Proxies, WhyNot } from "../api";
+import { Refusal, ask, path } from "../api";
+import { useLoaded, useSettled } from "../hooks";
+import { Badge, Title } from "../parts";
+
+const METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"];
+
+export function TraceView({ proxy: given }: { proxy: string }) {
+  const [proxy, setProxy] = useState(given);
+  const [host, setHost] = useState("");
+  const [port, setPort] = useState("");
+  const [way, setWay] = useState("/");
+  const [method, setMethod] = useState("GET");
+  const [answer, setAnswer] = useState<WhyNot | Refusal>();
+  const [busy, setBusy] = useState(false);
+  const id = useId();
+  const settled = useSettled(proxy);
+  const known = useLoaded<Proxies>(path("view/proxies", { filter: settled, limit: 20 }));
+  const trace = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      setAnswer(await ask<WhyNot>(path("why/not", { proxy, host, port, path: way || "/", method })));
+    } catch (error) {
+      setAnswer(error instanceof Refusal ? error : new Refusal(0, String(error)));
+    }
+    setBusy(false);
+  };
+  return (
+    <>
+      <Title note="Follows a request through what the proxies were sent, and gives the first reason for which it fails. Nothing is sent.">Trace a request</Title>
+      <form class="controls" onSubmit={trace}>
+        <div class="field wide">
+          <label for={`${id}p`}>From the proxy (pod.namespace)</label>
+          <input id={`${id}p`} required list={`${id}l`} value={proxy} autocomplete="off" spellcheck={false} onInput={(event) => setProxy(event.currentTarget.value)} />
+          <datalist id={`${id}l`}>
+            {[...new Set(known.value?.rows.map((row) => row.proxy))].map((name) => (
+              <option key={name} value={name} />
+            ))}
+          </datalist>
+        </div>
+        <div class="field">
+          <label for={`${id}m`}>Method</label>
+          <select id={`${id}m`} value={method} onChange={(event) => setMethod(event.currentTarget.value)}>
+            {METHODS.map((name) => (
+              <option key={name}>{name}</option>
+            ))}
+          </select>
+        </div>
+        <div class="field wide">
+          <label for={`${id}h`}>To the host</label>
+          <input id={`${id}h`} required value={host} autocomplete="off" spellcheck={false} autocapitalize="off" onInput={(event) => setHost(event.currentTarget.value)} />
+        </div>
+        <div class="field narrow">
+          <label for={`${id}o`}>Port</label>
+          <input id={`${id}o`} inputMode="numeric" pattern="[0-9]*" placeholder="first" value={port} onInput={(event) => setPort(event.currentTarget.value)} />
+        </div>
+        <div class="field wide">
+          <label for={`${id}w`}>Path</label>
+          <input id={`${id}w`} value={way} spellcheck={false} autocapitalize="off" onInput={(event) => setWay(event.currentTarget.value)} />
+        </div>
+        <button type="submit" class="main" disabled={busy}>
+          {busy ? "Tracing…" : "Trace"}
+        </button>
+      </form>
+      <div aria-live="polite">{answer && <Answer answer={answer} />}</div>
+    </>
+  );
+}
+
+function Answer({ answer }: { answer: WhyNot | Refusal }) {
+  if (answer instanceof Refusal) return <p class="notice bad">{answer.message}</p>;
+  return (
+    <section aria-label="The way of the request">
+      <h2>{answer.request}</h2>
+      <ol class="steps">
+        {answer.steps.map((step, index) => (
+          <li key={index}>{step}</li>
+        ))}
+        <li class={answer.reason ? "bad" : "good"}>
+          {answer.reason ? (
+            <>
+              <Badge tone="bad">it fails</Badge> {answer.reason}
+              {answer.advice && <p class="quiet">{answer.advice}</p>}
+            </>
+          ) : (
+            <Badge tone="good">nothing in the configuration is in its way</Badge>
+          )}
+        </li>
+      </ol>
+      {answer.unknown.length > 0 && (
+        <>
+          <h3>Not known here</h3>
+          <ul>
+            {answer.unknown.map((one) => (
+              <li key={one}>{one}</li>
+            ))}
+          </ul>
+        </>
+      )}
+    </section>
+  );
+}

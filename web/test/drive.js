@@ -1,0 +1,327 @@
+// Drives the page in a real Chromium through every view, as people use it. Told where all is by tests/page/browser.rs.
+
+import assert from "node:assert/strict";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+
+const { page: address, modules, pictures, mesh, profile } = JSON.parse(process.argv[2]);
+const { chromium } = createRequire(`${modules}/`)("playwright-core");
+
+const TIMEOUT = 20_000;
+const WIDE = { width: 1280, height: 860 };
+const PHONE = { width: 360, height: 740 };
+
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath: "/usr/bin/chromium",
+  headless: true,
+  viewport: WIDE,
+  colorScheme: "light",
+  args: [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+  ],
+});
+context.setDefaultTimeout(TIMEOUT);
+const page = context.pages()[0] ?? (await context.newPage());
+
+// What the browser complains of, and whom it asks besides Navarch. The answer 404 of an absent CA is none of these here: there is one.
+const complaints = [];
+page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+page.on("pageerror", (error) => complaints.push(String(error)));
+page.on("request", (request) => {
+  if (!request.url().startsWith(address)) complaints.push(`asks ${request.url()}`);
+});
+
+/** Goes to a view and waits for its heading. */
+async function to(place, heading) {
+  await page.goto(`${address}#/${place}`);
+  await page.getByRole("heading", { level: 1, name: heading }).waitFor();
+}
+
+async function picture(name) {
+  const file = `${pictures}/${name}.png`;
+  await page.screenshot({ path: file, animations: "disabled" });
+  assert.ok(statSync(file).size > 5_000, `${name} is a picture of something`);
+}
+
+/** Nothing is wider than the window: parts that are scroll by themselves. */
+async function fits(what) {
+  const [wide, window] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+  assert.ok(wide <= window, `${what} is ${wide} wide in a window of ${window}`);
+}
+
+/** Every text can be read: its colour against its ground is 4.5:1 or more. */
+async function legible(what) {
+  const dim = await page.evaluate(() => {
+    const parse = (text) => {
+      const canvas = document.createElement("canvas");
+      const paper = canvas.getContext("2d");
+      paper.fillStyle = text;
+      paper.fillRect(0, 0, 1, 1);
+      return [...paper.getImageData(0, 0, 1, 1).data];
+    };
+    const over = ([r, g, b, a], ground) => [r, g, b].map((c, i) => (c * a + ground[i] * (255 - a)) / 255);
+    const ground = (element) => {
+      const own = parse(getComputedStyle(element).backgroundColor);
+      if (own[3] === 255) return own.slice(0, 3);
+      return over(own, element.parentElement ? ground(element.parentElement) : [255, 255, 255]);
+    };
+    const light = (colour) => {
+      const [r, g, b] = colour.map((c) => ((c /= 255), c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+      return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const found = [];
+    for (const element of document.querySelectorAll("main *, header *, footer *")) {
+      const text = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+      if (!text || !element.checkVisibility() || element.closest("svg, :disabled, .hidden, .skip")) continue;
+      const [own, below] = [over(parse(getComputedStyle(element).color), ground(element)), ground(element)];
+      const [a, b] = [light(own), light(below)].sort((a, b) => b - a);
+      if ((a + 0.05) / (b + 0.05) < 4.5) found.push(`${element.textContent.trim()} (${((a + 0.05) / (b + 0.05)).toFixed(1)})`);
+    }
+    return found;
+  });
+  assert.deepEqual(dim, [], `${what}: these cannot be read well`);
+}
+
+/** A state, whose sign stands before the word. */
+const state = (word) => new RegExp(`^\\W*${word}$`);
+const row = (name) => page.locator("tbody tr", { has: page.getByRole("rowheader", { name }) });
+const VIEWS = [
+  ["", "Overview"],
+  ["mesh", "Mesh"],
+  ["proxies", "Proxies"],
+  ["objects", "Objects"],
+  ["changes", "Changes"],
+  ["certificates", "Certificates"],
+  ["trace", "Trace a request"],
+  ["plan", "Plan a change"],
+];
+
+try {
+  await to("", "Overview");
+  await page.getByText("broken").first().waitFor();
+  assert.match(await page.title(), /^Overview · Navarch$/);
+
+  await proxies();
+  await changes();
+  await proxiesAfterwards();
+  await objects();
+  await theMesh();
+  await certificates();
+  await trace();
+  await plan();
+  await keyboard();
+  await inTheDarkAndOnAPhone();
+  assert.deepEqual(complaints, [], "the browser complains");
+  await gone();
+  console.log("all views work");
+} catch (error) {
+  await page.screenshot({ path: `${pictures}/failed.png` }).catch(() => {});
+  console.log(await page.locator("main").innerText().catch(() => ""));
+  console.log(complaints.join("\n"));
+  throw error;
+} finally {
+  await context.close();
+}
+
+async function proxies() {
+  await to("proxies", "Proxies");
+  for (const name of ["gateway-1.istio-system", "shopper-1.bookshop", "web-0.bookshop"]) await row(name).waitFor();
+  await page.getByText("6 proxies").waitFor();
+  await page.getByLabel("Filter by name").fill("gateway router");
+  await row("gateway-1").waitFor();
+  await row("web-0").waitFor({ state: "detached" });
+  await page.getByText("1 proxies", { exact: true }).or(page.getByText("1 proxy")).waitFor();
+  await page.getByLabel("Filter by name").fill("nothing like it");
+  await page.getByText("No proxy fits.").waitFor();
+}
+
+/** A change is made, and its way to the last proxy is seen without asking again. */
+async function changes() {
+  await to("objects/VirtualService/bookshop/reviews", "VirtualService bookshop/reviews");
+  await page.getByText("It reaches 5 proxies: taken by 5,").waitFor();
+  await to("changes", "Changes");
+  const file = `${mesh}/reviews-routing.yaml`;
+  const text = readFileSync(file, "utf8").replace("weight: 90", "weight: 70").replace("weight: 10", "weight: 30");
+  const newest = page.locator("tbody tr").filter({ hasText: "VirtualService bookshop/reviews" }).first();
+  writeFileSync(file, text.replace("name: split", "name: canary"));
+  await newest.getByText("1 refused").waitFor();
+  await newest.getByText("3 taken").waitFor();
+  await newest.getByText("1 to answer").waitFor();
+  await picture("changes");
+  await page.getByRole("button", { name: "Pause" }).click();
+  await page.getByText("Paused.").waitFor();
+}
+
+async function proxiesAfterwards() {
+  await to("proxies", "Proxies");
+  await row("web-3").getByText(state("refused")).first().waitFor();
+  await row("web-3").getByText("Didn't find a registered implementation").waitFor();
+  await row("web-2").getByText(state("lagging")).first().waitFor();
+  await row("web-2").getByText(/has not answered .*rds/).waitFor();
+  await row("gateway-1").getByText(state("synced")).first().waitFor();
+  const first = await page.locator("tbody th").first().innerText();
+  assert.equal(first, "web-3.bookshop", "the worst stands first");
+  await picture("proxies");
+  await page.getByLabel("State").selectOption("lagging");
+  await row("web-3").waitFor({ state: "detached" });
+  assert.equal(await page.locator("tbody tr").count(), 1);
+
+  await page.getByRole("link", { name: "web-2.bookshop" }).click();
+  await page.getByRole("heading", { level: 1, name: /^web-2\.bookshop/ }).waitFor();
+  await to("proxies", "Proxies");
+  await page.getByRole("link", { name: "shopper-1.bookshop" }).click();
+  await page.getByRole("heading", { level: 1, name: /^shopper-1\.bookshop/ }).waitFor();
+  await page.getByLabel("Type").selectOption("rds");
+  const route = page.getByRole("button", { name: /rds 9080/ });
+  await route.click();
+  assert.equal(await route.getAttribute("aria-expanded"), "true");
+  await page.getByRole("link", { name: "VirtualService bookshop/reviews" }).first().waitFor();
+  await page.locator("pre").getByText('"canary"').first().waitFor();
+  await page.getByRole("heading", { name: "Last pushes" }).waitFor();
+  await picture("proxy");
+}
+
+async function objects() {
+  await to("objects", "Objects");
+  await row("reports/broken").getByText(state("refused")).first().waitFor();
+  await row("reports/broken").getByText(/error: .*weight/).first().waitFor();
+  await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByText("taken by 3 of 5").waitFor();
+  await picture("objects");
+  await page.getByLabel("Show").selectOption("problems");
+  await row("bookshop/reviews").first().waitFor({ state: "detached" });
+  await page.getByLabel("Show").selectOption("");
+  await row("bookshop/reviews").filter({ hasText: "VirtualService" }).getByRole("link").click();
+  await page.getByRole("heading", { level: 1, name: "VirtualService bookshop/reviews" }).waitFor();
+  await page.getByText("It reaches 5 proxies: taken by 3, not answered yet by 1, refused by 1.").waitFor();
+}
+
+async function theMesh() {
+  await to("mesh", "Mesh");
+  const graph = page.getByRole("group", { name: "Which namespace may call which" });
+  await graph.getByRole("link", { name: /^billing/ }).waitFor();
+  assert.ok((await graph.locator("path.arrow").count()) >= 3, "reports and bookshop to billing, istio-system to bookshop");
+  await row("billing").getByText("1 mTLS only").waitFor();
+  await row("billing").getByText("1 plain text only").waitFor();
+  await picture("mesh");
+  await graph.getByRole("link", { name: /^billing/ }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: "billing" }).waitFor();
+  const ledger = row("ledger.billing");
+  await ledger.getByText("mTLS only").waitFor();
+  await ledger.getByText("namespace reports, bookshop/storefront").waitFor();
+  await ledger.getByText("for certain requests only").waitFor();
+  await row("archive.billing").getByText(state("nobody")).waitFor();
+  await picture("services");
+}
+
+async function certificates() {
+  await to("certificates", "Certificates");
+  await page.getByText("One root signs, and it alone is trusted.").waitFor();
+  await page.getByText("signs", { exact: true }).waitFor();
+  await picture("certificates");
+}
+
+async function trace() {
+  await to("trace", "Trace a request");
+  await page.getByLabel("From the proxy").fill("web-0.bookshop");
+  await page.getByLabel("To the host").fill("reviews");
+  await page.getByLabel("Port").fill("9080");
+  await page.getByRole("button", { name: "Trace" }).click();
+  await page.getByText("reviews is Service bookshop/reviews").waitFor();
+  await picture("trace");
+  await page.getByLabel("Port").fill("9999");
+  await page.keyboard.press("Enter");
+  await page.getByText("has no port 9999").waitFor();
+  await page.getByText(state("it fails")).waitFor();
+}
+
+async function plan() {
+  await to("plan", "Plan a change");
+  const text = readFileSync(`${mesh}/reviews-routing.yaml`, "utf8").replace("weight: 70", "weight: 0").replace("weight: 30", "weight: 100");
+  await page.getByLabel("Objects to be added or changed").fill(text);
+  await page.getByRole("button", { name: "Plan" }).click();
+  await page.getByText("of 6 proxies would be sent something").waitFor();
+  await page.getByRole("heading", { name: "Requests that go another way" }).waitFor();
+  await page.locator("tbody").getByText("v2 100 %").first().waitFor();
+  await page.locator("summary").first().click();
+  await page.locator("pre .plus").first().waitFor();
+  await picture("plan");
+  await page.getByLabel("Objects to be added or changed").fill("kind: VirtualService\napiVersion: networking.istio.io/v1\nmetadata: {name: x}\nspec: {}");
+  await page.getByRole("button", { name: "Plan" }).click();
+  await page.getByText(/error: .*has no routes/).waitFor();
+}
+
+/** From the address bar to a proxy and back without a mouse. */
+async function keyboard() {
+  await to("proxies", "Proxies");
+  await row("gateway-1").waitFor();
+  await page.reload();
+  await row("gateway-1").waitFor();
+  await page.keyboard.press("Tab");
+  const skip = page.getByRole("link", { name: "Skip to content" });
+  assert.ok(await skip.evaluate((link) => link === document.activeElement), "the first stop leads past the views");
+  const outline = await skip.evaluate((link) => getComputedStyle(link).outlineStyle);
+  assert.notEqual(outline, "none", "the stop is seen");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
+  await page.keyboard.press("/");
+  assert.ok(await page.evaluate(() => document.activeElement?.classList.contains("filter")), "/ leads to the filter");
+  await page.getByRole("link", { name: "web-3.bookshop" }).focus();
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await page.evaluate(() => document.activeElement?.textContent), "web-2.bookshop");
+  await page.keyboard.press("ArrowUp");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { level: 1, name: /^web-3/ }).waitFor();
+  await page.waitForFunction(() => document.activeElement?.tagName === "H1");
+  // All that can be used can be reached, and has a name.
+  for (const [place, heading] of VIEWS) {
+    await to(place, heading);
+    const nameless = await page.evaluate(() =>
+      [...document.querySelectorAll("a, button, input, select, textarea")]
+        .filter((element) => element.tabIndex >= 0 && !(element.textContent.trim() || element.labels?.length || element.ariaLabel))
+        .map((element) => element.outerHTML),
+    );
+    assert.deepEqual(nameless, [], `${heading}: these have no name`);
+    assert.equal(await page.locator("main").count(), 1);
+    assert.equal(await page.locator("h1").count(), 1);
+  }
+}
+
+async function inTheDarkAndOnAPhone() {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const size of [WIDE, PHONE]) {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize(size);
+      for (const [place, heading] of [...VIEWS, ["mesh/billing", "billing"]]) {
+        await to(place, heading);
+        await page.waitForFunction(() => !document.querySelector("main")?.textContent.includes("Loading…"));
+        const what = `${heading}, ${colorScheme}, ${size.width}`;
+        await fits(what);
+        await legible(what);
+        if (colorScheme === "dark" || size === PHONE) {
+          await picture(`${place.replace("/", "-") || "overview"}-${colorScheme}-${size.width}`);
+        }
+      }
+    }
+  }
+  await page.emulateMedia({ colorScheme: "light" });
+  await page.setViewportSize(WIDE);
+}
+
+/** Where there is no answer the page says so in words, and keeps what it had. */
+async function gone() {
+  await to("proxies", "Proxies");
+  await row("gateway-1").waitFor();
+  await page.route("**/debug/**", (route) => route.abort());
+  await page.getByText("Navarch does not answer.").waitFor();
+  await page.getByText(state("no answer")).waitFor();
+  await row("gateway-1").waitFor();
+  await page.unroute("**/debug/**");
+  await page.getByText("Navarch does not answer.").waitFor({ state: "detached" });
+}
