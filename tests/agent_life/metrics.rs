@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::backend::Backend;
-use navarch_testkit::{client, ports};
+use navarch_testkit::client::{self, Reply};
+use navarch_testkit::ports;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -19,17 +20,28 @@ use crate::web;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The address of the pod that is called.
 const POD: &str = "127.0.32.1";
-/// The identity of both pods.
-const PRINCIPAL: &str = "spiffe://cluster.local/ns/shop/sa/web";
+/// The identity of both pods, on either side.
+const SOURCE: &str = "source_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
+const DESTINATION: &str = "destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\"";
 /// What all labels of the client's workload say, on either side.
 const CLIENT: [&str; 7] = [
     "source_workload=\"client-v1\"",
     "source_canonical_service=\"client\"",
     "source_canonical_revision=\"latest\"",
     "source_workload_namespace=\"shop\"",
-    "source_principal=\"spiffe://cluster.local/ns/shop/sa/web\"",
+    SOURCE,
     "source_app=\"client\"",
     "source_cluster=\"Kubernetes\"",
+];
+
+/// What they say of the service and the outcome.
+const SERVICE: [&str; 6] = [
+    "destination_service=\"web.shop.svc.cluster.local\"",
+    "destination_service_name=\"web\"",
+    "destination_service_namespace=\"shop\"",
+    "destination_canonical_service=\"web\"",
+    DESTINATION,
+    "request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"",
 ];
 
 /// The ports that are spoken to.
@@ -122,108 +134,140 @@ async fn until(pod: &Pod, what: &str, wanted: impl Fn(&str) -> bool) -> Result<S
     }
 }
 
+/// Two pods, and where the client's sidecar takes requests.
+struct Mesh {
+    web: Pod,
+    caller: Pod,
+    front: SocketAddr,
+}
+
+impl Mesh {
+    /// Starts both, and waits until a request is answered.
+    async fn start(server: &Server, http: u16) -> Result<Self> {
+        let of_web = [("INSTANCE_IP", POD), ("ISTIO_META_WORKLOAD_NAME", "web-v1")];
+        let of_client = [("POD_NAME", "client-1"), ("ISTIO_META_WORKLOAD_NAME", "client-v1")];
+        let mut web = Pod::start_labelled(server, "web", &of_web)?;
+        let mut caller = Pod::start_labelled(server, "client", &of_client)?;
+        web.wait_ready().await?;
+        caller.wait_ready().await?;
+        let mesh = Self { web, caller, front: SocketAddr::from(([127, 0, 0, 1], http)) };
+        let end = Instant::now() + TIMEOUT;
+        while !mesh.get("/").await.is_ok_and(|reply| reply.status == 200) {
+            ensure!(Instant::now() < end, "no answer:\n{}\n{}", mesh.caller.log(), mesh.web.log());
+            sleep(Duration::from_millis(50)).await;
+        }
+        Ok(mesh)
+    }
+
+    /// Asks for a path of the service.
+    async fn get(&self, path: &str) -> Result<Reply> {
+        let host = format!("web.shop.svc.cluster.local:{}", self.front.port());
+        client::get(self.front, &host, path, &[]).await
+    }
+
+    /// The client's pod and the server's.
+    fn pods(&self) -> [&Pod; 2] {
+        [&self.caller, &self.web]
+    }
+
+    /// Two requests are counted on both sides, with who asked whom.
+    async fn counts_requests(&self) -> Result<()> {
+        let reply = self.get("/headers").await?;
+        ensure!(reply.headers.keys().all(|name| !name.as_str().contains("peer-metadata")), "{:?}", reply.headers);
+        let at_client = ["reporter=\"source\"", "connection_security_policy=\"unknown\""];
+        let at_web = [
+            "reporter=\"destination\"",
+            "connection_security_policy=\"mutual_tls\"",
+            "destination_workload=\"web-v1\"",
+        ];
+        for (pod, own) in [(&self.caller, &at_client[..]), (&self.web, &at_web)] {
+            let labels = [&CLIENT[..], &SERVICE, own].concat();
+            let is_counted = |metrics: &str| value(metrics, "istio_requests_total", &labels) >= Some(2);
+            let metrics = until(pod, "two requests", is_counted).await?;
+            for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
+                let count = value(&metrics, &format!("istio_{name}_count"), &labels);
+                ensure!(
+                    count >= Some(2) && count == value(&metrics, "istio_requests_total", &labels),
+                    "{name}: {count:?}"
+                );
+            }
+            ensure!(value(&metrics, "istio_request_bytes_sum", &labels) > Some(100), "bytes of heads count");
+        }
+        Ok(())
+    }
+
+    /// A connection is counted while it lives, and once.
+    async fn counts_connections(&self, port: u16) -> Result<()> {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(&[7; 1000]).await?;
+        stream.read_exact(&mut [0; 1000]).await?;
+        let of = |metrics: &str| {
+            let tcp = ["request_protocol=\"tcp\"", SOURCE, DESTINATION, "response_flags=\"-\""];
+            ["connections_opened", "connections_closed", "received_bytes", "sent_bytes"]
+                .map(|name| value(metrics, &format!("istio_tcp_{name}_total"), &tcp))
+        };
+        for pod in self.pods() {
+            let wanted = [1, 0, 1000, 1000].map(Some);
+            until(pod, "an open connection", |metrics| of(metrics) == wanted).await?;
+        }
+        drop(stream);
+        for pod in self.pods() {
+            let wanted = [1, 1, 1000, 1000].map(Some);
+            until(pod, "a closed connection", |metrics| of(metrics) == wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// Labels of requests are those that a Telemetry says.
+    async fn has_changed_labels(&self) -> Result<()> {
+        for pod in self.pods() {
+            let end = Instant::now() + TIMEOUT;
+            let metrics = loop {
+                self.get("/changed").await?;
+                let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
+                let changed = ["path=\"/changed\"", "tier=\"gold\"", "none=\"unknown\""];
+                if value(&metrics, "istio_requests_total", &changed).is_some() {
+                    break metrics;
+                }
+                ensure!(Instant::now() < end, "no changed labels:\n{metrics}\n{}", pod.log());
+                sleep(Duration::from_millis(100)).await;
+            };
+            let line = metrics.lines().find(|line| line.contains("path=\"/changed\"")).context("a line")?;
+            ensure!(!line.contains("source_app"), "the tag is removed: {line}");
+        }
+        Ok(())
+    }
+
+    /// No listener has a log for metrics any more.
+    async fn is_switched_off(&self) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
+        for pod in self.pods() {
+            while pod.get(pod.admin, "/config_dump?resource=dynamic_listeners").await?.1.contains("istio_metrics") {
+                ensure!(Instant::now() < end, "the logs stay");
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn a_stock_envoys_requests_and_connections_are_counted_on_both_sides() -> Result<()> {
     let application = Backend::start("web", SocketAddr::from(([127, 0, 0, 1], 0))).await?;
     let (bytes, _echo) = echo().await?;
     let to = Ports { http: ports::free()?, tcp: ports::free()? };
     let inbound = Ports { http: ports::free()?, tcp: ports::free()? };
-    let mesh = |overrides: &str| mesh(&to, &inbound, application.address, bytes, overrides);
-    let server = Server::with_mesh(&mesh("")).await?;
-    let of_web = [("INSTANCE_IP", POD), ("ISTIO_META_WORKLOAD_NAME", "web-v1")];
-    let of_client = [("POD_NAME", "client-1"), ("ISTIO_META_WORKLOAD_NAME", "client-v1")];
-    let mut web = Pod::start_labelled(&server, "web", &of_web)?;
-    let mut caller = Pod::start_labelled(&server, "client", &of_client)?;
-    web.wait_ready().await?;
-    caller.wait_ready().await?;
-    let front = SocketAddr::from(([127, 0, 0, 1], to.http));
-    let host = format!("web.shop.svc.cluster.local:{}", to.http);
-    let get = async |path: &str| client::get(front, &host, path, &[]).await;
-    let end = Instant::now() + TIMEOUT;
-    while !get("/").await.is_ok_and(|reply| reply.status == 200) {
-        ensure!(Instant::now() < end, "no answer:\n{}\n{}", caller.log(), web.log());
-        sleep(Duration::from_millis(50)).await;
-    }
-    let reply = get("/headers").await?;
-    ensure!(reply.headers.keys().all(|name| !name.as_str().contains("peer-metadata")), "{:?}", reply.headers);
-
-    let destination = |labels: &[&'static str]| -> Vec<&'static str> { [&CLIENT[..], labels].concat() };
-    let service = [
-        "destination_service=\"web.shop.svc.cluster.local\"",
-        "destination_service_name=\"web\"",
-        "destination_service_namespace=\"shop\"",
-        "destination_canonical_service=\"web\"",
-        "destination_principal=\"spiffe://cluster.local/ns/shop/sa/web\"",
-        "request_protocol=\"http\",response_code=\"200\",grpc_response_status=\"\",response_flags=\"-\"",
-    ];
-    let at_client =
-        [&destination(&service)[..], &["reporter=\"source\"", "connection_security_policy=\"unknown\""]].concat();
-    let at_web = [
-        &destination(&service)[..],
-        &["reporter=\"destination\"", "connection_security_policy=\"mutual_tls\"", "destination_workload=\"web-v1\""],
-    ]
-    .concat();
-    for (pod, labels) in [(&caller, &at_client), (&web, &at_web)] {
-        let metrics =
-            until(pod, "two requests", |metrics| value(metrics, "istio_requests_total", labels) >= Some(2)).await?;
-        for name in ["request_duration_milliseconds", "request_bytes", "response_bytes"] {
-            let count = value(&metrics, &format!("istio_{name}_count"), labels);
-            ensure!(count >= Some(2) && count == value(&metrics, "istio_requests_total", labels), "{name}: {count:?}");
-        }
-        ensure!(value(&metrics, "istio_request_bytes_sum", labels) > Some(100), "bytes of heads count");
-    }
-
-    let mut stream = TcpStream::connect(("127.0.0.1", to.tcp)).await?;
-    stream.write_all(&[7; 1000]).await?;
-    stream.read_exact(&mut [0; 1000]).await?;
-    let tcp = ["request_protocol=\"tcp\"", PRINCIPAL, "response_flags=\"-\""];
-    for pod in [&caller, &web] {
-        let open = |metrics: &str| {
-            let value = |name: &str| value(metrics, &format!("istio_tcp_{name}_total"), &tcp);
-            value("connections_opened") == Some(1)
-                && value("connections_closed") == Some(0)
-                && value("received_bytes") == Some(1000)
-                && value("sent_bytes") == Some(1000)
-        };
-        until(pod, "an open connection", open).await?;
-    }
-    drop(stream);
-    for pod in [&caller, &web] {
-        let closed = |metrics: &str| {
-            value(metrics, "istio_tcp_connections_closed_total", &tcp) == Some(1)
-                && value(metrics, "istio_tcp_connections_opened_total", &tcp) == Some(1)
-        };
-        let metrics = until(pod, "a closed connection", closed).await?;
-        ensure!(value(&metrics, "istio_tcp_sent_bytes_total", &tcp) == Some(1000), "bytes count once");
-    }
-
-    let overrides = "{match: {metric: REQUEST_COUNT}, tagOverrides: {source_app: {operation: REMOVE}, \
+    let with = |overrides: &str| mesh(&to, &inbound, application.address, bytes, overrides);
+    let server = Server::with_mesh(&with("")).await?;
+    let mesh = Mesh::start(&server, to.http).await?;
+    mesh.counts_requests().await?;
+    mesh.counts_connections(to.tcp).await?;
+    server.write_mesh(&with(
+        "{match: {metric: REQUEST_COUNT}, tagOverrides: {source_app: {operation: REMOVE}, \
         path: {value: 'request.url_path'}, tier: {value: \"'gold'\"}, none: {value: \"request.headers['x-none']\"}}}, \
-        {match: {metric: REQUEST_SIZE}, disabled: true}";
-    server.write_mesh(&mesh(overrides))?;
-    let changed = ["path=\"/changed\"", "tier=\"gold\"", "none=\"unknown\""];
-    for pod in [&caller, &web] {
-        let end = Instant::now() + TIMEOUT;
-        let metrics = loop {
-            get("/changed").await?;
-            let metrics = pod.get(pod.status, "/stats/prometheus").await?.1;
-            if value(&metrics, "istio_requests_total", &changed).is_some() {
-                break metrics;
-            }
-            ensure!(Instant::now() < end, "no changed labels:\n{metrics}\n{}", pod.log());
-            sleep(Duration::from_millis(100)).await;
-        };
-        let line = metrics.lines().find(|line| line.contains("path=\"/changed\"")).context("a line")?;
-        ensure!(!line.contains("source_app"), "the tag is removed: {line}");
-    }
-
-    server.write_mesh(&mesh("{disabled: true}"))?;
-    let end = Instant::now() + TIMEOUT;
-    for pod in [&caller, &web] {
-        while pod.get(pod.admin, "/config_dump?resource=dynamic_listeners").await?.1.contains("istio_metrics") {
-            ensure!(Instant::now() < end, "the logs stay");
-            sleep(Duration::from_millis(100)).await;
-        }
-    }
-    Ok(())
+        {match: {metric: REQUEST_SIZE}, disabled: true}",
+    ))?;
+    mesh.has_changed_labels().await?;
+    server.write_mesh(&with("{disabled: true}"))?;
+    mesh.is_switched_off().await
 }
