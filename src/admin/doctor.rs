@@ -98,16 +98,20 @@ fn refused(connections: &[ConnectionInfo], health: &mut Health) {
     let kinds = said.len();
     for ((kind, message), proxies) in said.iter().take(OF_ONE) {
         let Some(first) = proxies.first() else { continue };
-        let what = format!("{} proxies refuse {kind}, {} among them: {message}", proxies.len(), first.proxy.name);
+        let what = match proxies.len() {
+            1 => format!("{} refuses {kind}: {message}", first.proxy.name),
+            all => format!("{all} proxies refuse {kind}, {} among them: {message}", first.proxy.name),
+        };
         health.add(Level::Wrong, what, &format!("navarch why push {}", first.proxy.name));
     }
     health.more(kinds, "sorts of refusals", "navarch request GET /debug/syncz");
     if let Some((first, seconds)) = slow.first() {
-        let what = format!(
-            "{} proxies leave what they were sent unanswered, {} since {seconds:.0} s",
-            slow.len(),
-            first.proxy.name
-        );
+        let what = match slow.len() {
+            1 => format!("{} leaves what it was sent unanswered since {seconds:.0} s", first.proxy.name),
+            all => {
+                format!("{all} proxies leave what they were sent unanswered, {} since {seconds:.0} s", first.proxy.name)
+            }
+        };
         health.add(Level::Wrong, what, &format!("navarch why push {}", first.proxy.name));
     }
 }

@@ -73,12 +73,21 @@ pub fn why_not(context: &PushContext, from: &Place, request: &Request, at: impl 
     };
     let mut walkable = Walkable::read(&from.had, &mut ReadRoutes::default());
     let walk = walkable.walk(&connection);
-    answer.steps.push(format!("its proxy takes the connection at listener {:?}", walk.listener));
+    answer.steps.push(match walk.listener.as_str() {
+        "" => "no listener of its proxy takes the connection".to_owned(),
+        listener => format!("its proxy takes the connection at listener {listener:?}"),
+    });
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
         answer.steps.push(format!("route {route:?} takes the request"));
     }
     let host = found.map_or(request.host.as_str(), |service| service.key.hostname.as_str());
-    answer.steps.push(format!("it goes to {}", outcome(&walk, (host, port), own.as_str())));
+    let end = outcome(&walk, (host, port), own.as_str());
+    answer.steps.push(match walk.outcome {
+        Outcome::Forwarded(_) => format!("it goes to {end}"),
+        Outcome::Closed(_) | Outcome::NotFound | Outcome::Redirected { .. } | Outcome::Answered(_) => {
+            format!("it ends there: {end}")
+        }
+    });
     if let Some((reason, advice)) = outbound_reason(&walk, context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
         return answer;

@@ -67,7 +67,6 @@ const TABLE: [Row; 56] = [
     debug("clusterz", Rule::Operator),
     debug("config_distribution", Rule::Operator),
     debug("config_dump", Rule::OperatorOrOwnNamespace),
-    debug("config_distribution", Rule::Operator),
     debug("configz", Rule::Operator),
     debug("connections", Rule::Operator),
     debug("doctor", Rule::Operator),
