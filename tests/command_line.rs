@@ -51,10 +51,12 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "inject",
         "ca",
         "request",
+        "analyze",
         "plan",
         "applied",
         "why",
         "doctor",
+        "dashboard",
         "completions",
         "man",
         "crds",
@@ -112,9 +114,10 @@ async fn it_starts_with_the_arguments_of_istios_chart() {
     let arguments =
         ["--log_output_level=default:info", "--domain", "cluster.local", "--keepaliveMaxServerConnectionAge", "30m"];
     let navarch = start(&arguments, &[("PILOT_ENABLE_ANALYSIS", "false"), ("EXTERNAL_ISTIOD", "false")]).await;
+    // One line says what has started, and where. It may come after the first answer of the readiness probe.
+    until("its start is in the log", async || navarch.output().contains("started")).await;
     let log = navarch.output();
     assert!(!log.contains("no effect"), "{log}");
-    // One line says what has started, and where.
     let started: Vec<_> = log.lines().filter(|line| line.contains("started")).collect();
     let [line] = started[..] else { panic!("{log}") };
     for said in
