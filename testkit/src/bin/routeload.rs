@@ -257,8 +257,11 @@ fn gateway_api_crds() -> Result<String> {
 fn world(backend: u16, listener: u16) -> Vec<Value> {
     let labels = json!({ "app": "front" });
     let front = format!("front.{NAMESPACE}.svc.cluster.local");
+    // The proxy has nobody who would give it certificates.
+    let mesh = "enableAutoMtls: false\n";
     vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "istio", "namespace": "istio-system" }, "data": { "mesh": mesh } }),
         json!({
             "apiVersion": "v1", "kind": "Service", "metadata": { "name": "front", "namespace": NAMESPACE },
             "spec": { "selector": labels, "ports": [{ "name": "http", "port": listener, "targetPort": listener }] },
