@@ -45,9 +45,13 @@ fn in_both(change: impl Fn() -> Vec<Change>) -> [Settled; 2] {
     })
 }
 
+/// How many results more or less a change may compute in one mesh than in another: lists are cut by a hash whose key is another in
+/// each run, and where a cut is next to the change, one piece less is made anew.
+const CUTS: u64 = 2;
+
 /// A change costs the same in both, but for the pieces into which ten times as many resources are cut.
 fn assert_flat([small, large]: [Settled; 2], computed: u64) {
-    assert_eq!(small.computed, large.computed);
+    assert!(large.computed.abs_diff(small.computed) <= CUTS, "{small:?}, {large:?}");
     assert!(small.computed <= computed, "{small:?}");
     assert!(large.looked <= small.looked + 300, "{small:?}, {large:?}");
 }
