@@ -25,7 +25,6 @@ use std::process::Command;
 use navarch_testkit::navarch::Navarch;
 use tempfile::TempDir;
 
-/// The checkout.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

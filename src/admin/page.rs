@@ -28,7 +28,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 struct File {
     /// Where it is served.
     path: &'static str,
-    /// Its media type.
     media: &'static str,
     /// What it holds.
     bytes: &'static [u8],

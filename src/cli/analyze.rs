@@ -258,7 +258,6 @@ impl Analyze {
     }
 }
 
-/// The analyzers by name.
 fn list() -> String {
     let mut all: Vec<_> = analyzer::all().collect();
     all.sort_unstable_by_key(|analyzer| analyzer.name);

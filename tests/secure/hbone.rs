@@ -64,7 +64,6 @@ impl End {
         Ok(Self { tunnels, task })
     }
 
-    /// The tunnels so far.
     pub(crate) fn tunnels(&self) -> Vec<Tunnel> {
         self.tunnels.lock().clone()
     }

@@ -24,7 +24,6 @@ const WAYPOINT: &str = "127.0.40.1";
 const PODS: [&str; 2] = ["127.0.40.2", "127.0.40.3"];
 /// The port of the service.
 const PORT: u16 = 18_086;
-/// The port of the pods.
 const INNER: u16 = 8_080;
 /// The port of the gateway.
 const GATEWAY: u16 = 18_087;

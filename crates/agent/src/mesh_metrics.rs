@@ -71,7 +71,6 @@ struct State {
     key: Vec<u8>,
 }
 
-/// The number of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogId(u32);
 

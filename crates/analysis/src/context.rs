@@ -17,7 +17,7 @@ use crate::resource::{Content, Resource, Spec, Texts};
 pub struct Mesh {
     /// Mesh config.
     pub config: MeshConfig,
-    /// The networks.
+    /// `meshNetworks`.
     pub networks: MeshNetworks,
     /// The namespace of the control plane.
     pub system_namespace: String,
@@ -33,7 +33,6 @@ impl Default for Mesh {
 /// Objects by kind and name, pods by label, and the settings of the mesh.
 #[derive(Debug)]
 pub struct Context {
-    /// The settings.
     pub(crate) mesh: Mesh,
     /// Objects by kind, in the order of namespace and name.
     objects: BTreeMap<Kind, BTreeMap<(String, String), Arc<Resource>>>,
@@ -70,7 +69,6 @@ impl Context {
         context
     }
 
-    /// The objects of a kind.
     pub(crate) fn each(&self, kind: Kind) -> impl Iterator<Item = &Arc<Resource>> {
         self.objects.get(&kind).into_iter().flat_map(BTreeMap::values)
     }

@@ -11,7 +11,7 @@ const SUPPRESS: &str = "galley.istio.io/analyze-suppress";
 /// A code that is not wanted of some objects: `IST0103=Pod *.shop`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Suppression {
-    /// The code.
+    /// Such as `IST0103`.
     pub code: String,
     /// The objects, `*` standing for anything.
     pub objects: String,

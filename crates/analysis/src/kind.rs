@@ -6,7 +6,7 @@ use navarch_api::object;
 /// Declares the kinds: the name in Rust, the group, and how users write it.
 macro_rules! kinds {
     ($($kind:ident $group:literal $name:literal),* $(,)?) => {
-        /// The kind of an object.
+        /// Kinds that analyzers know.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Kind {
             $(

@@ -17,7 +17,7 @@ pub const EXPLANATIONS: &str = "https://istio.io/v1.32/docs/reference/config/ana
 pub struct Message {
     /// What kind of message it is.
     pub kind: &'static MessageType,
-    /// The object.
+    /// What is found fault with.
     pub resource: Arc<Resource>,
     /// What is said of it.
     pub text: String,

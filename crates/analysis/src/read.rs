@@ -23,7 +23,7 @@ type Key = (Kind, String, String);
 /// Something that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The file.
+    /// The path as it was given.
     pub file: String,
     /// The line, from 1, near which it is.
     pub line: usize,
@@ -39,11 +39,9 @@ impl fmt::Display for Fault {
 
 /// A document of a file.
 struct Source {
-    /// The file.
     file: Arc<str>,
     /// The line where it starts; `None` where lines say nothing.
     line: Option<usize>,
-    /// Its lines.
     lines: Arc<DocumentLines>,
 }
 

@@ -20,7 +20,7 @@ pub(crate) type Texts = BTreeMap<String, String>;
 /// An object with what analyzers ask of it.
 #[derive(Debug)]
 pub struct Resource {
-    /// The kind.
+    /// `apiVersion`'s group, and `kind`.
     pub kind: Kind,
     /// `metadata.namespace`; empty where the kind has none, or where none is written and none is assumed.
     pub namespace: String,
@@ -32,7 +32,6 @@ pub struct Resource {
     pub annotations: Texts,
     /// `status` as it was written.
     pub(crate) status: Value,
-    /// The rest.
     pub(crate) content: Content,
     /// Where it was read from; `None` for what a cluster gave.
     pub(crate) place: Option<Place>,
@@ -70,7 +69,6 @@ pub(crate) struct Place {
     pub(crate) file: Arc<str>,
     /// The line of the object, from 1; `None` where lines say nothing.
     pub(crate) line: Option<usize>,
-    /// The document.
     pub(crate) document: Arc<DocumentLines>,
     /// What leads to the object in the document: empty, or `items[0].`.
     pub(crate) prefix: String,
@@ -79,7 +77,6 @@ pub(crate) struct Place {
 /// A document whose lines are looked up when asked for.
 #[derive(Debug)]
 pub(crate) struct DocumentLines {
-    /// The text.
     text: String,
     /// How many lines of the file are before it.
     before: usize,
@@ -88,7 +85,6 @@ pub(crate) struct DocumentLines {
 }
 
 impl DocumentLines {
-    /// The lines of a text.
     pub(crate) fn new(text: &str, before: usize) -> Self {
         Self { text: text.to_owned(), before, lines: OnceLock::new() }
     }
@@ -173,7 +169,6 @@ pub(crate) fn full_name(namespace: &str, name: &str) -> String {
 
 /// What objects of one kind say.
 pub(crate) trait Spec: Sized + 'static {
-    /// The kind.
     const KIND: Kind;
 
     /// Its content, if it is of this kind.

@@ -1,6 +1,6 @@
 //! Parameters of messages, and how Go's verbs write them.
 
-use std::fmt::Write as _;
+use navarch_api::go_text::write_quoted;
 
 /// A parameter of a message.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub(crate) fn fill(template: &str, parameters: &[Parameter]) -> String {
         }
         let verb = signs.next();
         match (verb, parameters.next()) {
-            (Some('q'), Some(Parameter::Text(text))) => quote(&mut out, text),
+            (Some('q'), Some(Parameter::Text(text))) => write_quoted(&mut out, text),
             (Some(_), Some(Parameter::Text(text))) => out.push_str(text),
             (verb, Some(Parameter::List(items))) => {
                 out.push('[');
@@ -81,39 +81,13 @@ pub(crate) fn fill(template: &str, parameters: &[Parameter]) -> String {
                     if index > 0 {
                         out.push(' ');
                     }
-                    if verb == Some('q') { quote(&mut out, item) } else { out.push_str(item) }
+                    if verb == Some('q') { write_quoted(&mut out, item) } else { out.push_str(item) }
                 }
                 out.push(']');
             }
             (_, _) => {}
         }
     }
-    out
-}
-
-/// Writes a text as Go's `strconv.Quote` does.
-pub(crate) fn quote(out: &mut String, text: &str) {
-    out.push('"');
-    for sign in text.chars() {
-        match sign {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' | '\u{7f}' => {
-                let _ = write!(out, "\\x{:02x}", u32::from(sign));
-            }
-            _ => out.push(sign),
-        }
-    }
-    out.push('"');
-}
-
-/// A text as Go's `strconv.Quote` writes it.
-pub(crate) fn quoted(text: &str) -> String {
-    let mut out = String::new();
-    quote(&mut out, text);
     out
 }
 

@@ -33,6 +33,36 @@ pub fn write_json_string(out: &mut String, text: &str) {
     out.push('"');
 }
 
+/// Appends a text in quotes, as `strconv.Quote` writes it; YAML reads it as the same text.
+pub fn write_quoted(out: &mut String, text: &str) {
+    out.push('"');
+    for sign in text.chars() {
+        match sign {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\0'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(out, "\\x{:02x}", u32::from(sign));
+            }
+            '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
+                let _ = write!(out, "\\u{:04x}", u32::from(sign));
+            }
+            _ => out.push(sign),
+        }
+    }
+    out.push('"');
+}
+
+/// A text as [`write_quoted`] writes it.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    write_quoted(&mut out, text);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

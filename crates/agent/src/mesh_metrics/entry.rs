@@ -275,7 +275,6 @@ impl State {
         })
     }
 
-    /// The places of labels.
     fn places(&mut self, rendered: &Rendered, now: Instant) -> Handles {
         if self.families.sweep(now) {
             self.kinds.clear();

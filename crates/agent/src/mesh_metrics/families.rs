@@ -21,7 +21,7 @@ const PAGE: usize = 64;
 pub(super) enum Metric {
     /// Requests.
     Requests,
-    /// Their time.
+    /// Milliseconds that requests took.
     Duration,
     /// Bytes that came.
     RequestBytes,
@@ -88,7 +88,6 @@ struct Family {
 #[derive(Debug)]
 pub(super) struct Families {
     families: [Family; METRICS],
-    /// The most label sets.
     limit: usize,
     /// How many there are.
     count: usize,
@@ -106,7 +105,6 @@ pub(crate) struct Cursor {
 }
 
 impl Metric {
-    /// Its place among all.
     pub(super) fn place(self) -> usize {
         self as usize
     }
@@ -222,7 +220,7 @@ impl Families {
         is_last.then(|| self.own_metrics())
     }
 
-    /// What is told of these metrics themselves.
+    /// How many label sets there are, and what found no room.
     fn own_metrics(&self) -> String {
         let Self { count, dropped, .. } = self;
         format!(

@@ -29,19 +29,19 @@ const CANONICAL_REVISIONS: [&str; 3] = ["service.istio.io/canonical-revision", "
 /// A workload; what is not known is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Workload {
-    /// Its name.
+    /// As `istio.stats` says it in `source_workload`.
     pub name: String,
-    /// Its namespace.
+    /// As in `source_workload_namespace`.
     pub namespace: String,
     /// The name of its service for metrics.
     pub canonical_name: String,
-    /// The revision of that.
+    /// As in `source_canonical_revision`.
     pub canonical_revision: String,
     /// The label `app`.
     pub app: String,
     /// The label `version`.
     pub version: String,
-    /// Its cluster.
+    /// As in `source_cluster`.
     pub cluster: String,
 }
 
@@ -50,7 +50,7 @@ pub struct Workload {
 pub(super) struct Peers(HashMap<Box<[u8]>, Arc<Workload>>);
 
 impl Workload {
-    /// The workload of a node.
+    /// Read from a node's metadata and labels.
     #[must_use]
     pub fn of_node(node: &Node) -> Self {
         let label = |names: &[&str]| names.iter().find_map(|name| node.labels.get(*name)).cloned().unwrap_or_default();

@@ -21,7 +21,6 @@ const PATH: &str = "/envoy.service.accesslog.v3.AccessLogService/StreamAccessLog
 /// The largest message: Envoy sends what it gathered when it is 64 KiB, and an entry more.
 const MAX_MESSAGE: usize = 1 << 20;
 
-/// The service.
 #[derive(Clone, Debug)]
 pub(crate) struct AccessLogs(MeshMetrics);
 

@@ -2,7 +2,6 @@
 
 /// An annotation.
 pub(super) struct Annotation {
-    /// Its name.
     pub(super) name: &'static str,
     /// The kinds that it may stand on; `Any` is all.
     pub(super) kinds: &'static [&'static str],

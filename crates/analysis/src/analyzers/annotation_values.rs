@@ -6,7 +6,7 @@ use navarch_api::go_text::parse_bool;
 use navarch_api::mesh::ProxyConfig;
 use navarch_api::validation::validate_proxy_config;
 
-use crate::words::quoted;
+use navarch_api::go_text::quoted;
 
 /// The longest name of an interface that Linux knows.
 const MAX_INTERFACE: usize = 15;

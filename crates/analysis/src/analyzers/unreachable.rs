@@ -13,7 +13,8 @@ use crate::analyzer::Report;
 use crate::message::Message;
 use crate::messages;
 use crate::resource::Resource;
-use crate::words::{parameters, quoted};
+use crate::words::parameters;
+use navarch_api::go_text::quoted;
 
 /// How many matches by prefix the others are compared with: a long list must not cost the square of its length.
 const COMPARED: usize = 1024;
@@ -50,13 +51,9 @@ fn called(name: Option<String>, index: usize) -> String {
 
 /// A match by prefix, with what istiod compares of it.
 struct Prefix<'a> {
-    /// The route.
     route: String,
-    /// The match.
     request: String,
-    /// The prefix.
     prefix: &'a str,
-    /// The port.
     port: u32,
     /// The method and the authority.
     texts: [String; 2],
@@ -68,7 +65,6 @@ struct Prefix<'a> {
 struct Findings<'a> {
     /// The VirtualService.
     resource: &'a Arc<Resource>,
-    /// The report.
     report: &'a mut Report,
 }
 

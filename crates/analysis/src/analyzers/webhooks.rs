@@ -26,9 +26,7 @@ pub(super) static ANALYZERS: &[Analyzer] = &[Analyzer {
 
 /// A webhook, its object, and the name of both.
 struct Hook<'a> {
-    /// The object.
     resource: &'a Arc<Resource>,
-    /// The webhook.
     hook: &'a MutatingWebhook,
     /// `object/webhook`.
     name: String,

@@ -44,7 +44,6 @@ const INTERMEDIATE: [AccessLogType; 3] =
 /// The logs of the listeners of a class.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct MetricsLogsOf {
-    /// The class.
     pub(super) class: ListenerClass,
 }
 

@@ -7,13 +7,14 @@ use gotmpl::{Result, Value};
 use super::super::value::text;
 use super::Function;
 use super::arguments::{as_int, at, bounded, fault, printed};
+use navarch_api::go_text::quoted;
 
 /// The functions by name.
 pub(super) const FUNCTIONS: &[(&str, Function)] = &[
     ("print", print),
     ("println", |args| bounded(args.iter().map(printed).collect::<Result<Vec<_>>>()?.join(" ") + "\n")),
     ("printf", printf),
-    ("quote", |args| each(args, go_quoted)),
+    ("quote", |args| each(args, quoted)),
     ("squote", |args| each(args, |part| format!("'{part}'"))),
     ("cat", |args| {
         let parts = args.iter().filter(|value| !matches!(value, Value::Nil)).map(printed);
@@ -81,7 +82,7 @@ fn formatted(verb: char, flags: &str, value: &Value) -> Result<String> {
         's' | 'v' | 't' => printed(value)?,
         'd' => as_int(value).to_string(),
         'x' => format!("{:x}", as_int(value)),
-        'q' => go_quoted(&printed(value)?),
+        'q' => quoted(&printed(value)?),
         'f' => {
             let digits = flags.split_once('.').and_then(|(_, digits)| digits.parse().ok()).unwrap_or(6_usize).min(30);
             let number = value.as_float().or_else(|| printed(value).ok()?.parse().ok()).unwrap_or_default();
@@ -112,30 +113,6 @@ fn padded(flags: &str, part: &str) -> Result<String> {
 fn each(args: &[Value], to_each: fn(&str) -> String) -> Result<Value> {
     let set = args.iter().filter(|value| !matches!(value, Value::Nil));
     bounded(set.map(|value| Ok(to_each(&printed(value)?))).collect::<Result<Vec<_>>>()?.join(" "))
-}
-
-/// A text in quotes as Go writes it, which YAML reads as the same text.
-fn go_quoted(part: &str) -> String {
-    let mut out = String::with_capacity(part.len() + 2);
-    out.push('"');
-    for sign in part.chars() {
-        match sign {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' | '\u{7f}' => {
-                let _ = write!(out, "\\x{:02x}", u32::from(sign));
-            }
-            '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(sign));
-            }
-            _ => out.push(sign),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// An item of a list or an entry of a map, step by step. A map of texts has an empty text for what is not there.
