@@ -8,7 +8,7 @@ use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use self::sweep::Swept;
+use self::sweep::{Sweep, Swept};
 
 use super::attr::AttrValue;
 use super::engine::runs::Runs;
@@ -142,6 +142,10 @@ pub(super) struct Core {
     pub(super) notices: Notices,
     /// Whether nobody subscribes any more to what somebody did since the last sweep, as streams have ended.
     pub(super) has_orphans: bool,
+    /// The sweep under way.
+    sweeping: Option<Box<Sweep>>,
+    /// Counts the sweeps.
+    sweep_number: u32,
     /// What the last sweep left.
     swept: Swept,
     /// Edges of results dropped since then, which the lists of parents still name.
@@ -232,8 +236,9 @@ impl Core {
 
     /// Interns a plain question.
     pub(super) fn plain_attr(&mut self, attr: &super::attr::Attr) -> AttrId {
-        if let Some(id) = self.plain_ids.get(attr) {
-            return *id;
+        if let Some(id) = self.plain_ids.get(attr).copied() {
+            self.touch_attr(id);
+            return id;
         }
         let id = self.new_attr(AttrDef::Plain(attr.clone()));
         self.plain_ids.insert(attr.clone(), id);
@@ -242,8 +247,9 @@ impl Core {
 
     /// Interns a derived question.
     pub(super) fn derived_attr(&mut self, query: QueryId, answer: fn(&Value) -> AttrValue) -> AttrId {
-        if let Some(id) = self.derived_ids.get(&query) {
-            return *id;
+        if let Some(id) = self.derived_ids.get(&query).copied() {
+            self.touch_attr(id);
+            return id;
         }
         let id = self.new_attr(AttrDef::Derived { query, answer });
         self.derived_ids.insert(query, id);
@@ -257,6 +263,7 @@ impl Core {
             Some(slot) => *slot = Some(definition),
             None => self.attrs.push(Some(definition)),
         }
+        self.touch_attr(id);
         id
     }
 
@@ -267,18 +274,21 @@ impl Core {
 
     /// Interns an answer.
     pub(super) fn value_id(&mut self, value: AttrValue) -> ValueId {
-        if let Some(id) = self.value_ids.get(&value) {
-            return *id;
+        if let Some(id) = self.value_ids.get(&value).copied() {
+            self.touch_value(id);
+            return id;
         }
         // Every name below the count is either given or free.
         let next = ValueId(self.value_ids.len() + self.free_values.len());
         let id = self.free_values.pop().unwrap_or(next);
         self.value_ids.insert(value, id);
+        self.touch_value(id);
         id
     }
 
     /// Notes a derived answer of a proxy and has the proxy watch the node that it comes from.
     pub(super) fn watch(&mut self, proxy: u64, attr: AttrId, node: NodeId, value: ValueId) {
+        self.touch_attr(attr);
         let Some(state) = self.proxies.get_mut(&proxy) else { return };
         state.answers.insert(attr, value);
         let left = match state.derived.insert(attr, Derived::From(node)) {
@@ -306,6 +316,7 @@ impl Core {
         };
         let failed = answer.is_none();
         let value = self.value_id(answer.unwrap_or(AttrValue::Failed));
+        self.touch_attr(attr);
         if let Some(state) = self.proxies.get_mut(&proxy) {
             state.answers.insert(attr, value);
             if failed {
@@ -324,6 +335,7 @@ impl Core {
         let Some(AttrDef::Plain(question)) = self.attrs.get(attr.0)? else { return None };
         let value = question.of(&state.proxy);
         let value = self.value_id(value);
+        self.touch_attr(attr);
         self.proxies.get_mut(&proxy)?.answers.insert(attr, value);
         Some(value)
     }
@@ -370,6 +382,10 @@ impl Core {
         self.notices.set(id, frame.notices);
         self.looked += deps.len() as u64;
         self.add_parent(&deps, id);
+        for (attr, value) in attrs.iter() {
+            self.touch_attr(*attr);
+            self.touch_value(*value);
+        }
         let height = self.height_over(&deps);
         let mut dropped = Vec::new();
         if let Some(slot) = self.trees.get_mut(query.0) {
@@ -392,6 +408,7 @@ impl Core {
             height,
             dirty: false,
             gated: false,
+            sweep: self.sweep_number,
             fault,
             remarks,
         };
@@ -409,6 +426,7 @@ impl Core {
                     }
                 }
                 Dep::Node(child) => {
+                    self.touch(*child);
                     if let Some(child) = self.nodes.get_mut(child) {
                         child.parents.push(node);
                     }

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::collect::CollectionOf;
 use super::context::PushContext;
@@ -30,6 +31,9 @@ pub use remarks::Remark;
 
 /// How often those are settled whose results other computations dropped, before the rest waits for the next change.
 const STRAY_TURNS: usize = 4;
+
+/// After how many looks at the time a sweep is interrupted after each thing that the engine does: about half a millisecond.
+const SWEEP_LOOKS: u32 = 8;
 
 /// Names a connected proxy within one engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -473,17 +477,39 @@ impl Engine {
         self.core.borrow().has_orphans
     }
 
-    /// Frees what nothing rests on. Costs what is kept.
-    pub fn release(&mut self) {
-        self.core.get_mut().sweep();
+    /// Begins to free what nothing rests on, unless that is under way. Costs what is kept; [`Engine::sweep_on`] does the work.
+    pub fn begin_sweep(&mut self) {
+        self.core.get_mut().begin_sweep();
     }
 
-    /// Frees what nothing rests on, now and then.
+    /// Whether what nothing rests on is being freed.
+    #[must_use]
+    pub fn is_sweeping(&self) -> bool {
+        self.core.borrow().is_sweeping()
+    }
+
+    /// Goes on with freeing as long as `may_go_on` says, asked about each tenth of a millisecond; true when all is done.
+    pub fn sweep_on(&mut self, may_go_on: impl FnMut() -> bool) -> bool {
+        self.core.get_mut().sweep_on(may_go_on)
+    }
+
+    /// How long it took to free what nothing rested on when that was last done.
+    #[must_use]
+    pub fn last_sweep(&self) -> Duration {
+        self.core.borrow().last_sweep()
+    }
+
+    /// Frees what nothing rests on, now and then and a little at a time.
     fn sweep_if_due(&mut self) {
         let core = self.core.get_mut();
         if core.wants_sweep() {
-            core.sweep();
+            core.begin_sweep();
         }
+        let mut looks = SWEEP_LOOKS;
+        core.sweep_on(|| {
+            looks -= 1;
+            looks > 0
+        });
     }
 }
 

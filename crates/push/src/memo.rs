@@ -71,6 +71,8 @@ pub(super) struct Node {
     pub(super) dirty: bool,
     /// It is dirty and what rests on it is not marked: see `core/gates.rs`.
     pub(super) gated: bool,
+    /// The last sweep that left it: see `core/sweep.rs`.
+    pub(super) sweep: u32,
     /// Message of the panic that this value stands in for.
     pub(super) fault: Option<Arc<str>>,
     /// What the computation could not make use of.

@@ -8,22 +8,15 @@ use super::engine::Engine;
 
 /// How long after the end of streams it is freed: whoever comes back soon finds it.
 const AFTER: Duration = Duration::from_secs(10);
-/// How many times longer than freeing takes it is waited until the next time.
+/// How many times longer than freeing takes it is waited at least: however much is kept, it takes a small part of the
+/// thread's time.
 const SHARE: u32 = 50;
 
 /// When it is done next.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Release {
     /// The next time, if there is anything to free.
     at: Option<Instant>,
-    /// How long after the end of a stream that is.
-    after: Duration,
-}
-
-impl Default for Release {
-    fn default() -> Self {
-        Self { at: None, after: AFTER }
-    }
 }
 
 impl Release {
@@ -32,17 +25,14 @@ impl Release {
         self.at
     }
 
-    /// Frees what there is, when it is time; not while the engine `is_busy`.
+    /// Begins to free what there is, when it is time; not while the engine `is_busy`.
     pub(super) fn look(&mut self, engine: &mut Engine, is_busy: bool, now: Instant) {
         match self.at {
             _ if !engine.has_orphans() => self.at = None,
-            None => self.at = Some(now + self.after),
-            Some(at) if at <= now && !is_busy => {
-                let begun = Instant::now();
-                engine.release();
+            None => self.at = Some(now + AFTER.max(engine.last_sweep() * SHARE)),
+            Some(at) if at <= now && !is_busy && !engine.is_sweeping() => {
+                engine.begin_sweep();
                 self.at = None;
-                // However much is kept, it takes a small part of the thread's time.
-                self.after = AFTER.max(begun.elapsed() * SHARE);
             }
             Some(_) => {}
         }
@@ -102,6 +92,7 @@ mod tests {
         release.look(&mut engine, true, start + AFTER);
         assert!(engine.sizes().results > 0, "not while it is busy");
         release.look(&mut engine, false, start + AFTER);
+        assert!(engine.is_sweeping() && engine.sweep_on(|| true));
         assert_eq!((engine.sizes().results, release.next()), (0, None));
     }
 }

@@ -39,7 +39,9 @@ const QUEUE: usize = 16_384;
 /// Commands taken in before subscriptions are worked on and gathered changes are pushed, however many more wait.
 const ROUND: usize = 4_096;
 /// How long subscriptions are worked on before commands are taken in again.
-const WORK: Duration = Duration::from_millis(20);
+const WORK: Duration = Duration::from_millis(10);
+/// How long what nothing rests on is freed before commands are taken in again.
+const SWEEP: Duration = Duration::from_millis(5);
 /// How long one subscription is worked on before it is another client's turn.
 const SLICE: Duration = Duration::from_millis(5);
 /// Pushes that are remembered.
@@ -321,7 +323,7 @@ impl Worker {
     async fn run(mut self, mut inbox: mpsc::Receiver<Command>) {
         loop {
             let command = match self.next_wake() {
-                _ if self.has_work() => match inbox.try_recv() {
+                _ if self.has_work() || self.engine.is_sweeping() => match inbox.try_recv() {
                     Ok(command) => Some(command),
                     Err(mpsc::error::TryRecvError::Empty) => None,
                     Err(mpsc::error::TryRecvError::Disconnected) => return,
@@ -352,6 +354,8 @@ impl Worker {
             }
             let is_busy = self.has_work();
             self.release.look(&mut self.engine, is_busy, Instant::now());
+            let until = Instant::now() + SWEEP;
+            self.engine.sweep_on(|| Instant::now() < until);
             self.metrics.keeps(self.engine.sizes().results);
             log_remarks(&self.engine.take_fresh_remarks());
             if let Some(notices) = self.engine.take_changed_notices() {

@@ -1,10 +1,22 @@
 //! Forgetting: what no subscription rests on goes, and the names of what went are given again.
+//!
+//! A sweep costs what is kept, so it is done in slices between which the engine works. First it marks what subscriptions
+//! rest on. What computations read or make in the meantime is marked as they do ([`Core::touch`]), so nothing goes that
+//! anything rests on. Then it removes the results that are not marked, those first that others do not rest on: one that is
+//! read again half way still has all that it was computed from.
 
-use super::{Core, Derived};
-use crate::fact::FactKey;
-use crate::memo::{AttrDef, AttrId, Dep, FactId, NodeId, QueryId, ValueId};
-use crate::tree::Tree;
+mod free;
+mod live;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use super::Core;
+use crate::memo::{AttrId, NodeId, ValueId};
 use navarch_api::hash::KeyedSet;
+
+/// Steps between two looks at whether the slice is over, at about a microsecond each. Tests look after each.
+const STEPS: usize = if cfg!(test) { 1 } else { 64 };
 
 /// What a sweep left.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,15 +29,77 @@ pub(super) struct Swept {
     values: usize,
     /// Query keys.
     queries: usize,
+    /// How long all its slices took.
+    took: Duration,
 }
 
-/// What something rests on.
-#[derive(Default)]
-struct Live {
-    /// Results.
-    nodes: KeyedSet<NodeId>,
-    /// Questions in their traces.
+/// A sweep under way.
+pub(super) struct Sweep {
+    phase: Phase,
+    /// How far the phase has got in what it goes through.
+    at: usize,
+    /// The results that were there when it began.
+    results: Vec<NodeId>,
+    /// The proxies that were there when it began.
+    proxies: Vec<u64>,
+    /// Results that are marked, while what they rest on is not.
+    grey: Vec<NodeId>,
+    /// Whether this pass over the derived answers marked something.
+    has_found: bool,
+    /// Questions in the traces of what is marked.
     attrs: KeyedSet<AttrId>,
+    /// Answers in these traces, and those of proxies to these questions.
+    values: KeyedSet<ValueId>,
+    /// Results to be removed, by height.
+    dead: BTreeMap<u16, Vec<NodeId>>,
+    /// How long its slices took so far.
+    took: Duration,
+}
+
+/// What a sweep does, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Marks what subscriptions show.
+    Shown,
+    /// Marks what is worked out of subscriptions that are not answered.
+    Prepared,
+    /// Marks what derived answers come from, again until a pass finds nothing.
+    Derived,
+    /// Takes answers from proxies that no trace asks for.
+    Answers,
+    /// Sorts results that are not marked by height.
+    Sort,
+    /// Removes them.
+    Remove,
+    /// Takes removed results out of the lists of those that they read.
+    Parents,
+    /// Frees facts that nothing reads.
+    Facts,
+    /// Frees questions that no trace asks.
+    Questions,
+    /// Frees answers that neither traces nor proxies give.
+    Values,
+    /// Frees query keys without results.
+    Queries,
+}
+
+impl Phase {
+    /// What comes after it.
+    fn next(self) -> Option<Self> {
+        Some(match self {
+            Self::Shown => Self::Prepared,
+            Self::Prepared => Self::Derived,
+            Self::Derived => Self::Answers,
+            Self::Answers => Self::Sort,
+            Self::Sort => Self::Remove,
+            Self::Remove => Self::Parents,
+            Self::Parents => Self::Facts,
+            Self::Facts => Self::Questions,
+            Self::Questions => Self::Values,
+            Self::Values => Self::Queries,
+            Self::Queries => return None,
+        })
+    }
 }
 
 /// Whether a table outgrew what the last sweep left of it so far that a sweep pays.
@@ -36,168 +110,112 @@ fn outgrew(now: usize, swept: usize) -> bool {
 impl Core {
     /// Whether enough was forgotten or orphaned that a sweep pays.
     pub(crate) fn wants_sweep(&self) -> bool {
-        outgrew(self.nodes.len(), self.swept.results)
-            || outgrew(self.fact_ids.len(), self.swept.facts)
-            || outgrew(self.value_ids.len(), self.swept.values)
-            || outgrew(self.queries.len() - self.free_queries.len(), self.swept.queries)
-            || self.loose_edges > 8 * self.nodes.len() + 65_536
+        self.sweeping.is_none()
+            && (outgrew(self.nodes.len(), self.swept.results)
+                || outgrew(self.fact_ids.len(), self.swept.facts)
+                || outgrew(self.value_ids.len(), self.swept.values)
+                || outgrew(self.queries.len() - self.free_queries.len(), self.swept.queries)
+                || self.loose_edges > 8 * self.nodes.len() + 65_536)
     }
 
-    /// Drops every result that no subscription rests on, and every question, answer, fact and query key that only such
-    /// results had. Costs what is kept; must not run inside a computation.
-    pub(crate) fn sweep(&mut self) {
-        let live = self.live();
-        let dead: Vec<NodeId> = self.nodes.keys().filter(|id| !live.nodes.contains(id)).copied().collect();
-        self.forget_answers(&live);
-        for id in dead {
-            self.notices.set(id, Vec::new());
-            if let Some(node) = self.nodes.remove(&id)
-                && let Some(slot) = self.trees.get_mut(node.query.0)
-            {
-                Tree::remove(slot, &node.attrs, id);
-            }
+    /// Whether a sweep is under way.
+    pub(crate) fn is_sweeping(&self) -> bool {
+        self.sweeping.is_some()
+    }
+
+    /// How long the last sweep took, all its slices together.
+    pub(crate) fn last_sweep(&self) -> Duration {
+        self.swept.took
+    }
+
+    /// Begins a sweep, unless one is under way. What loses its last subscription from now on is left to the next.
+    pub(crate) fn begin_sweep(&mut self) {
+        if self.sweeping.is_some() {
+            return;
         }
-        for node in self.nodes.values_mut() {
-            node.parents.retain(|parent| live.nodes.contains(parent));
-            node.parents.shrink_to_fit();
-        }
-        self.forget_facts(&live);
-        self.forget_attrs(&live);
-        self.forget_values();
-        self.forget_queries();
-        self.give_room_back();
+        self.sweep_number += 1;
         self.has_orphans = false;
         self.loose_edges = 0;
+        self.sweeping = Some(Box::new(Sweep {
+            phase: Phase::Shown,
+            at: 0,
+            results: self.nodes.keys().copied().collect(),
+            proxies: self.proxies.keys().copied().collect(),
+            grey: Vec::new(),
+            has_found: false,
+            attrs: KeyedSet::default(),
+            values: KeyedSet::default(),
+            dead: BTreeMap::new(),
+            took: Duration::ZERO,
+        }));
+    }
+
+    /// Goes on with the sweep under way as long as `may_go_on` says; true when none is under way any more. Must not run
+    /// inside a computation.
+    pub(crate) fn sweep_on(&mut self, mut may_go_on: impl FnMut() -> bool) -> bool {
+        let Some(mut sweep) = self.sweeping.take() else { return true };
+        let begun = Instant::now();
+        let mut steps = 0;
+        loop {
+            let Some(done) = self.sweep_step(&mut sweep) else { break };
+            steps += done;
+            if steps >= STEPS {
+                steps = 0;
+                if !may_go_on() {
+                    sweep.took += begun.elapsed();
+                    self.sweeping = Some(sweep);
+                    return false;
+                }
+            }
+        }
+        self.give_room_back();
         self.swept = Swept {
             results: self.nodes.len(),
             facts: self.fact_ids.len(),
             values: self.value_ids.len(),
             queries: self.queries.len() - self.free_queries.len(),
+            took: sweep.took + begun.elapsed(),
         };
+        true
     }
 
-    /// What subscriptions rest on. A proxy's derived answer counts as long as some trace asks for it.
-    fn live(&self) -> Live {
-        let mut live = Live::default();
-        let shown = self.nodes.iter().filter(|(_, node)| !node.subscribers.is_empty());
-        let prepared = self.proxies.values().filter_map(|state| state.prepared.as_ref());
-        let prepared = prepared.flat_map(|prepared| prepared.pieces.iter().chain(&prepared.resources));
-        let mut todo: Vec<NodeId> = shown.map(|(id, _)| id).chain(prepared).copied().collect();
-        while !todo.is_empty() {
-            while let Some(id) = todo.pop() {
-                let Some(node) = self.nodes.get(&id).filter(|_| live.nodes.insert(id)) else { continue };
-                live.attrs.extend(node.attrs.iter().map(|(attr, _)| *attr));
-                todo.extend(node.deps.iter().filter_map(|dep| match dep {
-                    Dep::Node(child) => Some(*child),
-                    Dep::Fact(_) => None,
-                }));
-            }
-            for state in self.proxies.values() {
-                let answers = state.derived.iter().filter(|(attr, _)| live.attrs.contains(attr));
-                todo.extend(answers.filter_map(|(_, derived)| match derived {
-                    Derived::From(node) if !live.nodes.contains(node) && self.nodes.contains_key(node) => Some(*node),
-                    Derived::From(_) | Derived::Failed(_) => None,
-                }));
-            }
-        }
-        live
+    /// Drops every result that no subscription rests on, and every question, answer, fact and query key that only such
+    /// results had, at once.
+    #[cfg(test)]
+    pub(crate) fn sweep(&mut self) {
+        self.sweep_on(|| true);
+        self.begin_sweep();
+        self.sweep_on(|| true);
     }
 
-    /// Takes from proxies the answers that no trace asks for.
-    fn forget_answers(&mut self, live: &Live) {
-        for (proxy, state) in &mut self.proxies {
-            state.answers.retain(|attr, _| live.attrs.contains(attr));
-            state.derived.retain(|attr, derived| {
-                let asked = live.attrs.contains(attr);
-                if let Derived::From(node) = derived
-                    && !asked
-                    && let Some(node) = self.nodes.get_mut(node)
-                {
-                    node.watchers.remove(&(*proxy, *attr));
-                }
-                asked
-            });
+    /// Does the next thing, and tells how many steps it counts for; `None` at the end.
+    fn sweep_step(&mut self, sweep: &mut Sweep) -> Option<usize> {
+        if let Some(id) = sweep.grey.pop() {
+            return Some(self.mark_below(sweep, id));
         }
-    }
-
-    /// Frees the facts that nothing reads.
-    fn forget_facts(&mut self, live: &Live) {
-        for (index, fact) in self.facts.iter_mut().enumerate() {
-            fact.parents.retain(|parent| live.nodes.contains(parent));
-            fact.parents.shrink_to_fit();
-            let id = FactId(index);
-            if fact.parents.is_empty() && self.fact_ids.get(&fact.key) == Some(&id) {
-                self.fact_ids.remove(&fact.key);
-                // The name in it may be long.
-                fact.key = FactKey::AllServices;
-                self.free_facts.push(id);
+        let at = sweep.at;
+        sweep.at += 1;
+        let done = match sweep.phase {
+            Phase::Shown => self.mark_shown(sweep, at),
+            Phase::Prepared => self.mark_prepared(sweep, at),
+            Phase::Derived => self.mark_derived(sweep, at),
+            Phase::Answers => self.forget_answers(sweep, at),
+            Phase::Sort => self.sort_dead(sweep, at),
+            Phase::Remove => self.remove_dead(sweep),
+            Phase::Parents => self.forget_parents(sweep, at),
+            Phase::Facts => self.forget_fact(at),
+            Phase::Questions => self.forget_attr(sweep, at),
+            Phase::Values => self.forget_values(sweep, at),
+            Phase::Queries => self.forget_query(at),
+        };
+        if done.is_none() {
+            sweep.at = 0;
+            // A derived answer may rest on others.
+            if sweep.phase == Phase::Derived && std::mem::take(&mut sweep.has_found) {
+                return Some(1);
             }
+            sweep.phase = sweep.phase.next()?;
         }
-    }
-
-    /// Frees the questions that no trace asks.
-    fn forget_attrs(&mut self, live: &Live) {
-        for (index, slot) in self.attrs.iter_mut().enumerate() {
-            let id = AttrId(index);
-            if live.attrs.contains(&id) {
-                continue;
-            }
-            match slot.take() {
-                Some(AttrDef::Plain(attr)) => _ = self.plain_ids.remove(&attr),
-                Some(AttrDef::Derived { query, .. }) => _ = self.derived_ids.remove(&query),
-                None => continue,
-            }
-            self.free_attrs.push(id);
-        }
-    }
-
-    /// Frees the answers that neither traces nor proxies give.
-    fn forget_values(&mut self) {
-        let traces = self.nodes.values().flat_map(|node| node.attrs.iter().map(|(_, value)| *value));
-        let proxies = self.proxies.values().flat_map(|state| state.answers.values().copied());
-        let used: KeyedSet<ValueId> = traces.chain(proxies).collect();
-        let free = &mut self.free_values;
-        self.value_ids.retain(|_, id| {
-            let keep = used.contains(id);
-            if !keep {
-                free.push(*id);
-            }
-            keep
-        });
-    }
-
-    /// Gives back the room of tables that were much larger: streams with many names may have gone.
-    fn give_room_back(&mut self) {
-        while self.facts.last().is_some_and(|fact| fact.parents.is_empty()) {
-            self.facts.pop();
-        }
-        while self.queries.last().is_some_and(Option::is_none) && self.trees.last().is_some_and(Option::is_none) {
-            self.queries.pop();
-            self.trees.pop();
-        }
-        let (facts, queries) = (self.facts.len(), self.queries.len());
-        self.free_facts.retain(|id| id.0 < facts);
-        self.free_queries.retain(|id| id.0 < queries);
-        let room = |length: usize| 2 * length + 1024;
-        self.facts.shrink_to(room(facts));
-        self.queries.shrink_to(room(queries));
-        self.trees.shrink_to(room(queries));
-        self.free_facts.shrink_to(room(self.free_facts.len()));
-        self.free_queries.shrink_to(room(self.free_queries.len()));
-        self.nodes.shrink_to(room(self.nodes.len()));
-        self.fact_ids.shrink_to(room(self.fact_ids.len()));
-        self.value_ids.shrink_to(room(self.value_ids.len()));
-    }
-
-    /// Frees query keys whose tree is empty and that are no proxy's attribute.
-    fn forget_queries(&mut self) {
-        for (index, slot) in self.queries.iter_mut().enumerate() {
-            let id = QueryId(index);
-            let unused = self.trees.get(index).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
-            if unused && let Some(query) = slot.take() {
-                query.forget(&mut self.tables);
-                self.free_queries.push(id);
-            }
-        }
+        Some(done.unwrap_or(1))
     }
 }

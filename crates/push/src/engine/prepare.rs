@@ -112,9 +112,11 @@ impl Engine {
         true
     }
 
-    /// The result of a query for a proxy, brought up to date.
+    /// The result of a query for a proxy, brought up to date, which stays while it is among what is prepared.
     fn node_for(&self, id: ProxyId, query: &impl Query) -> Option<NodeId> {
         let query = self.core.borrow_mut().query_id(query);
-        self.view(id.0).node_of(query).ok()
+        let node = self.view(id.0).node_of(query).ok()?;
+        self.core.borrow_mut().touch(node);
+        Some(node)
     }
 }

@@ -5,6 +5,7 @@ mod colliding_names;
 mod floods;
 mod gates;
 mod soundness;
+mod sweeps;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use super::*;
 use crate::query::ProxyQuery;
 
 /// Says of each endpoint set what a function makes of it.
-struct By<F>(F);
+pub(super) struct By<F>(pub(super) F);
 
 impl<F: Fn(&View<'_>, &str) -> String + Send + Sync> Translator for By<F> {
     fn names(&self, _: ResourceType, _: &View<'_>) -> Vec<ResourceName> {
@@ -25,7 +25,7 @@ pub(super) fn accounts(view: &View<'_>, name: &str) -> Vec<String> {
 
 /// The proxy's app where the endpoint set `switch` is `on`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AppIfOn;
+pub(super) struct AppIfOn;
 
 impl Query for AppIfOn {
     type Value = String;
@@ -64,7 +64,7 @@ pub(super) fn set(engine: &mut Engine, name: &str, accounts: &[&str]) -> Settled
     engine.apply(next, changed)
 }
 
-fn relabel(engine: &mut Engine, pod: &str, app: &str) -> Settled {
+pub(super) fn relabel(engine: &mut Engine, pod: &str, app: &str) -> Settled {
     let mut next = PushContext::clone(engine.context());
     let name = NamespacedName::new("shop", pod);
     let labels = [(Arc::from("app"), Arc::from(app))].into();

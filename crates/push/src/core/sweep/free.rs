@@ -1,0 +1,168 @@
+//! Freeing what is not marked, and then what only that had.
+
+use super::{Core, Sweep};
+use crate::core::Derived;
+use crate::fact::FactKey;
+use crate::memo::{AttrDef, AttrId, FactId, NodeId, QueryId};
+use crate::tree::Tree;
+
+impl Core {
+    /// Takes from a proxy the answers that no trace asks for.
+    pub(super) fn forget_answers(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let proxy = *sweep.proxies.get(at)?;
+        let Some(state) = self.proxies.get_mut(&proxy) else { return Some(1) };
+        let steps = 1 + state.answers.len();
+        state.answers.retain(|attr, _| sweep.attrs.contains(attr));
+        state.derived.retain(|attr, derived| {
+            let is_asked = sweep.attrs.contains(attr);
+            if let Derived::From(node) = derived
+                && !is_asked
+                && let Some(node) = self.nodes.get_mut(node)
+            {
+                node.watchers.remove(&(proxy, *attr));
+            }
+            is_asked
+        });
+        sweep.values.extend(state.answers.values().copied());
+        Some(steps)
+    }
+
+    /// Puts a result that is not marked among those to be removed.
+    pub(super) fn sort_dead(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let id = *sweep.results.get(at)?;
+        if let Some(node) = self.nodes.get(&id).filter(|node| node.sweep != self.sweep_number) {
+            sweep.dead.entry(node.height).or_default().push(id);
+        }
+        Some(1)
+    }
+
+    /// Removes the highest result that is not marked. One that somebody subscribed to or watches since is marked instead.
+    pub(super) fn remove_dead(&mut self, sweep: &mut Sweep) -> Option<usize> {
+        let mut highest = sweep.dead.last_entry()?;
+        let Some(id) = highest.get_mut().pop() else {
+            highest.remove();
+            return Some(1);
+        };
+        let number = self.sweep_number;
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else { return Some(1) };
+        if !node.subscribers.is_empty() || !node.watchers.is_empty() {
+            node.sweep = number;
+            sweep.grey.push(id);
+            return Some(1);
+        }
+        self.notices.set(id, Vec::new());
+        if let Some(node) = self.nodes.remove(&id)
+            && let Some(slot) = self.trees.get_mut(node.query.0)
+        {
+            Tree::remove(slot, &node.attrs, id);
+        }
+        Some(1)
+    }
+
+    /// Takes removed results out of the list of those that read a result.
+    pub(super) fn forget_parents(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let id = *sweep.results.get(at)?;
+        let Some(mut parents) = self.nodes.get_mut(&id).map(|node| std::mem::take(&mut node.parents)) else {
+            return Some(1);
+        };
+        let steps = 1 + parents.len() / 8;
+        self.retain_kept(&mut parents);
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.parents = parents;
+        }
+        Some(steps)
+    }
+
+    /// Leaves the results in a list that are kept.
+    fn retain_kept(&self, list: &mut Vec<NodeId>) {
+        list.retain(|id| self.nodes.contains_key(id));
+        list.shrink_to_fit();
+    }
+
+    /// Frees a fact if nothing reads it.
+    pub(super) fn forget_fact(&mut self, at: usize) -> Option<usize> {
+        let mut parents = std::mem::take(&mut self.facts.get_mut(at)?.parents);
+        let steps = 1 + parents.len() / 8;
+        self.retain_kept(&mut parents);
+        let fact = self.facts.get_mut(at)?;
+        let id = FactId(at);
+        if parents.is_empty() && self.fact_ids.get(&fact.key) == Some(&id) {
+            self.fact_ids.remove(&fact.key);
+            // The name in it may be long.
+            fact.key = FactKey::AllServices;
+            self.free_facts.push(id);
+        }
+        fact.parents = parents;
+        Some(steps)
+    }
+
+    /// Frees a question if no trace asks it.
+    pub(super) fn forget_attr(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let slot = self.attrs.get_mut(at)?;
+        let id = AttrId(at);
+        if sweep.attrs.contains(&id) {
+            return Some(1);
+        }
+        match slot.take() {
+            Some(AttrDef::Plain(attr)) => _ = self.plain_ids.remove(&attr),
+            Some(AttrDef::Derived { query, .. }) => _ = self.derived_ids.remove(&query),
+            None => return Some(1),
+        }
+        self.free_attrs.push(id);
+        Some(1)
+    }
+
+    /// Frees the answers that neither traces nor proxies give: all at once, as they are few.
+    pub(super) fn forget_values(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        if at > 0 {
+            return None;
+        }
+        let (steps, free) = (self.value_ids.len(), &mut self.free_values);
+        self.value_ids.retain(|_, id| {
+            let is_used = sweep.values.contains(id);
+            if !is_used {
+                free.push(*id);
+            }
+            is_used
+        });
+        Some(1 + steps / 8)
+    }
+
+    /// Frees a query key whose tree is empty and that is no proxy's attribute.
+    pub(super) fn forget_query(&mut self, at: usize) -> Option<usize> {
+        let slot = self.queries.get_mut(at)?;
+        let id = QueryId(at);
+        let is_unused = self.trees.get(at).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
+        if is_unused && let Some(query) = slot.take() {
+            query.forget(&mut self.tables);
+            self.free_queries.push(id);
+        }
+        Some(1)
+    }
+
+    /// Gives back the room of tables that were much larger: streams with many names may have gone.
+    pub(super) fn give_room_back(&mut self) {
+        while let Some(fact) = self.facts.last()
+            && fact.parents.is_empty()
+            && self.fact_ids.get(&fact.key) != Some(&FactId(self.facts.len() - 1))
+        {
+            self.facts.pop();
+        }
+        while self.queries.last().is_some_and(Option::is_none) && self.trees.last().is_some_and(Option::is_none) {
+            self.queries.pop();
+            self.trees.pop();
+        }
+        let (facts, queries) = (self.facts.len(), self.queries.len());
+        self.free_facts.retain(|id| id.0 < facts);
+        self.free_queries.retain(|id| id.0 < queries);
+        let room = |length: usize| 2 * length + 1024;
+        self.facts.shrink_to(room(facts));
+        self.queries.shrink_to(room(queries));
+        self.trees.shrink_to(room(queries));
+        self.free_facts.shrink_to(room(self.free_facts.len()));
+        self.free_queries.shrink_to(room(self.free_queries.len()));
+        self.nodes.shrink_to(room(self.nodes.len()));
+        self.fact_ids.shrink_to(room(self.fact_ids.len()));
+        self.value_ids.shrink_to(room(self.value_ids.len()));
+    }
+}

@@ -1,0 +1,97 @@
+//! Marking what subscriptions rest on.
+
+use super::{Core, Sweep};
+use crate::core::Derived;
+use crate::memo::{AttrId, Dep, NodeId, ValueId};
+
+impl Core {
+    /// Something rests on this result from now on: a sweep under way leaves it, and what it rests on.
+    pub(crate) fn touch(&mut self, id: NodeId) {
+        if let Some(sweep) = &mut self.sweeping
+            && let Some(node) = self.nodes.get_mut(&id)
+            && node.sweep != self.sweep_number
+        {
+            node.sweep = self.sweep_number;
+            sweep.grey.push(id);
+        }
+    }
+
+    /// Somebody asks this question: a sweep under way leaves it.
+    pub(crate) fn touch_attr(&mut self, attr: AttrId) {
+        if let Some(sweep) = &mut self.sweeping {
+            sweep.attrs.insert(attr);
+        }
+    }
+
+    /// Somebody gives this answer: a sweep under way leaves it.
+    pub(crate) fn touch_value(&mut self, value: ValueId) {
+        if let Some(sweep) = &mut self.sweeping {
+            sweep.values.insert(value);
+        }
+    }
+
+    /// Marks a result; false if it is marked or gone.
+    fn mark_live(&mut self, sweep: &mut Sweep, id: NodeId) -> bool {
+        let number = self.sweep_number;
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sweep != number) else { return false };
+        node.sweep = number;
+        sweep.grey.push(id);
+        true
+    }
+
+    /// Marks what a marked result rests on.
+    pub(super) fn mark_below(&mut self, sweep: &mut Sweep, id: NodeId) -> usize {
+        let Some((deps, attrs)) = self.nodes.get(&id).map(|node| (node.deps.clone(), node.attrs.clone())) else {
+            return 1;
+        };
+        for (attr, value) in attrs.iter() {
+            sweep.attrs.insert(*attr);
+            sweep.values.insert(*value);
+        }
+        for dep in deps.iter() {
+            if let Dep::Node(child) = dep {
+                self.mark_live(sweep, *child);
+            }
+        }
+        1 + deps.len() / 8 + attrs.len() / 8
+    }
+
+    /// Marks a result that a subscription shows.
+    pub(super) fn mark_shown(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let id = *sweep.results.get(at)?;
+        if self.nodes.get(&id).is_some_and(|node| !node.subscribers.is_empty()) {
+            self.mark_live(sweep, id);
+        }
+        Some(1)
+    }
+
+    /// Marks what is worked out of a subscription of a proxy that is not answered.
+    pub(super) fn mark_prepared(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let proxy = *sweep.proxies.get(at)?;
+        let prepared = self.proxies.get(&proxy).and_then(|state| state.prepared.as_ref());
+        let nodes = prepared.into_iter().flat_map(|prepared| prepared.pieces.iter().chain(&prepared.resources));
+        let nodes: Vec<NodeId> = nodes.copied().collect();
+        for node in &nodes {
+            self.mark_live(sweep, *node);
+        }
+        Some(1 + nodes.len())
+    }
+
+    /// Marks what a proxy's derived answers come from. One counts as long as some trace asks for it.
+    pub(super) fn mark_derived(&mut self, sweep: &mut Sweep, at: usize) -> Option<usize> {
+        let proxy = *sweep.proxies.get(at)?;
+        let Some(state) = self.proxies.get(&proxy) else { return Some(1) };
+        let asked = state.derived.iter().filter(|(attr, _)| sweep.attrs.contains(attr));
+        let nodes: Vec<NodeId> = asked
+            .filter_map(|(_, derived)| match derived {
+                Derived::From(node) => Some(*node),
+                Derived::Failed(_) => None,
+            })
+            .collect();
+        let steps = 1 + state.derived.len();
+        for node in nodes {
+            sweep.has_found |= self.mark_live(sweep, node);
+        }
+        Some(steps)
+    }
+}

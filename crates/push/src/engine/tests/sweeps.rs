@@ -1,0 +1,137 @@
+//! What nothing rests on is freed a little at a time, and nobody is shown anything else for it.
+
+use proptest::prelude::*;
+
+use super::soundness::{AppIfOn, By, accounts, relabel, set, shown};
+use super::*;
+
+/// Resources that rest on each other's inputs, on answers of the proxy, and on answers that rest on inputs.
+const RESOURCES: [&str; 4] = ["a", "b", "c", "d"];
+const PODS: [&str; 3] = ["p", "q", "r"];
+
+/// A number that several resources share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Size(String);
+
+impl Query for Size {
+    type Value = usize;
+
+    fn compute(&self, view: &View<'_>) -> usize {
+        let own = accounts(view, &self.0);
+        own.iter().filter(|other| **other != self.0).map(|other| accounts(view, other).len()).sum::<usize>() + own.len()
+    }
+}
+
+fn body(view: &View<'_>, name: &str) -> String {
+    let size = *view.get(&Size(name.to_owned()));
+    let app = match size % 2 {
+        0 => (*view.derived(&AppIfOn)).clone(),
+        _ => view.proxy().meta("app").map(|app| app.to_string()).unwrap_or_default(),
+    };
+    // Facts, questions and answers that are there for some time only.
+    format!("{size} {app} {:?} {:?}", accounts(view, &app), view.proxy().meta(&app))
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+enum Turn {
+    /// An input names these.
+    Set(usize, Vec<usize>),
+    /// Answers that rest on the switch are given, or not.
+    Switch(bool),
+    /// A pod has another app.
+    Relabel(usize, usize),
+    /// A proxy of this pod comes, for some resources.
+    Come(usize, usize),
+    /// A proxy wants other resources.
+    Want(usize, usize),
+    /// A proxy goes.
+    Go(usize),
+    /// A sweep begins.
+    Begin,
+}
+
+fn turn() -> impl Strategy<Value = Turn> {
+    prop_oneof![
+        3 => (0..4_usize, prop::collection::vec(0..4_usize, 0..3)).prop_map(|(input, names)| Turn::Set(input, names)),
+        1 => any::<bool>().prop_map(Turn::Switch),
+        2 => (0..3_usize, 0..6_usize).prop_map(|(pod, app)| Turn::Relabel(pod, app)),
+        2 => (0..3_usize, 1..16_usize).prop_map(|(pod, some)| Turn::Come(pod, some)),
+        3 => (0..3_usize, 0..16_usize).prop_map(|(which, some)| Turn::Want(which, some)),
+        1 => (0..3_usize).prop_map(Turn::Go),
+        2 => Just(Turn::Begin),
+    ]
+}
+
+/// The resources of these bits.
+fn some(bits: usize) -> Interest {
+    let chosen = RESOURCES.iter().enumerate().filter(|(place, _)| bits & (1 << place) != 0);
+    names(&chosen.map(|(_, name)| *name).collect::<Vec<_>>())
+}
+
+/// An engine that was never anything else, with these proxies.
+fn fresh(context: &Arc<PushContext>, proxies: &[(ProxyId, usize, usize)]) -> (Engine, Vec<ProxyId>) {
+    let mut engine = Engine::new(context.clone(), Arc::new(By(body)));
+    let come = |(_, pod, bits): &(ProxyId, usize, usize)| {
+        let id = engine.connect(proxy(PODS[*pod], "shop", "web"), Arc::new(Seen::default()));
+        engine.subscribe(id, ResourceType::Route, some(*bits));
+        id
+    };
+    let ids = proxies.iter().map(come).collect();
+    (engine, ids)
+}
+
+/// Sweeps for so many steps.
+fn sweep(engine: &mut Engine, mut steps: usize) {
+    engine.sweep_on(|| {
+        steps = steps.saturating_sub(1);
+        steps > 0
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(300) })]
+
+    #[test]
+    fn a_sweep_in_slices_takes_nothing_that_is_used_and_leaves_nothing_else(
+        turns in prop::collection::vec((turn(), 1..12_usize), 1..40),
+    ) {
+        let mut engine = Engine::new(Arc::default(), Arc::new(By(body)));
+        set(&mut engine, "switch", &["on"]);
+        let mut proxies: Vec<(ProxyId, usize, usize)> = Vec::new();
+        for (turn, steps) in turns {
+            match turn {
+                Turn::Set(input, names) => {
+                    let names: Vec<&str> = names.into_iter().map(|name| RESOURCES[name]).collect();
+                    set(&mut engine, RESOURCES[input], &names);
+                }
+                Turn::Switch(on) => _ = set(&mut engine, "switch", &[if on { "on" } else { "off" }]),
+                Turn::Relabel(pod, app) => _ = relabel(&mut engine, PODS[pod], &format!("app{app}")),
+                Turn::Come(pod, bits) => {
+                    let id = engine.connect(proxy(PODS[pod], "shop", "web"), Arc::new(Seen::default()));
+                    engine.subscribe(id, ResourceType::Route, some(bits));
+                    proxies.push((id, pod, bits));
+                }
+                Turn::Want(which, bits) => {
+                    if let Some((id, _, now)) = proxies.get_mut(which) {
+                        *now = bits;
+                        engine.subscribe(*id, ResourceType::Route, some(bits));
+                    }
+                }
+                Turn::Go(which) if which < proxies.len() => engine.disconnect(proxies.remove(which).0),
+                Turn::Go(_) => {}
+                Turn::Begin => engine.begin_sweep(),
+            }
+            sweep(&mut engine, steps);
+            let (other, ids) = fresh(engine.context(), &proxies);
+            for ((id, ..), fresh) in proxies.iter().zip(ids) {
+                prop_assert_eq!(shown(&engine, *id), shown(&other, fresh));
+            }
+        }
+        for (id, ..) in proxies {
+            engine.disconnect(id);
+        }
+        engine.core.get_mut().sweep();
+        prop_assert_eq!(engine.sizes(), EngineSizes::default());
+    }
+}
