@@ -240,7 +240,7 @@ impl Session {
         for watch in self.watches.values_mut() {
             match watch.interest.wildcard {
                 true => watch.ask_for_all(),
-                false => watch.ask(watch.interest.names.clone().iter().cloned()),
+                false => watch.ask((*watch.interest.names).clone()),
             }
         }
     }

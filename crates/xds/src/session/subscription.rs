@@ -7,7 +7,6 @@ use crate::session::discovery_request::{DeltaRequest, Quoted, StateRequest, Want
 use crate::session::encoding_cache::EncodingCache;
 use crate::session::watch::Watch;
 use crate::session::{Effect, Session};
-use navarch_api::names::ResourceName;
 use navarch_push::engine::Interest;
 use navarch_push::resource::ResourceType;
 
@@ -55,8 +54,7 @@ impl Session {
         if wildcard && !watch.interest.wildcard {
             watch.ask_for_all();
         }
-        let added: Vec<ResourceName> = interest.names.difference(&watch.interest.names).cloned().collect();
-        watch.ask(added);
+        watch.ask(&*interest.names - &*watch.interest.names);
         watch.interest = interest;
         self.refresh(kind, frames, effects);
     }
@@ -86,16 +84,17 @@ impl Session {
         }
         let mut interest = watch.interest.clone();
         interest.wildcard = (interest.wildcard || subscribe.star) && !unsubscribe.star;
-        let names = Arc::make_mut(&mut interest.names);
-        names.extend(subscribe.names.iter().cloned());
-        names.retain(|name| !unsubscribe.names.contains(name));
-        watch.ask(subscribe.names.iter().cloned());
-        for name in &unsubscribe.names {
-            watch.let_go(name);
+        if !subscribe.names.is_empty() {
+            interest.names = Arc::new(&*interest.names | &subscribe.names);
         }
+        if !unsubscribe.names.is_empty() {
+            interest.names = Arc::new(&*interest.names - &unsubscribe.names);
+        }
+        watch.ask(subscribe.names.clone());
+        watch.let_go(&unsubscribe.names);
         if interest.wildcard {
             // The client cannot know whether the wildcard brings it the name that it let go.
-            watch.ask(unsubscribe.names.iter().cloned());
+            watch.ask(unsubscribe.names.clone());
             if !watch.interest.wildcard {
                 watch.ask_for_all();
             }

@@ -38,7 +38,7 @@ impl Session {
         let Some(hosts) = self.watches.get_mut(&ResourceType::VirtualHost) else { return };
         let is_meant =
             |name: &&ResourceName| name.as_str().rsplit_once('/').is_some_and(|(routes, _)| is_meant(routes));
-        let held: Vec<ResourceName> = hosts.held.base.names().filter(is_meant).cloned().collect();
+        let held: BTreeSet<ResourceName> = hosts.held.base.names().filter(is_meant).cloned().collect();
         hosts.ask(held);
     }
 }

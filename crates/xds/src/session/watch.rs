@@ -151,12 +151,11 @@ impl Watch {
     }
 
     /// The client asks for these names, whether or not it asked before.
-    pub(crate) fn ask(&mut self, names: impl IntoIterator<Item = ResourceName>) {
-        let mut names = names.into_iter().peekable();
-        if names.peek().is_some() {
+    pub(crate) fn ask(&mut self, mut names: BTreeSet<ResourceName>) {
+        if !names.is_empty() {
             self.barred = false;
         }
-        self.owed.asked.extend(names);
+        self.owed.asked.append(&mut names);
     }
 
     /// The client asks for everything, after it did not. What it was sent of that before, it has forgotten since, unless it
@@ -168,10 +167,14 @@ impl Watch {
         self.barred = false;
     }
 
-    /// The client wants this name no longer, and forgets it without being told.
-    pub(crate) fn let_go(&mut self, name: &ResourceName) {
-        self.owed.asked.remove(name);
-        self.held.leaving.remove(name);
+    /// The client wants these names no longer, and forgets them without being told.
+    pub(crate) fn let_go(&mut self, names: &BTreeSet<ResourceName>) {
+        if !self.owed.asked.is_disjoint(names) {
+            self.owed.asked = &self.owed.asked - names;
+        }
+        if !self.held.leaving.is_empty() {
+            self.held.leaving.retain(|name, _| !names.contains(name));
+        }
     }
 
     /// The client needs these again, if it watches them.
