@@ -22,6 +22,7 @@ mod pages;
 mod ports;
 mod process_metrics;
 mod progress;
+mod publishing;
 mod pump;
 mod quarantine;
 mod reflection;
@@ -65,7 +66,7 @@ pub use workloads::would_register;
 
 use crate::admin::{self, AdminState, Build, DebugOverXds, DebugSwitches, Exposition, LogScopes, Problems, Readiness};
 use configuration_metrics::ConfigurationMetrics;
-use controllers::{Controllers, Published};
+use controllers::Controllers;
 use grpc_metrics::GrpcMetrics;
 use http::{HttpPort, OpenHttpPort, PlainConnections};
 use navarch_ambient::AmbientTranslator;
@@ -88,6 +89,7 @@ use navarch_xds::plain_connections;
 use navarch_xds::{Ads, AdsParts, Limits, Served, Workloads};
 use ports::Ports;
 use process_metrics::ProcessMetrics;
+use publishing::Published;
 use quarantine::QuarantineWork;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
@@ -211,8 +213,8 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     };
     serve_plain(plain, ads.clone(), (&gatekeeper, config.security.streams), &stop, &mut tasks);
     let told = signals::follow(reload, &stop, &mut tasks);
-    let published = followed.published;
-    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, roots, published };
+    let remotes = followed.told;
+    let ports = TlsPorts { secure, https, gatekeeper, ads, client, hooks, ca_metrics, call_metrics, roots, remotes };
     tokio::select! {
         served = ports.serve(&config, &push, &stop, &mut tasks) => {
             served?;

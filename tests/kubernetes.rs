@@ -26,6 +26,8 @@ mod crashes;
 mod edge;
 #[path = "kubernetes/follows.rs"]
 mod follows;
+#[path = "kubernetes/led.rs"]
+mod led;
 #[path = "kubernetes/remote.rs"]
 mod remote;
 #[path = "kubernetes/replicas.rs"]

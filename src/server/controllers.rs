@@ -9,14 +9,14 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::object_status::Family;
+use super::publishing::{Published, PublishedObjects, Publisher};
 use super::{Tasks, ingress, object_status, progress, spawn};
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
     GatewayControllerSettings, GatewayDeployments, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
-    NodeUntaint, QuarantineReports, QuarantinedObjects, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, Range,
-    RegistrationConfig, Reporter, RootCertificates, TrustBundleObject,
+    NodeUntaint, QuarantineReports, QuarantinedObjects, REVOCATIONS, Range, RegistrationConfig, Reporter,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -83,6 +83,14 @@ impl Default for WritingConfig {
     }
 }
 
+impl WritingConfig {
+    /// What a cluster is told of the certificate authority in.
+    pub(super) fn published_objects(&self) -> PublishedObjects {
+        let (roots, revocations) = (self.roots.clone(), self.revocations.clone());
+        PublishedObjects { roots, revocations, trust_bundle: self.trust_bundle }
+    }
+}
+
 /// What the controllers stand on.
 pub(super) struct Controllers<'a> {
     /// What flags and environment say.
@@ -98,15 +106,6 @@ pub(super) struct Controllers<'a> {
     pub(super) stop: &'a CancellationToken,
     /// They.
     pub(super) tasks: &'a mut Tasks,
-}
-
-/// What every namespace is told of the certificate authority.
-#[derive(Clone, Debug)]
-pub(super) struct Published {
-    /// The roots in PEM.
-    pub(super) roots: watch::Receiver<Arc<str>>,
-    /// The lists of revoked certificates in PEM, where they are told of.
-    pub(super) revocations: Option<watch::Receiver<Arc<str>>>,
 }
 
 impl Controllers<'_> {
@@ -270,29 +269,10 @@ impl Controllers<'_> {
         scope: watch::Receiver<NamespaceScope>,
         default_revision: &watch::Receiver<String>,
     ) {
-        let Published { roots, revocations } = published;
-        if self.config.trust_bundle {
-            let controller = TrustBundleObject { cluster: self.cluster.clone(), roots };
-            let work = move |stop| controller.clone().run(stop);
-            self.lead("cluster trust bundle", Lock::TrustBundle, default_revision, work);
-            return;
-        }
-        let (cluster, name) = (self.cluster.clone(), self.config.roots.clone());
-        let roots = RootCertificates { cluster, name, key: ROOTS_KEY, roots, scope };
-        let (name, key) = (self.config.revocations.clone(), REVOCATIONS_KEY);
-        let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
-        let work = move |stop: CancellationToken| {
-            let (roots, lists) = (roots.clone(), lists.clone());
-            async move {
-                let lists = async {
-                    if let Some(lists) = lists {
-                        lists.run(stop.clone()).await;
-                    }
-                };
-                tokio::join!(roots.run(stop.clone()), lists);
-            }
-        };
-        self.lead("roots in namespaces", Lock::Namespaces, default_revision, work);
+        let publisher =
+            Publisher { cluster: self.cluster.clone(), objects: self.config.published_objects(), published, scope };
+        let lock = publisher.lock();
+        self.lead("roots of the CA", lock, default_revision, move |stop| publisher.clone().run(stop));
     }
 
     /// Runs `work` while this control plane holds the lock, or always where there are no others.

@@ -19,6 +19,7 @@ use super::{Tasks, spawn, until};
 use crate::admin::Readiness;
 use navarch_api::regular_file;
 use navarch_push::worker::{Ended, PushHandle};
+use navarch_store::Objects;
 use navarch_webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
 use navarch_webhook::{CurrentInjector, InjectorState, Metrics};
 
@@ -313,8 +314,9 @@ impl Follower {
     /// What injection is decided by now.
     fn inputs(&self, texts: Texts) -> InjectorInputs {
         let context = self.push.context();
-        let kubelets = context.objects.nodes.iter();
-        let kubelets = kubelets.map(|node| (node.meta.key.name.to_string(), node.spec.kubelet_version.to_string()));
+        // A pod runs in the cluster that asks, whose nodes may be older than those here.
+        let own = std::iter::once((&context.mesh.settings.cluster_id, &context.objects));
+        let kubelets = own.chain(&context.remotes).map(|(cluster, objects)| (cluster.to_string(), kubelets(objects)));
         InjectorInputs {
             values: texts.values,
             config: texts.config,
@@ -322,7 +324,7 @@ impl Follower {
             proxy_configs: context.objects.proxy_configs.iter().cloned().collect(),
             revision: self.revision.clone(),
             native_sidecars: self.settings.native_sidecars,
-            kubelets: BTreeMap::from([(context.mesh.settings.cluster_id.to_string(), kubelets.collect())]),
+            kubelets: kubelets.collect(),
             compliance_policy: self.settings.compliance_policy.clone(),
             environment: self.settings.environment.clone(),
             openshift: self.settings.openshift,
@@ -336,6 +338,12 @@ impl Follower {
             _ => Arc::new(now.clone()),
         }
     }
+}
+
+/// The versions of the kubelets of a cluster, by node.
+fn kubelets(objects: &Objects) -> BTreeMap<String, String> {
+    let nodes = objects.nodes.iter();
+    nodes.map(|node| (node.meta.key.name.to_string(), node.spec.kubelet_version.to_string())).collect()
 }
 
 /// The texts of a folder. As with istiod, both files must be there.

@@ -18,11 +18,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::api_rate::ApiRate;
-use super::controllers::{Published, selected_namespaces};
+use super::controllers::selected_namespaces;
 use super::{Config, Tasks, kubernetes, spawn, until};
 use crate::admin::{ManagedClusters, Problems};
 use clusters::Clusters;
 use leading::Leading;
+pub(super) use leading::{HookRoots, ToldRemotes};
 use metrics::Metrics;
 use navarch_push::worker::PushHandle;
 use navarch_security::remote_servers::RemoteServers;
@@ -82,8 +83,8 @@ pub(super) struct Followed {
     pub(super) synced: mpsc::Receiver<Batch>,
     /// How far each has come.
     pub(super) clusters: ManagedClusters,
-    /// To be told what is told of the CA, once there is one.
-    pub(super) published: watch::Sender<Option<Published>>,
+    /// To be told what clusters that are led are told.
+    pub(super) told: watch::Sender<Option<ToldRemotes>>,
 }
 
 /// Starts to read remote clusters. `client` is that of the cluster that configures the mesh, where there is one.
@@ -94,7 +95,7 @@ pub(super) fn follow(
     metrics: &mut Registry,
     (stop, tasks): (&CancellationToken, &mut Tasks),
 ) -> Followed {
-    let (published, told) = watch::channel(None);
+    let (sender, told) = watch::channel(None);
     let shown = ManagedClusters::default();
     let (settings, writing) = (&config.settings, &config.writing);
     let leading = Leading {
@@ -103,8 +104,10 @@ pub(super) fn follow(
         namespace: settings.system_namespace.to_string(),
         identity: writing.identity.clone(),
         revision: writing.revision.clone(),
-        roots: writing.roots.clone(),
-        published: told,
+        elects: writing.elects,
+        objects: writing.published_objects(),
+        webhooks: config.webhooks.clone(),
+        told,
         scope: selected_namespaces(writing.only.clone(), push, stop, tasks),
     };
     let clusters = Clusters {
@@ -120,9 +123,10 @@ pub(super) fn follow(
         next: 0,
         places: BTreeSet::new(),
         readers: JoinSet::new(),
+        stop: stop.clone(),
     };
     let synced = start(clusters, Source::of(config, client), stop, tasks);
-    Followed { synced, clusters: shown, published }
+    Followed { synced, clusters: shown, told: sender }
 }
 
 /// Starts to read the clusters that a source tells of. What is given tells when those that were there at start were read, or are
@@ -152,7 +156,7 @@ fn start(
     });
     let stop = stop.clone();
     spawn("remote clusters", tasks, async move {
-        until(&stop, clusters.run(configs, synced)).await;
+        clusters.run(configs, synced).await;
         stop.cancelled().await;
         Ok(())
     });

@@ -5,10 +5,11 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::controllers::Published;
 use super::grpc_metrics::GrpcMetrics;
 use super::http::OpenHttpPort;
 use super::ports::OpenPort;
+use super::publishing::Published;
+use super::remotes::{HookRoots, ToldRemotes};
 use super::secure::AuthPolicy;
 use super::{Config, Tasks, ended_unasked, spawn, write_back};
 use navarch_push::worker::PushHandle;
@@ -36,8 +37,8 @@ pub(super) struct TlsPorts {
     pub(super) call_metrics: GrpcMetrics,
     /// Where who looks after the CA's roots is found, once there is a CA.
     pub(super) roots: Arc<OnceLock<Orders>>,
-    /// Told what is told of the CA, once there is one.
-    pub(super) published: watch::Sender<Option<Published>>,
+    /// Told what remote clusters are told, once it is known.
+    pub(super) remotes: watch::Sender<Option<ToldRemotes>>,
 }
 
 impl TlsPorts {
@@ -50,7 +51,7 @@ impl TlsPorts {
         tasks: &mut Tasks,
     ) -> anyhow::Result<()> {
         let (client, connections, injector) = (self.client.clone(), self.ads.connections(), self.hooks.injector());
-        let (mut published, to_remotes) = (None, self.published.clone());
+        let (mut told, to_remotes) = (ToldRemotes::default(), self.remotes.clone());
         if self.secure.is_some() || self.https.is_some() {
             // The mesh config says the trust domain, and with it every identity that is signed for, and the name of a new root.
             // As long as it is not known nobody may be given a certificate; istiod, too, serves its ports after the first
@@ -59,21 +60,21 @@ impl TlsPorts {
                 synced = push.wait_synced() => synced?,
                 ended = tasks.join_next() => return Err(ended_unasked(ended)),
             }
-            published = self.open(config, push, stop, tasks).await?;
+            told = self.open(config, push, stop, tasks).await?;
         }
-        to_remotes.send_replace(published.clone());
-        write_back(client, published, config, (push, connections, injector), stop, tasks);
+        to_remotes.send_replace(Some(told.clone()));
+        write_back(client, told.published, config, (push, connections, injector), stop, tasks);
         Ok(())
     }
 
-    /// Starts the CA and serves them. Gives what is told of the CA, if it signs for workloads.
+    /// Starts the CA and serves them. Gives what clusters are told of it.
     async fn open(
         self,
         config: &Config,
         push: &PushHandle,
         stop: &CancellationToken,
         tasks: &mut Tasks,
-    ) -> anyhow::Result<Option<Published>> {
+    ) -> anyhow::Result<ToldRemotes> {
         let namespace = &config.settings.system_namespace;
         let (replica, roots) = (&config.writing.identity, &config.writing.roots);
         let names = super::security::Names { namespace, replica, roots };
@@ -86,6 +87,7 @@ impl TlsPorts {
             tracing::info!(%ends, "CA ready");
         }
         let roots = security.tls.roots();
+        let webhooks = self.https.is_some().then(|| HookRoots { roots: roots.clone(), metrics: self.hooks.metrics() });
         if let Some(open) = self.https {
             let port = super::webhooks::WebhookPort {
                 open,
@@ -121,6 +123,7 @@ impl TlsPorts {
         // Nobody else sets it.
         let _ = self.roots.set(security.orders);
         let revocations = config.security.publishes_revocations.then(|| security.authority.revocations());
-        Ok(config.security.signs.then_some(Published { roots, revocations }))
+        let published = config.security.signs.then_some(Published { roots, revocations });
+        Ok(ToldRemotes { published, webhooks })
     }
 }

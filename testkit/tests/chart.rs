@@ -322,6 +322,59 @@ fn proxies_of_istios_hub_are_istios_and_the_control_plane_is_ours() {
 }
 
 #[test]
+fn a_control_plane_outside_of_the_mesh_has_a_side_in_its_own_cluster_and_one_in_the_meshs() {
+    let helm = Helm::find().unwrap();
+    let outside = json!({
+        "defaultRevision": "",
+        "env": {"LOCAL_CLUSTER_SECRET_WATCHER": "true", "CLUSTER_ID": "mesh", "INJECTION_WEBHOOK_CONFIG_NAME": ""},
+        "global": {"externalIstiod": true, "configValidation": false, "operatorManageWebhooks": true},
+    });
+    let outside = Rendered::of(&helm, &chart("navarch"), &outside).unwrap();
+    assert_eq!(outside.warnings, BTreeSet::new());
+    let of_kind = |rendered: &Rendered, kind: &str| -> Vec<Value> {
+        let is_one = |(name, object): (&String, &Value)| (name.split(' ').next() == Some(kind)).then(|| object.clone());
+        rendered.objects.iter().filter_map(is_one).collect()
+    };
+    let webhooks = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+    assert!(webhooks.iter().all(|kind| of_kind(&outside, kind).is_empty()), "no pod of its own cluster is injected");
+    let pod = &outside.objects["Deployment istiod"]["spec"]["template"]["spec"];
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    let value = |name: &str| env.iter().find(|variable| variable["name"] == name).unwrap()["value"].clone();
+    assert_eq!((value("EXTERNAL_ISTIOD"), value("CLUSTER_ID")), (json!("true"), json!("mesh")));
+    let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+    let kubeconfig = mounts.iter().find(|mount| mount["name"] == "istio-kubeconfig").unwrap();
+    assert_eq!(value("KUBECONFIG"), format!("{}/config", kubeconfig["mountPath"].as_str().unwrap()));
+
+    let (inject, validate) =
+        ("https://istiod.example.com:15017/inject/cluster/mesh/net/n", "https://istiod.example.com:15017/validate");
+    let inside = json!({
+        "profile": "remote",
+        "global": {"configCluster": true},
+        "istiodRemote": {"injectionURL": inject},
+        "base": {"validationURL": validate},
+    });
+    let inside = Rendered::of(&helm, &chart("navarch"), &inside).unwrap();
+    assert_eq!(inside.warnings, BTreeSet::new());
+    assert!(["Deployment", "HorizontalPodAutoscaler", "Service"].iter().all(|kind| of_kind(&inside, kind).is_empty()));
+    for (kind, url) in webhooks.into_iter().zip([inject, validate]) {
+        let hooks =
+            of_kind(&inside, kind).into_iter().flat_map(|object| object["webhooks"].as_array().unwrap().clone());
+        let configs: BTreeSet<String> = hooks.map(|hook| hook["clientConfig"].to_string()).collect();
+        assert_eq!(configs, BTreeSet::from([json!({"url": url}).to_string()]), "{kind}");
+    }
+    // As whom the control plane comes, with the rights that it needs to configure the mesh and to lead.
+    assert!(inside.objects.contains_key("ServiceAccount istiod"));
+    let writes = |role: &str, resource: &str| {
+        let rules = inside.objects[role]["rules"].as_array().unwrap().iter();
+        let has = |value: &Value, word: &str| value.as_array().unwrap().iter().any(|one| one == word);
+        rules.clone().any(|rule| has(&rule["resources"], resource) && has(&rule["verbs"], "update"))
+    };
+    for role in ["ClusterRole istiod-clusterrole-istio-system", "ClusterRole istio-reader-clusterrole-istio-system"] {
+        assert!(["configmaps", "mutatingwebhookconfigurations"].iter().all(|one| writes(role, one)), "{role}");
+    }
+}
+
+#[test]
 fn helm_finds_nothing_wrong() {
     let helm = Helm::find().unwrap();
     for name in ["base", "gateway", "navarch"] {

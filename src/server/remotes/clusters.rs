@@ -8,6 +8,7 @@
 //! is late is gone on without: what it has read so far is shown, and what it reads later as it comes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -29,6 +30,8 @@ use navarch_source::{Batch, KubernetesSourceConfig, SourceEvent};
 
 /// Milestones that may wait; then readers do.
 const NEWS: usize = 64;
+/// How long the clusters that are led may take to be told that somebody else may lead.
+const RELEASE: Duration = Duration::from_secs(3);
 
 /// Reads remote clusters as Secrets and files come and go.
 pub(super) struct Clusters {
@@ -48,6 +51,8 @@ pub(super) struct Clusters {
     /// Names of Secrets and files, to tell new ones from changed ones.
     pub(super) places: BTreeSet<String>,
     pub(super) readers: JoinSet<()>,
+    /// Cancelled when all is to end.
+    pub(super) stop: CancellationToken,
 }
 
 /// A cluster that is read.
@@ -83,7 +88,7 @@ impl Started {
 }
 
 impl Clusters {
-    /// Works until nobody tells configs any more. Tells `synced` once the clusters that were there at start were read, or are late.
+    /// Works until told to stop. Tells `synced` once the clusters that were there at start were read, or are late.
     pub(super) async fn run(mut self, mut configs: mpsc::Receiver<ConfigEvent>, synced: mpsc::Sender<Batch>) {
         let (to_news, mut news) = mpsc::channel::<News>(NEWS);
         let mut is_listed = false;
@@ -92,6 +97,7 @@ impl Clusters {
         loop {
             let limit = self.config.timeout.filter(|_| !is_listed).map(|timeout| start + timeout);
             tokio::select! {
+                () = self.stop.cancelled() => break,
                 event = configs.recv() => match event {
                     Some(ConfigEvent::Put(place, kubeconfigs)) => {
                         let is_new = self.places.insert(place.clone());
@@ -124,6 +130,13 @@ impl Clusters {
                 // Whoever listens ends only when the process does.
                 _ = synced.send(vec![SourceEvent::FullSync]).await;
             }
+        }
+        for reader in self.managed.values().flat_map(|managed| managed.serving.iter().chain(&managed.coming)) {
+            reader.stop.cancel();
+        }
+        let ended = async { while self.readers.join_next().await.is_some() {} };
+        if tokio::time::timeout(RELEASE, ended).await.is_err() {
+            tracing::warn!(after = ?RELEASE, "remote clusters do not answer at the end: their locks run out by themselves");
         }
         self.readers.shutdown().await;
     }
@@ -200,7 +213,7 @@ impl Clusters {
             }
         } else {
             tracing::info!(%cluster, place, "a remote cluster is read");
-            let leading = CancellationToken::new();
+            let leading = self.stop.child_token();
             let lead = self.leading.clone().run(cluster.clone(), client.clone(), leading.clone());
             self.readers.spawn(lead);
             self.servers.set(cluster.clone(), client, self.config.audiences.clone());
@@ -244,7 +257,7 @@ impl Clusters {
             serving.end().await;
             self.servers.set(cluster.clone(), coming.client.clone(), self.config.audiences.clone());
             managed.leading.cancel();
-            managed.leading = CancellationToken::new();
+            managed.leading = self.stop.child_token();
             let lead = self.leading.clone().run(cluster.clone(), coming.client.clone(), managed.leading.clone());
             self.readers.spawn(lead);
         }

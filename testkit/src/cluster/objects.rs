@@ -139,7 +139,8 @@ fn path_of(object: &Value) -> Result<String> {
             | "CustomResourceDefinition"
             | "ClusterRole"
             | "ClusterRoleBinding"
-            | "MutatingWebhookConfiguration",
+            | "MutatingWebhookConfiguration"
+            | "ValidatingWebhookConfiguration",
         ) => String::new(),
         ("", _) => "namespaces/default/".to_owned(),
         (namespace, _) => format!("namespaces/{namespace}/"),

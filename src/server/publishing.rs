@@ -1,0 +1,63 @@
+//! What a cluster is told of the certificate authority, and how: ConfigMaps in its namespaces, or a ClusterTrustBundle.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use navarch_status::{Cluster, Lock, NamespaceScope, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates, TrustBundleObject};
+
+/// What is told.
+#[derive(Clone, Debug)]
+pub(super) struct Published {
+    /// The roots in PEM.
+    pub(super) roots: watch::Receiver<Arc<str>>,
+    /// The lists of revoked certificates in PEM, where they are told of.
+    pub(super) revocations: Option<watch::Receiver<Arc<str>>>,
+}
+
+/// What it is told in.
+#[derive(Clone, Debug)]
+pub(super) struct PublishedObjects {
+    /// The ConfigMap with the roots.
+    pub(super) roots: String,
+    /// The ConfigMap with the lists of revoked certificates.
+    pub(super) revocations: String,
+    /// A ClusterTrustBundle in place of the ConfigMaps.
+    pub(super) trust_bundle: bool,
+}
+
+/// Tells a cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Publisher {
+    pub(super) cluster: Cluster,
+    pub(super) objects: PublishedObjects,
+    pub(super) published: Published,
+    /// Which namespaces get ConfigMaps.
+    pub(super) scope: watch::Receiver<NamespaceScope>,
+}
+
+impl Publisher {
+    /// The lock under which it is done.
+    pub(super) fn lock(&self) -> Lock {
+        if self.objects.trust_bundle { Lock::TrustBundle } else { Lock::Namespaces }
+    }
+
+    /// Works until told to stop.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let Self { cluster, objects, published, scope } = self;
+        let Published { roots, revocations } = published;
+        if objects.trust_bundle {
+            return TrustBundleObject { cluster, roots }.run(stop).await;
+        }
+        let roots = RootCertificates { cluster, name: objects.roots, key: ROOTS_KEY, roots, scope };
+        let (name, key) = (objects.revocations, REVOCATIONS_KEY);
+        let lists = revocations.map(|lists| RootCertificates { name, key, roots: lists, ..roots.clone() });
+        let lists = async {
+            if let Some(lists) = lists {
+                lists.run(stop.clone()).await;
+            }
+        };
+        tokio::join!(roots.run(stop.clone()), lists);
+    }
+}

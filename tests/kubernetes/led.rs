@@ -1,0 +1,146 @@
+//! A remote cluster that names this control plane's in `topology.istio.io/controlPlaneClusters`, by way of its API server: it is
+//! told of the CA, and its API server of how to know the webhooks that inject.
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use navarch_testkit::cluster::{Cluster, ClusterConfig, Writer};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::{ports, wait};
+use serde_json::{Value, json};
+
+use super::{cluster, program};
+
+/// Where the ClusterTrustBundle is.
+const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/istio.io:istiod-ca:root-cert";
+/// What has an API server serve such bundles.
+const BUNDLES: [&str; 2] = [
+    "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
+    "--feature-gates=ClusterTrustBundle=true",
+];
+
+/// A configuration of webhooks for a revision, as `istiodRemote.injectionURL` makes it, with one that is of somebody else.
+fn configuration(kind: &str, name: &str, revision: &str) -> Value {
+    let webhook = |name: &str| {
+        json!({
+            "name": name,
+            "clientConfig": {"url": "https://192.0.2.1:15017/inject"},
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Ignore",
+            "rules": [{"operations": ["CREATE"], "apiGroups": ["example.com"], "apiVersions": ["v1"], "resources": ["none"]}],
+        })
+    };
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": {"istio.io/rev": revision}},
+        "webhooks": [webhook("rev.namespace.sidecar-injector.istio.io"), webhook("other.example.com")],
+    })
+}
+
+/// The CAs in the webhooks of a configuration, in order; empty where there is none.
+async fn authorities(writer: &Writer, plural: &str, name: &str) -> Result<Vec<String>> {
+    let found = writer.get(&format!("/apis/admissionregistration.k8s.io/v1/{plural}/{name}")).await?;
+    let hooks = found["webhooks"].as_array().context("webhooks")?;
+    let decoded = hooks.iter().map(|hook| {
+        let encoded = hook["clientConfig"]["caBundle"].as_str().unwrap_or_default();
+        String::from_utf8_lossy(&BASE64_STANDARD.decode(encoded).unwrap_or_default()).trim().to_owned()
+    });
+    Ok(decoded.collect())
+}
+
+/// A remote cluster with webhooks, whose system namespace names those that lead there.
+async fn remote(leaders: &str) -> Result<(Cluster, Writer)> {
+    let api_server_flags = BUNDLES.map(str::to_owned).to_vec();
+    let remote = Cluster::start_with(ClusterConfig { api_server_flags, ..ClusterConfig::default() }).await?;
+    let there = remote.writer().await?;
+    let annotations = json!({"topology.istio.io/controlPlaneClusters": leaders});
+    let metadata = json!({"name": "istio-system", "annotations": annotations});
+    there.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})).await?;
+    for (kind, name, revision) in [
+        ("MutatingWebhookConfiguration", "injector", "default"),
+        ("MutatingWebhookConfiguration", "canary", "canary"),
+        ("ValidatingWebhookConfiguration", "validator", "default"),
+    ] {
+        there.put(&configuration(kind, name, revision)).await?;
+    }
+    Ok((remote, there))
+}
+
+/// The Secret with the kubeconfig of a remote cluster.
+fn secret(name: &str, remote: &Cluster) -> Result<Value> {
+    let kubeconfig = std::fs::read_to_string(remote.admin_kubeconfig())?;
+    let labels = json!({"istio/multiCluster": "true"});
+    Ok(json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "istio-system", "labels": labels},
+        "stringData": {name: kubeconfig},
+    }))
+}
+
+/// Starts Navarch on the primary cluster, with its ports.
+async fn start(primary: &Cluster, more: &[(&str, &str)]) -> Result<Navarch> {
+    let flags = [
+        format!("--secure-grpc-addr=127.0.0.1:{}", ports::free()?),
+        format!("--https-addr=127.0.0.1:{}", ports::free()?),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let environment = [&[("EXTERNAL_ISTIOD", "true")], more].concat();
+    Navarch::start_on_kubernetes(program(), &primary.admin_kubeconfig(), &flags, &environment).await
+}
+
+/// The text of a ConfigMap of a namespace.
+async fn text(writer: &Writer, map: &str, key: &str) -> String {
+    let map = writer.get(&format!("/api/v1/namespaces/default/configmaps/{map}")).await.unwrap_or_default();
+    map["data"][key].as_str().unwrap_or_default().trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_remote_cluster_that_is_led_is_told_of_the_ca_and_others_are_not() -> Result<()> {
+    let guard = cluster().await?;
+    let primary = guard.as_ref().context("a cluster")?;
+    let here = primary.writer().await?;
+    here.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await?;
+    let ((led, there), (other, elsewhere)) = tokio::try_join!(remote("Kubernetes"), remote("west"))?;
+    here.put(&secret("other", &other)?).await?;
+    here.put(&secret("led", &led)?).await?;
+
+    let navarch = start(primary, &[]).await?;
+    wait::until("the roots are in the remote cluster's namespaces", || async {
+        !text(&there, "istio-ca-root-cert", "root-cert.pem").await.is_empty()
+    })
+    .await;
+    let root = text(&there, "istio-ca-root-cert", "root-cert.pem").await;
+    let injects = || authorities(&there, "mutatingwebhookconfigurations", "injector");
+    let none = String::new;
+    wait::until("the webhook that injects is known by them", || async {
+        injects().await.is_ok_and(|found| found == [root.clone(), none()])
+    })
+    .await;
+    // An edit is undone; what is another revision's, and what checks objects, is left alone.
+    there.put(&configuration("MutatingWebhookConfiguration", "injector", "default")).await?;
+    wait::until("it is so again", || async { injects().await.is_ok_and(|found| found == [root.clone(), none()]) })
+        .await;
+    for (plural, name) in
+        [("mutatingwebhookconfigurations", "canary"), ("validatingwebhookconfigurations", "validator")]
+    {
+        ensure!(authorities(&there, plural, name).await? == [none(), none()], "{name}");
+    }
+    // The cluster that another control plane leads was read before.
+    ensure!(authorities(&elsewhere, "mutatingwebhookconfigurations", "injector").await? == [none(), none()]);
+    ensure!(text(&elsewhere, "istio-ca-root-cert", "root-cert.pem").await.is_empty());
+    ensure!(there.get(BUNDLE).await.is_err(), "roots in ConfigMaps are in no ClusterTrustBundle");
+    navarch.stop().await?;
+
+    let navarch = start(primary, &[("ENABLE_CLUSTER_TRUST_BUNDLE_API", "true")]).await?;
+    wait::until("the roots are in the remote cluster's ClusterTrustBundle", || async {
+        let found = there.get(BUNDLE).await.unwrap_or_default();
+        found["spec"]["trustBundle"].as_str().is_some_and(|bundle| bundle.trim() == root)
+    })
+    .await;
+    ensure!(elsewhere.get(BUNDLE).await.is_err(), "another's cluster has none");
+    navarch.stop().await?;
+    here.delete(&secret("led", &led)?).await?;
+    here.delete(&secret("other", &other)?).await
+}
