@@ -1,6 +1,6 @@
 # What there is to do here; `make test` is what must pass before anything lands.
 
-.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-gateway-api tools
+.PHONY: test soak conformance fmt lint unit doc demo release program layout cluster cluster-down crds image bench bench-agent bench-engine bench-kubernetes bench-clusters bench-gateway-api tools
 
 # A clone of the CI is thrown away; what it compiled is worth keeping.
 ifeq ($(CI),true)
@@ -110,6 +110,10 @@ bench-agent: tools release
 # What HTTPRoutes cost: 5,000 attached one by one, single ones changed at 3,000; a real API server, a real Envoy.
 bench-gateway-api: tools release
 	$(or $(CARGO_TARGET_DIR),target)/release/routeload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
+
+# What remote clusters cost: ten real API servers of 300 services and 4,200 endpoints each, added one at a time.
+bench-clusters: tools release
+	$(or $(CARGO_TARGET_DIR),target)/release/clusterload $(or $(CARGO_TARGET_DIR),target)/release/navarch . benches/results
 
 # What reading a large cluster costs: a real API server with 5,000 services, and with ten times as many.
 bench-kubernetes: tools release

@@ -28,7 +28,7 @@ use std::time::Duration;
 use anyhow::Result;
 use navarch_testkit::mesh::{self, Mesh};
 use navarch_testkit::node::{self, Node};
-use tokio::time::Instant;
+use navarch_testkit::stages::Stages;
 
 use watched::Watched;
 
@@ -47,24 +47,13 @@ fn seconds(otherwise: u64) -> Duration {
     Duration::from_secs(set.unwrap_or(otherwise))
 }
 
-/// Says when a stage is over.
-struct Stages(Instant);
-
-impl Stages {
-    /// The stage that ends now.
-    fn over(&mut self, what: &str) {
-        eprintln!("{what}: {:.1} s", self.0.elapsed().as_secs_f64());
-        self.0 = Instant::now();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Result<()> {
     if let Some(why) = node::missing(root()) {
         navarch_testkit::skip::skip(&why);
         return Ok(());
     }
-    let mut stages = Stages(Instant::now());
+    let mut stages = Stages::default();
     let folder = tempfile::tempdir()?;
     let images = mesh::images(root(), &program("navarch"), folder.path())?;
     stages.over("images");

@@ -25,7 +25,8 @@ fn a_test_of_the_gateway_apis_conformance_suite_passes() -> Result<()> {
     let out = tempfile::Builder::new().prefix("conformance-").tempdir_in("/tmp")?;
     let mut command = Command::new(root.join("scripts/conformance"));
     command.args(["--program", env!("CARGO_BIN_EXE_navarch"), &format!("-run-test={TEST}"), "--out"]).arg(out.path());
-    command.envs(node::free_networks()?);
+    let [networks] = node::free_networks()?;
+    command.envs(networks);
     let status = command.status().context("scripts/conformance cannot be run")?;
     let log = std::fs::read_to_string(out.path().join("suite.log")).unwrap_or_default();
     if !status.success() {

@@ -108,6 +108,27 @@ impl Mesh {
         self.helm.run(Some(&self.node.kubeconfig()), &arguments).map(drop)
     }
 
+    /// Installs the gateway of a network (the chart of gateways), with the node's address as that of its load balancer, and waits
+    /// until it is rolled out.
+    ///
+    /// # Errors
+    /// When Helm fails, or it does not get ready.
+    pub fn network_gateway(&self, release: &str, network: &str) -> Result<()> {
+        let chart = self.chart.with_file_name("gateway").display().to_string();
+        let network = format!("networkGateway={network}");
+        let mut arguments = vec!["upgrade", "--install", release, &chart, "--namespace", NAMESPACE];
+        let small = ["autoscaling.enabled=false", "resources.requests.cpu=10m", "resources.requests.memory=40Mi"];
+        for value in [&network, "imagePullPolicy=IfNotPresent"].into_iter().chain(small) {
+            arguments.extend(["--set", value]);
+        }
+        self.helm.run(Some(&self.node.kubeconfig()), &arguments)?;
+        let status = serde_json::json!({"status": {"loadBalancer": {"ingress": [{"ip": self.node.address()?}]}}});
+        let patch =
+            ["patch", "service", release, "--subresource=status", "--type=merge", "--patch", &status.to_string()];
+        self.node.kubectl(&[&["--namespace", NAMESPACE], &patch[..]].concat())?;
+        self.rolled_out(NAMESPACE)
+    }
+
     /// Takes a release away.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! A Kubernetes cluster of one node whose pods run: `scripts/cluster`, whose README says what it is made of.
 
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -14,6 +15,9 @@ use crate::guard::Guard;
 fn scripts(root: &Path) -> PathBuf {
     root.join("scripts/cluster")
 }
+
+/// The networks of a cluster, as variables of the scripts.
+pub type Networks = Vec<(&'static str, String)>;
 
 /// What keeps this machine from having such a cluster; nothing if it can.
 #[must_use]
@@ -35,7 +39,7 @@ pub struct Node {
     folder: PathBuf,
     scripts: PathBuf,
     /// The networks, as variables of the scripts.
-    networks: Vec<(&'static str, String)>,
+    networks: Networks,
     /// The folder, if it goes with the cluster, and what ends the cluster when nobody is left to.
     own: Option<(TempDir, Guard)>,
 }
@@ -46,17 +50,22 @@ impl Node {
     /// # Errors
     /// When a part is missing ([`missing`] tells) or does not get ready.
     pub fn start(root: &Path, images: &[&Path]) -> Result<Self> {
+        let [networks] = free_networks()?;
+        Self::start_in(root, images, networks)
+    }
+
+    /// As [`Node::start`], in networks of [`free_networks`].
+    ///
+    /// # Errors
+    /// As [`Node::start`].
+    pub fn start_in(root: &Path, images: &[&Path], networks: Networks) -> Result<Self> {
         // Sockets have short names, so the folder does.
         let folder = tempfile::Builder::new().prefix("node-").tempdir_in("/tmp")?;
         let down = scripts(root).join("down");
         let words = [down.as_os_str(), folder.path().as_os_str()];
         let guard = Guard::running(&words, Some(folder.path()))?;
-        let mut node = Self {
-            folder: folder.path().to_owned(),
-            scripts: scripts(root),
-            networks: free_networks()?,
-            own: Some((folder, guard)),
-        };
+        let mut node =
+            Self { folder: folder.path().to_owned(), scripts: scripts(root), networks, own: Some((folder, guard)) };
         node.up(images)?;
         Ok(node)
     }
@@ -102,16 +111,42 @@ impl Node {
         self.folder.join("log")
     }
 
+    /// The node's own address.
+    ///
+    /// # Errors
+    /// When the node was not started in networks of its own ([`Node::keep`]).
+    pub fn address(&self) -> Result<Ipv4Addr> {
+        let net =
+            self.networks.iter().find(|(name, _)| *name == "NODE_NET").context("the node's network is not known")?;
+        Ok(format!("{}.1", net.1).parse()?)
+    }
+
+    /// The process that holds the node's namespaces.
+    ///
+    /// # Errors
+    /// When the node does not run.
+    pub fn pid(&self) -> Result<String> {
+        let written = std::fs::read_to_string(self.folder.join("pid")).context("the node does not run")?;
+        Ok(written.split_whitespace().next().context("no process id")?.to_owned())
+    }
+
     /// A command that runs in the node's network, where all pods' traffic passes.
     ///
     /// # Errors
     /// When the node does not run.
     pub fn in_network(&self, program: &Path) -> Result<Command> {
-        let written = std::fs::read_to_string(self.folder.join("pid")).context("the node does not run")?;
-        let pid = written.split_whitespace().next().context("no process id")?;
         let mut command = Command::new("nsenter");
-        command.args(["--target", pid, "--net"]).arg(program);
+        command.args(["--target", &self.pid()?, "--net"]).arg(program);
         Ok(command)
+    }
+
+    /// Runs a command in the node's network, and fails with what it says.
+    ///
+    /// # Errors
+    /// When the node does not run, or the command fails.
+    pub fn run_in_network(&self, program: &str, arguments: &[&str]) -> Result<()> {
+        let mut command = self.in_network(Path::new(program))?;
+        succeed(command.args(arguments).stdin(Stdio::null()), &format!("{program} {}", arguments.join(" "))).map(drop)
     }
 
     /// A command of kubectl on the cluster.
@@ -219,25 +254,31 @@ fn succeed(command: &mut Command, what: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Networks to which this machine has no route yet, as variables of the scripts.
+/// Networks of so many clusters to which this machine has no route yet.
 ///
 /// # Errors
 /// When all networks that are tried are taken, or the routes cannot be read.
-pub fn free_networks() -> Result<Vec<(&'static str, String)>> {
+pub fn free_networks<const COUNT: usize>() -> Result<[Networks; COUNT]> {
     let routes = succeed(Command::new("ip").args(["-4", "route"]), "ip route")?;
     // Tests of several processes that start at once begin to look at different places.
     let first = std::process::id() % 20;
-    for step in 0..20 {
+    let all = (0..20).map(|step| {
         let number = (first + step) % 20;
-        let (node, pods, services) =
-            (format!("10.200.{number}"), format!("10.{}", 201 + number), format!("10.{}", 221 + number));
-        if [&node, &pods, &services].iter().all(|prefix| !routes.contains(&format!("{prefix}."))) {
-            return Ok(vec![
+        (format!("10.200.{number}"), format!("10.{}", 201 + number), format!("10.{}", 221 + number))
+    });
+    let mut free = all.filter(|(node, pods, services)| {
+        [node, pods, services].iter().all(|prefix| !routes.contains(&format!("{prefix}.")))
+    });
+    let found: Vec<Networks> = free
+        .by_ref()
+        .take(COUNT)
+        .map(|(node, pods, services)| {
+            vec![
                 ("NODE_NET", node),
                 ("POD_CIDR", format!("{pods}.0.0/16")),
                 ("SERVICE_CIDR", format!("{services}.0.0/16")),
-            ]);
-        }
-    }
-    bail!("twenty clusters run already")
+            ]
+        })
+        .collect();
+    found.try_into().map_err(|_| anyhow!("twenty clusters run already"))
 }

@@ -1,12 +1,16 @@
 //! What a process costs, read from `/proc` by its process id.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// Kernel ticks a second in `/proc/<pid>/stat`: fixed by Linux's ABI on all platforms that run Envoy.
 const TICKS: f64 = 100.0;
+
+/// Memory counts once it has rested for so many seconds, or when it never does.
+const RESTS: [u32; 2] = [5, 60];
 
 /// What a process has used up to a moment.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -55,6 +59,26 @@ pub fn usage(pid: u32) -> Result<Usage> {
         files: fs::read_dir(format!("/proc/{pid}/fd")).map(Iterator::count).unwrap_or_default(),
         threads: line("Threads:"),
     })
+}
+
+/// Waits until the memory of a process has not changed by more than a hundredth for five seconds, or for a minute where it never
+/// rests; gives how many seconds that took.
+///
+/// # Errors
+/// As [`usage`].
+pub async fn settle(pid: u32) -> Result<u32> {
+    let [needed, longest] = RESTS;
+    let (mut last, mut rest) = (usage(pid)?.rss_kb, 0);
+    for second in 1..=longest {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = usage(pid)?.rss_kb;
+        rest = if now.abs_diff(last) <= last / 100 { rest + 1 } else { 0 };
+        last = now;
+        if rest == needed {
+            return Ok(second);
+        }
+    }
+    Ok(longest)
 }
 
 #[cfg(test)]

@@ -8,10 +8,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use navarch_testkit::cluster::{Cluster, ClusterConfig, World};
 use navarch_testkit::navarch::Navarch;
-use navarch_testkit::usage::usage;
+use navarch_testkit::usage::{settle, usage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
@@ -23,12 +23,6 @@ const IDLE: Duration = Duration::from_secs(20);
 
 /// How long the largest world may take to be read.
 const SYNC_TIMEOUT: Duration = Duration::from_mins(5);
-
-/// How long the API server may take until it has everything in its cache.
-const SEEDING: Duration = Duration::from_mins(10);
-
-/// Memory counts once it has not changed by more than a hundredth for so many seconds, or when it never rests.
-const RESTS: [u32; 2] = [5, 60];
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -57,36 +51,16 @@ async fn measure(program: &Path, root: &Path, services: usize) -> Result<Value> 
     };
     let cluster = Cluster::start_with(config).await?;
     cluster.apply_crds(root)?;
-    let world = World { services, pods: 2, rules: services / 10, namespaces: 50 };
+    let world = World { services, pods: 2, rules: services / 10, namespaces: 50, number: 0 };
     let begun = Instant::now();
     let objects = cluster.seed(world).await?;
     eprintln!("{objects} objects after {:?}", begun.elapsed());
-    wait_seen(&cluster, services).await?;
+    cluster.wait_seen(services).await?;
     let mut runs = Vec::new();
     for _ in 0..RUNS {
         runs.push(run(program, &cluster).await?);
     }
     Ok(json!({"services": services, "objects": objects, "runs": runs}))
-}
-
-/// Waits until the API server has everything in its cache: it is measured elsewhere.
-async fn wait_seen(cluster: &Cluster, services: usize) -> Result<()> {
-    let writer = cluster.writer().await?;
-    let end = Instant::now() + SEEDING;
-    for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/pods"] {
-        loop {
-            let page = writer.get(&format!("{path}?limit=1&resourceVersion=0")).await?;
-            let items = page.pointer("/items").and_then(Value::as_array).map_or(0, Vec::len);
-            let more = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
-            if items > 1 || usize::try_from(more)? + 1 >= services {
-                break;
-            }
-            ensure!(Instant::now() < end, "the API server has {items} and {more} more of {path}, and that is not all");
-            sleep(Duration::from_millis(100)).await;
-        }
-    }
-    sleep(Duration::from_secs(3)).await;
-    Ok(())
 }
 
 /// Starts it once.
@@ -119,20 +93,4 @@ async fn run(program: &Path, cluster: &Cluster) -> Result<Value> {
         "settled_after_seconds": settled_after, "rss_kb_after_idling": idle.rss_kb,
         "peak_rss_kb": idle.peak_kb, "idle_cpu_share": idle_share,
     }))
-}
-
-/// Waits until the memory of a process does not change any more; gives how many seconds that took.
-async fn settle(pid: u32) -> Result<u32> {
-    let [needed, longest] = RESTS;
-    let (mut last, mut rest) = (usage(pid)?.rss_kb, 0);
-    for second in 1..=longest {
-        sleep(Duration::from_secs(1)).await;
-        let now = usage(pid)?.rss_kb;
-        rest = if now.abs_diff(last) <= last / 100 { rest + 1 } else { 0 };
-        last = now;
-        if rest == needed {
-            return Ok(second);
-        }
-    }
-    Ok(longest)
 }

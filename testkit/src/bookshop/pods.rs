@@ -111,6 +111,19 @@ struct Application<'a> {
     says: &'a str,
 }
 
+/// An application that says something, with its service account and its Service on port 9080.
+#[must_use]
+pub fn saying(namespace: &str, app: &str, says: &str) -> Vec<Value> {
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": app, "namespace": namespace},
+        "spec": {"selector": {"app": app}, "ports": [{"name": "http", "port": 9080, "targetPort": BACKEND_PORT}]},
+    });
+    let pods = application(&Application { namespace, app, version: "v1", replicas: 1, says });
+    vec![account(namespace, app), service, pods]
+}
+
 /// A service account.
 fn account(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})

@@ -3,14 +3,19 @@
 
 #![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field")]
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 use super::{Cluster, plural};
 use crate::client;
 
 /// How many objects are put at once: etcd takes 128.
 const AT_ONCE: usize = 100;
+/// How long the API server may take until it has everything in its cache.
+const SEEDING: Duration = Duration::from_mins(10);
 
 /// How large a world is.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +28,8 @@ pub struct World {
     pub rules: usize,
     /// Namespaces over which the services are spread.
     pub namespaces: usize,
+    /// Which of several worlds beside each other this is: the services of all have the same names, their pods other addresses.
+    pub number: usize,
 }
 
 impl World {
@@ -44,7 +51,7 @@ impl World {
 
     /// The address of a pod.
     fn ip(self, service: usize, pod: usize) -> String {
-        let n = service * self.pods + pod;
+        let n = (self.number * self.services + service) * self.pods + pod;
         format!("10.{}.{}.{}", 128 + (n >> 16), (n >> 8) & 255, n & 255)
     }
 
@@ -233,6 +240,32 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 impl Cluster {
+    /// Waits until the API server has a world of so many services in its cache.
+    ///
+    /// # Errors
+    /// When it does not get there.
+    pub async fn wait_seen(&self, services: usize) -> Result<()> {
+        let writer = self.writer().await?;
+        let end = Instant::now() + SEEDING;
+        for path in ["/api/v1/services", "/apis/discovery.k8s.io/v1/endpointslices", "/api/v1/pods"] {
+            loop {
+                let page = writer.get(&format!("{path}?limit=1&resourceVersion=0")).await?;
+                let items = page.pointer("/items").and_then(Value::as_array).map_or(0, Vec::len);
+                let more = page.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or(0);
+                if items > 1 || usize::try_from(more)? + 1 >= services {
+                    break;
+                }
+                ensure!(
+                    Instant::now() < end,
+                    "the API server has {items} and {more} more of {path}, and that is not all"
+                );
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        sleep(Duration::from_secs(3)).await;
+        Ok(())
+    }
+
     /// Puts a world into etcd. The API server sees it as it sees whatever another API server wrote.
     ///
     /// # Errors

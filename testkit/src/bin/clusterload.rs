@@ -1,0 +1,132 @@
+//! What remote clusters cost: one after the other is added; seconds until it is served, CPU, memory, and CPU while nothing happens.
+//!
+//! `clusterload NAVARCH ROOT RESULTS [CLUSTERS]`: the program, the checkout, a folder for the result, and how many clusters are
+//! added, 10 if that is not said. Each is an API server of its own with 300 services and 4,200 endpoints; the services have the
+//! same names in all, so that those of the last have 46,200 endpoints.
+
+#![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field, and gives null for none")]
+#![expect(clippy::print_stdout, reason = "the result is the output")]
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::cluster::{Cluster, ClusterConfig, World, Writer};
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::usage::{settle, usage};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+/// Clusters that are added unless another number is given.
+const CLUSTERS: usize = 10;
+/// Services of each.
+const SERVICES: usize = 300;
+/// Pods behind each service.
+const PODS: usize = 14;
+/// For how long nothing happens after a cluster was added, and after the last.
+const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
+/// How long a cluster may take to be served.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The pause between two looks at whether it is.
+const PAUSE: Duration = Duration::from_millis(20);
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut args = std::env::args_os().skip(1);
+    let mut path = || args.next().map(PathBuf::from).context("usage: clusterload NAVARCH ROOT RESULTS [CLUSTERS]");
+    let (program, root, results) = (path()?, path()?, path()?);
+    let clusters = match args.next() {
+        Some(clusters) => clusters.to_string_lossy().parse().context("CLUSTERS is a number")?,
+        None => CLUSTERS,
+    };
+    std::fs::create_dir_all(&results)?;
+    let report = serde_json::to_string_pretty(&measure(&program, &root, clusters).await?)? + "\n";
+    std::fs::write(results.join("clusters.json"), &report)?;
+    print!("{report}");
+    Ok(())
+}
+
+/// A cluster with its services, and one that it alone has: by that it is seen to be served.
+async fn start(number: usize) -> Result<Cluster> {
+    let cluster = Cluster::start_with(ClusterConfig::default()).await?;
+    cluster.seed(World { services: SERVICES, pods: PODS, rules: 0, namespaces: 10, number }).await?;
+    let own = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("only-{number}"), "namespace": "ns0"},
+        "spec": {"ports": [{"name": "http", "port": 80}]},
+    });
+    cluster.writer().await?.put(&own).await?;
+    cluster.wait_seen(SERVICES).await?;
+    Ok(cluster)
+}
+
+/// Adds clusters one at a time.
+async fn measure(program: &Path, root: &Path, clusters: usize) -> Result<Value> {
+    let primary = start(0).await?;
+    primary.apply_crds(root)?;
+    let mut remotes = Vec::new();
+    for number in 1..=clusters {
+        remotes.push(start(number).await?);
+        eprintln!("{number} of {clusters} clusters run");
+    }
+    let navarch = Navarch::start_on_kubernetes(program, &primary.admin_kubeconfig(), &[], &[]).await?;
+    let pid = navarch.pid();
+    settle(pid).await?;
+    let alone = idle(pid, IDLE[1]).await?;
+    let (writer, mut steps) = (primary.writer().await?, Vec::new());
+    for (number, remote) in (1..).zip(&remotes) {
+        let step = add(&navarch, &writer, (number, remote)).await?;
+        eprintln!("{step}");
+        steps.push(step);
+    }
+    let all = idle(pid, IDLE[1]).await?;
+    navarch.stop().await?;
+    let each = |field: &str| {
+        let value = |report: &Value| report[field].as_f64().unwrap_or_default();
+        (value(&all) - value(&alone)) / f64::from(u32::try_from(clusters).unwrap_or(u32::MAX))
+    };
+    let each = json!({"rss_kb": each("rss_kb"), "idle_cpu_share": each("idle_cpu_share")});
+    Ok(json!({"alone": alone, "added": steps, "all": all, "each_remote_cluster": each}))
+}
+
+/// Adds a cluster, and waits until it is served and memory rests.
+async fn add(navarch: &Navarch, writer: &Writer, (number, remote): (usize, &Cluster)) -> Result<Value> {
+    let (pid, before) = (navarch.pid(), services(navarch).await?);
+    let used = usage(pid)?;
+    let kubeconfig = std::fs::read_to_string(remote.admin_kubeconfig())?;
+    let name = format!("remote-{number}");
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {"name": name, "namespace": "istio-system", "labels": {"istio/multiCluster": "true"}},
+        "stringData": {&name: kubeconfig},
+    });
+    let begun = Instant::now();
+    writer.put(&secret).await?;
+    while services(navarch).await? == before {
+        ensure!(begun.elapsed() < TIMEOUT, "{name} is not served after {TIMEOUT:?}");
+        sleep(PAUSE).await;
+    }
+    let (served, at_served) = (begun.elapsed(), usage(pid)?);
+    settle(pid).await?;
+    let mut step = idle(pid, IDLE[0]).await?;
+    step["cluster"] = json!(number);
+    step["served_seconds"] = json!(served.as_secs_f64());
+    step["cpu_seconds_until_served"] = json!(at_served.cpu_seconds - used.cpu_seconds);
+    step["rss_kb_added"] = json!(step["rss_kb"].as_i64().unwrap_or_default() - i64::try_from(used.rss_kb)?);
+    Ok(step)
+}
+
+/// How many services are known.
+async fn services(navarch: &Navarch) -> Result<u64> {
+    let page = navarch.page("metrics").await?;
+    let line = page.lines().find_map(|line| line.strip_prefix("pilot_services "));
+    line.context("pilot_services is not among the metrics")?.parse().context("a number")
+}
+
+/// What a process holds, and takes while nothing happens.
+async fn idle(pid: u32, time: Duration) -> Result<Value> {
+    let before = usage(pid)?;
+    sleep(time).await;
+    let after = usage(pid)?;
+    let share = (after.cpu_seconds - before.cpu_seconds) / time.as_secs_f64();
+    Ok(json!({"rss_kb": after.rss_kb, "peak_rss_kb": after.peak_kb, "idle_cpu_share": share}))
+}

@@ -1,0 +1,111 @@
+//! A service with a pod in each cluster, and a client in each that asks it all the time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::bookshop::pods;
+use navarch_testkit::watched::Watched;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::pair::{Pair, Side};
+
+/// The namespace of all of it.
+pub(crate) const NAMESPACE: &str = "shop";
+/// The service.
+const SERVICE: &str = "reviews";
+/// Requests a second of each client.
+const RATE: u32 = 20;
+/// How long a change may take until clients see it.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// How long clients are watched after a change that is over.
+const AFTER: Duration = Duration::from_secs(1);
+
+/// The clients that ask.
+pub(crate) struct Shop(Watched);
+
+impl Shop {
+    /// Brings service and clients, and waits until they are answered.
+    pub(crate) async fn open(pair: &Pair) -> Result<Self> {
+        pair.in_both(|side| {
+            let labels = json!({"istio-injection": "enabled"});
+            let metadata = json!({"name": NAMESPACE, "labels": labels});
+            side.mesh.apply(&[json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})])?;
+            side.mesh.apply(&pods::saying(NAMESPACE, SERVICE, side.name))?;
+            side.mesh.rolled_out(NAMESPACE)?;
+            side.mesh.client(NAMESPACE, "shopper", RATE, &[format!("{SERVICE}:9080/{SERVICE}/")])
+        })?;
+        let mut watched = Watched::default();
+        for side in pair.sides() {
+            let counts = side.mesh.address(NAMESPACE, "shopper", pods::COUNTS_PORT)?;
+            watched.watch(side.name, counts).await?;
+        }
+        let mut shop = Self(watched);
+        shop.count("before anything changes").await?;
+        Ok(shop)
+    }
+
+    /// Notes what was lost since the last time.
+    pub(crate) async fn count(&mut self, what: &str) -> Result<()> {
+        self.0.count_lost(what, AFTER).await.map(drop)
+    }
+
+    /// Waits until the client of each side is answered by just these; what is lost meanwhile counts.
+    pub(crate) async fn answered(&mut self, what: &str, wanted: [(&Side, &[&Side]); 2]) -> Result<()> {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let counts = self.0.count_lost(what, AFTER).await?;
+            let mut not_yet = None;
+            for (client, by) in wanted {
+                let said: BTreeSet<&str> =
+                    counts[client.name].answered.keys().filter_map(|who| who.split(": ").nth(1)).collect();
+                if said != by.iter().map(|side| side.name).collect() {
+                    not_yet = Some(format!("{what}: the client of {} is answered by {said:?}", client.name));
+                }
+            }
+            let Some(why) = not_yet else { return Ok(()) };
+            ensure!(Instant::now() < end, "{why}");
+        }
+    }
+
+    /// Endpoints of the client's own region go before others, in both clusters.
+    pub(crate) async fn stay_local(&mut self, pair: &Pair) -> Result<()> {
+        let outliers = json!({"consecutive5xxErrors": 3, "interval": "1s", "baseEjectionTime": "3s"});
+        pair.in_both(|side| {
+            side.mesh.apply(&[json!({
+                "apiVersion": "networking.istio.io/v1",
+                "kind": "DestinationRule",
+                "metadata": {"name": SERVICE, "namespace": NAMESPACE},
+                "spec": {"host": SERVICE, "trafficPolicy": {"outlierDetection": outliers}},
+            })])
+        })?;
+        self.all_local(pair, "the own region first").await
+    }
+
+    /// Waits until each client is answered in its own cluster.
+    pub(crate) async fn all_local(&mut self, pair: &Pair, what: &str) -> Result<()> {
+        self.answered(what, [(&pair.west, &[&pair.west]), (&pair.east, &[&pair.east])]).await
+    }
+
+    /// The pods of one side go: the other answers; they come back: they answer.
+    pub(crate) async fn fails_over(&mut self, pair: &Pair, from: &Side, to: &Side) -> Result<()> {
+        from.scale(NAMESPACE, "reviews-v1", 0)?;
+        self.answered(&format!("no pods in {}", from.name), [(from, &[to]), (to, &[to])]).await?;
+        from.scale(NAMESPACE, "reviews-v1", 1)?;
+        self.all_local(pair, &format!("pods in {} again", from.name)).await
+    }
+
+    /// Fails when anything was lost.
+    pub(crate) fn verdict(&self) -> Result<()> {
+        self.0.verdict()
+    }
+}
+
+/// What came of requests from the client of a side to a target.
+pub(crate) fn ask(side: &Side, count: usize, target: &str) -> Result<Value> {
+    let place =
+        ["exec", "shopper", "--container=app", "--", "/usr/local/bin/workload", "try", &count.to_string(), target];
+    let said = side.kubectl(NAMESPACE, &place)?;
+    serde_json::from_str(&said).with_context(|| format!("try said {said:?}"))
+}
