@@ -21,6 +21,8 @@ const TICKS: f64 = 100.0;
 pub(super) struct ProcessMetrics {
     version: &'static str,
     begun: Instant,
+    /// Seconds since 1970 at which the machine began; the kernel takes long to say that.
+    booted: Option<f64>,
 }
 
 /// What the kernel knows of the process; what it does not say is left out.
@@ -40,21 +42,32 @@ struct Usage {
 
 impl ProcessMetrics {
     pub(super) fn new(version: &'static str) -> Self {
-        Self { version, begun: Instant::now() }
+        let stat = read("/proc/stat");
+        let booted = stat.lines().find_map(|line| line.strip_prefix("btime "));
+        Self { version, begun: Instant::now(), booted: booted.and_then(|seconds| seconds.trim().parse().ok()) }
     }
 }
 
+/// What a file of the kernel says; nothing where there is none.
+fn read(path: &str) -> String {
+    regular_file::read_text(Path::new(path)).unwrap_or_default()
+}
+
+/// How many files the process has open. Linux 6.2 and later say so; to list them takes milliseconds where there are thousands.
+fn open_files() -> Option<f64> {
+    let folder = "/proc/self/fd";
+    let known = std::fs::metadata(folder).ok().map(|folder| folder.len()).filter(|count| *count > 0);
+    let count = known.or_else(|| u64::try_from(std::fs::read_dir(folder).ok()?.count()).ok())?;
+    u32::try_from(count).ok().map(f64::from)
+}
+
 impl Usage {
-    fn read() -> Self {
-        let read = |path: &str| regular_file::read_text(Path::new(path)).unwrap_or_default();
+    /// Reads it, on a machine that began then.
+    fn read(booted: Option<f64>) -> Self {
         let stat = read("/proc/self/stat");
         // The name in brackets may hold anything; fields are counted from after it.
         let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
         let field = |place: usize| fields.get(place).and_then(|field| field.parse::<f64>().ok());
-        let booted = read("/proc/stat")
-            .lines()
-            .find_map(|line| line.strip_prefix("btime "))
-            .and_then(|seconds| seconds.trim().parse::<f64>().ok());
         let limits = read("/proc/self/limits");
         let most_files = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
         Self {
@@ -62,10 +75,7 @@ impl Usage {
             started: booted.zip(field(19)).map(|(booted, ticks)| booted + ticks / TICKS),
             addressed: field(20),
             resident: field(21).map(|pages| pages * PAGE),
-            files: std::fs::read_dir("/proc/self/fd")
-                .ok()
-                .and_then(|files| u32::try_from(files.count()).ok())
-                .map(f64::from),
+            files: open_files(),
             most_files: most_files.and_then(|line| line.split_whitespace().next()?.parse().ok()),
         }
     }
@@ -96,7 +106,7 @@ impl Collector for ProcessMetrics {
         info(encoder, ("istio_build", "The release by component"), [("component", "pilot"), ("tag", self.version)])?;
         let uptime = self.begun.elapsed().as_secs_f64();
         gauge(encoder, "istiod_uptime_seconds", "Seconds since the start", Some(uptime))?;
-        let usage = Usage::read();
+        let usage = Usage::read(self.booted);
         if let Some(cpu) = usage.cpu {
             let counter = ConstCounter::new(cpu);
             let help = "Seconds of CPU time that the process has used";
