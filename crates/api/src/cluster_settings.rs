@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::names::ClusterId;
 
 /// What flags and environment say of several clusters. Field docs name Istio's variable or flag.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClusterSettings {
     /// `--clusterAliases`: other names of clusters that proxies may give for theirs, each with the name that is meant. Default none.
     pub aliases: BTreeMap<ClusterId, ClusterId>,
@@ -23,7 +26,7 @@ pub struct ClusterSettings {
 }
 
 /// How much of Kubernetes' multi-cluster services (MCS) counts; each step takes the one before it in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum McsMode {
     /// Nothing: services of one name are one service.
     #[default]

@@ -1,8 +1,11 @@
 //! Settings given at start that decide what is made of HBONE, the tunnel of ambient mode.
 
+use serde::{Deserialize, Serialize};
+
 /// Istio's environment variables about HBONE and waypoints. Without `PILOT_ENABLE_AMBIENT` all but
 /// [`layered_authorization`](Self::layered_authorization) are off, whatever is said of them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that do not depend on each other, as the environment has them"

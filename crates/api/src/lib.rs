@@ -12,6 +12,7 @@ pub mod crds;
 pub mod decode;
 pub mod digest;
 pub mod duration;
+pub mod encode;
 pub mod envoy_json;
 pub mod error_chain;
 pub mod field_error;

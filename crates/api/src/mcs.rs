@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// The group of both kinds.
 pub const GROUP: &str = "multicluster.x-k8s.io";
@@ -11,11 +11,11 @@ pub const GROUP: &str = "multicluster.x-k8s.io";
 pub const CLUSTER_SET_DOMAIN: &str = "clusterset.local";
 
 /// `multicluster.x-k8s.io/ServiceExport`: the Service of its name is offered to other clusters. Only that it is there counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceExport {}
 
 /// `multicluster.x-k8s.io/ServiceImport`: the services of its name of all clusters, as one cluster sees them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ServiceImport {
     /// `ClusterSetIP` or `Headless`.

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::cluster_settings::ClusterSettings;
 use super::duration::Duration;
 use super::gateway_api::GatewayApiSettings;
@@ -13,7 +15,8 @@ use super::hbone_settings::HboneSettings;
 use super::names::{ClusterId, Namespace};
 
 /// What flags and environment say. Field docs name Istio's variable or flag.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that do not depend on each other, as the environment has them"
@@ -170,7 +173,8 @@ pub struct Settings {
     /// Which service accounts may read the secrets of their namespace. Follows from the source of the configuration, no variable
     /// sets it. Default: all.
     pub secret_readers: SecretReaders,
-    /// The environment of the process, for headers of tracing providers that name a variable (`envName`).
+    /// The environment of the process, never written down, for headers of tracing providers that name a variable (`envName`).
+    #[serde(skip)]
     pub environment: Environment,
     /// What is made of the Gateway API.
     pub gateway_api: GatewayApiSettings,
@@ -181,7 +185,7 @@ pub struct Settings {
 }
 
 /// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SecretReaders {
     /// Every one: where the configuration comes from files there is nobody to ask.
     All,
@@ -190,7 +194,7 @@ pub enum SecretReaders {
 }
 
 /// A rule book that TLS is held to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CompliancePolicy {
     /// None.
     #[default]
@@ -204,7 +208,7 @@ pub enum CompliancePolicy {
 }
 
 /// Who fetches the keys of token issuers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum KeyFetching {
     /// Navarch (`istiod`, `false`).
     #[default]

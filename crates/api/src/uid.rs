@@ -1,5 +1,6 @@
 //! The identifiers that an API server gives to objects.
 
+use std::fmt;
 use std::sync::Arc;
 
 /// `metadata.uid`: opaque, and empty where unknown. A UUID as Kubernetes writes it takes no allocation.
@@ -27,6 +28,22 @@ impl Uid {
             None if text.is_empty() => Form::Empty,
             None => Form::Other(Arc::from(text)),
         })
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Form::Empty => Ok(()),
+            Form::Uuid(bytes) => {
+                for (at, byte) in bytes.iter().enumerate() {
+                    f.write_str(if matches!(at, 4 | 6 | 8 | 10) { "-" } else { "" })?;
+                    write!(f, "{byte:02x}")?;
+                }
+                Ok(())
+            }
+            Form::Other(text) => f.write_str(text),
+        }
     }
 }
 
@@ -66,6 +83,7 @@ mod tests {
             "",
         ];
         for (index, one) in texts.iter().enumerate() {
+            assert_eq!(Uid::new(one).to_string(), *one);
             for (other_index, other) in texts.iter().enumerate() {
                 assert_eq!(Uid::new(one) == Uid::new(other), index == other_index, "{one} {other}");
             }

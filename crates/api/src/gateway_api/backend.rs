@@ -1,11 +1,11 @@
 //! XBackend.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BackendTlsValidation, CertificateRef};
 
 /// `gateway.networking.x-k8s.io/XBackend`: a backend outside the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XBackend {
     /// `ExternalHostname`.
@@ -22,7 +22,7 @@ pub struct XBackend {
 }
 
 /// The port of a backend.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BackendPort {
     /// A name for it.
@@ -32,7 +32,7 @@ pub struct BackendPort {
 }
 
 /// A host outside the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ExternalHostname {
     /// DNS name without wildcard.
@@ -40,7 +40,7 @@ pub struct ExternalHostname {
 }
 
 /// How a backend is reached by TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTls {
     /// `None`, `ServerOnly` or `ClientAndServer`.

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::LocalObject;
 
 /// `gateway.networking.k8s.io/BackendTLSPolicy`: how backends are reached by TLS.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTlsPolicy {
     /// Services whose TLS the policy describes, in its own namespace.
@@ -19,7 +19,7 @@ pub struct BackendTlsPolicy {
 }
 
 /// What a policy is about (`LocalPolicyTargetReferenceWithSectionName`, `LocalPolicyTargetReference`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTarget {
     /// Group of the object; empty is the core group.
@@ -34,7 +34,7 @@ pub struct PolicyTarget {
 }
 
 /// How certificates of backends are checked (`BackendTLSPolicyValidation`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BackendTlsValidation {
     /// ConfigMaps or Secrets with `ca.crt`.
@@ -49,7 +49,7 @@ pub struct BackendTlsValidation {
 }
 
 /// A name that a certificate is for (`SubjectAltName`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectAltName {
     /// `Hostname` or `URI`.

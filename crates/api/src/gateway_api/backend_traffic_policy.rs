@@ -1,11 +1,11 @@
 //! XBackendTrafficPolicy.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{PolicyTarget, SessionPersistence};
 
 /// `gateway.networking.x-k8s.io/XBackendTrafficPolicy`: how requests to backends are tried again and kept together.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct XBackendTrafficPolicy {
     /// Services that the policy is about, in its own namespace.
@@ -17,7 +17,7 @@ pub struct XBackendTrafficPolicy {
 }
 
 /// How many requests may be tried again at a time (`RetryConstraint`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RetryConstraint {
     /// The share of the requests.
@@ -27,7 +27,7 @@ pub struct RetryConstraint {
 }
 
 /// A share of the requests of some time (`BudgetDetails`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetDetails {
     /// Per cent.
@@ -37,7 +37,7 @@ pub struct BudgetDetails {
 }
 
 /// So many requests in so long (`RequestRate`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RequestRate {
     /// How many.

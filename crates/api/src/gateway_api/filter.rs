@@ -1,12 +1,12 @@
 //! What routes do to requests and responses.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BackendObject, LocalObject};
 
 /// One thing done to a request or its response (`HTTPRouteFilter`, `GRPCRouteFilter`). [`kind`](Self::kind) says which of the
 /// other fields counts.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteFilter {
     /// `RequestHeaderModifier`, `ResponseHeaderModifier`, `RequestMirror`, `RequestRedirect`, `URLRewrite`, `CORS`,
@@ -40,7 +40,7 @@ pub struct RouteFilter {
 }
 
 /// Changes of headers (`HTTPHeaderFilter`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HeaderFilter {
     /// Headers that replace those of their names.
@@ -52,7 +52,7 @@ pub struct HeaderFilter {
 }
 
 /// Header with the value that it is set to.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpHeader {
     /// Compared without regard to case.
     pub name: String,
@@ -61,7 +61,7 @@ pub struct HttpHeader {
 }
 
 /// Where a copy of the request goes (`HTTPRequestMirrorFilter`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MirrorFilter {
     /// Where copies of requests go; responses to them are dropped.
@@ -75,7 +75,7 @@ pub struct MirrorFilter {
 }
 
 /// Share of requests: numerator of denominator, 100 unless given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fraction {
     /// How many,
     pub numerator: i32,
@@ -85,7 +85,7 @@ pub struct Fraction {
 }
 
 /// A redirect (`HTTPRequestRedirectFilter`). What is absent stays as the request has it.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RedirectFilter {
     /// `http` or `https`; that of the request if absent.
@@ -106,7 +106,7 @@ pub struct RedirectFilter {
 }
 
 /// What the backend sees in place of what was asked for (`HTTPURLRewriteFilter`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RewriteFilter {
     /// Replaces the request's `Host`.
@@ -116,7 +116,7 @@ pub struct RewriteFilter {
 }
 
 /// A change of the path (`HTTPPathModifier`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathModifier {
     /// `ReplaceFullPath` or `ReplacePrefixMatch`.
@@ -131,7 +131,7 @@ pub struct PathModifier {
 }
 
 /// What pages of other origins may do (`HTTPCORSFilter`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CorsFilter {
     /// Origins, `*` in a host's first label or as all of it standing for any.

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{CertificateRef, Listener, ObjectReference};
 use crate::mesh::LabelSelector;
 
 /// `gateway.networking.k8s.io/Gateway`: where requests come in.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KubernetesGateway {
     /// Name of the GatewayClass whose controller serves the Gateway.
@@ -32,7 +32,7 @@ pub struct KubernetesGateway {
 }
 
 /// An address (`GatewaySpecAddress`, `GatewayStatusAddress`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct GatewayAddress {
     /// `IPAddress`, `Hostname` or the name of another type.
     #[serde(rename = "type", default = "ip_address")]
@@ -43,7 +43,7 @@ pub struct GatewayAddress {
 }
 
 /// How the proxies of a Gateway are deployed (`GatewayInfrastructure`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayInfrastructure {
     /// Labels of all that is made.
@@ -55,7 +55,7 @@ pub struct GatewayInfrastructure {
 }
 
 /// An object with settings (`LocalParametersReference`, `ParametersReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParametersRef {
     /// Its group; empty is the core group.
@@ -70,7 +70,7 @@ pub struct ParametersRef {
 }
 
 /// Which ListenerSets may attach.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedListeners {
     /// Those of which namespaces.
@@ -78,7 +78,7 @@ pub struct AllowedListeners {
 }
 
 /// The namespaces of which ListenerSets may attach.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerNamespaces {
     /// `All`, `Selector`, `Same` or `None`.
@@ -88,7 +88,7 @@ pub struct ListenerNamespaces {
 }
 
 /// TLS of a Gateway (`GatewayTLSConfig`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayTls {
     /// Towards backends.
@@ -98,7 +98,7 @@ pub struct GatewayTls {
 }
 
 /// TLS towards backends (`GatewayBackendTLS`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayBackendTls {
     /// The certificate to show to backends.
@@ -106,7 +106,7 @@ pub struct GatewayBackendTls {
 }
 
 /// TLS towards clients (`FrontendTLSConfig`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FrontendTls {
     /// For every port that `per_port` does not name.
@@ -116,7 +116,7 @@ pub struct FrontendTls {
 }
 
 /// TLS towards the clients of one port (`TLSPortConfig`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortFrontendTls {
     /// Port of the listeners whose client certificates are checked.
@@ -127,7 +127,7 @@ pub struct PortFrontendTls {
 }
 
 /// Whether clients show certificates (`TLSConfig`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsValidation {
     /// How they are checked; absent is that none is asked for.
@@ -135,7 +135,7 @@ pub struct TlsValidation {
 }
 
 /// How certificates of clients are checked (`FrontendTLSValidation`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FrontendValidation {
     /// ConfigMaps or Secrets with `ca.crt`.
@@ -145,7 +145,7 @@ pub struct FrontendValidation {
 }
 
 /// What is read of the status of a Gateway: where it is reached, and whether it is programmed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayStatus {
     /// Where it is reached.
@@ -155,7 +155,7 @@ pub struct GatewayStatus {
 }
 
 /// A condition, as far as it counts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GatewayCondition {
     /// `IPAddress`, `Hostname`, or a domain-prefixed word.

@@ -1,11 +1,11 @@
 //! GatewayClass.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::ParametersRef;
 
 /// `gateway.networking.k8s.io/GatewayClass`: who serves Gateways.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayClass {
     /// The controller, such as `istio.io/gateway-controller`.

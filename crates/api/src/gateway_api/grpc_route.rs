@@ -1,11 +1,11 @@
 //! GRPCRoute.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, NamedMatch, ParentReference, RouteFilter, SessionPersistence, exact};
 
 /// `gateway.networking.k8s.io/GRPCRoute`: where gRPC requests go.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcRoute {
     /// What it attaches to.
@@ -19,7 +19,7 @@ pub struct GrpcRoute {
 }
 
 /// What happens to the requests that match (`GRPCRouteRule`).
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcRouteRule {
     /// Its name in the route.
@@ -35,7 +35,7 @@ pub struct GrpcRouteRule {
 }
 
 /// Which requests are meant: all that is said must be true (`GRPCRouteMatch`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GrpcRouteMatch {
     /// The method that they call.
@@ -45,7 +45,7 @@ pub struct GrpcRouteMatch {
 }
 
 /// Which methods are meant (`GRPCMethodMatch`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrpcMethodMatch {
     /// `Exact` or `RegularExpression`.
     #[serde(rename = "type", default = "exact")]

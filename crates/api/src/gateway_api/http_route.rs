@@ -1,11 +1,11 @@
 //! HTTPRoute.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, ParentReference, RouteFilter, SessionPersistence, exact};
 
 /// `gateway.networking.k8s.io/HTTPRoute`: where HTTP requests go.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRoute {
     /// What it attaches to.
@@ -19,7 +19,7 @@ pub struct HttpRoute {
 }
 
 /// What happens to the requests that match (`HTTPRouteRule`).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteRule {
     /// Its name in the route.
@@ -39,7 +39,7 @@ pub struct HttpRouteRule {
 }
 
 /// How long answers may take, as the Gateway API writes durations (`HTTPRouteTimeouts`); zero is for ever.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpTimeouts {
     /// For the whole request.
@@ -49,7 +49,7 @@ pub struct HttpTimeouts {
 }
 
 /// Which requests are tried again (`HTTPRouteRetry`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRetry {
     /// Codes of responses after which it is tried again.
@@ -61,7 +61,7 @@ pub struct HttpRetry {
 }
 
 /// Which requests are meant: all that is said must be true (`HTTPRouteMatch`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct HttpRouteMatch {
     /// Path that a request must have; any if absent.
@@ -75,7 +75,7 @@ pub struct HttpRouteMatch {
 }
 
 /// Which paths are meant (`HTTPPathMatch`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HttpPathMatch {
     /// `Exact`, `PathPrefix` (of whole segments) or `RegularExpression`.
@@ -86,7 +86,7 @@ pub struct HttpPathMatch {
 }
 
 /// Which values of a header or query parameter are meant (`HTTPHeaderMatch`, `HTTPQueryParamMatch`, `GRPCHeaderMatch`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedMatch {
     /// `Exact` or `RegularExpression`.
     #[serde(rename = "type", default = "exact")]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::service_kind;
 
 /// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and who picks one for a request.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InferencePool {
     /// Labels of the pods that serve the model.
@@ -21,7 +21,7 @@ pub struct InferencePool {
 }
 
 /// Labels of pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PoolSelector {
     /// Labels that a pod must have, all of them.
@@ -29,14 +29,14 @@ pub struct PoolSelector {
 }
 
 /// Port of a pool or of its endpoint picker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolPort {
     /// 1 to 65535.
     pub number: i32,
 }
 
 /// Who picks a pod for a request (`EndpointPickerRef`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointPickerRef {
     /// Group of the object; empty is the core group.

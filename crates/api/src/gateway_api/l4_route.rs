@@ -1,11 +1,11 @@
 //! TLSRoute and TCPRoute.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{BackendRef, ParentReference};
 
 /// `gateway.networking.k8s.io/TLSRoute`: where TLS connections go, by SNI.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TlsRoute {
     /// What it attaches to.
@@ -19,7 +19,7 @@ pub struct TlsRoute {
 }
 
 /// `gateway.networking.k8s.io/TCPRoute`: where TCP connections go.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TcpRoute {
     /// What it attaches to.
@@ -31,7 +31,7 @@ pub struct TcpRoute {
 }
 
 /// Where connections go (`TLSRouteRule`, `TCPRouteRule`).
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct L4RouteRule {
     /// Its name in the route.

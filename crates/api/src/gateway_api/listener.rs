@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{CertificateRef, gateway_group};
 use crate::mesh::LabelSelector;
 
 /// A port, a protocol and a host (`Listener`, `ListenerEntry`).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listener {
     /// Its name in the Gateway or ListenerSet.
@@ -30,7 +30,7 @@ pub struct Listener {
 }
 
 /// TLS of a listener (`ListenerTLSConfig`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerTls {
     /// `Terminate` or `Passthrough`.
@@ -42,7 +42,7 @@ pub struct ListenerTls {
 }
 
 /// Which routes may attach (`AllowedRoutes`).
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AllowedRoutes {
     /// From which namespaces routes may attach.
@@ -52,7 +52,7 @@ pub struct AllowedRoutes {
 }
 
 /// The namespaces of which routes may attach (`RouteNamespaces`).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RouteNamespaces {
     /// `All`, `Selector`, `Same` or `None`.
@@ -62,7 +62,7 @@ pub struct RouteNamespaces {
 }
 
 /// A kind of routes (`RouteGroupKind`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteGroupKind {
     /// API group; `gateway.networking.k8s.io` if absent.

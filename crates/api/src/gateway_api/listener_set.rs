@@ -1,11 +1,11 @@
 //! ListenerSet.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Listener, gateway_group, gateway_kind};
 
 /// `gateway.networking.k8s.io/ListenerSet`: further listeners of a Gateway.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ListenerSet {
     /// Gateway that the listeners are added to.
@@ -15,7 +15,7 @@ pub struct ListenerSet {
 }
 
 /// The Gateway of a ListenerSet (`ParentGatewayReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ParentGateway {
     /// Group of the parent.

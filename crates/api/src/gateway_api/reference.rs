@@ -1,11 +1,11 @@
 //! References from one object to another.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{RouteFilter, gateway_group, gateway_kind, secret_kind, service_kind};
 
 /// What a route attaches to: a Gateway, a ListenerSet, a Service or a ServiceEntry (`ParentReference`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentReference {
     /// Group of the parent.
@@ -28,7 +28,7 @@ pub struct ParentReference {
 }
 
 /// Where requests go (`BackendRef`, `HTTPBackendRef`, `GRPCBackendRef`).
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendRef {
     /// Group of the backend; empty is the core group.
@@ -54,7 +54,7 @@ pub struct BackendRef {
 }
 
 /// Where copies of requests go (`BackendObjectReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendObject {
     /// Group of the backend; empty is the core group.
@@ -74,7 +74,7 @@ pub struct BackendObject {
 }
 
 /// A Secret with a certificate (`SecretObjectReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CertificateRef {
     /// Group of the object; empty is the core group.
@@ -91,7 +91,7 @@ pub struct CertificateRef {
 }
 
 /// An object of any kind (`ObjectReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
     /// Group of the object; empty is the core group.
@@ -106,7 +106,7 @@ pub struct ObjectReference {
 }
 
 /// An object of any kind in the referrer's namespace (`LocalObjectReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LocalObject {
     /// Group of the object; empty is the core group.

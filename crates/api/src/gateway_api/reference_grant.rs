@@ -1,9 +1,9 @@
 //! ReferenceGrant.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// `gateway.networking.k8s.io/ReferenceGrant`: which objects of other namespaces may refer to objects of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReferenceGrant {
     /// Who may refer.
@@ -13,7 +13,7 @@ pub struct ReferenceGrant {
 }
 
 /// Who may refer (`ReferenceGrantFrom`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantFrom {
     /// Group of the referrer.
     pub group: String,
@@ -24,7 +24,7 @@ pub struct GrantFrom {
 }
 
 /// What may be referred to (`ReferenceGrantTo`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GrantTo {
     /// Group of the object; empty is the core group.
     pub group: String,

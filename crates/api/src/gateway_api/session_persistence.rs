@@ -1,9 +1,9 @@
 //! How requests of a session find the same endpoint.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// How requests of a session find the same endpoint (`SessionPersistence`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionPersistence {
     /// How long a session lasts, as the Gateway API writes durations.
@@ -18,7 +18,7 @@ pub struct SessionPersistence {
 }
 
 /// The cookie of a session (`CookieConfig`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CookieConfig {
     /// Name of the cookie or header; generated if absent.
@@ -30,7 +30,7 @@ pub struct CookieConfig {
 }
 
 /// The header of a session (`HeaderConfig`).
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeaderConfig {
     /// Name of the cookie or header.
     pub name: String,

@@ -1,7 +1,10 @@
 //! Settings given at start that decide what is made of the Gateway API.
 
+use serde::{Deserialize, Serialize};
+
 /// Istio's environment variables about the Gateway API.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "switches that do not depend on each other, as the environment has them"
