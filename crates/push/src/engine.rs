@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use self::collect::CollectionOf;
 use super::context::PushContext;
@@ -15,13 +14,16 @@ use super::proxy::Proxy;
 use super::query::Query;
 use super::resource::{Collection, ResourceType};
 use super::view::{Translator, View};
+use super::witness;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 
 mod anew;
 mod collect;
+mod freeing;
 mod prepare;
 mod provenance;
+mod published;
 mod reach;
 mod remarks;
 pub(super) mod runs;
@@ -31,9 +33,6 @@ pub use remarks::Remark;
 
 /// How often those are settled whose results other computations dropped, before the rest waits for the next change.
 const STRAY_TURNS: usize = 4;
-
-/// After how many looks at the time a sweep is interrupted after each thing that the engine does: about half a millisecond.
-const SWEEP_LOOKS: u32 = 8;
 
 /// Names a connected proxy within one engine; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,6 +113,8 @@ pub struct Engine {
     told: BTreeSet<u64>,
     /// The last two collections that were compared, and whether they are equal.
     compared: Option<(Arc<Collection>, Arc<Collection>, bool)>,
+    /// What was published since it was last taken; `None` where nobody wants to know.
+    published: Option<Vec<witness::Shown>>,
 }
 
 impl ProxyId {
@@ -121,6 +122,12 @@ impl ProxyId {
     #[must_use]
     pub fn of(number: u64) -> Self {
         Self(number)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.0
     }
 }
 
@@ -137,6 +144,7 @@ impl Engine {
             next_proxy: 0,
             told: BTreeSet::new(),
             compared: None,
+            published: None,
         }
     }
 
@@ -203,7 +211,8 @@ impl Engine {
         if let Some((node, collection)) = self.evaluate(id.0, query) {
             self.show(id.0, kind, Shown { query, node, collection: collection.clone() });
             if let Some(sink) = self.sinks.get(&id.0) {
-                sink.publish(kind, collection, &cause);
+                sink.publish(kind, collection.clone(), &cause);
+                self.note_published(id.0, kind, collection);
             }
         }
         if let Some(state) = self.core.get_mut().proxies.get_mut(&id.0) {
@@ -466,50 +475,10 @@ impl Engine {
         self.compared = Some((old, collection.clone(), equal));
         if !equal && let Some(sink) = self.sinks.get(&proxy) {
             sink.publish(kind, collection.clone(), cause);
+            self.note_published(proxy, kind, collection.clone());
             self.told.insert(proxy);
             settled.published += 1;
         }
-    }
-
-    /// Whether somebody was the last to subscribe to something, and has gone or subscribes to something else.
-    #[must_use]
-    pub fn has_orphans(&self) -> bool {
-        self.core.borrow().has_orphans
-    }
-
-    /// Begins to free what nothing rests on, unless that is under way. Costs what is kept; [`Engine::sweep_on`] does the work.
-    pub fn begin_sweep(&mut self) {
-        self.core.get_mut().begin_sweep();
-    }
-
-    /// Whether what nothing rests on is being freed.
-    #[must_use]
-    pub fn is_sweeping(&self) -> bool {
-        self.core.borrow().is_sweeping()
-    }
-
-    /// Goes on with freeing as long as `may_go_on` says, asked about each tenth of a millisecond; true when all is done.
-    pub fn sweep_on(&mut self, may_go_on: impl FnMut() -> bool) -> bool {
-        self.core.get_mut().sweep_on(may_go_on)
-    }
-
-    /// How long it took to free what nothing rested on when that was last done.
-    #[must_use]
-    pub fn last_sweep(&self) -> Duration {
-        self.core.borrow().last_sweep()
-    }
-
-    /// Frees what nothing rests on, now and then and a little at a time.
-    fn sweep_if_due(&mut self) {
-        let core = self.core.get_mut();
-        if core.wants_sweep() {
-            core.begin_sweep();
-        }
-        let mut looks = SWEEP_LOOKS;
-        core.sweep_on(|| {
-            looks -= 1;
-            looks > 0
-        });
     }
 }
 

@@ -36,6 +36,7 @@ pub mod targets;
 mod tree;
 mod turns;
 pub mod view;
+pub mod witness;
 pub mod worker;
 pub mod world;
 

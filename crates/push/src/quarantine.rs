@@ -1,10 +1,10 @@
 //! Objects that proxies refused: what they were before is in force in their place, until they are edited.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use imbl::OrdMap;
 
+use super::witness::Before;
 use super::world::Change;
 use navarch_api::any_object::AnyObject;
 use navarch_api::object::{Kind, ObjectRef};
@@ -32,7 +32,7 @@ pub(super) struct Quarantine {
     /// What each is as it is written.
     written: OrdMap<ObjectRef, AnyObject>,
     /// What objects were before their last change, the latest last.
-    before: VecDeque<(ObjectRef, Option<AnyObject>)>,
+    before: Before,
 }
 
 /// Whether an object of this kind can be charged with what it makes of proxies' resources. Policies that keep somebody out are
@@ -58,6 +58,11 @@ impl Quarantine {
     /// All of them.
     pub(super) fn told(&self) -> &OrdMap<ObjectRef, Arc<Quarantined>> {
         &self.told
+    }
+
+    /// What objects were before their last change.
+    pub(super) fn before(&self) -> &Before {
+        &self.before
     }
 
     /// The change to be made in the place of one that comes in, if any, on top of what is in force. An edit ends a quarantine.
@@ -100,8 +105,7 @@ impl Quarantine {
             return None;
         }
         let written = seen.any(&name)?;
-        let at = self.before.iter().rposition(|(known, _)| *known == name);
-        let good = at.and_then(|at| self.before.get(at)).and_then(|(_, good)| good.clone());
+        let good = self.before.iter().rev().find(|(known, _)| *known == name).and_then(|(_, good)| good.clone());
         let generation = written.meta().generation;
         let served = good.as_ref().map(|good| good.meta().generation);
         self.told.insert(name.clone(), Arc::new(Quarantined { generation, served, said }));

@@ -200,6 +200,12 @@ impl Version {
         Self(first)
     }
 
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
     /// Reads the hexadecimal form back.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -3,6 +3,7 @@
 //! The first change after quiet is pushed at once; what arrives during a push goes out together as the next. With
 //! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
+mod answering;
 mod gone;
 mod push_record;
 mod standing;
@@ -26,8 +27,9 @@ use super::proxy::Proxy;
 use super::release::Release;
 use super::remark_list::log_remarks;
 use super::resource::ResourceType;
-use super::turns::{Turns, Waiting};
+use super::turns::Turns;
 use super::view::Translator;
+use super::witness::{Event, Witness};
 use super::world::{Change, RemoteChange, World};
 use navarch_api::settings::Settings;
 
@@ -136,6 +138,8 @@ struct Worker {
     release: Release,
     /// Where its work is counted.
     metrics: Metrics,
+    /// Who is told all that it does.
+    witness: Option<Arc<dyn Witness>>,
 }
 
 /// Starts the thread.
@@ -147,18 +151,19 @@ pub fn start(
     debounce: Debounce,
     translator: Arc<dyn Translator>,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
-    start_counted(settings, debounce, translator, Metrics::default())
+    start_watched(settings, debounce, translator, Metrics::default(), None)
 }
 
-/// Starts the thread, its work counted by these metrics.
+/// Starts the thread, its work counted by these metrics and told to whoever is to see it.
 ///
 /// # Errors
 /// When the operating system gives no thread.
-pub fn start_counted(
+pub fn start_watched(
     settings: Settings,
     debounce: Debounce,
     translator: Arc<dyn Translator>,
     metrics: Metrics,
+    witness: Option<Arc<dyn Witness>>,
 ) -> std::io::Result<(PushHandle, JoinHandle<()>)> {
     let (commands, inbox) = mpsc::channel(QUEUE);
     let gone = Gone::default();
@@ -169,7 +174,10 @@ pub fn start_counted(
     let (notices_sender, notices) = watch::channel(Arc::default());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let thread = std::thread::Builder::new().name("push".to_owned()).stack_size(16 << 20).spawn(move || {
-        let engine = Engine::new(world.context(), translator);
+        let mut engine = Engine::new(world.context(), translator);
+        if witness.is_some() {
+            engine.keep_published();
+        }
         let worker = Worker {
             world,
             engine,
@@ -184,6 +192,7 @@ pub fn start_counted(
             pushes: VecDeque::new(),
             release: Release::default(),
             metrics,
+            witness,
         };
         runtime.block_on(worker.run(inbox));
     })?;
@@ -380,7 +389,8 @@ impl Worker {
         match command {
             Command::Connect(proxy, address, sink, answer) => {
                 let is_proved = proxy.identity.is_some();
-                let id = self.engine.connect(proxy, sink);
+                let id = self.engine.connect(proxy.clone(), sink);
+                self.tell(|_| Event::Connected(id, proxy, address));
                 self.turns.connect(id, address, is_proved);
                 drop(answer.send(self.gone.unless_claimed(id)));
             }
@@ -389,6 +399,7 @@ impl Worker {
             Command::Unsubscribe(id, kind) => {
                 if self.turns.unsubscribe(id, kind) {
                     self.engine.unsubscribe(id, kind);
+                    self.tell(|_| Event::Unsubscribed(id, kind));
                 }
             }
             Command::Changes(changes) => {
@@ -404,54 +415,17 @@ impl Worker {
             }
             Command::Synced => {
                 self.push();
+                self.tell(|_| Event::Synced);
                 self.synced.send_replace(true);
             }
             Command::Recompute(done) => {
                 self.engine.recompute();
+                self.tell(|worker| Event::Recomputed(worker.engine.take_published()));
                 // Who has not waited for it does not want to know.
                 let _ = done.send(());
             }
             Command::Look(look) => look(&Inspect { engine: &self.engine, pushes: &self.pushes }),
         }
-    }
-
-    /// Forgets the streams that have ended.
-    fn forget_gone(&mut self) {
-        for id in self.gone.take() {
-            self.turns.disconnect(id);
-            self.engine.disconnect(id);
-        }
-    }
-
-    /// Whether there are subscriptions to work on.
-    fn has_work(&self) -> bool {
-        self.is_synced() && !self.turns.is_empty()
-    }
-
-    /// Works on subscriptions for a while, one slice at a time.
-    fn work(&mut self) {
-        let end = Instant::now() + WORK;
-        while self.has_work() && Instant::now() < end {
-            let Some((id, waiting)) = self.turns.next() else { return };
-            let begun = Instant::now();
-            let is_answered = self.work_on(id, waiting, begun + SLICE);
-            self.turns.used(id, begun.elapsed(), is_answered);
-        }
-    }
-
-    /// Works on one subscription until some time. True when it is answered.
-    fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
-        let Waiting { kind, interest, answers } = waiting;
-        let Some(interest) = interest else {
-            self.engine.answer_and_unsubscribe(id, kind, answers);
-            return true;
-        };
-        self.engine.subscribe_in_slices(id, kind, &interest, answers, || Instant::now() < until)
-    }
-
-    /// Whether proxies are answered yet.
-    fn is_synced(&self) -> bool {
-        *self.synced.borrow()
     }
 
     /// Takes the gathered changes in and publishes what they reach.
@@ -461,10 +435,14 @@ impl Worker {
         let gathered = self.since.take().map(|(first, _)| started.saturating_duration_since(first));
         let pending = std::mem::take(&mut self.pending);
         self.metrics.taking_in(&pending, &self.engine.context().objects);
+        let told = if self.witness.is_some() { pending.clone() } else { Vec::new() };
         let changed = self.world.apply(pending);
         if changed.is_empty() {
             // What counts for no proxy, such as the generation of an object that says the same, is seen all the same.
             self.context.send_replace(self.world.context());
+            if !told.is_empty() {
+                self.tell_applied(told);
+            }
             return;
         }
         let context = self.world.context();
@@ -476,6 +454,7 @@ impl Worker {
         let settled = self.engine.apply(context, changed);
         let took = started.elapsed();
         self.metrics.pushed(triggers, settled.published);
+        self.tell_applied(told);
         tracing::debug!(facts, published = settled.published, ?took, "pushed");
         if self.pushes.len() >= REMEMBERED {
             self.pushes.pop_front();

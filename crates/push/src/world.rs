@@ -11,6 +11,7 @@ use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
 use super::quarantine::Quarantine;
 use super::remotes::Remotes;
+use super::witness::Before;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -161,6 +162,13 @@ impl World {
             remote_secret_readers: self.remote_secret_readers.clone(),
             quarantined: self.quarantine.told().clone(),
         })
+    }
+
+    /// What would be served in the place of objects that proxies refuse: what they were before their last change, the latest
+    /// last.
+    #[must_use]
+    pub fn before(&self) -> Before {
+        self.quarantine.before().clone()
     }
 
     /// Takes a batch of changes in; gives the facts whose values differ now, sorted. The order within a batch counts only for

@@ -42,6 +42,7 @@ use navarch_net::port::Port;
 use navarch_net::rejections::Rejections;
 use navarch_push::engine::ProxyId;
 use navarch_push::resource::ResourceType;
+use navarch_push::witness::Witness;
 use navarch_push::worker::PushHandle;
 
 /// What the aggregated discovery service is made of.
@@ -67,6 +68,8 @@ pub struct AdsParts {
     pub workloads: Option<Arc<dyn Workloads>>,
     /// Who is told of responses that clients did not take; `None` where nobody is.
     pub refusals: Option<mpsc::Sender<Refusal>>,
+    /// Who is told of answers to responses; `None` where nobody is.
+    pub witness: Option<Arc<dyn Witness>>,
     /// Which proxies are served.
     pub served: Served,
 }
@@ -86,8 +89,8 @@ impl AdsParts {
     pub fn new(push: PushHandle, metrics: Metrics, started: Timestamp, drain: CancellationToken) -> Self {
         let (limits, rejections) = (Limits::default(), Rejections::default());
         let memory = Budget::new(1 << 30);
-        let (access, workloads, refusals, served) = (None, None, None, Served::default());
-        Self { push, metrics, limits, started, drain, memory, rejections, access, workloads, refusals, served }
+        let (access, workloads, refusals, witness, served) = (None, None, None, None, Served::default());
+        Self { push, metrics, limits, started, drain, memory, rejections, access, workloads, refusals, witness, served }
     }
 }
 
@@ -122,6 +125,8 @@ pub(super) struct Core {
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// Who is told of responses that clients did not take; `None` where nobody is.
     pub(super) refusals: Option<mpsc::Sender<Refusal>>,
+    /// Who is told of answers to responses; `None` where nobody is.
+    pub(super) witness: Option<Arc<dyn Witness>>,
     /// Which proxies are served.
     pub(super) served: Served,
     /// Who answers questions of operators' tools, once there is somebody.
@@ -165,7 +170,7 @@ impl Ads {
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
         let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
-        let AdsParts { access, workloads, refusals, served, .. } = parts;
+        let AdsParts { access, workloads, refusals, witness, served, .. } = parts;
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
@@ -179,6 +184,7 @@ impl Ads {
             access,
             workloads,
             refusals,
+            witness,
             served,
             debug: OnceLock::new(),
             memory: Memory::new(memory, rejections),

@@ -32,6 +32,7 @@ use navarch_net::budget::Charge;
 use navarch_push::engine::{Interest, ProxyId};
 use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
+use navarch_push::witness;
 use navarch_push::worker::Ended;
 use navarch_security::rules;
 
@@ -310,7 +311,10 @@ impl Stream {
             presence.report(wrong.as_ref().map(|wrong| &*wrong.message));
         }
         if let Some((nonce, is_taken)) = request.answers() {
-            self.connection.session.lock().pushes.answered(nonce, is_taken, self.begun.elapsed());
+            let answered = self.connection.session.lock().pushes.answered(nonce, is_taken, self.begun.elapsed());
+            if let (Some(kind), true, Some(witness)) = (answered, is_taken, &self.core.witness) {
+                witness.see(witness::Event::Taken(self.connection.proxy_id, kind));
+            }
         }
         match request {
             Request::Question { url, names, nonce } => self.on_question(url, names, &nonce).await,
@@ -371,6 +375,10 @@ impl Stream {
             warn!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
         } else {
             debug!(%proxy, kind = kind.short_name(), code, error, "proxy rejected a response");
+        }
+        if let Some(witness) = &self.core.witness {
+            let said = rejection.message.clone();
+            witness.see(witness::Event::Refused(self.connection.proxy_id, kind, said));
         }
         if let Some(refusals) = &self.core.refusals {
             // Where there is no room, others have refused as much; and this one will again.

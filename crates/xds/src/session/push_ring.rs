@@ -60,13 +60,14 @@ impl PushRing {
         self.0.push_back(sent);
     }
 
-    /// The client answered the response with this nonce at this time.
-    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) {
+    /// The client answered the response with this nonce at this time. Gives its type where it is the first answer.
+    pub(crate) fn answered(&mut self, nonce: &str, is_taken: bool, now: Duration) -> Option<ResourceType> {
         let number = nonce.rsplit('.').next().and_then(|number| number.parse::<u64>().ok());
         let found = self.0.iter_mut().rev().find(|sent| Some(sent.number) == number && sent.answer.is_none());
-        if let Some(sent) = found {
+        found.map(|sent| {
             sent.answer = Some((now.saturating_sub(sent.at), is_taken));
-        }
+            sent.kind
+        })
     }
 
     /// All that are remembered, oldest first.

@@ -1,0 +1,26 @@
+//! What was published, for those who record it.
+
+use std::sync::Arc;
+
+use super::{Engine, ProxyId};
+use crate::resource::{Collection, ResourceType};
+use crate::witness::Shown;
+
+impl Engine {
+    /// Has what is published kept from now on, until it is taken.
+    pub fn keep_published(&mut self) {
+        self.published.get_or_insert_default();
+    }
+
+    /// Takes what was published since it was last taken; nothing unless it is kept.
+    pub fn take_published(&mut self) -> Vec<Shown> {
+        self.published.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Notes what is published, where somebody wants to know.
+    pub(super) fn note_published(&mut self, proxy: u64, kind: ResourceType, collection: Arc<Collection>) {
+        if let Some(published) = &mut self.published {
+            published.push(Shown { proxy: ProxyId(proxy), kind, collection });
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Who is told all that comes in and all that proxies are shown for it, in the order in which it was done.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use imbl::Vector;
+
+use super::context::PushContext;
+use super::engine::{Interest, ProxyId};
+use super::proxy::Proxy;
+use super::resource::{Collection, ResourceType};
+use super::world::Change;
+use navarch_api::any_object::AnyObject;
+use navarch_api::object::ObjectRef;
+
+/// A collection that a proxy is shown from now on.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// Who is shown it.
+    pub proxy: ProxyId,
+    /// Its type.
+    pub kind: ResourceType,
+    /// What it is.
+    pub collection: Arc<Collection>,
+}
+
+/// What objects were before their last change, the latest last; `None` where there was none.
+pub type Before = Vector<(ObjectRef, Option<AnyObject>)>;
+
+/// One thing that was done.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// A stream began, from this address.
+    Connected(ProxyId, Arc<Proxy>, Option<IpAddr>),
+    /// A stream ended.
+    Gone(ProxyId),
+    /// A subscription was answered.
+    Subscribed {
+        /// Who asked.
+        proxy: ProxyId,
+        /// The type that was asked for.
+        kind: ResourceType,
+        /// What was asked for; `None` where the type was given up since, and is taken away after the answer.
+        interest: Option<Interest>,
+        /// What it is shown.
+        shown: Vec<Shown>,
+    },
+    /// A stream wants nothing more of a type.
+    Unsubscribed(ProxyId, ResourceType),
+    /// Changes were taken in, and what they reach was published.
+    Applied {
+        /// All that came in since the last time, in order.
+        changes: Vec<Change>,
+        /// The snapshot in force since.
+        context: Arc<PushContext>,
+        /// What would be served if objects were refused.
+        before: Before,
+        /// The revision of the snapshot.
+        revision: u64,
+        /// What is shown.
+        shown: Vec<Shown>,
+    },
+    /// All was computed anew.
+    Recomputed(Vec<Shown>),
+    /// The first reading is in.
+    Synced,
+    /// A client took a response of a type. Told by its stream, so not in order with the above.
+    Taken(ProxyId, ResourceType),
+    /// A client refused a response of a type, in these words. Told by its stream.
+    Refused(ProxyId, ResourceType, Arc<str>),
+}
+
+/// Is told. Must not block: it is called from the push thread and from streams.
+pub trait Witness: fmt::Debug + Send + Sync {
+    /// Something was done.
+    fn see(&self, event: Event);
+}

@@ -1,0 +1,78 @@
+//! Subscriptions, worked on in turns, and who is told what was done.
+
+use tokio::time::Instant;
+
+use super::{SLICE, WORK, Worker};
+use crate::engine::ProxyId;
+use crate::turns::Waiting;
+use crate::witness::Event;
+use crate::world::Change;
+
+impl Worker {
+    /// Forgets the streams that have ended.
+    pub(super) fn forget_gone(&mut self) {
+        for id in self.gone.take() {
+            self.turns.disconnect(id);
+            self.engine.disconnect(id);
+            self.tell(|_| Event::Gone(id));
+        }
+    }
+
+    /// Whether there are subscriptions to work on.
+    pub(super) fn has_work(&self) -> bool {
+        self.is_synced() && !self.turns.is_empty()
+    }
+
+    /// Works on subscriptions for a while, one slice at a time.
+    pub(super) fn work(&mut self) {
+        let end = Instant::now() + WORK;
+        while self.has_work() && Instant::now() < end {
+            let Some((id, waiting)) = self.turns.next() else { return };
+            let begun = Instant::now();
+            let is_answered = self.work_on(id, waiting, begun + SLICE);
+            self.turns.used(id, begun.elapsed(), is_answered);
+        }
+    }
+
+    /// Works on one subscription until some time. True when it is answered.
+    fn work_on(&mut self, id: ProxyId, waiting: Waiting, until: Instant) -> bool {
+        let Waiting { kind, interest, answers } = waiting;
+        let is_answered = match &interest {
+            None => {
+                self.engine.answer_and_unsubscribe(id, kind, answers);
+                true
+            }
+            Some(interest) => self.engine.subscribe_in_slices(id, kind, interest, answers, || Instant::now() < until),
+        };
+        if is_answered {
+            self.tell(|worker| {
+                let shown = worker.engine.take_published();
+                Event::Subscribed { proxy: id, kind, interest, shown }
+            });
+        }
+        is_answered
+    }
+
+    /// Tells what was done, where somebody wants to know.
+    pub(super) fn tell(&mut self, event: impl FnOnce(&mut Self) -> Event) {
+        if let Some(witness) = self.witness.clone() {
+            witness.see(event(self));
+        }
+    }
+
+    /// Tells of changes that were taken in.
+    pub(super) fn tell_applied(&mut self, changes: Vec<Change>) {
+        self.tell(|worker| Event::Applied {
+            changes,
+            context: worker.world.context(),
+            before: worker.world.before(),
+            revision: worker.engine.revision(),
+            shown: worker.engine.take_published(),
+        });
+    }
+
+    /// Whether proxies are answered yet.
+    fn is_synced(&self) -> bool {
+        *self.synced.borrow()
+    }
+}
