@@ -24,8 +24,10 @@ mod reading;
 #[cfg(test)]
 mod reference;
 mod remotes;
+mod replay;
 mod request;
 mod security;
+mod support_bundle;
 mod version;
 mod webhooks;
 mod why;
@@ -77,6 +79,10 @@ enum Command {
     Why(Box<why::Why>),
     /// Say what is wrong with this installation, and what to type next
     Doctor(Box<doctor::Doctor>),
+    /// Play a record of a control plane again, offline, and say what was pushed to whom and why
+    Replay(replay::Replay),
+    /// Pack what those need who look into a fault: versions, metrics, debug pages, a record
+    SupportBundle(support_bundle::SupportBundle),
     /// Serve the page of a control plane on this machine
     Dashboard(dashboard::Dashboard),
     /// Print what a shell reads to complete commands
@@ -111,6 +117,8 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Applied(applied) => return applied.run(),
         Command::Why(why) => return why.run(),
         Command::Doctor(doctor) => return doctor.run(),
+        Command::Replay(replay) => return replay.run(),
+        Command::SupportBundle(bundle) => return bundle.run(),
         Command::Dashboard(dashboard) => return dashboard.run(),
         Command::Completions(completions) => completions.run(),
         Command::Man(man) => man.run()?,

@@ -25,6 +25,7 @@ mod progress;
 mod publishing;
 mod pump;
 mod quarantine;
+mod recording;
 mod reflection;
 mod refusals;
 mod registration;
@@ -58,6 +59,7 @@ pub use api_rate::ApiRate;
 pub use connection_limits::ConnectionLimits;
 pub use controllers::WritingConfig;
 pub use injector::InjectionSettings;
+pub use recording::RecordConfig;
 pub use remotes::RemotesConfig;
 pub use security::{SecurityConfig, StreamRules};
 pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
@@ -91,6 +93,7 @@ use ports::Ports;
 use process_metrics::ProcessMetrics;
 use publishing::Published;
 use quarantine::QuarantineWork;
+use recording::Recording;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
 use sources::{Plan, Starter};
@@ -118,6 +121,8 @@ pub struct Config {
     pub resolves_gateways: bool,
     /// `NAVARCH_QUARANTINE`: an object whose effect proxies refuse is taken out of force until it is edited. Default true.
     pub quarantines: bool,
+    /// Where it is recorded what comes in and what proxies are shown; `None` nowhere.
+    pub record: Option<RecordConfig>,
     /// How the keys of token issuers are fetched.
     pub keys: KeyConfig,
     /// Where configuration and services come from.
@@ -178,14 +183,15 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let plan = plan(&mut config).await?;
     let (client, described) = (plan.client.clone(), plan.describe());
     let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
-    let push = start_push(&config, &mut metrics)?;
+    let recording = Recording::start(&config, &mut metrics)?;
+    let push = start_push(&config, &recording, &mut metrics)?;
     let (refusals, keys) = (Refusals::register(&mut metrics), sources::key_metrics(&mut metrics));
     let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let call_metrics = GrpcMetrics::register(&mut metrics);
     let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
     let asked = client.as_ref().map(|client| (client, servers.clone()));
-    let ads = xds(asked, &config, &push, (&mut metrics, rejections.clone()), &stop, &mut tasks);
+    let ads = xds(asked, &config, (&push, &recording), (&mut metrics, rejections.clone()), &stop, &mut tasks);
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, (client.as_ref(), servers.clone()), &push)?;
     let access = pages::debug_access(&config, &gatekeeper);
@@ -223,15 +229,17 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
         }
         () = told.cancelled() => {}
     }
-    until_the_end(config.shutdown, &told, &stop, &mut tasks).await
+    let ended = until_the_end(config.shutdown, &told, &stop, &mut tasks).await;
+    recording.end();
+    ended
 }
 
 /// Starts the push thread, its work and its results counted.
-fn start_push(config: &Config, metrics: &mut Registry) -> std::io::Result<worker::PushHandle> {
+fn start_push(config: &Config, recording: &Recording, metrics: &mut Registry) -> std::io::Result<worker::PushHandle> {
     let (settings, counted) = (config.settings.clone(), PushMetrics::register(metrics));
     let tells_patches = settings.envoy_filter_stats;
-    let (push, _) =
-        worker::start_counted(settings, config.debounce, Arc::new(AmbientTranslator(EnvoyTranslator)), counted)?;
+    let translator = Arc::new(AmbientTranslator(EnvoyTranslator));
+    let (push, _) = worker::start_watched(settings, config.debounce, translator, counted, recording.witness())?;
     metrics.register_collector(Box::new(ConfigurationMetrics { standing: push.standing(), tells_patches }));
     metrics.register_collector(Box::new(ProcessMetrics::new(config.build.version)));
     Ok(push)
@@ -279,7 +287,7 @@ fn write_back(
 fn xds(
     asked: Option<(&kube::Client, RemoteServers)>,
     config: &Config,
-    push: &worker::PushHandle,
+    (push, recording): (&worker::PushHandle, &Recording),
     (metrics, rejections): (&mut Registry, Rejections),
     stop: &CancellationToken,
     tasks: &mut Tasks,
@@ -294,6 +302,7 @@ fn xds(
         access: asked.map(|(client, remotes)| secret_access::start(client, remotes, push, stop, tasks)),
         workloads: Some(desk(client, config, push, metrics, stop, tasks)),
         refusals: config.quarantines.then_some(refusals),
+        witness: recording.witness(),
         served: if config.settings.ambient { Served::Ambient } else { Served::Envoys },
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
     });

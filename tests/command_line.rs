@@ -56,6 +56,8 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "applied",
         "why",
         "doctor",
+        "replay",
+        "support-bundle",
         "dashboard",
         "completions",
         "man",

@@ -14,7 +14,8 @@ use super::pilot_flags::WithoutEffect;
 use super::{connections, files};
 use crate::admin::{Build, DebugSwitches, LogScopes};
 use crate::server::{
-    self, ApiRate, Config, ListenAddress, RemotesConfig, SecurityConfig, SourceAddress, SourcesConfig, WritingConfig,
+    self, ApiRate, Config, ListenAddress, RecordConfig, RemotesConfig, SecurityConfig, SourceAddress, SourcesConfig,
+    WritingConfig,
 };
 use navarch_api::cluster_settings::McsMode;
 use navarch_api::names::ClusterId;
@@ -92,6 +93,13 @@ pub(super) struct Discovery {
     /// File with the roots by which it is known; ./var/run/secrets/istiod/ca/root-cert.pem, or ca.crt beside the certificate
     #[arg(long, alias = "caCertFile", value_name = "FILE")]
     ca_cert_file: Option<PathBuf>,
+    /// Directory in which all that comes in and all that proxies are sent is recorded, for navarch replay; without Secrets'
+    /// keys and passwords. Each replica needs its own
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Most bytes of the record, such as 512Mi; the oldest part goes first
+    #[arg(long, value_name = "SIZE", default_value = "256Mi", value_parser = limits::record_size)]
+    record_max_size: u64,
     /// DNS suffix of Kubernetes services
     #[arg(long, value_name = "SUFFIX", default_value = "cluster.local")]
     domain: String,
@@ -186,6 +194,7 @@ impl Discovery {
             client_memory: limits::client_memory(variable)?,
             quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
+            record: self.record.map(|dir| RecordConfig { dir, max_size: self.record_max_size }),
             keys,
             secure: self.secure_grpc_addr,
             security,

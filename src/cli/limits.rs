@@ -123,6 +123,21 @@ fn memory_limit(root: &Path) -> Option<usize> {
     }
 }
 
+/// The least that a record may take.
+const LEAST_RECORD: u64 = 1 << 20;
+
+/// How much a record may take.
+///
+/// # Errors
+/// When it is no number of bytes, or too little.
+pub(super) fn record_size(text: &str) -> Result<u64, String> {
+    let size = bytes(text).and_then(|size| u64::try_from(size).ok());
+    match size.ok_or_else(|| format!("{text:?} is not a number of bytes such as 512Mi"))? {
+        size if size < LEAST_RECORD => Err("a record needs 1Mi at least".to_owned()),
+        size => Ok(size),
+    }
+}
+
 /// A number of bytes as Kubernetes writes them: plain, or with one of `Ki`, `Mi`, `Gi`, `k`, `M`, `G`.
 fn bytes(text: &str) -> Option<usize> {
     let units =

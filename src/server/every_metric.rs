@@ -6,7 +6,7 @@ use prometheus_client::registry::Registry;
 
 use super::grpc_metrics::GrpcMetrics;
 use super::refusals::{ProblemSource, Refusals};
-use super::{Config, remotes, security, sources, start_push};
+use super::{Config, Recording, remotes, security, sources, start_push};
 use navarch_api::decode::Subject;
 use navarch_net::rejections::Rejections;
 use navarch_security::ca;
@@ -18,6 +18,7 @@ use navarch_xds::metrics::Metrics;
 pub(crate) const REGISTERING: &[&str] = &[
     "crates/net/src/rejections.rs",
     "crates/push/src/metrics.rs",
+    "crates/record/src/metrics.rs",
     "crates/security/src/ca/metrics.rs",
     "crates/status/src/registration/metrics.rs",
     "crates/webhook/src/metrics.rs",
@@ -35,7 +36,8 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     config.settings.envoy_filter_stats = true;
     let mut metrics = Registry::default();
     Rejections::register(&mut metrics).count("grpc", "memory", "10.0.0.1");
-    let _push = start_push(&config, &mut metrics)?;
+    let _push = start_push(&config, &Recording::default(), &mut metrics)?;
+    let _ = navarch_record::Metrics::register(&mut metrics);
     let place: Arc<str> = Arc::from("mesh");
     let problem = Problem {
         place: Place { file: place.clone(), line: 0 },

@@ -44,6 +44,7 @@ mod tls;
 mod tls_policies;
 mod traffic_policies;
 
+pub use certificates::check_pair;
 pub use classes::{Controller, controller_of};
 pub(crate) use gateways::{ApiGateways, api_gateway};
 pub(crate) use inference_pools::{EndpointPicker, endpoint_pickers, has_inference_pools};

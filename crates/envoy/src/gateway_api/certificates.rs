@@ -80,7 +80,10 @@ fn has_certificate(pem: &[u8]) -> bool {
 }
 
 /// Checks that the first certificate is for the key, as Go's `tls.X509KeyPair` does.
-fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
+///
+/// # Errors
+/// With what is wrong, which shows nothing of either.
+pub fn check_pair(certificates: &[u8], key: &[u8]) -> Result<(), &'static str> {
     let chain: Vec<_> = CertificateDer::pem_slice_iter(certificates).flatten().collect();
     let first = chain.first().ok_or("it holds no certificate in PEM")?;
     X509Certificate::from_der(first).map_err(|_| "the certificate cannot be read")?;

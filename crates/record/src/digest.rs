@@ -1,0 +1,114 @@
+//! The digest of a collection: a sum over its resources, so that the next one costs what differs.
+//!
+//! What is made of Secrets counts by its name alone: a record holds none of their bytes, so that whoever plays it makes others.
+
+use memchr::memmem;
+use sha2::{Digest as _, Sha256};
+
+use navarch_push::resource::{Collection, Resource, ResourceType};
+
+/// The variable of Wasm filters that carries the credentials of their image.
+const PULL_SECRET: &[u8] = b"ISTIO_META_WASM_IMAGE_PULL_SECRET";
+
+/// The digest of a collection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Digest(u128);
+
+impl Digest {
+    /// Of a whole collection.
+    pub(crate) fn of(collection: &Collection) -> Self {
+        let resources = collection.resources.iter().map(|resource| part(resource));
+        let unknown = collection.unknown.iter().flat_map(|names| names.iter());
+        let unknown = unknown.map(|name| hash(&[b"unknown", name.as_str().as_bytes()]));
+        Self(resources.chain(unknown).fold(0, u128::wrapping_add))
+    }
+
+    /// Of a collection, from that of the one before it.
+    pub(crate) fn after(self, before: &Collection, now: &Collection) -> Self {
+        if before.unknown.is_some() || now.unknown.is_some() {
+            return Self::of(now);
+        }
+        let [old, new] = before.resources.apart(&now.resources);
+        let less = old.fold(self.0, |sum, resource| sum.wrapping_sub(part(resource)));
+        Self(new.fold(less, |sum, resource| sum.wrapping_add(part(resource))))
+    }
+}
+
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Whether the content of a resource rests on a Secret, or tells of one.
+pub(crate) fn rests_on_secrets(resource: &Resource) -> bool {
+    match resource.kind {
+        // Statuses say what is wrong with certificates.
+        ResourceType::Secret | ResourceType::ObjectStatus => true,
+        ResourceType::ExtensionConfig => memmem::find(&resource.body, PULL_SECRET).is_some(),
+        ResourceType::Cluster
+        | ResourceType::Endpoint
+        | ResourceType::Listener
+        | ResourceType::Route
+        | ResourceType::VirtualHost
+        | ResourceType::NameTable
+        | ResourceType::ProxyConfig
+        | ResourceType::Address
+        | ResourceType::Workload
+        | ResourceType::Authorization => false,
+    }
+}
+
+/// What one resource adds.
+fn part(resource: &Resource) -> u128 {
+    let name = resource.name.as_str().as_bytes();
+    if rests_on_secrets(resource) { hash(&[name]) } else { hash(&[name, resource.version.bytes()]) }
+}
+
+/// The first 128 bits of the SHA-256 of parts, each with its length.
+fn hash(parts: &[&[u8]]) -> u128 {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        hasher.update(part.len().to_le_bytes());
+        hasher.update(part);
+    }
+    let all = hasher.finalize();
+    all.iter().take(16).fold(0, |sum, byte| sum << 8 | u128::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use navarch_api::names::ResourceName;
+    use navarch_push::resources::Resources;
+
+    use super::*;
+
+    fn collection(kind: ResourceType, resources: &[(&str, &str)]) -> Collection {
+        let one = |(name, body): &(&str, &str)| {
+            Arc::new(Resource::new(kind, ResourceName::new(name), Bytes::copy_from_slice(body.as_bytes())))
+        };
+        Collection::new(kind, resources.iter().map(one).collect::<Resources>())
+    }
+
+    #[test]
+    fn a_step_gives_the_digest_of_the_whole() {
+        let cds = ResourceType::Cluster;
+        let before = collection(cds, &[("a", "1"), ("b", "1"), ("c", "1")]);
+        let after = collection(cds, &[("a", "1"), ("b", "2"), ("d", "1")]);
+        let digest = Digest::of(&before);
+        assert_eq!(digest.after(&before, &after), Digest::of(&after));
+        assert_ne!(digest, Digest::of(&after));
+        assert_ne!(Digest::of(&collection(cds, &[("a", "b")])), Digest::of(&collection(cds, &[("ab", "")])));
+    }
+
+    #[test]
+    fn of_secrets_the_name_alone_counts() {
+        let sds = ResourceType::Secret;
+        let digests = [&[("a", "1")], &[("a", "2")], &[("b", "1")]].map(|all| Digest::of(&collection(sds, all)));
+        assert_eq!(digests[0], digests[1]);
+        assert_ne!(digests[0], digests[2]);
+    }
+}

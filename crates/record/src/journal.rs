@@ -1,0 +1,231 @@
+//! What was done as lines, and all that there is as the lines that a segment begins with.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use navarch_api::settings::Settings;
+use navarch_push::context::PushContext;
+use navarch_push::engine::Interest;
+use navarch_push::proxy::Proxy;
+use navarch_push::resource::ResourceType;
+use navarch_push::witness::{Before, Event, Shown};
+
+use super::format::{
+    At, Complete, Gone, Header, Line, Moment, OfProxy, ProxyLine, Push, PushGroup, Refused, Took, VERSION, Watch,
+    ranges,
+};
+use super::inputs::{Inputs, written};
+use super::name_sets::NameSets;
+use super::push_groups::PushGroups;
+use super::redact::Redactor;
+
+/// The most bytes of what a client says to a response.
+const SAID: usize = 4096;
+
+/// All that there is, and how it is told.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    settings: Settings,
+    version: &'static str,
+    run: String,
+    redactor: Redactor,
+    inputs: Inputs,
+    proxies: BTreeMap<u64, Connected>,
+    interests: BTreeMap<(u64, ResourceType), Interest>,
+    groups: PushGroups,
+    names: NameSets,
+    /// The snapshot in force, what would be served in the place of objects, and its revision.
+    force: Option<(Arc<PushContext>, Before, u64)>,
+    is_synced: bool,
+    /// Who has taken what, and is not told of.
+    taken: BTreeMap<ResourceType, Vec<u64>>,
+}
+
+/// A proxy.
+#[derive(Debug)]
+struct Connected {
+    proxy: Arc<Proxy>,
+    peer: Option<IpAddr>,
+    at: Timestamp,
+}
+
+impl Journal {
+    /// Nothing is there yet.
+    pub(crate) fn new(settings: Settings, version: &'static str, started: Timestamp) -> Self {
+        Self {
+            settings,
+            version,
+            run: format!("{started}-{}", std::process::id()),
+            redactor: Redactor::new(),
+            inputs: Inputs::default(),
+            proxies: BTreeMap::new(),
+            interests: BTreeMap::new(),
+            groups: PushGroups::default(),
+            names: NameSets::default(),
+            force: None,
+            is_synced: false,
+            taken: BTreeMap::new(),
+        }
+    }
+
+    /// Writes what a segment begins with.
+    pub(crate) fn begin(&mut self, segment: u64, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+        self.names = NameSets::default();
+        let (format, navarch, at) = (VERSION, self.version.to_owned(), Moment(now));
+        let (run, settings) = (self.run.clone(), self.settings.clone());
+        let header = Header { format, navarch, run, segment, at, settings };
+        line(out, &Line::Header(Box::new(header)))?;
+        let mut revision = 0;
+        if let Some((context, before, of)) = &self.force {
+            revision = *of;
+            for change in self.inputs.all(context, before) {
+                line(out, &Line::Input(Box::new(written(&change, &self.redactor)?)))?;
+            }
+        }
+        for (number, connected) in &self.proxies {
+            line(out, &proxy_line(*number, connected))?;
+        }
+        for ((proxy, kind), interest) in &self.interests {
+            let pushes = Vec::new();
+            watch((now, *proxy, *kind), Some(interest), (&mut self.names, None), pushes, out)?;
+        }
+        line(out, &Line::Complete(Complete { at, revision, synced: self.is_synced, pushes: self.groups.all() }))
+    }
+
+    /// Takes in what was done, and writes it.
+    pub(crate) fn note(&mut self, now: Timestamp, event: Event, out: &mut dyn Write) -> io::Result<()> {
+        let at = Moment(now);
+        match event {
+            Event::Connected(id, proxy, peer) => {
+                let connected = Connected { proxy, peer, at: now };
+                let told = proxy_line(id.number(), &connected);
+                self.proxies.insert(id.number(), connected);
+                line(out, &told)
+            }
+            Event::Gone(id) => {
+                let number = id.number();
+                self.proxies.remove(&number);
+                self.groups.forget_all(number);
+                self.interests.retain(|(proxy, _), _| *proxy != number);
+                line(out, &Line::Gone(Gone { at, proxies: ranges([number]) }))
+            }
+            Event::Subscribed { proxy, kind, interest, shown } => {
+                let (number, pushes) = (proxy.number(), self.show(shown));
+                let before = self.interests.get(&(number, kind)).map(|interest| interest.names.clone());
+                let names = (&mut self.names, before.as_ref());
+                watch((now, number, kind), interest.as_ref(), names, pushes, out)?;
+                match interest {
+                    Some(interest) => _ = self.interests.insert((number, kind), interest),
+                    None => self.unwatch(number, kind),
+                }
+                Ok(())
+            }
+            Event::Unsubscribed(proxy, kind) => {
+                self.unwatch(proxy.number(), kind);
+                let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
+                line(out, &Line::Unwatch(OfProxy { at, proxy, r#type }))
+            }
+            Event::Applied { changes, context, before, revision, shown } => {
+                for change in &changes {
+                    self.inputs.apply(change);
+                    line(out, &Line::Input(Box::new(written(change, &self.redactor)?)))?;
+                }
+                self.force = Some((context, before, revision));
+                let pushes = self.show(shown);
+                line(out, &Line::Push(Push { at, revision, anew: false, pushes }))
+            }
+            Event::Recomputed(shown) => {
+                let revision = self.force.as_mut().map_or(0, |(_, _, revision)| {
+                    *revision += 1;
+                    *revision
+                });
+                let pushes = self.show(shown);
+                line(out, &Line::Push(Push { at, revision, anew: true, pushes }))
+            }
+            Event::Synced => {
+                self.is_synced = true;
+                line(out, &Line::Synced(At { at }))
+            }
+            Event::Taken(proxy, kind) => {
+                self.taken.entry(kind).or_default().push(proxy.number());
+                Ok(())
+            }
+            Event::Refused(proxy, kind, said) => {
+                let (proxy, r#type) = (proxy.number(), kind.short_name().to_owned());
+                let said = said.chars().take(SAID).collect();
+                line(out, &Line::Refused(Refused { at, proxy, r#type, said }))
+            }
+        }
+    }
+
+    /// Writes who has taken what since the last time.
+    pub(crate) fn settle(&mut self, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+        for (kind, proxies) in std::mem::take(&mut self.taken) {
+            let (at, r#type) = (Moment(now), kind.short_name().to_owned());
+            line(out, &Line::Took(Took { at, r#type, proxies: ranges(proxies) }))?;
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, shown: Vec<Shown>) -> Vec<PushGroup> {
+        self.groups.show(shown.into_iter().map(|shown| (shown.proxy.number(), shown.collection)))
+    }
+
+    fn unwatch(&mut self, proxy: u64, kind: ResourceType) {
+        self.interests.remove(&(proxy, kind));
+        self.groups.forget(proxy, kind);
+    }
+}
+
+/// Writes a subscription, and the set of names before it where that was not told.
+fn watch(
+    (now, proxy, kind): (Timestamp, u64, ResourceType),
+    interest: Option<&Interest>,
+    (names, before): (&mut NameSets, Option<&super::name_sets::Names>),
+    pushes: Vec<PushGroup>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let asked = interest.map(|interest| &interest.names).filter(|names| !names.is_empty());
+    let set = match asked {
+        None => None,
+        Some(asked) => {
+            let (number, told) = names.number(asked, before);
+            if let Some(told) = told {
+                line(out, &Line::Names(told))?;
+            }
+            Some(number)
+        }
+    };
+    let (wildcard, given_up) = (interest.is_some_and(|interest| interest.wildcard), interest.is_none());
+    let r#type = kind.short_name().to_owned();
+    line(out, &Line::Watch(Watch { at: Moment(now), proxy, r#type, wildcard, set, given_up, pushes }))
+}
+
+/// A proxy as it is told.
+fn proxy_line(number: u64, connected: &Connected) -> Line {
+    let Connected { proxy, peer, at } = connected;
+    let locality = &proxy.locality;
+    let extensions = proxy.extensions.as_ref();
+    Line::Proxy(Box::new(ProxyLine {
+        number,
+        at: Moment(*at),
+        node: proxy.node_id.to_string(),
+        cluster: proxy.service_cluster.to_string(),
+        metadata: (*proxy.metadata).clone(),
+        locality: [&locality.region, &locality.zone, &locality.sub_zone].map(ToString::to_string),
+        extensions: extensions.map(|all| all.iter().map(ToString::to_string).collect()),
+        deltas: proxy.takes_deltas,
+        identity: proxy.identity.as_ref().map(ToString::to_string),
+        peer: *peer,
+    }))
+}
+
+/// Writes a line.
+fn line(out: &mut dyn Write, line: &Line) -> io::Result<()> {
+    serde_json::to_writer(&mut *out, line)?;
+    out.write_all(b"\n")
+}

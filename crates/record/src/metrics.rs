@@ -1,0 +1,28 @@
+//! Metrics of recording.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Handles of all metrics of this room. Cloning shares them; by default nobody sees them.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    /// `navarch_record_bytes_total`.
+    pub(crate) bytes: Counter,
+    /// `navarch_record_failures_total`.
+    pub(crate) failures: Counter,
+    /// `navarch_record_active`.
+    pub(crate) active: Gauge,
+}
+
+impl Metrics {
+    /// Registers all.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let m = metrics.clone();
+        registry.register("navarch_record_bytes", "Bytes written to the record (`--record`)", m.bytes);
+        registry.register("navarch_record_failures", "How often the record could not be written", m.failures);
+        registry.register("navarch_record_active", "1 while all that comes in is recorded", m.active);
+        metrics
+    }
+}

@@ -1,0 +1,91 @@
+//! The sets of names that proxies ask for: each is told once, by its difference from the one before it where that is shorter.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use navarch_api::hash::KeyedMap;
+use navarch_api::names::ResourceName;
+
+use super::format::NameSet;
+
+/// A set that several may share.
+pub(crate) type Names = Arc<BTreeSet<ResourceName>>;
+
+/// The sets of a segment.
+#[derive(Debug, Default)]
+pub(crate) struct NameSets {
+    numbers: KeyedMap<Names, u64>,
+}
+
+impl NameSets {
+    /// The number of a set, and what tells of it where it was not told. `before` is what was asked for earlier.
+    pub(crate) fn number(&mut self, names: &Names, before: Option<&Names>) -> (u64, Option<NameSet>) {
+        if let Some(number) = self.numbers.get(names) {
+            return (*number, None);
+        }
+        let number = u64::try_from(self.numbers.len()).unwrap_or(u64::MAX) + 1;
+        let from = before.and_then(|before| Some((before, *self.numbers.get(before)?)));
+        let texts = |names: &mut dyn Iterator<Item = &ResourceName>| names.map(ToString::to_string).collect();
+        let told = from.map(|(before, from)| NameSet {
+            set: number,
+            from: Some(from),
+            add: texts(&mut names.difference(before)),
+            remove: texts(&mut before.difference(names)),
+        });
+        let told = told.filter(|told| told.add.len() + told.remove.len() < names.len());
+        let whole = || NameSet { set: number, from: None, add: texts(&mut names.iter()), remove: Vec::new() };
+        self.numbers.insert(names.clone(), number);
+        (number, Some(told.unwrap_or_else(whole)))
+    }
+}
+
+/// The sets that were told.
+#[derive(Debug, Default)]
+pub(crate) struct ToldSets {
+    sets: KeyedMap<u64, Names>,
+}
+
+impl ToldSets {
+    /// Takes one in. False where it differs from one that was not told.
+    pub(crate) fn tell(&mut self, told: NameSet) -> bool {
+        let mut names = match told.from {
+            None => BTreeSet::new(),
+            Some(from) => match self.sets.get(&from) {
+                Some(names) => (**names).clone(),
+                None => return false,
+            },
+        };
+        for name in told.remove {
+            names.remove(&ResourceName::new(name));
+        }
+        names.extend(told.add.into_iter().map(ResourceName::new));
+        self.sets.insert(told.set, Arc::new(names));
+        true
+    }
+
+    /// The set of a number.
+    pub(crate) fn get(&self, number: u64) -> Option<&Names> {
+        self.sets.get(&number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_are_told_once_and_by_what_differs() {
+        let set = |names: &[&str]| Arc::new(names.iter().map(ResourceName::new).collect::<BTreeSet<_>>());
+        let (first, second) = (set(&["a", "b", "c"]), set(&["a", "b", "d"]));
+        let (mut sets, mut told) = (NameSets::default(), ToldSets::default());
+        let (one, line) = sets.number(&first, None);
+        assert!(told.tell(line.unwrap()));
+        assert_eq!(sets.number(&set(&["a", "b", "c"]), None), (one, None));
+        let (two, line) = sets.number(&second, Some(&first));
+        let line = line.unwrap();
+        assert_eq!((line.from, &line.add, &line.remove), (Some(one), &vec!["d".to_owned()], &vec!["c".to_owned()]));
+        assert!(told.tell(line));
+        assert_eq!((told.get(one), told.get(two)), (Some(&first), Some(&second)));
+        assert!(!told.tell(NameSet { set: 9, from: Some(8), ..NameSet::default() }));
+    }
+}

@@ -1,0 +1,391 @@
+//! Plays a record: does again what was done, on a world and an engine of its own, and compares what comes of it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use navarch_ambient::AmbientTranslator;
+use navarch_api::identity::Identity;
+use navarch_envoy::EnvoyTranslator;
+use navarch_push::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use navarch_push::proxy::{Locality, Proxy};
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::world::{Change, World};
+
+use super::format::{Header, Line, Moment, ProxyLine, Push, PushGroup, Watch, numbers};
+use super::inputs::{self, InputError};
+use super::name_sets::ToldSets;
+use super::push_groups::PushGroups;
+use super::report::{NAMED, Played, PlayedPush, Step};
+use super::restore::Restorer;
+
+mod told;
+
+/// Why a line cannot be played.
+#[derive(Debug, thiserror::Error)]
+pub enum PlayError {
+    /// An input cannot be used.
+    #[error("{0}")]
+    Input(String),
+    /// A proxy cannot be.
+    #[error("proxy {0} cannot be read: {1}")]
+    Proxy(u64, String),
+    /// A line names what no line before it told of.
+    #[error("it names {0}, which no line before it tells of")]
+    Unknown(String),
+    /// No pair of certificate and key could be made.
+    #[error("no stand-in for private keys can be made: {0}")]
+    Key(String),
+}
+
+impl From<InputError> for PlayError {
+    fn from(error: InputError) -> Self {
+        Self::Input(error.to_string())
+    }
+}
+
+/// A world and an engine that do again what was done.
+#[derive(Debug)]
+pub struct Player {
+    restorer: Restorer,
+    file: PathBuf,
+    /// Which run, and the last segment of it.
+    last: Option<(String, u64)>,
+    /// What was recorded of what is played; `None` before the first segment.
+    state: Option<State>,
+    part: Part,
+}
+
+/// All that is played.
+#[derive(Debug)]
+struct State {
+    world: World,
+    engine: Engine,
+    proxies: BTreeMap<u64, (ProxyId, Arc<Proxy>)>,
+    numbers: BTreeMap<ProxyId, u64>,
+    groups: PushGroups,
+    sets: ToldSets,
+    pending: Vec<Change>,
+    watches: Vec<(u64, ResourceType, Interest)>,
+}
+
+/// Where in a segment it is.
+#[derive(Clone, Debug, Default)]
+enum Part {
+    /// What there was, and is taken in.
+    Begins(String),
+    /// What there was, and is known.
+    Known,
+    /// What was done.
+    #[default]
+    Done,
+}
+
+/// Takes nothing: what is published is taken from the engine.
+#[derive(Debug)]
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+impl State {
+    fn new(header: &Header) -> Self {
+        let world = World::new(header.settings.clone());
+        let mut engine = Engine::new(world.context(), Arc::new(AmbientTranslator(EnvoyTranslator)));
+        engine.keep_published();
+        Self {
+            world,
+            engine,
+            proxies: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            groups: PushGroups::default(),
+            sets: ToldSets::default(),
+            pending: Vec::new(),
+            watches: Vec::new(),
+        }
+    }
+
+    /// The name of a proxy.
+    fn name(&self, proxy: u64) -> String {
+        self.proxies.get(&proxy).map_or_else(|| format!("proxy {proxy}"), |(_, proxy)| proxy.name.to_string())
+    }
+
+    /// The first names of proxies.
+    fn names(&self, ranges: &[[u64; 2]]) -> Vec<String> {
+        numbers(ranges).take(NAMED).map(|proxy| self.name(proxy)).collect()
+    }
+
+    fn connect(&mut self, line: ProxyLine) -> Result<(), PlayError> {
+        let number = line.number;
+        let proxy = Arc::new(proxy_of(line).map_err(|reason| PlayError::Proxy(number, reason))?);
+        let id = self.engine.connect(proxy.clone(), Arc::new(Nowhere));
+        self.proxies.insert(number, (id, proxy));
+        self.numbers.insert(id, number);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, number: u64) {
+        if let Some((id, _)) = self.proxies.remove(&number) {
+            self.engine.disconnect(id);
+            self.numbers.remove(&id);
+        }
+        self.groups.forget_all(number);
+    }
+
+    /// What a subscription asks for.
+    fn interest(&self, watch: &Watch) -> Result<Interest, PlayError> {
+        let unknown = |set: u64| PlayError::Unknown(format!("set {set} of names"));
+        let names = watch.set.map(|set| self.sets.get(set).cloned().ok_or_else(|| unknown(set))).transpose()?;
+        Ok(Interest { wildcard: watch.wildcard, names: names.unwrap_or_default() })
+    }
+
+    /// Takes in what came in.
+    fn apply(&mut self) {
+        let facts = self.world.apply(std::mem::take(&mut self.pending));
+        if !facts.is_empty() {
+            self.engine.apply(self.world.context(), facts);
+        }
+    }
+
+    /// Takes what was published.
+    fn published(&mut self) -> (Vec<PlayedPush>, Vec<PushGroup>) {
+        let published = self.engine.take_published();
+        let shown: Vec<(u64, Arc<Collection>)> = published
+            .into_iter()
+            .filter_map(|shown| Some((*self.numbers.get(&shown.proxy)?, shown.collection)))
+            .collect();
+        let before: BTreeMap<(u64, ResourceType), Option<Arc<Collection>>> =
+            shown.iter().map(|(proxy, now)| ((*proxy, now.kind), self.groups.of(*proxy, now.kind).cloned())).collect();
+        let groups = self.groups.show(shown);
+        (groups.iter().map(|group| self.told(group, &before)).collect(), groups)
+    }
+}
+
+impl Player {
+    /// Nothing is played yet.
+    ///
+    /// # Errors
+    /// When no stand-in for keys can be made.
+    pub fn new() -> Result<Self, PlayError> {
+        let restorer = Restorer::new().map_err(|error| PlayError::Key(error.to_string()))?;
+        Ok(Self { restorer, file: PathBuf::new(), last: None, state: None, part: Part::Done })
+    }
+
+    /// What was recorded is not whole: the next segment's beginning counts.
+    pub fn skip(&mut self) {
+        self.last = None;
+    }
+
+    /// Plays a line of a file; gives what was done, if it says so.
+    ///
+    /// # Errors
+    /// When it cannot be played.
+    pub fn play(&mut self, file: &Path, offset: usize, line: Line) -> Result<Option<Step>, PlayError> {
+        if let Line::Header(header) = line {
+            self.begin(file, *header);
+            return Ok(None);
+        }
+        let Some(state) = &mut self.state else { return Err(PlayError::Unknown("no segment".to_owned())) };
+        let of = (&*self.file, offset);
+        match std::mem::take(&mut self.part) {
+            Part::Begins(navarch) => {
+                let step = state.load(of, line, &navarch, &self.restorer)?;
+                if step.is_none() {
+                    self.part = Part::Begins(navarch);
+                }
+                Ok(step)
+            }
+            Part::Known => match line {
+                Line::Names(told) => {
+                    state.sets.tell(told);
+                    self.part = Part::Known;
+                    Ok(None)
+                }
+                Line::Complete(complete) => {
+                    let difference = state.compare(of, &complete.pushes, &state.groups.all());
+                    let what = Played::Synced;
+                    Ok(difference.map(|difference| Step {
+                        at: complete.at,
+                        what,
+                        pushes: Vec::new(),
+                        difference: Some(difference),
+                    }))
+                }
+                _ => {
+                    self.part = Part::Known;
+                    Ok(None)
+                }
+            },
+            Part::Done => {
+                if matches!(line, Line::Lost(_)) {
+                    self.last = None;
+                }
+                state.redo(of, line, &self.restorer)
+            }
+        }
+    }
+
+    /// A segment begins.
+    fn begin(&mut self, file: &Path, header: Header) {
+        file.clone_into(&mut self.file);
+        let follows = self.last.as_ref().is_some_and(|(run, last)| *run == header.run && last + 1 == header.segment);
+        match &mut self.state {
+            Some(state) if follows => {
+                state.sets = ToldSets::default();
+                self.part = Part::Known;
+            }
+            _ => {
+                self.state = Some(State::new(&header));
+                self.part = Part::Begins(header.navarch);
+            }
+        }
+        self.last = Some((header.run, header.segment));
+    }
+}
+
+impl State {
+    /// Takes in a line of what there was; gives a step at the end.
+    fn load(
+        &mut self,
+        of: (&Path, usize),
+        line: Line,
+        navarch: &str,
+        restorer: &Restorer,
+    ) -> Result<Option<Step>, PlayError> {
+        match line {
+            Line::Input(input) => self.pending.push(inputs::read(*input, restorer)?),
+            Line::Proxy(proxy) => self.connect(*proxy)?,
+            Line::Names(told) => self.tell(told)?,
+            Line::Watch(watch) => {
+                let (kind, interest) = (kind_of(&watch.r#type)?, self.interest(&watch)?);
+                self.watches.push((watch.proxy, kind, interest));
+            }
+            Line::Complete(complete) => {
+                let (inputs, proxies) = (self.pending.len(), self.proxies.len());
+                self.apply();
+                for (proxy, kind, interest) in std::mem::take(&mut self.watches) {
+                    let id = self.id(proxy)?;
+                    self.engine.subscribe(id, kind, interest);
+                }
+                self.published();
+                let difference = self.compare(of, &complete.pushes, &self.groups.all());
+                let (file, navarch) = (of.0.to_owned(), navarch.to_owned());
+                let what = Played::Begun { file, navarch, inputs, proxies };
+                return Ok(Some(Step { at: complete.at, what, pushes: Vec::new(), difference }));
+            }
+            Line::Header(_)
+            | Line::Unwatch(_)
+            | Line::Push(_)
+            | Line::Synced(_)
+            | Line::Gone(_)
+            | Line::Took(_)
+            | Line::Refused(_)
+            | Line::Lost(_) => {}
+        }
+        Ok(None)
+    }
+
+    /// Does again what a line says was done.
+    fn redo(&mut self, of: (&Path, usize), line: Line, restorer: &Restorer) -> Result<Option<Step>, PlayError> {
+        let (at, what) = match line {
+            Line::Input(input) => {
+                self.pending.push(inputs::read(*input, restorer)?);
+                return Ok(None);
+            }
+            Line::Names(told) => {
+                self.tell(told)?;
+                return Ok(None);
+            }
+            Line::Watch(watch) => return self.watch(of, &watch).map(Some),
+            Line::Push(push) => return Ok(Some(self.push(of, &push))),
+            Line::Proxy(line) => {
+                let (at, number) = (line.at, line.number);
+                self.connect(*line)?;
+                (at, Played::Connected { proxy: self.name(number) })
+            }
+            Line::Unwatch(line) => {
+                let (id, kind) = (self.id(line.proxy)?, kind_of(&line.r#type)?);
+                self.engine.unsubscribe(id, kind);
+                self.groups.forget(line.proxy, kind);
+                (line.at, Played::Unsubscribed { proxy: self.name(line.proxy), r#type: line.r#type })
+            }
+            Line::Gone(gone) => {
+                let proxies = self.names(&gone.proxies);
+                numbers(&gone.proxies).for_each(|proxy| self.disconnect(proxy));
+                (gone.at, Played::Gone { proxies })
+            }
+            Line::Took(took) => {
+                let (proxies, names) = (numbers(&took.proxies).count(), self.names(&took.proxies));
+                (took.at, Played::Took { r#type: took.r#type, proxies, names })
+            }
+            Line::Refused(refused) => {
+                let proxy = self.name(refused.proxy);
+                (refused.at, Played::Refused { proxy, r#type: refused.r#type, said: refused.said })
+            }
+            Line::Synced(at) => (at.at, Played::Synced),
+            Line::Lost(lost) => (lost.at, Played::Lost { why: lost.why }),
+            Line::Header(_) | Line::Complete(_) => return Ok(None),
+        };
+        Ok(Some(Step { at, what, pushes: Vec::new(), difference: None }))
+    }
+
+    fn push(&mut self, of: (&Path, usize), push: &Push) -> Step {
+        let revision = push.revision;
+        let what = if push.anew {
+            self.engine.recompute();
+            Played::Anew { revision }
+        } else {
+            let inputs: Vec<String> = self.pending.iter().take(NAMED).map(told::input).collect();
+            let more = self.pending.len() - inputs.len();
+            self.apply();
+            Played::Changed { revision, inputs, more }
+        };
+        self.step(of, push.at, what, &push.pushes)
+    }
+
+    fn watch(&mut self, of: (&Path, usize), watch: &Watch) -> Result<Step, PlayError> {
+        let (id, kind, interest) = (self.id(watch.proxy)?, kind_of(&watch.r#type)?, self.interest(watch)?);
+        let names = (!interest.wildcard).then_some(interest.names.len());
+        self.engine.subscribe(id, kind, interest);
+        let what = Played::Subscribed { proxy: self.name(watch.proxy), r#type: watch.r#type.clone(), names };
+        let step = self.step(of, watch.at, what, &watch.pushes);
+        if watch.given_up {
+            self.engine.unsubscribe(id, kind);
+            self.groups.forget(watch.proxy, kind);
+        }
+        Ok(step)
+    }
+
+    fn step(&mut self, of: (&Path, usize), at: Moment, what: Played, recorded: &[PushGroup]) -> Step {
+        let (pushes, played) = self.published();
+        Step { at, what, pushes, difference: self.compare(of, recorded, &played) }
+    }
+
+    fn tell(&mut self, told: super::format::NameSet) -> Result<(), PlayError> {
+        let from = told.from.unwrap_or_default();
+        if self.sets.tell(told) { Ok(()) } else { Err(PlayError::Unknown(format!("set {from} of names"))) }
+    }
+
+    fn id(&self, proxy: u64) -> Result<ProxyId, PlayError> {
+        let unknown = || PlayError::Unknown(format!("proxy {proxy}"));
+        self.proxies.get(&proxy).map(|(id, _)| *id).ok_or_else(unknown)
+    }
+}
+
+/// The type of a short name.
+fn kind_of(name: &str) -> Result<ResourceType, PlayError> {
+    let found = ResourceType::ALL.into_iter().find(|kind| kind.short_name() == name);
+    found.ok_or_else(|| PlayError::Unknown(format!("type {name}")))
+}
+
+/// A proxy as it described itself.
+fn proxy_of(line: ProxyLine) -> Result<Proxy, String> {
+    let [region, zone, sub_zone] = line.locality.map(Arc::from);
+    let parsed = Proxy::parse(&line.node, line.metadata, Locality { region, zone, sub_zone });
+    let proxy = parsed.map_err(|error| error.to_string())?;
+    let identity = line.identity.as_deref().map(Identity::parse).transpose().map_err(|error| error.to_string())?;
+    let extensions = line.extensions.map(|all| Arc::new(all.into_iter().map(Arc::from).collect()));
+    let service_cluster = Arc::from(line.cluster);
+    Ok(Proxy { service_cluster, extensions, identity, takes_deltas: line.deltas, ..proxy })
+}

@@ -1,0 +1,101 @@
+//! What was played, told, and compared with what was recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use navarch_answers::difference::Step as Resources;
+use navarch_answers::proposal::Action;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::world::{Change, RemoteChange};
+
+use super::State;
+use crate::format::{PushGroup, numbers};
+use crate::report::{Difference, NAMED, PlayedPush};
+
+impl State {
+    /// What a group of proxies was pushed, where this is what each had before.
+    pub(super) fn told(
+        &self,
+        group: &PushGroup,
+        before: &BTreeMap<(u64, ResourceType), Option<Arc<Collection>>>,
+    ) -> PlayedPush {
+        let first = numbers(&group.proxies).next().unwrap_or_default();
+        let kind = super::kind_of(&group.r#type).ok();
+        let now = kind.and_then(|kind| self.groups.of(first, kind));
+        let old = kind.and_then(|kind| before.get(&(first, kind))?.as_deref());
+        let resources = Resources::between(old, now.map(|now| &**now));
+        let actions: Vec<_> = resources.actions().collect();
+        let count = |of: Action| actions.iter().filter(|(_, action)| *action == of).count();
+        let takes_deltas = self.proxies.get(&first).is_some_and(|(_, proxy)| proxy.takes_deltas);
+        PlayedPush {
+            r#type: group.r#type.clone(),
+            proxies: numbers(&group.proxies).count(),
+            names: self.names(&group.proxies),
+            resources: group.resources,
+            added: count(Action::Added),
+            changed: count(Action::Changed),
+            removed: count(Action::Removed),
+            touched: actions.iter().take(NAMED).map(|(name, _)| name.to_string()).collect(),
+            bytes: if takes_deltas { resources.delta_bytes } else { resources.state_bytes },
+            digest: group.digest.clone(),
+        }
+    }
+
+    /// The first difference between what was recorded and what was played.
+    pub(super) fn compare(
+        &self,
+        (file, offset): (&Path, usize),
+        recorded: &[PushGroup],
+        played: &[PushGroup],
+    ) -> Option<Difference> {
+        if recorded == played {
+            return None;
+        }
+        let (recorded, played) = (by_proxy(recorded), by_proxy(played));
+        let all: BTreeSet<&(String, u64)> = recorded.keys().chain(played.keys()).collect();
+        let differs = all.into_iter().find(|key| recorded.get(*key) != played.get(*key))?;
+        let (r#type, proxy) = (differs.0.clone(), self.name(differs.1));
+        let of = |pushed: &ByProxy| pushed.get(differs).cloned();
+        let (recorded, played) = (of(&recorded), of(&played));
+        Some(Difference { file: file.to_owned(), offset, proxy, r#type, recorded, played })
+    }
+}
+
+/// What each proxy is shown of a type: how many resources, and their digest.
+type ByProxy = BTreeMap<(String, u64), (usize, String)>;
+
+fn by_proxy(groups: &[PushGroup]) -> ByProxy {
+    let of = |group: &PushGroup| {
+        let (r#type, shown) = (group.r#type.clone(), (group.resources, group.digest.clone()));
+        numbers(&group.proxies).map(move |proxy| ((r#type.clone(), proxy), shown.clone())).collect::<Vec<_>>()
+    };
+    groups.iter().flat_map(of).collect()
+}
+
+/// A change in words.
+pub(super) fn input(change: &Change) -> String {
+    match change {
+        Change::Put(object) => match object.meta().generation {
+            0 => object.object_ref().to_string(),
+            generation => format!("{} (generation {generation})", object.object_ref()),
+        },
+        Change::Removed(name) => format!("{name} (gone)"),
+        Change::Mesh(_) => "mesh config".to_owned(),
+        Change::Networks(_) => "mesh networks".to_owned(),
+        Change::SecretReader(account, _) => format!("who may read secrets: service account {account}"),
+        Change::Keys(source, _) => format!("keys of {source}"),
+        Change::TrustBundle(_) => "roots of trust".to_owned(),
+        Change::Quarantine(name, _) => format!("{name} (quarantined)"),
+        Change::GatewayHost(host, _) => format!("addresses of {host}"),
+        Change::Remote(cluster, change) => match change {
+            RemoteChange::Put(object) => format!("{} of cluster {cluster}", object.object_ref()),
+            RemoteChange::Removed(name) => format!("{name} of cluster {cluster} (gone)"),
+            RemoteChange::Reset(objects) => format!("all {} objects of cluster {cluster}", objects.len()),
+            RemoteChange::Gone => format!("cluster {cluster} (gone)"),
+            RemoteChange::SecretReader(account, _) => {
+                format!("who may read secrets in cluster {cluster}: service account {account}")
+            }
+        },
+    }
+}

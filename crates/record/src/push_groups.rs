@@ -1,0 +1,120 @@
+//! What proxies are shown, by those that are shown the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use navarch_api::hash::KeyedMap;
+use navarch_push::resource::{Collection, ResourceType};
+
+use super::digest::Digest;
+use super::format::{PushGroup, ranges};
+
+/// What is known of past collections before those that nobody has are looked for.
+const SPARE: usize = 1024;
+
+/// A collection that somebody is shown.
+#[derive(Debug)]
+struct Had {
+    collection: Arc<Collection>,
+    digest: Digest,
+}
+
+/// What each proxy is shown.
+#[derive(Debug, Default)]
+pub(crate) struct PushGroups {
+    of: KeyedMap<(u64, ResourceType), Arc<Had>>,
+    /// By place in memory, so that those who come later share it.
+    known: KeyedMap<usize, Weak<Had>>,
+}
+
+impl PushGroups {
+    /// Proxies, by number, are shown these. Gives who is shown what, in an order that does not depend on that in which it came.
+    pub(crate) fn show(&mut self, shown: impl IntoIterator<Item = (u64, Arc<Collection>)>) -> Vec<PushGroup> {
+        // One that was shown several in a row is shown the last.
+        let shown: KeyedMap<_, _> =
+            shown.into_iter().map(|(proxy, collection)| ((proxy, collection.kind), collection)).collect();
+        let mut groups: BTreeMap<usize, (Arc<Had>, Vec<u64>)> = BTreeMap::new();
+        // A group moves from one collection to another.
+        let mut steps: KeyedMap<(usize, usize), Arc<Had>> = KeyedMap::default();
+        for (key, collection) in shown {
+            let before = self.of.get(&key).cloned();
+            let place = |collection: &Arc<Collection>| Arc::as_ptr(collection).addr();
+            let step = (before.as_ref().map_or(0, |had| place(&had.collection)), place(&collection));
+            let had = match steps.get(&step) {
+                Some(had) => had.clone(),
+                None => {
+                    let had = self.had(before, collection);
+                    steps.insert(step, had.clone());
+                    had
+                }
+            };
+            self.of.insert(key, had.clone());
+            groups.entry(step.1).or_insert_with(|| (had, Vec::new())).1.push(key.0);
+        }
+        told(groups.into_values())
+    }
+
+    /// All that proxies are shown.
+    pub(crate) fn all(&self) -> Vec<PushGroup> {
+        let mut groups: BTreeMap<usize, (Arc<Had>, Vec<u64>)> = BTreeMap::new();
+        for ((proxy, _), had) in &self.of {
+            let place = Arc::as_ptr(&had.collection).addr();
+            groups.entry(place).or_insert_with(|| (had.clone(), Vec::new())).1.push(*proxy);
+        }
+        told(groups.into_values())
+    }
+
+    /// What a proxy is shown of a type.
+    pub(crate) fn of(&self, proxy: u64, kind: ResourceType) -> Option<&Arc<Collection>> {
+        self.of.get(&(proxy, kind)).map(|had| &had.collection)
+    }
+
+    /// A proxy is shown a type no more.
+    pub(crate) fn forget(&mut self, proxy: u64, kind: ResourceType) {
+        self.of.remove(&(proxy, kind));
+    }
+
+    /// A proxy is gone.
+    pub(crate) fn forget_all(&mut self, proxy: u64) {
+        for kind in ResourceType::ALL {
+            self.of.remove(&(proxy, kind));
+        }
+    }
+
+    /// A collection with its digest, worked out from that of the one before it.
+    fn had(&mut self, before: Option<Arc<Had>>, collection: Arc<Collection>) -> Arc<Had> {
+        let place = Arc::as_ptr(&collection).addr();
+        // What is known is alive, and so nothing else is in its place.
+        if let Some(had) = self.known.get(&place).and_then(Weak::upgrade) {
+            return had;
+        }
+        let digest = match before {
+            Some(before) => before.digest.after(&before.collection, &collection),
+            None => Digest::of(&collection),
+        };
+        let had = Arc::new(Had { collection, digest });
+        if self.known.len() > 2 * self.of.len() + SPARE {
+            self.known.retain(|_, had| had.strong_count() > 0);
+        }
+        self.known.insert(place, Arc::downgrade(&had));
+        had
+    }
+}
+
+/// Groups as they are written, those that are equal as one.
+fn told(groups: impl Iterator<Item = (Arc<Had>, Vec<u64>)>) -> Vec<PushGroup> {
+    let mut told: BTreeMap<(&str, String, usize), Vec<u64>> = BTreeMap::new();
+    for (had, proxies) in groups {
+        let (kind, count) = (had.collection.kind.short_name(), had.collection.resources.len());
+        told.entry((kind, had.digest.to_string(), count)).or_default().extend(proxies);
+    }
+    let group = |((kind, digest, resources), proxies): ((&str, String, usize), Vec<u64>)| PushGroup {
+        r#type: kind.to_owned(),
+        proxies: ranges(proxies),
+        resources,
+        digest,
+    };
+    let mut all: Vec<PushGroup> = told.into_iter().map(group).collect();
+    all.sort();
+    all
+}

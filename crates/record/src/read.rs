@@ -1,0 +1,191 @@
+//! Segments and their lines, read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use navarch_api::regular_file;
+
+use super::format::{Line, VERSION};
+
+/// What the names of segments begin and end with.
+const BEGIN: &str = "record-";
+const END: &str = ".jsonl";
+/// The most bytes of a segment that are read.
+const MOST: u64 = 8 << 30;
+
+/// The name of a segment's file.
+pub(crate) fn segment_name(number: u64) -> String {
+    format!("{BEGIN}{number:010}{END}")
+}
+
+/// The number of a segment's file.
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(BEGIN)?.strip_suffix(END)?.parse().ok()
+}
+
+/// Whether a file is named as a segment is.
+#[must_use]
+pub fn is_segment(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).and_then(number_of).is_some()
+}
+
+/// The segments of a directory, with their numbers, the oldest first.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let entry = entry?;
+        if let Some(number) = entry.file_name().to_str().and_then(number_of) {
+            found.push((number, entry.path()));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// A line that cannot be read, where it is, and what is done about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    /// The segment's file.
+    pub file: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: usize,
+    /// What is wrong.
+    pub reason: String,
+    /// Whether it is the end of what was written last, as when the process was killed: no fault of the record.
+    pub is_torn: bool,
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.is_torn {
+            true => "it was being written when the process ended; all before it counts",
+            false => "the rest of this segment is passed over",
+        };
+        write!(f, "{} at byte {}: {}; {what}", self.file.display(), self.offset, self.reason)
+    }
+}
+
+/// A line, and where it ends.
+#[derive(Debug)]
+pub struct RecordLine {
+    /// What it says.
+    pub line: Line,
+    /// Where it begins in its file.
+    pub offset: usize,
+}
+
+/// A segment that was read into memory.
+#[derive(Debug)]
+pub struct Segment {
+    file: PathBuf,
+    text: Vec<u8>,
+    at: usize,
+    is_last: bool,
+    is_first_line: bool,
+}
+
+impl Segment {
+    /// Reads a segment. `is_last` is the one that may end in the middle of a line.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn open(file: &Path, is_last: bool) -> io::Result<Self> {
+        let text = regular_file::read(file, MOST)?;
+        Ok(Self { file: file.to_owned(), text, at: 0, is_last, is_first_line: true })
+    }
+
+    /// The next line; `None` at the end.
+    ///
+    /// # Errors
+    /// When it cannot be read; nothing comes after.
+    pub fn next_line(&mut self) -> Result<Option<RecordLine>, Broken> {
+        let offset = self.at;
+        let rest = self.text.get(offset..).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
+        }
+        let end = memchr::memchr(b'\n', rest);
+        let is_torn = end.is_none() && self.is_last;
+        let text = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        let read = serde_json::from_slice::<Line>(text).map_err(|error| error.to_string());
+        let is_first = std::mem::take(&mut self.is_first_line);
+        let checked = read.and_then(|line| check(is_first, line));
+        let checked = if end.is_none() { Err("the line does not end".to_owned()) } else { checked };
+        match checked {
+            Ok(line) => {
+                self.at = offset + text.len() + 1;
+                Ok(Some(RecordLine { line, offset }))
+            }
+            Err(reason) => {
+                self.at = self.text.len();
+                Err(Broken { file: self.file.clone(), offset, reason, is_torn })
+            }
+        }
+    }
+
+    /// The same fault, told of a line of this segment that was read well and makes no sense.
+    #[must_use]
+    pub fn broken(&mut self, offset: usize, reason: String) -> Broken {
+        self.at = self.text.len();
+        Broken { file: self.file.clone(), offset, reason, is_torn: false }
+    }
+}
+
+/// Whether a line may stand where it stands.
+fn check(is_first: bool, line: Line) -> Result<Line, String> {
+    match &line {
+        Line::Header(header) if header.format != VERSION => Err(format!(
+            "its format has version {}, and this version of navarch reads {VERSION}; it was written by navarch {}",
+            header.format, header.navarch
+        )),
+        Line::Header(_) if is_first => Ok(line),
+        Line::Header(_) => Err("a header within a segment".to_owned()),
+        _ if is_first => Err("it does not begin with a header".to_owned()),
+        _ => Ok(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(text: &str, is_last: bool) -> Segment {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(segment_name(7));
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(segments(dir.path()).unwrap(), [(7, file.clone())]);
+        Segment::open(&file, is_last).unwrap()
+    }
+
+    const HEADER: &str =
+        r#"{"header":{"format":1,"navarch":"1","run":"r","segment":7,"at":"2026-01-01T00:00:00Z","settings":{}}}"#;
+
+    #[test]
+    fn what_is_broken_is_named_with_its_place() {
+        let mut torn = open(&format!("{HEADER}\n{{\"synced\":{{\"at\""), true);
+        assert!(matches!(torn.next_line(), Ok(Some(RecordLine { offset: 0, .. }))));
+        let broken = torn.next_line().unwrap_err();
+        assert_eq!((broken.offset, broken.is_torn), (HEADER.len() + 1, true));
+        assert!(torn.next_line().unwrap().is_none());
+        let mut middle = open(&format!("{HEADER}\nnonsense\n{HEADER}\n"), true);
+        middle.next_line().unwrap();
+        let broken = middle.next_line().unwrap_err();
+        assert!(!broken.is_torn);
+        let text = broken.to_string();
+        assert!(text.contains("record-0000000007.jsonl at byte") && text.contains("is passed over"), "{text}");
+        assert!(!open("{\"synced\"", false).next_line().unwrap_err().is_torn, "not the last segment");
+    }
+
+    #[test]
+    fn other_versions_are_refused() {
+        let other = HEADER.replace("\"format\":1", "\"format\":2");
+        let broken = open(&format!("{other}\n"), true).next_line().unwrap_err();
+        assert!(broken.reason.contains("version 2"), "{}", broken.reason);
+        let broken = open("{\"synced\":{\"at\":\"2026-01-01T00:00:00Z\"}}\n", true).next_line().unwrap_err();
+        assert_eq!(broken.reason, "it does not begin with a header");
+    }
+}

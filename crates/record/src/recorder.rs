@@ -1,0 +1,266 @@
+//! Takes what is done down, on a thread of its own: whoever tells it never waits.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::{Condvar, Mutex};
+
+use navarch_api::settings::Settings;
+use navarch_push::witness::{Event, Witness};
+
+use super::journal::Journal;
+use super::metrics::Metrics;
+use super::ring::Ring;
+
+/// How often what was done is written.
+const EVERY: Duration = Duration::from_millis(100);
+/// How long it waits after a failure before it begins a new segment.
+const RETRY: Duration = Duration::from_secs(30);
+/// How much may wait to be written, in changes, collections and the like: some hundred bytes each.
+const WAITING: usize = 1 << 20;
+
+/// What is recorded, and where.
+#[derive(Clone, Debug)]
+pub struct RecorderConfig {
+    /// The directory of the record.
+    pub dir: PathBuf,
+    /// The most bytes that it may take.
+    pub max_size: u64,
+    /// What flags and environment say.
+    pub settings: Settings,
+    /// The version of the program.
+    pub version: &'static str,
+    /// Where it is counted.
+    pub metrics: Metrics,
+    /// The wall clock.
+    pub clock: fn() -> Timestamp,
+}
+
+/// Records all that it is told, until it is ended.
+#[derive(Debug)]
+pub struct Recorder {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the recorder shares with its thread.
+#[derive(Debug)]
+struct Shared {
+    clock: fn() -> Timestamp,
+    queue: Mutex<Queue>,
+    ended: Condvar,
+}
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+struct Queue {
+    events: Vec<(Timestamp, Event)>,
+    weight: usize,
+    /// More came than could wait: nothing is taken any more.
+    is_overrun: bool,
+    is_ended: bool,
+}
+
+/// The thread's own.
+struct Writer {
+    config: RecorderConfig,
+    journal: Journal,
+    /// Where it is written; `None` after a failure.
+    ring: Option<Ring>,
+    /// When it is begun anew after a failure.
+    retry_at: Timestamp,
+    /// Whether the failure is told.
+    has_told: bool,
+}
+
+impl Recorder {
+    /// Starts to record. Where the directory cannot be written that is logged, and tried again now and then.
+    ///
+    /// # Errors
+    /// When the operating system gives no thread.
+    pub fn start(config: RecorderConfig) -> io::Result<Arc<Self>> {
+        let clock = config.clock;
+        let shared = Arc::new(Shared { clock, queue: Mutex::default(), ended: Condvar::new() });
+        let of_thread = shared.clone();
+        let journal = Journal::new(config.settings.clone(), config.version, clock());
+        let writer = Writer { config, journal, ring: None, retry_at: Timestamp::UNIX_EPOCH, has_told: false };
+        let thread = std::thread::Builder::new().name("record".to_owned()).spawn(move || writer.run(&of_thread))?;
+        Ok(Arc::new(Self { shared, thread: Mutex::new(Some(thread)) }))
+    }
+
+    /// Writes what waits, and ends.
+    pub fn end(&self) {
+        self.shared.queue.lock().is_ended = true;
+        self.shared.ended.notify_all();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of it was logged.
+            _ = thread.join();
+        }
+    }
+}
+
+impl Witness for Recorder {
+    fn see(&self, event: Event) {
+        let now = (self.shared.clock)();
+        let mut queue = self.shared.queue.lock();
+        if queue.is_overrun || queue.is_ended {
+            return;
+        }
+        queue.weight += weight(&event);
+        queue.is_overrun = queue.weight > WAITING && !queue.events.is_empty();
+        queue.events.push((now, event));
+    }
+}
+
+/// How much an event makes wait.
+fn weight(event: &Event) -> usize {
+    1 + match event {
+        Event::Applied { changes, shown, .. } => changes.len() + shown.len(),
+        Event::Subscribed { shown, .. } | Event::Recomputed(shown) => shown.len(),
+        Event::Connected(..)
+        | Event::Gone(_)
+        | Event::Unsubscribed(..)
+        | Event::Synced
+        | Event::Taken(..)
+        | Event::Refused(..) => 0,
+    }
+}
+
+impl Writer {
+    fn run(mut self, shared: &Shared) {
+        loop {
+            let mut queue = shared.queue.lock();
+            if !queue.is_ended {
+                shared.ended.wait_for(&mut queue, EVERY);
+            }
+            let (events, is_overrun) = (std::mem::take(&mut queue.events), queue.is_overrun);
+            queue.weight = 0;
+            let is_ended = queue.is_ended;
+            drop(queue);
+            self.write(events, (shared.clock)());
+            if is_overrun {
+                let dir = self.config.dir.display();
+                tracing::error!(%dir, "the disk does not keep up: the record ends here; restart to record again");
+                self.config.metrics.failures.inc();
+                self.config.metrics.active.set(0);
+            }
+            if is_ended || is_overrun {
+                if let Some(Err(error)) = self.ring.as_mut().map(Ring::finish) {
+                    self.fail(&error, (shared.clock)());
+                }
+                return;
+            }
+        }
+    }
+
+    /// Writes what was done.
+    fn write(&mut self, events: Vec<(Timestamp, Event)>, now: Timestamp) {
+        if self.ring.is_none() && now >= self.retry_at {
+            self.begin(now);
+        }
+        let is_idle = events.is_empty();
+        for (at, event) in events {
+            let mut lines = Vec::new();
+            let noted = self.journal.note(at, event, &mut lines);
+            self.append(noted.map(|()| lines), at);
+        }
+        if is_idle {
+            return;
+        }
+        let mut lines = Vec::new();
+        let noted = self.journal.settle(now, &mut lines);
+        self.append(noted.map(|()| lines), now);
+        let flushed = self.ring.as_mut().map(Ring::flush);
+        if let Some(Err(error)) = flushed {
+            self.fail(&error, now);
+        }
+    }
+
+    /// Writes lines, and begins the next segment when it is time.
+    fn append(&mut self, lines: io::Result<Vec<u8>>, now: Timestamp) {
+        let Some(ring) = &mut self.ring else { return };
+        let appended = lines.and_then(|lines| {
+            ring.append(&lines)?;
+            Ok(u64::try_from(lines.len()).unwrap_or_default())
+        });
+        match appended {
+            Ok(bytes) => {
+                self.config.metrics.bytes.inc_by(bytes);
+                if ring.is_full() {
+                    self.begin(now);
+                }
+            }
+            // What is larger than there is room for is in what the next segment begins with.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => self.begin(now),
+            Err(error) => self.fail(&error, now),
+        }
+    }
+
+    /// Begins a segment.
+    fn begin(&mut self, now: Timestamp) {
+        match self.try_begin(now) {
+            Ok(()) if self.has_told => {
+                self.has_told = false;
+                tracing::info!(dir = %self.config.dir.display(), "recording again");
+            }
+            Ok(()) => {}
+            Err(error) => return self.fail(&error, now),
+        }
+        self.config.metrics.active.set(1);
+    }
+
+    fn try_begin(&mut self, now: Timestamp) -> io::Result<()> {
+        let ring = match &mut self.ring {
+            Some(ring) => ring,
+            None => self.ring.insert(Ring::open(&self.config.dir, self.config.max_size)?),
+        };
+        let (journal, segment) = (&mut self.journal, ring.next());
+        let mut bytes = 0;
+        ring.begin(|out| {
+            let mut counted = Counted { out, bytes: 0 };
+            journal.begin(segment, now, &mut counted)?;
+            bytes = counted.bytes;
+            Ok(())
+        })?;
+        self.config.metrics.bytes.inc_by(bytes);
+        Ok(())
+    }
+
+    /// Records nothing for a while: serving goes on.
+    fn fail(&mut self, error: &io::Error, now: Timestamp) {
+        self.ring = None;
+        self.retry_at = now.checked_add(RETRY).unwrap_or(Timestamp::MAX);
+        self.config.metrics.failures.inc();
+        self.config.metrics.active.set(0);
+        let dir = self.config.dir.display();
+        if !std::mem::replace(&mut self.has_told, true) {
+            tracing::error!(
+                %dir, %error,
+                "cannot record; proxies are served all the same, and it is tried again every 30 s: make --record a \
+                 directory that can be written and has room for --record-max-size"
+            );
+        }
+    }
+}
+
+/// Counts bytes.
+struct Counted<'a> {
+    out: &'a mut dyn Write,
+    bytes: u64,
+}
+
+impl Write for Counted<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write_all(bytes)?;
+        self.bytes += u64::try_from(bytes.len()).unwrap_or_default();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}

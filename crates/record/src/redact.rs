@@ -1,0 +1,168 @@
+//! Secrets as they stand in a record: certificates as they are, all else as a digest under a key that no one knows afterwards.
+
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::hash::keyed_hash;
+use navarch_api::kubernetes::{Secret, SecretBytes};
+use navarch_api::object::Object;
+use navarch_envoy::gateway_api::check_pair;
+
+/// What the value of a key begins with whose certificates are beside it; then comes the name of their value, and a space.
+pub(crate) const KEY_OF: &str = "redacted key of ";
+/// What any other value begins with.
+const REDACTED: &str = "redacted ";
+/// Annotations in which kubectl keeps what was applied, data and all.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The shortest value that is looked for in annotations.
+const LEAST: usize = 6;
+/// The PEM blocks that are no secret.
+const PUBLIC: [&str; 3] = ["CERTIFICATE", "X509 CRL", "TRUSTED CERTIFICATE"];
+
+/// Takes secrets out of objects. Equal values become equal digests within one process.
+#[derive(Debug)]
+pub(crate) struct Redactor {
+    key: [u8; 32],
+}
+
+impl Redactor {
+    /// With a key of its own.
+    pub(crate) fn new() -> Self {
+        // The process's own random key, spread by a hash.
+        let mut hasher = Sha256::new();
+        for number in 0..4_u64 {
+            hasher.update(keyed_hash(&("record", number)).to_le_bytes());
+        }
+        Self { key: hasher.finalize().into() }
+    }
+
+    /// An object as it may be written down.
+    pub(crate) fn redact(&self, object: &AnyObject) -> AnyObject {
+        match object {
+            AnyObject::Secret(secret) => AnyObject::Secret(Arc::new(self.secret(secret))),
+            #[expect(clippy::wildcard_enum_match_arm, reason = "Secrets alone are secret")]
+            other => other.clone(),
+        }
+    }
+
+    fn secret(&self, secret: &Object<Secret>) -> Object<Secret> {
+        let mut redacted = secret.clone();
+        let data = &secret.spec.data;
+        redacted.spec.data =
+            data.iter().map(|(name, value)| (name.clone(), self.value(name, value, &secret.spec))).collect();
+        let annotations = secret.meta.annotations.iter();
+        let kept = annotations.filter(|(key, value)| key.as_ref() != LAST_APPLIED && !tells(value, &secret.spec));
+        redacted.meta.annotations = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        redacted
+    }
+
+    /// A value as it may be written down.
+    fn value(&self, name: &str, value: &SecretBytes, secret: &Secret) -> SecretBytes {
+        let bytes = value.expose();
+        if is_public(bytes) {
+            return value.clone();
+        }
+        let mut hasher = Sha256::new();
+        hasher.update(self.key);
+        hasher.update(bytes);
+        let digest: String = hasher.finalize().iter().take(12).map(|byte| format!("{byte:02x}")).collect();
+        let pair = secret.data.iter().find(|(other, chain)| {
+            ***other != *name && is_public(chain.expose()) && check_pair(chain.expose(), bytes).is_ok()
+        });
+        let text = match pair {
+            Some((chain, _)) => format!("{KEY_OF}{chain} {digest}"),
+            None => format!("{REDACTED}{digest}"),
+        };
+        SecretBytes::new(text.into_bytes())
+    }
+}
+
+/// Whether an annotation holds a value of a Secret, as it is or as manifests write it.
+fn tells(annotation: &str, secret: &Secret) -> bool {
+    use base64::Engine as _;
+    use base64::prelude::BASE64_STANDARD;
+
+    let values =
+        secret.data.values().map(SecretBytes::expose).filter(|value| value.len() >= LEAST && !is_public(value));
+    values.into_iter().any(|value| {
+        let plain = std::str::from_utf8(value).is_ok_and(|text| annotation.contains(text.trim()));
+        plain || annotation.contains(&BASE64_STANDARD.encode(value))
+    })
+}
+
+/// Whether bytes are certificates and revocation lists in PEM, and nothing else but blanks.
+fn is_public(bytes: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else { return false };
+    let mut rest = text.trim();
+    if rest.is_empty() {
+        return false;
+    }
+    while !rest.is_empty() {
+        let block = PUBLIC.iter().find_map(|label| {
+            let inner = rest.strip_prefix(&format!("-----BEGIN {label}-----"))?;
+            let (body, after) = inner.split_once(&format!("-----END {label}-----"))?;
+            body.bytes().all(is_base64).then_some(after)
+        });
+        match block {
+            Some(after) => rest = after.trim_start(),
+            None => return false,
+        }
+    }
+    true
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte.is_ascii_whitespace() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::restore::Restorer;
+
+    fn secret(values: &[(&str, &str)], annotation: &str) -> Object<Secret> {
+        let mut secret = Object { meta: Default::default(), spec: Secret::default() };
+        let values = values.iter().map(|(key, value)| (Arc::from(*key), SecretBytes::new(value.as_bytes().to_vec())));
+        secret.spec.data = values.collect();
+        secret.meta.annotations = [(Arc::from("note"), Arc::from(annotation))].into();
+        secret
+    }
+
+    fn written(secret: &Object<Secret>) -> String {
+        let redacted = Redactor::new().secret(secret);
+        let values = redacted.spec.data.values().map(|value| String::from_utf8_lossy(value.expose()).into_owned());
+        values.chain(redacted.meta.annotations.values().map(ToString::to_string)).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn keys_and_passwords_are_replaced_and_certificates_are_not() {
+        let pair = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).unwrap();
+        let (chain, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
+        let all =
+            secret(&[("tls.crt", &chain), ("tls.key", &key), ("password", "hunter2hunter2")], "says hunter2hunter2");
+        let text = written(&all);
+        assert!(text.contains(&chain) && text.contains("redacted key of tls.crt "), "{text}");
+        for hidden in ["PRIVATE KEY", "hunter2"] {
+            assert!(!text.contains(hidden), "{hidden}: {text}");
+        }
+        let hidden_in_public = secret(&[("ca.crt", &format!("{chain}\n{key}"))], "");
+        assert!(!written(&hidden_in_public).contains("PRIVATE"), "a key behind a certificate");
+        // Whoever plays it has a pair that works in its place.
+        let restored = Restorer::new().unwrap().secret(&Redactor::new().secret(&all));
+        let value = |key: &str| restored.spec.data[key].expose().clone();
+        assert_eq!(check_pair(&value("tls.crt"), &value("tls.key")), Ok(()));
+    }
+
+    #[test]
+    fn equal_values_have_equal_digests_in_one_process() {
+        let redactor = Redactor::new();
+        let value = |text: &str| {
+            let all = secret(&[("p", text)], "");
+            redactor.secret(&all).spec.data["p"].expose().clone()
+        };
+        assert_eq!(value("one"), value("one"));
+        assert_ne!(value("one"), value("two"));
+    }
+}

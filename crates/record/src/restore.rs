@@ -1,0 +1,48 @@
+//! Secrets of a record as whoever plays it needs them: where there was a key and its certificate, there is a pair again.
+
+use std::sync::Arc;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::kubernetes::{Secret, SecretBytes};
+use navarch_api::object::Object;
+
+use super::redact::KEY_OF;
+
+/// Puts one pair of certificate and key in the place of all.
+#[derive(Debug)]
+pub(crate) struct Restorer {
+    chain: SecretBytes,
+    key: SecretBytes,
+}
+
+impl Restorer {
+    /// With a new pair.
+    ///
+    /// # Errors
+    /// When none can be made.
+    pub(crate) fn new() -> Result<Self, rcgen::Error> {
+        let pair = rcgen::generate_simple_self_signed(vec!["record.invalid".to_owned()])?;
+        let (chain, key) = (pair.cert.pem(), pair.signing_key.serialize_pem());
+        Ok(Self { chain: SecretBytes::new(chain.into_bytes()), key: SecretBytes::new(key.into_bytes()) })
+    }
+
+    /// An object as it is played.
+    pub(crate) fn restore(&self, object: AnyObject) -> AnyObject {
+        match object {
+            AnyObject::Secret(secret) => AnyObject::Secret(Arc::new(self.secret(&secret))),
+            #[expect(clippy::wildcard_enum_match_arm, reason = "Secrets alone were replaced")]
+            other => other,
+        }
+    }
+
+    pub(crate) fn secret(&self, secret: &Object<Secret>) -> Object<Secret> {
+        let mut restored = secret.clone();
+        for (name, value) in &secret.spec.data {
+            let chain = std::str::from_utf8(value.expose()).ok().and_then(|text| text.strip_prefix(KEY_OF));
+            let Some((chain, _)) = chain.and_then(|text| text.rsplit_once(' ')) else { continue };
+            restored.spec.data.insert(Arc::from(chain), self.chain.clone());
+            restored.spec.data.insert(name.clone(), self.key.clone());
+        }
+        restored
+    }
+}

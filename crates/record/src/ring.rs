@@ -1,0 +1,179 @@
+//! The segments of a record on disk: never more bytes than they may take; the oldest go first.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::read::{segment_name, segments};
+
+/// A segment takes this part of all bytes before the next is begun, where what it begins with is small.
+const SHARE: u64 = 8;
+
+/// Segments of one directory, of which the last is written to.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    dir: PathBuf,
+    max: u64,
+    /// The finished segments with their bytes, the oldest first.
+    older: VecDeque<(PathBuf, u64)>,
+    current: Option<Current>,
+    /// The number of the next segment.
+    next: u64,
+}
+
+/// The segment that is written to.
+#[derive(Debug)]
+struct Current {
+    file: BufWriter<File>,
+    path: PathBuf,
+    bytes: u64,
+    /// The bytes that it began with.
+    begun: u64,
+}
+
+impl Ring {
+    /// The ring of a directory, which is made where it is not there. Segments that are there are part of it.
+    pub(crate) fn open(dir: &Path, max: u64) -> io::Result<Self> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        let found = segments(dir)?;
+        let next = found.last().map_or(1, |(number, _)| number + 1);
+        let size = |path: PathBuf| Some((std::fs::metadata(&path).ok()?.len(), path));
+        let older = found.into_iter().filter_map(|(_, path)| size(path)).map(|(bytes, path)| (path, bytes)).collect();
+        Ok(Self { dir: dir.to_owned(), max, older, current: None, next })
+    }
+
+    /// The number of the segment that is begun next.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Begins a segment with what `write` writes. One that fails is no part of the ring.
+    pub(crate) fn begin(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+        self.finish()?;
+        let path = self.dir.join(segment_name(self.next));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        self.next += 1;
+        self.current = Some(Current { file: BufWriter::new(file), path: path.clone(), bytes: 0, begun: 0 });
+        let written = write(&mut Begun(self)).and_then(|()| self.flush());
+        match (written, &mut self.current) {
+            (Ok(()), Some(current)) => current.begun = current.bytes,
+            (Ok(()), None) => {}
+            (Err(error), _) => {
+                self.current = None;
+                // It is of no use, and where the disk is full it is in the way.
+                _ = std::fs::remove_file(&path);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes more to the last segment.
+    pub(crate) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_within(bytes, self.max)
+    }
+
+    /// Whether it is time for the next segment.
+    pub(crate) fn is_full(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| {
+            let most = (self.max / SHARE).max(2 * current.begun).min(self.max / 4 * 3);
+            current.bytes >= most
+        })
+    }
+
+    /// Hands what was written to the operating system.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.current.as_mut().map_or(Ok(()), |current| current.file.flush())
+    }
+
+    /// Ends the last segment.
+    pub(crate) fn finish(&mut self) -> io::Result<()> {
+        let Some(mut current) = self.current.take() else { return Ok(()) };
+        let flushed = current.file.flush();
+        // What could not be written is not tried again when it is dropped.
+        let (_, _) = current.file.into_parts();
+        self.older.push_back((current.path, current.bytes));
+        flushed
+    }
+
+    /// Writes to the last segment, which may take so many bytes. Makes room for them.
+    fn write_within(&mut self, bytes: &[u8], most: u64) -> io::Result<()> {
+        let Some(current) = &mut self.current else { return Err(io::ErrorKind::NotConnected.into()) };
+        let more = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let after = current.bytes.saturating_add(more);
+        if after > most {
+            let reason = format!("what there is takes more than {most} bytes; raise --record-max-size");
+            return Err(io::Error::new(io::ErrorKind::StorageFull, reason));
+        }
+        while self.older.iter().map(|(_, bytes)| bytes).sum::<u64>() + after > self.max {
+            let Some((path, _)) = self.older.pop_front() else { break };
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Err(_) | Ok(()) => {}
+            }
+        }
+        current.file.write_all(bytes)?;
+        current.bytes = after;
+        Ok(())
+    }
+}
+
+/// Writes what a segment begins with: no more than half of all, so that something can follow.
+struct Begun<'a>(&'a mut Ring);
+
+impl Write for Begun<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_within(bytes, self.0.max / 2)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(dir: &Path) -> Vec<u64> {
+        segments(dir).unwrap().iter().map(|(_, path)| std::fs::metadata(path).unwrap().len()).collect()
+    }
+
+    #[test]
+    fn the_oldest_segments_go_when_there_is_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let inner = dir.path().join("made");
+        let mut ring = Ring::open(&inner, 800).unwrap();
+        for _ in 0..40 {
+            ring.begin(|out| out.write_all(&[b'a'; 40])).unwrap();
+            while !ring.is_full() {
+                ring.append(&[b'b'; 30]).unwrap();
+            }
+            ring.flush().unwrap();
+            assert!(sizes(&inner).iter().sum::<u64>() <= 800, "{:?}", sizes(&inner));
+        }
+        assert!(sizes(&inner).len() >= 4, "{:?}", sizes(&inner));
+        ring.finish().unwrap();
+        let numbers: Vec<u64> = segments(&inner).unwrap().into_iter().map(|(number, _)| number).collect();
+        assert_eq!(numbers.last(), Some(&40));
+        // Another run goes on, and within the same bounds.
+        let mut ring = Ring::open(&inner, 400).unwrap();
+        ring.begin(|out| out.write_all(&[b'a'; 200])).unwrap();
+        assert!(sizes(&inner).iter().sum::<u64>() <= 400, "{:?}", sizes(&inner));
+        assert_eq!(segments(&inner).unwrap().last().map(|(number, _)| *number), Some(41));
+    }
+
+    #[test]
+    fn a_segment_that_cannot_begin_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut ring = Ring::open(dir.path(), 100).unwrap();
+        let error = ring.begin(|out| out.write_all(&[b'a'; 51])).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(sizes(dir.path()), Vec::<u64>::new());
+        ring.begin(|out| out.write_all(&[b'a'; 50])).unwrap();
+        assert_eq!(ring.append(&[b'a'; 51]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+}

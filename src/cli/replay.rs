@@ -1,0 +1,149 @@
+//! `navarch replay`: a record, played again.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::output::{Output, print};
+use navarch_record::{Broken, Player, STACK, Segment, Step, segments};
+
+/// The exit code where what comes of it is something else than what was recorded.
+const DIFFERS: u8 = 3;
+
+/// Play a record (navarch discovery --record DIR) again, offline: print what came in, what was pushed to whom for it, and who took
+/// or refused it. All pushes are worked out anew and compared with what was recorded; the first that differs ends it.
+///
+/// Exit codes: 0 all is as recorded; 1 the record or a part of it cannot be read; 2 the command line is wrong; 3 a push differs.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch replay /var/lib/navarch/record
+  navarch replay record --until 2026-11-23T10:15:00Z
+  navarch replay record -o json > pushes.json")]
+pub(super) struct Replay {
+    /// The directory of the record
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Play what was done up to this moment, such as 2026-11-23T10:15:00Z
+    #[arg(long, value_name = "TIME")]
+    until: Option<Timestamp>,
+    /// How it is printed
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// For programs, all that was done.
+    steps: Vec<Step>,
+    broken: Vec<Broken>,
+    pushes: usize,
+    differs: bool,
+}
+
+impl Replay {
+    /// Plays it, and prints what was done.
+    ///
+    /// # Errors
+    /// When there is no record, or nothing can be printed.
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let output = self.output;
+        let play = move || self.play();
+        let thread = std::thread::Builder::new().name("replay".to_owned()).stack_size(STACK).spawn(play)?;
+        let Ok(played) = thread.join() else { bail!("a panic while the record was played; see above") };
+        let outcome = played?;
+        let code = match outcome {
+            Outcome { differs: true, .. } => DIFFERS,
+            Outcome { ref broken, .. } if broken.iter().any(|broken| !broken.is_torn) => 1,
+            Outcome { .. } => 0,
+        };
+        let told: Vec<String> = outcome.broken.iter().map(ToString::to_string).collect();
+        let same = if outcome.differs { "the last differs from what was recorded" } else { "all as recorded" };
+        let text = format!("{} pushes played, {same}\n", outcome.pushes);
+        let all = match output {
+            Output::Text => Value::Null,
+            Output::Json => {
+                json!({ "steps": outcome.steps, "pushes": outcome.pushes, "same": !outcome.differs, "broken": told })
+            }
+        };
+        print(output, &text, &all)?;
+        Ok(ExitCode::from(code))
+    }
+
+    /// Plays all segments; prints as it goes where people read it.
+    fn play(&self) -> anyhow::Result<Outcome> {
+        let all = segments(&self.dir).with_context(|| format!("{} cannot be read", self.dir.display()))?;
+        let Some((last, _)) = all.last().cloned() else {
+            bail!(
+                "{} holds no record: files record-….jsonl, as navarch discovery --record writes them",
+                self.dir.display()
+            )
+        };
+        let (mut player, mut outcome) = (Player::new()?, Outcome::default());
+        for (number, file) in &all {
+            let opened = Segment::open(file, *number == last).with_context(|| file.display().to_string());
+            if !self.play_segment(opened?, file, &mut player, &mut outcome)? {
+                break;
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Plays one segment. False where nothing is to be played after it.
+    fn play_segment(
+        &self,
+        mut segment: Segment,
+        file: &std::path::Path,
+        player: &mut Player,
+        outcome: &mut Outcome,
+    ) -> anyhow::Result<bool> {
+        loop {
+            let line = match segment.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => return Ok(true),
+                Err(broken) => {
+                    self.tell_broken(broken, player, outcome);
+                    return Ok(true);
+                }
+            };
+            let step = match player.play(file, line.offset, line.line) {
+                Ok(Some(step)) => step,
+                Ok(None) => continue,
+                Err(error) => {
+                    let broken = segment.broken(line.offset, error.to_string());
+                    self.tell_broken(broken, player, outcome);
+                    return Ok(true);
+                }
+            };
+            if self.until.is_some_and(|until| step.at.0 > until) {
+                return Ok(false);
+            }
+            outcome.pushes += step.pushes.len();
+            outcome.differs = step.difference.is_some();
+            match self.output {
+                Output::Text => match std::io::stdout().write_all(step.to_string().as_bytes()) {
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(false),
+                    printed => printed?,
+                },
+                Output::Json => outcome.steps.push(step),
+            }
+            if outcome.differs {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Tells of what cannot be read.
+    fn tell_broken(&self, broken: Broken, player: &mut Player, outcome: &mut Outcome) {
+        player.skip();
+        let word = if broken.is_torn { "note" } else { "error" };
+        // Where it cannot be told, the exit code tells.
+        _ = writeln!(std::io::stderr(), "{word}: {broken}");
+        outcome.broken.push(broken);
+    }
+}

@@ -1,0 +1,159 @@
+//! `navarch support-bundle`: what those need who look into a fault, as one file.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::debug_api::{Asked, DebugApi};
+use super::output::{Output, print};
+use navarch_api::regular_file;
+use navarch_record::segments;
+
+/// How long one page may take.
+const ANSWER: Duration = Duration::from_secs(60);
+/// The most bytes of a file of a record.
+const SEGMENT: u64 = 8 << 30;
+/// The pages that are packed, with the files that they become. None of them shows a key or a password.
+const PAGES: &[(&str, &str)] = &[
+    ("/version", "version.json"),
+    ("/metrics", "metrics.txt"),
+    ("/debug/doctor", "doctor.json"),
+    ("/debug/push_status", "push_status.json"),
+    ("/debug/syncz", "syncz.json"),
+    ("/debug/connections", "connections.json"),
+    ("/debug/clusterz", "clusterz.json"),
+    ("/debug/configz", "configz.json"),
+    ("/debug/mesh", "mesh.json"),
+    ("/debug/networkz", "networkz.json"),
+    ("/debug/registryz", "registryz.json"),
+    ("/debug/endpointz", "endpointz.json"),
+    ("/debug/cachez", "cachez.json"),
+    ("/debug/view/changes", "changes.json"),
+];
+
+/// Pack versions, metrics and debug pages of every control plane, and a record where there is one, as tar.gz, for those who look
+/// into a fault. Keys and passwords are no part of it; names, addresses and configuration are.
+///
+/// Exit codes: 0 all is packed; 1 something is missing, which errors.txt in the bundle names; 2 the command line is wrong.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch support-bundle
+  navarch support-bundle --record /var/lib/navarch/record --file fault.tar.gz
+  navarch support-bundle --address istiod-debug.istio-system:15014 --token-file token")]
+pub(super) struct SupportBundle {
+    /// The file that is written; navarch-support-TIME.tar.gz in this directory if unset
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Directory of a record (navarch discovery --record DIR) that is packed, too
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// How it is told what was packed
+    #[arg(short = 'o', long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    api: DebugApi,
+}
+
+/// A bundle that is written.
+struct Bundle<W: Write> {
+    tar: tar::Builder<GzEncoder<W>>,
+    now: Timestamp,
+    files: Vec<String>,
+    errors: Vec<String>,
+}
+
+impl<W: Write> Bundle<W> {
+    fn add(&mut self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(u64::try_from(bytes.len())?);
+        header.set_mode(0o600);
+        header.set_mtime(u64::try_from(self.now.as_second()).unwrap_or_default());
+        self.tar.append_data(&mut header, format!("navarch-support/{name}"), bytes)?;
+        self.files.push(name.to_owned());
+        Ok(())
+    }
+}
+
+impl SupportBundle {
+    /// Packs all, and tells what.
+    ///
+    /// # Errors
+    /// When the file cannot be written, or nothing could be packed.
+    pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
+        let now = Timestamp::now();
+        let name = || PathBuf::from(format!("navarch-support-{}.tar.gz", now.strftime("%Y%m%dT%H%M%SZ")));
+        let path = self.file.clone().unwrap_or_else(name);
+        let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+        let file = made.with_context(|| format!("{} cannot be written: name another --file", path.display()))?;
+        let packed = self.pack(file, now).with_context(|| path.display().to_string());
+        let (files, errors) = packed.inspect_err(|_| {
+            // A part of a bundle helps nobody; why it is one is told.
+            _ = std::fs::remove_file(&path);
+        })?;
+        let lines = files.iter().map(|file| format!("  {file}\n")).collect::<String>();
+        let wrong = errors.iter().map(|error| format!("  missing: {error}\n")).collect::<String>();
+        let text = format!("{}\n{lines}{wrong}", path.display());
+        print(self.output, &text, &json!({ "file": path, "packed": files, "missing": errors }))?;
+        Ok(ExitCode::from(u8::from(!errors.is_empty())))
+    }
+
+    /// Packs all; gives the names of what was packed, and what could not be.
+    fn pack(&self, file: impl Write, now: Timestamp) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+        let tar = tar::Builder::new(GzEncoder::new(file, Compression::default()));
+        let mut bundle = Bundle { tar, now, files: Vec::new(), errors: Vec::new() };
+        self.pack_pages(&mut bundle)?;
+        if let Some(dir) = &self.record {
+            pack_record(&mut bundle, dir)?;
+        }
+        if bundle.files.is_empty() {
+            bail!("nothing could be packed: {}", bundle.errors.join("; "));
+        }
+        let own =
+            json!({ "version": env!("NAVARCH_VERSION"), "commit": env!("NAVARCH_COMMIT"), "at": now.to_string() });
+        bundle.add("bundle.json", format!("{own:#}\n").as_bytes())?;
+        if !bundle.errors.is_empty() {
+            let text = format!("{}\n", bundle.errors.join("\n"));
+            bundle.add("errors.txt", text.as_bytes())?;
+        }
+        bundle.tar.into_inner()?.finish()?.flush()?;
+        Ok((bundle.files, bundle.errors))
+    }
+
+    /// Packs the pages of every control plane.
+    fn pack_pages(&self, bundle: &mut Bundle<impl Write>) -> anyhow::Result<()> {
+        for (path, name) in PAGES {
+            for (address, answer) in self.api.ask_each(&Asked::get((*path).to_owned(), ANSWER))? {
+                let place = format!("{}/{name}", address.replace(['/', ':', '[', ']'], "_"));
+                match answer {
+                    Ok(answer) => bundle.add(&place, &answer.body)?,
+                    Err(error) => bundle.errors.push(format!("{address}{path}: {error:#}")),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Packs a record. A segment that goes meanwhile, as the oldest do, is left out.
+fn pack_record(bundle: &mut Bundle<impl Write>, dir: &Path) -> anyhow::Result<()> {
+    let all = segments(dir).with_context(|| format!("--record {} cannot be read", dir.display()))?;
+    ensure!(!all.is_empty(), "--record {} holds no record", dir.display());
+    for (_, path) in all {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+        match regular_file::read(&path, SEGMENT) {
+            Ok(bytes) => bundle.add(&format!("record/{name}"), &bytes)?,
+            Err(error) => bundle.errors.push(format!("{}: {error}", path.display())),
+        }
+    }
+    Ok(())
+}
