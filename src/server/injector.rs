@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Tasks, spawn, until};
 use crate::admin::Readiness;
 use navarch_api::regular_file;
+use navarch_kubernetes::InWords;
 use navarch_push::worker::{Ended, PushHandle};
 use navarch_store::Objects;
 use navarch_webhook::inject::{ConfigError, Injector, InjectorInputs, NativeSidecars};
@@ -170,7 +171,7 @@ impl InjectorSource<'_> {
                         Found::Missing(Arc::from(format!("{place} does not exist")))
                     }
                     Err(error) => {
-                        tracing::warn!(%place, %error, "failed to watch the injector's configuration");
+                        tracing::warn!(%place, error = %InWords(&error), "failed to watch the injector's configuration");
                         if matches!(*sender.borrow(), Found::Missing(_) | Found::Texts(_)) {
                             continue;
                         }

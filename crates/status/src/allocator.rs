@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -20,6 +20,7 @@ use super::namespaces::{self, NamespaceScope, Namespaces};
 use navarch_api::istio::{ServiceEntry, ServiceEntryAddress, ServiceEntryStatus};
 use navarch_api::object::NamespacedName;
 use navarch_api::typed::Typed;
+use navarch_kubernetes::{InWords, is_stale, status_patch};
 
 /// How long to wait before what failed is tried again.
 const RETRY: Duration = Duration::from_secs(2);
@@ -108,7 +109,7 @@ impl AddressAllocation {
                 event = entries.next() => match event {
                     Some(Ok(event)) => world.take(event),
                     // Without the definition of the kind there are none; the watch goes on asking.
-                    Some(Err(error)) => tracing::debug!(%error, "cannot watch service entries"),
+                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "cannot watch service entries"),
                     None => return,
                 },
                 Ok(()) = self.scope.changed() => {}
@@ -145,11 +146,10 @@ impl AddressAllocation {
             if let Err(error) = self.write(&name, &before, &granted).await {
                 // What was planned is nobody's; the version that is there now tells what to do, here or by the watch.
                 world.allocation.put(name.clone(), before);
-                let stale = matches!(&error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422));
-                if stale {
-                    tracing::debug!(ns = %name.namespace, name = %name.name, %error, "the service entry has changed");
+                if is_stale(&error) {
+                    tracing::debug!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "the service entry has changed");
                 } else {
-                    tracing::warn!(ns = %name.namespace, name = %name.name, %error, "failed to write allocated addresses");
+                    tracing::warn!(ns = %name.namespace, name = %name.name, error = %InWords(&error), "failed to write allocated addresses");
                 }
                 failed = true;
             }
@@ -164,16 +164,11 @@ impl AddressAllocation {
         before: &Entry,
         granted: &[ServiceEntryAddress],
     ) -> Result<(), kube::Error> {
-        let mut operations =
-            vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": before.resource_version })];
-        if !before.has_status {
-            operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
-        }
-        operations.push(json!({ "op": "add", "path": "/status/addresses", "value": granted }));
-        let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
+        let addresses = [("addresses", json!(granted))];
+        let patch = status_patch(before.resource_version.clone(), before.has_status, addresses)?;
         let entries =
             Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.namespace.as_str(), &resource());
-        entries.patch_status(&name.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await.map(drop)
+        entries.patch_status(&name.name, &PatchParams::default(), &patch).await.map(drop)
     }
 }
 

@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, ResourceExt};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::findings::correction;
 use navarch_api::crds;
+use navarch_kubernetes::{InWords, is_stale, status_patch};
 
 /// How many objects are written at once.
 const AT_ONCE: usize = 8;
@@ -79,7 +80,7 @@ impl Analysis {
         let resource = ApiResource::from_gvk_with_plural(&name, kind.plural);
         let objects = Api::<DynamicObject>::all_with(self.cluster.0.clone(), &resource);
         let events = watcher(objects, watcher::Config::default()).default_backoff();
-        let events = events.inspect_err(|error| tracing::debug!(%error, "cannot watch for analysis"));
+        let events = events.inspect_err(|error| tracing::debug!(error = %InWords(error), "cannot watch for analysis"));
         let events = events.filter_map(|event| std::future::ready(event.ok()));
         events.map(move |event| (resource.clone(), event)).boxed()
     }
@@ -119,10 +120,12 @@ impl Analysis {
             match self.write(&namespace, &name, due).await {
                 Ok(()) => {}
                 // Somebody else has written, of which the watch will tell.
-                Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => {
-                    tracing::debug!(kind, ns = namespace, name, %status, "the object has changed");
+                Err(error) if is_stale(&error) => {
+                    tracing::debug!(kind, ns = namespace, name, error = %InWords(&error), "the object has changed");
                 }
-                Err(error) => tracing::warn!(kind, ns = namespace, name, %error, "failed to write status"),
+                Err(error) => {
+                    tracing::warn!(kind, ns = namespace, name, error = %InWords(&error), "failed to write status")
+                }
             }
         };
         stream::iter(due).for_each_concurrent(AT_ONCE, write).await;
@@ -130,17 +133,10 @@ impl Analysis {
 
     /// Corrects a status, if the object is still what was judged. Other members stay as they are.
     async fn write(&self, namespace: &str, name: &str, due: Due) -> Result<(), kube::Error> {
-        let mut operations =
-            vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": due.resource_version })];
-        if !due.has_status {
-            operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
-        }
-        for (member, value) in due.correction {
-            operations.push(json!({ "op": "add", "path": format!("/status/{member}"), "value": value }));
-        }
-        let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
+        let members = due.correction.into_iter();
+        let patch = status_patch(due.resource_version, due.has_status, members)?;
         let objects = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), namespace, &due.resource);
-        objects.patch_status(name, &PatchParams::default(), &Patch::<()>::Json(patch)).await.map(drop)
+        objects.patch_status(name, &PatchParams::default(), &patch).await.map(drop)
     }
 }
 

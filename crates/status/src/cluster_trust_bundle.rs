@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
+use navarch_kubernetes::InWords;
 
 /// The name of the object.
 const NAME: &str = "istio.io:istiod-ca:root-cert";
@@ -46,7 +47,7 @@ impl TrustBundleObject {
                 event = events.next() => match event {
                     Some(Ok(_)) => {}
                     Some(Err(error)) => {
-                        tracing::warn!(%error, "failed to watch the ClusterTrustBundle");
+                        tracing::warn!(error = %InWords(&error), "failed to watch the ClusterTrustBundle");
                         continue;
                     }
                     None => return,
@@ -64,7 +65,7 @@ impl TrustBundleObject {
             };
             failed = outcome.is_err();
             if let Err(error) = outcome {
-                tracing::warn!(name = NAME, %error, "failed to write the ClusterTrustBundle");
+                tracing::warn!(name = NAME, error = %InWords(&error), "failed to write the ClusterTrustBundle");
             }
         }
     }

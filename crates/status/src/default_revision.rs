@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
+use navarch_kubernetes::InWords;
 
 /// The webhook that injects where no revision is named: its revision is the default one.
 const TAG: &str = "istio-revision-tag-default";
@@ -54,7 +55,7 @@ impl DefaultRevision {
                 Some(Ok(Event::InitDone)) => found.clone(),
                 Some(Ok(Event::Delete(_))) => String::new(),
                 Some(Err(error)) => {
-                    tracing::warn!(%error, "failed to watch the default revision");
+                    tracing::warn!(error = %InWords(&error), "failed to watch the default revision");
                     continue;
                 }
                 None => return,

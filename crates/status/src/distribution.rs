@@ -7,11 +7,11 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -22,6 +22,7 @@ use super::report;
 use super::reports::{Reports, STALE};
 use navarch_api::crds;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
+use navarch_kubernetes::{InWords, is_stale, status_patch};
 
 /// How many objects are written at once.
 const AT_ONCE: usize = 8;
@@ -65,7 +66,7 @@ impl Distribution {
                 event = events.next() => match event {
                     Some(Ok(event)) => reports.take(event, &self.identity, Instant::now()),
                     Some(Err(error)) => {
-                        tracing::warn!(%error, "failed to list the distribution reports of other replicas");
+                        tracing::warn!(error = %InWords(&error), "failed to list the distribution reports of other replicas");
                         continue;
                     }
                     None => return,
@@ -111,23 +112,17 @@ async fn write(cluster: &Cluster, resource: &ApiResource, name: &NamespacedName,
         let status = object.data.get("status").cloned();
         let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let Some(conditions) = reconciled::correction(status.as_ref(), progress, &now) else { return Ok(true) };
-        let version =
-            json!({ "op": "test", "path": "/metadata/resourceVersion", "value": object.metadata.resource_version });
-        let mut operations = vec![version];
-        if status.is_none() {
-            operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
-        }
-        operations.push(json!({ "op": "add", "path": "/status/conditions", "value": conditions }));
-        let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
-        objects.patch_status(&name.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await?;
+        let conditions = [("conditions", json!(conditions))];
+        let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), conditions)?;
+        objects.patch_status(&name.name, &PatchParams::default(), &patch).await?;
         Ok(true)
     };
     match outcome.await {
         Ok(done) => done,
         // Somebody else has written; the next look starts from there.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409 | 422) => false,
+        Err(error) if is_stale(&error) => false,
         Err(error) => {
-            tracing::warn!(kind = resource.kind, ns = %name.namespace, name = &*name.name, %error, "failed to write status");
+            tracing::warn!(kind = resource.kind, ns = %name.namespace, name = &*name.name, error = %InWords(&error), "failed to write status");
             false
         }
     }

@@ -11,6 +11,7 @@ use super::candidate::{self, Candidate, Step};
 use super::cluster::Cluster;
 use super::lock::Lock;
 use super::lock_object::{LockObject, LockObjects, Record};
+use navarch_kubernetes::InWords;
 
 /// How long a lock holds, and how often it is looked at.
 #[derive(Clone, Copy, Debug)]
@@ -172,7 +173,7 @@ impl Election {
                 false
             }
             Ok(Err(error)) => {
-                tracing::warn!(lock = %self.name, %error, "failed to update the lock");
+                tracing::warn!(lock = %self.name, error = %InWords(&error), "failed to update the lock");
                 false
             }
             Err(_) => {
@@ -220,7 +221,7 @@ impl Election {
         let replaced = self.objects.replace(&self.name, &seen.object, record);
         match timeout(self.timing.deadline() / 2, replaced).await {
             Ok(Ok(object)) => seen.object = object,
-            Ok(Err(error)) => tracing::warn!(lock = %self.name, %error, "failed to release the lock"),
+            Ok(Err(error)) => tracing::warn!(lock = %self.name, error = %InWords(&error), "failed to release the lock"),
             Err(_) => tracing::warn!(lock = %self.name, "releasing the lock timed out"),
         }
     }

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::InWords;
 
 /// The addresses that each Ingress that is served should have, in the order in which they are written.
 pub type IngressAddresses = Arc<BTreeMap<NamespacedName, Vec<IngressAddress>>>;
@@ -142,7 +143,7 @@ impl IngressStatus {
                 () = stop.cancelled() => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => live.take(event),
-                    Some(Err(error)) => tracing::debug!(%error, "cannot watch Ingresses"),
+                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "cannot watch Ingresses"),
                     None => return,
                 },
                 changed = self.wanted.changed() => if changed.is_err() { return },
@@ -169,7 +170,7 @@ impl IngressStatus {
             // Somebody else has written, of which the watch will tell.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::warn!(ns = %name.namespace, name = &*name.name, %error, "failed to write the status of an Ingress");
+                tracing::warn!(ns = %name.namespace, name = &*name.name, error = %InWords(&error), "failed to write the status of an Ingress");
             }
         }
     }

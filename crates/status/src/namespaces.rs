@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use super::cluster::Cluster;
 use navarch_api::mesh::LabelSelector;
 use navarch_api::text_map::TextMap;
+use navarch_kubernetes::InWords;
 
 /// What limits the namespaces that are written to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,7 +38,7 @@ impl NamespaceScope {
 pub(super) fn watch(cluster: &Cluster) -> BoxStream<'static, Event<PartialObjectMeta<Namespace>>> {
     let all = Api::<PartialObjectMeta<Namespace>>::all(cluster.0.clone());
     let events = watcher(all, watcher::Config::default()).default_backoff();
-    let events = events.inspect_err(|error| tracing::warn!(%error, "failed to watch namespaces"));
+    let events = events.inspect_err(|error| tracing::warn!(error = %InWords(error), "failed to watch namespaces"));
     events.filter_map(|event| std::future::ready(event.ok())).boxed()
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{ApiResource, DynamicObject, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Resource as _};
@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use navarch_api::crds;
 use navarch_api::object::ObjectRef;
+use navarch_kubernetes::{InWords, status_patch};
 
 /// The type of the condition.
 const TYPE: &str = "Quarantined";
@@ -112,19 +113,13 @@ impl QuarantineReports {
             let status = object.data.get("status");
             let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let Some(conditions) = correction(status, said.map(|said| &**said), &now) else { return Ok(()) };
-            let version =
-                json!({ "op": "test", "path": "/metadata/resourceVersion", "value": object.metadata.resource_version });
-            let mut operations = vec![version];
-            if status.is_none() {
-                operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
-            }
-            operations.push(json!({ "op": "add", "path": "/status/conditions", "value": conditions }));
-            let patch = serde_json::from_value(Value::Array(operations)).map_err(kube::Error::SerdeError)?;
-            objects.patch_status(&name.name.name, &PatchParams::default(), &Patch::<()>::Json(patch)).await.map(drop)
+            let conditions = [("conditions", json!(conditions))];
+            let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), conditions)?;
+            objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(drop)
         };
         let outcome: Result<(), kube::Error> = outcome.await;
         outcome
-            .inspect_err(|error| tracing::warn!(object = %name, %error, "failed to tell an object of its quarantine"))
+            .inspect_err(|error| tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object of its quarantine"))
             .is_ok()
     }
 }

@@ -34,6 +34,7 @@ use tokio_util::task::TaskTracker;
 
 use super::cluster::Cluster;
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::is_stale;
 use navarch_net::turns::Turns;
 use navarch_store::Objects;
 
@@ -285,7 +286,7 @@ impl Registrar {
         };
         let [mut wait, longest] = RETRY;
         while let Err(error) = act().await {
-            if entries::is_stale(&error) {
+            if is_stale(&error) {
                 tracing::debug!(%name, %error, "the workload entry has changed");
             } else {
                 self.0.metrics.failed.inc();
@@ -341,7 +342,7 @@ impl Registrar {
                 Err(kube::Error::Api(status)) if is_new && status.code == 422 => {
                     return Err(failed(kube::Error::Api(status)));
                 }
-                Err(error) if entries::is_stale(&error) => {}
+                Err(error) if is_stale(&error) => {}
                 Err(error) => return Err(failed(error)),
             }
         }

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::cluster::Cluster;
 use super::distribution::Progresses;
 use super::report;
+use navarch_kubernetes::InWords;
 
 /// How often a report is renewed though nothing has changed.
 const RENEWAL: Duration = Duration::from_secs(20);
@@ -66,7 +67,7 @@ impl Reporter {
                     renewal.reset();
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "failed to report distribution status");
+                    tracing::warn!(error = %InWords(&error), "failed to report distribution status");
                     written = None;
                 }
             }

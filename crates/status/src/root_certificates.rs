@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use super::namespaces::{self, NamespaceScope, Namespaces};
+use navarch_kubernetes::InWords;
 
 /// The key of the roots in their ConfigMap.
 pub const ROOTS_KEY: &str = "root-cert.pem";
@@ -137,7 +138,7 @@ impl RootCertificates {
                 },
                 event = maps.next() => match event {
                     Some(Ok(event)) => world.take(event),
-                    Some(Err(error)) => tracing::warn!(%error, name = %self.name, "failed to watch ConfigMaps"),
+                    Some(Err(error)) => tracing::warn!(error = %InWords(&error), name = %self.name, "failed to watch ConfigMaps"),
                     None => return,
                 },
                 Ok(()) = self.roots.changed() => {}
@@ -172,7 +173,7 @@ impl RootCertificates {
                     None
                 }
                 Err(error) => {
-                    tracing::warn!(ns = %namespace, name = %self.name, %error, "failed to write the ConfigMap");
+                    tracing::warn!(ns = %namespace, name = %self.name, error = %InWords(&error), "failed to write the ConfigMap");
                     Some(namespace)
                 }
             }

@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
+use navarch_kubernetes::InWords;
 
 /// The label of istio-cni's pods.
 const CNI: &str = "k8s-app=istio-cni-node";
@@ -125,11 +126,11 @@ impl NodeUntaint {
                 () = stop.cancelled() => return,
                 Some(event) = pods.next() => match event {
                     Ok(event) => world.take_pod(event),
-                    Err(error) => tracing::warn!(%error, "cannot see the pods of istio-cni"),
+                    Err(error) => tracing::warn!(error = %InWords(&error), "cannot see the pods of istio-cni"),
                 },
                 Some(event) = all_nodes.next() => match event {
                     Ok(event) => world.take_node(event, &self.taint),
-                    Err(error) => tracing::warn!(%error, "cannot see the nodes"),
+                    Err(error) => tracing::warn!(error = %InWords(&error), "cannot see the nodes"),
                 },
                 () = tokio::time::sleep(RETRY), if failed => {}
             }
@@ -140,7 +141,7 @@ impl NodeUntaint {
                     // The node is another by now, which the watch tells.
                     Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                     Err(error) => {
-                        tracing::warn!(node = name, taint = self.taint, %error, "cannot take the taint from the node");
+                        tracing::warn!(node = name, taint = self.taint, error = %InWords(&error), "cannot take the taint from the node");
                         failed = true;
                     }
                 }

@@ -14,6 +14,7 @@ use tokio_stream::StreamExt;
 use super::kubeconfig;
 use navarch_api::names::ClusterId;
 use navarch_api::regular_file;
+use navarch_kubernetes::InWords;
 
 /// The label of Secrets with kubeconfigs.
 const LABEL: &str = "istio/multiCluster=true";
@@ -77,7 +78,7 @@ pub(super) async fn follow_secrets(
                 batch.push(ConfigEvent::Gone(place));
             }
             Err(error) => {
-                tracing::warn!(%error, namespace, "failed to read the Secrets of remote clusters");
+                tracing::warn!(error = %InWords(&error), namespace, "failed to read the Secrets of remote clusters");
                 // Who may not read any has none.
                 batch.extend(is_forbidden(&error).then_some(ConfigEvent::Synced));
             }
@@ -133,7 +134,7 @@ pub(super) async fn follow_directory(directory: PathBuf, events: mpsc::Sender<Co
                 }
             }
             Ok(Err(error)) if is_first => {
-                tracing::error!(%error, directory = %directory.display(), "failed to read the kubeconfigs of remote clusters");
+                tracing::error!(error = %InWords(&error), directory = %directory.display(), "failed to read the kubeconfigs of remote clusters");
             }
             Ok(Err(_)) | Err(_) => {}
         }

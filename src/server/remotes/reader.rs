@@ -11,6 +11,7 @@ use crate::admin::Problems;
 use navarch_api::any_object::AnyObject;
 use navarch_api::names::ClusterId;
 use navarch_api::object::ObjectRef;
+use navarch_kubernetes::InWords;
 use navarch_push::worker::PushHandle;
 use navarch_push::world::{Change, RemoteChange};
 use navarch_source::{Batch, KubernetesSource, KubernetesSourceConfig, SourceEvent};
@@ -66,7 +67,7 @@ impl Reader {
                 () = self.stop.cancelled() => break,
                 ended = &mut source => {
                     if let Err(error) = ended {
-                        tracing::error!(cluster = %self.cluster, %error, "failed to read a remote cluster");
+                        tracing::error!(cluster = %self.cluster, error = %InWords(&error), "failed to read a remote cluster");
                     }
                     break;
                 }

@@ -27,6 +27,7 @@ use navarch_api::identity::Identity;
 use navarch_api::mesh::CertificateData;
 use navarch_api::names::is_kubernetes_name;
 use navarch_api::regular_file;
+use navarch_kubernetes::InWords;
 
 pub use server::ServerChain;
 
@@ -163,7 +164,7 @@ impl Registration {
         let name = made.metadata.name.unwrap_or_default();
         let outcome = self.approve_and_wait(&name, whom).await;
         if let Err(error) = self.api.delete(&name, &DeleteParams::default()).await {
-            tracing::warn!(name, %error, "failed to delete the CertificateSigningRequest");
+            tracing::warn!(name, error = %InWords(&error), "failed to delete the CertificateSigningRequest");
         }
         outcome
     }

@@ -17,6 +17,7 @@ use kube::runtime::watcher::{self, Error, Event, watcher};
 use tokio::sync::watch;
 
 use super::scope::{KubernetesScope, REVISION_LABEL, Tags};
+use navarch_kubernetes::InWords;
 
 /// The label that names a tag.
 const TAG_LABEL: &str = "istio.io/tag";
@@ -70,7 +71,7 @@ impl Known {
             Ok(Event::Delete(meta)) => _ = self.tags.remove(&entry(meta).0),
             // Who may not see tags has none; that must not keep everything else from being read.
             Err(error) => {
-                tracing::warn!(?place, %error, "failed to watch the tags of this revision");
+                tracing::warn!(?place, error = %InWords(&error), "failed to watch the tags of this revision");
                 self.see(place);
             }
         }

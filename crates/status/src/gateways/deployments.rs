@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::runtime::watcher;
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::InWords;
 use navarch_webhook::CurrentInjector;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
@@ -198,10 +199,12 @@ fn hear(world: &mut World, (source, event): Told) {
     match event {
         Ok(event) => world.take(source, event),
         Err(error) if is_absent(&error) => {
-            tracing::debug!(?source, %error, "the cluster has no such kind");
+            tracing::debug!(?source, error = %InWords(&error), "the cluster has no such kind");
             world.absent(source);
         }
-        Err(error) => tracing::warn!(?source, %error, "a watch for the deployment of Gateways failed"),
+        Err(error) => {
+            tracing::warn!(?source, error = %InWords(&error), "a watch for the deployment of Gateways failed")
+        }
     }
 }
 
@@ -226,14 +229,14 @@ fn note(name: &NamespacedName, settled: Result<Outcome, Failure>, queue: &mut Qu
         }
         Err(Failure::Objects(error)) => {
             queue.succeeded(name);
-            tracing::warn!(ns = %name.namespace, gateway = %name.name, %error, "a Gateway cannot have proxies");
+            tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "a Gateway cannot have proxies");
         }
         Err(Failure::Api(error)) => {
             let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409);
             if is_stale {
-                tracing::debug!(ns = %name.namespace, gateway = %name.name, %error, "an object of a Gateway has changed");
+                tracing::debug!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "an object of a Gateway has changed");
             } else {
-                tracing::warn!(ns = %name.namespace, gateway = %name.name, %error, "cannot deploy a Gateway");
+                tracing::warn!(ns = %name.namespace, gateway = %name.name, error = %InWords(&error), "cannot deploy a Gateway");
             }
             queue.failed(name.clone(), now);
         }

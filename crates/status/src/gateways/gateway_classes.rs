@@ -9,6 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::InWords;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -45,7 +46,7 @@ impl GatewayClasses {
                 event = events.next() => match event {
                     Some(Ok(event)) => _ = known.take(without_content(event), |_| Some(())),
                     // Without the definition of the kind there are none; the watch goes on asking.
-                    Some(Err(error)) => tracing::debug!(%error, "cannot watch GatewayClasses"),
+                    Some(Err(error)) => tracing::debug!(error = %InWords(&error), "cannot watch GatewayClasses"),
                     None => return,
                 },
                 () = tokio::time::sleep(RETRY), if failed => {}
@@ -65,8 +66,9 @@ impl GatewayClasses {
         for (name, class) in ClassInfo::builtin(&self.settings.api) {
             if known.get(&NamespacedName::new("", &name)).is_none() {
                 let made = self.make(&name, &class).await;
-                settled = settled
-                    .and(made.inspect_err(|error| tracing::warn!(class = %name, %error, "cannot make a GatewayClass")));
+                settled = settled.and(made.inspect_err(
+                    |error| tracing::warn!(class = %name, error = %InWords(error), "cannot make a GatewayClass"),
+                ));
             }
         }
         settled

@@ -1,6 +1,6 @@
 //! WorkloadEntries and WorkloadGroups at the API server.
 
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PatchParams, PostParams, Preconditions};
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::standing::Annotations;
 use crate::cluster::Cluster;
 use navarch_api::object::NamespacedName;
+use navarch_kubernetes::json_patch;
 
 /// WorkloadEntries as the API server knows them.
 fn entries() -> ApiResource {
@@ -93,17 +94,7 @@ pub(super) async fn delete(cluster: &Cluster, name: &NamespacedName, entry: &Dyn
     of(cluster, name).delete(&name.name, &parameters).await.map(drop)
 }
 
-/// Whether somebody else was faster: what is there now must be read again.
-pub(super) fn is_stale(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
-}
-
 /// The condition that an entry is still the one that was read.
 fn same(entry: &DynamicObject) -> Value {
     json!({ "op": "test", "path": "/metadata/resourceVersion", "value": entry.resource_version().unwrap_or_default() })
-}
-
-/// Operations as a patch.
-fn json_patch(operations: Value) -> Result<Patch<()>, kube::Error> {
-    serde_json::from_value(operations).map(Patch::Json).map_err(kube::Error::SerdeError)
 }

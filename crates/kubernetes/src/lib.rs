@@ -1,0 +1,120 @@
+//! What all clients of the Kubernetes API here share: errors in words, patches, and which answers mean that an object has changed.
+
+use std::error::Error;
+use std::fmt;
+
+use kube::api::Patch;
+use kube::core::Status;
+use serde_json::{Value, json};
+
+/// An error of the client in one line for a log. kube's own text has the API server's whole answer a second time, in the
+/// syntax of Rust's `Debug`.
+#[derive(Clone, Copy)]
+pub struct InWords<'a>(pub &'a (dyn Error + 'static));
+
+impl fmt::Display for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.0.to_string();
+        let mut next = Some(self.0);
+        while let Some(error) = next {
+            if let Some(status) = status(error) {
+                text = text.replace(&format!(" ({status:?})"), "").replace("ApiError: ", "");
+            }
+            next = error.source();
+        }
+        f.write_str(&text)
+    }
+}
+
+impl fmt::Debug for InWords<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The API server's answer, if the error is one.
+fn status<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Status> {
+    match error.downcast_ref::<kube::Error>() {
+        Some(kube::Error::Api(status)) => Some(status),
+        Some(_) => None,
+        None => error.downcast_ref::<Status>(),
+    }
+}
+
+/// A JSON patch (RFC 6902) of an array of operations.
+///
+/// # Errors
+/// When an operation is none.
+pub fn json_patch(operations: Value) -> Result<Patch<()>, kube::Error> {
+    serde_json::from_value(operations).map(Patch::Json).map_err(kube::Error::SerdeError)
+}
+
+/// A JSON patch that sets members of the status of an object, if the object is still of this resource version. Others stay.
+///
+/// # Errors
+/// As of [`json_patch`].
+pub fn status_patch<M: AsRef<str>>(
+    resource_version: impl Into<Value>,
+    has_status: bool,
+    members: impl IntoIterator<Item = (M, Value)>,
+) -> Result<Patch<()>, kube::Error> {
+    let version: Value = resource_version.into();
+    let mut operations = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
+    if !has_status {
+        operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
+    }
+    for (member, value) in members {
+        operations.push(json!({ "op": "add", "path": format!("/status/{}", member.as_ref()), "value": value }));
+    }
+    json_patch(Value::Array(operations))
+}
+
+/// Whether the API server refused a write because the object has changed or is gone since it was read: 404, 409, or 422 for
+/// a patch whose test failed.
+#[must_use]
+pub fn is_stale(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409 | 422))
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher;
+
+    use super::*;
+
+    fn refused() -> kube::Error {
+        let message = "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\")".to_owned();
+        let status = Status { code: 403, message, reason: "Forbidden".to_owned(), ..Status::default() };
+        kube::Error::Api(status.boxed())
+    }
+
+    #[test]
+    fn the_answer_is_told_once_and_not_in_debug_syntax() {
+        let words = "pods is forbidden: User \"a\" cannot list resource \"pods\" (at \"b\"): Forbidden";
+        assert!(refused().to_string().contains("Status {"), "kube prints it once alone now: this wrapper can go");
+        assert_eq!(InWords(&refused()).to_string(), words);
+        let of_watch = watcher::Error::InitialListFailed(refused());
+        assert_eq!(InWords(&of_watch).to_string(), format!("failed to perform initial object list: {words}"));
+        assert_eq!(InWords(&std::fmt::Error).to_string(), std::fmt::Error.to_string());
+    }
+
+    #[test]
+    fn a_status_is_set_where_the_object_is_what_was_read() {
+        let Patch::Json::<()>(patch) = status_patch("7", false, [("conditions", json!([]))]).unwrap() else {
+            panic!("not a JSON patch");
+        };
+        let expected = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+            {"op": "add", "path": "/status", "value": {}},
+            {"op": "add", "path": "/status/conditions", "value": []},
+        ]);
+        assert_eq!(serde_json::to_value(patch).unwrap(), expected);
+    }
+
+    #[test]
+    fn only_a_changed_object_is_stale() {
+        let of = |code| kube::Error::Api(Status { code, ..Status::default() }.boxed());
+        assert_eq!([403, 404, 409, 422, 500].map(|code| is_stale(&of(code))), [false, true, true, true, false]);
+        assert!(json_patch(json!([{"op": "no"}])).is_err());
+    }
+}
