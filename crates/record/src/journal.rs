@@ -114,15 +114,7 @@ impl Journal {
                 line(out, &Line::Gone(Gone { at, proxies: ranges([number]) }))
             }
             Event::Subscribed { proxy, kind, interest, shown } => {
-                let (number, pushes) = (proxy.number(), self.show(shown));
-                let before = self.interests.get(&(number, kind)).map(|interest| interest.names.clone());
-                let names = (&mut self.names, before.as_ref());
-                watch((now, number, kind), interest.as_ref(), names, pushes, out)?;
-                match interest {
-                    Some(interest) => _ = self.interests.insert((number, kind), interest),
-                    None => self.unwatch(number, kind),
-                }
-                Ok(())
+                self.note_subscribed(now, (proxy.number(), kind), interest, shown, out)
             }
             Event::Unsubscribed(proxy, kind) => {
                 self.unwatch(proxy.number(), kind);
@@ -160,6 +152,25 @@ impl Journal {
                 line(out, &Line::Refused(Refused { at, proxy, r#type, said }))
             }
         }
+    }
+
+    fn note_subscribed(
+        &mut self,
+        now: Timestamp,
+        (proxy, kind): (u64, ResourceType),
+        interest: Option<Interest>,
+        shown: Vec<Shown>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let pushes = self.show(shown);
+        let before = self.interests.get(&(proxy, kind)).map(|interest| interest.names.clone());
+        let names = (&mut self.names, before.as_ref());
+        watch((now, proxy, kind), interest.as_ref(), names, pushes, out)?;
+        match interest {
+            Some(interest) => _ = self.interests.insert((proxy, kind), interest),
+            None => self.unwatch(proxy, kind),
+        }
+        Ok(())
     }
 
     /// Writes who has taken what since the last time.

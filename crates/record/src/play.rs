@@ -196,27 +196,23 @@ impl Player {
                 }
                 Ok(step)
             }
-            Part::Known => match line {
-                Line::Names(told) => {
-                    state.sets.tell(told);
-                    self.part = Part::Known;
-                    Ok(None)
-                }
-                Line::Complete(complete) => {
+            Part::Known => {
+                if let Line::Complete(complete) = line {
                     let difference = state.compare(of, &complete.pushes, &state.groups.all());
-                    let what = Played::Synced;
-                    Ok(difference.map(|difference| Step {
+                    let step = |difference| Step {
                         at: complete.at,
-                        what,
+                        what: Played::Synced,
                         pushes: Vec::new(),
                         difference: Some(difference),
-                    }))
+                    };
+                    return Ok(difference.map(step));
                 }
-                _ => {
-                    self.part = Part::Known;
-                    Ok(None)
+                self.part = Part::Known;
+                if let Line::Names(told) = line {
+                    state.tell(told)?;
                 }
-            },
+                Ok(None)
+            }
             Part::Done => {
                 if matches!(line, Line::Lost(_)) {
                     self.last = None;

@@ -137,16 +137,19 @@ impl Segment {
 
 /// Whether a line may stand where it stands.
 fn check(is_first: bool, line: Line) -> Result<Line, String> {
-    match &line {
-        Line::Header(header) if header.format != VERSION => Err(format!(
-            "its format has version {}, and this version of navarch reads {VERSION}; it was written by navarch {}",
-            header.format, header.navarch
-        )),
-        Line::Header(_) if is_first => Ok(line),
-        Line::Header(_) => Err("a header within a segment".to_owned()),
-        _ if is_first => Err("it does not begin with a header".to_owned()),
-        _ => Ok(line),
+    let Line::Header(header) = &line else {
+        return if is_first { Err("it does not begin with a header".to_owned()) } else { Ok(line) };
+    };
+    if !is_first {
+        return Err("a header within a segment".to_owned());
     }
+    if header.format == VERSION {
+        return Ok(line);
+    }
+    Err(format!(
+        "its format has version {}, and this version of navarch reads {VERSION}; it was written by navarch {}",
+        header.format, header.navarch
+    ))
 }
 
 #[cfg(test)]

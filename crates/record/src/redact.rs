@@ -40,11 +40,10 @@ impl Redactor {
 
     /// An object as it may be written down.
     pub(crate) fn redact(&self, object: &AnyObject) -> AnyObject {
-        match object {
-            AnyObject::Secret(secret) => AnyObject::Secret(Arc::new(self.secret(secret))),
-            #[expect(clippy::wildcard_enum_match_arm, reason = "Secrets alone are secret")]
-            other => other.clone(),
+        if let AnyObject::Secret(secret) = object {
+            return AnyObject::Secret(Arc::new(self.secret(secret)));
         }
+        object.clone()
     }
 
     fn secret(&self, secret: &Object<Secret>) -> Object<Secret> {

@@ -28,11 +28,10 @@ impl Restorer {
 
     /// An object as it is played.
     pub(crate) fn restore(&self, object: AnyObject) -> AnyObject {
-        match object {
-            AnyObject::Secret(secret) => AnyObject::Secret(Arc::new(self.secret(&secret))),
-            #[expect(clippy::wildcard_enum_match_arm, reason = "Secrets alone were replaced")]
-            other => other,
+        if let AnyObject::Secret(secret) = &object {
+            return AnyObject::Secret(Arc::new(self.secret(secret)));
         }
+        object
     }
 
     pub(crate) fn secret(&self, secret: &Object<Secret>) -> Object<Secret> {
