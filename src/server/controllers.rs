@@ -208,8 +208,9 @@ impl Controllers<'_> {
     fn quarantine(&mut self, push: &PushHandle) {
         let (told, quarantined) = watch::channel(QuarantinedObjects::default());
         let (mut contexts, stop) = (push.contexts(), self.stop.clone());
-        let reports =
-            QuarantineReports { cluster: self.cluster.clone(), identity: self.config.identity.clone(), quarantined };
+        let controller = push.context().mesh.settings.gateway_api.controller.clone();
+        let identity = self.config.identity.clone();
+        let reports = QuarantineReports { cluster: self.cluster.clone(), identity, controller, quarantined };
         spawn("quarantine reports", self.tasks, async move {
             let follow = async {
                 while contexts.changed().await.is_ok() {

@@ -31,8 +31,8 @@ pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &De
     let (told, quarantined) = watch::channel(QuarantinedObjects::default());
     let cluster = deployed.as_navarch().await;
     let stop = CancellationToken::new();
-    let task =
-        tokio::spawn(QuarantineReports { cluster, identity: "istiod-1".to_owned(), quarantined }.run(stop.clone()));
+    let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
+    let task = tokio::spawn(QuarantineReports { cluster, identity, controller, quarantined }.run(stop.clone()));
     let name = ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("default", "refused") };
     told.send_replace(Arc::new([(name, Arc::from("no such host"))].into()));
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();

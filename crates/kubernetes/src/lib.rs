@@ -49,14 +49,15 @@ pub fn json_patch(operations: Value) -> Result<Patch<()>, kube::Error> {
     serde_json::from_value(operations).map(Patch::Json).map_err(kube::Error::SerdeError)
 }
 
-/// A JSON patch that sets members of the status of an object, if the object is still of this resource version. Others stay.
+/// A JSON patch that sets members of the status of an object, named by their paths in it, if the object is still of this
+/// resource version. Others stay.
 ///
 /// # Errors
 /// As of [`json_patch`].
-pub fn status_patch<M: AsRef<str>>(
+pub fn status_patch<M: AsRef<str>, V: Into<Value>>(
     resource_version: impl Into<Value>,
     has_status: bool,
-    members: impl IntoIterator<Item = (M, Value)>,
+    members: impl IntoIterator<Item = (M, V)>,
 ) -> Result<Patch<()>, kube::Error> {
     let version: Value = resource_version.into();
     let mut operations = vec![json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version })];
@@ -64,6 +65,7 @@ pub fn status_patch<M: AsRef<str>>(
         operations.push(json!({ "op": "add", "path": "/status", "value": {} }));
     }
     for (member, value) in members {
+        let value: Value = value.into();
         operations.push(json!({ "op": "add", "path": format!("/status/{}", member.as_ref()), "value": value }));
     }
     json_patch(Value::Array(operations))

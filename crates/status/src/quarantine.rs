@@ -1,4 +1,5 @@
-//! Tells objects that they are quarantined: a condition in their status, and an Event.
+//! Tells objects that they are quarantined: a condition in their status, of routes of the Gateway API for each of their parents, and an
+//! Event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
 use navarch_api::crds;
-use navarch_api::object::ObjectRef;
+use navarch_api::decode::served_versions;
+use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::{InWords, status_patch};
 
 /// The type of the condition.
@@ -34,6 +36,8 @@ pub struct QuarantineReports {
     pub cluster: Cluster,
     /// This replica.
     pub identity: String,
+    /// The controller in whose name routes of the Gateway API are told of their parents.
+    pub controller: String,
     /// Objects that are in quarantine now.
     pub quarantined: watch::Receiver<QuarantinedObjects>,
 }
@@ -86,12 +90,7 @@ impl QuarantineReports {
 
     /// Tells one object that it is quarantined, for what a proxy said, or that it is no more. Whether it could be.
     async fn tell(&self, recorder: &Recorder, name: &ObjectRef, said: Option<&Arc<str>>) -> bool {
-        let Some(kind) = crds::kinds().find(|kind| kind.kind == name.kind.as_str() && kind.group == name.kind.group())
-        else {
-            return true;
-        };
-        let gvk = GroupVersionKind::gvk(&kind.group, kind.version, kind.kind);
-        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural);
+        let Some(resource) = resource_of(name.kind) else { return true };
         let objects =
             Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.name.namespace.as_str(), &resource);
         let outcome = async {
@@ -112,9 +111,17 @@ impl QuarantineReports {
             }
             let status = object.data.get("status");
             let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let Some(conditions) = correction(status, said.map(|said| &**said), &now) else { return Ok(()) };
-            let conditions = [("conditions", json!(conditions))];
-            let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), conditions)?;
+            let said = said.map(|said| &**said);
+            let corrections = if is_route(name.kind) {
+                parents_corrections(status, said, &now, &self.controller)
+            } else {
+                let of_all = correction(status, said, &now);
+                of_all.map(|conditions| ("conditions".to_owned(), conditions)).into_iter().collect()
+            };
+            if corrections.is_empty() {
+                return Ok(());
+            }
+            let patch = status_patch(object.metadata.resource_version.clone(), status.is_some(), corrections)?;
             objects.patch_status(&name.name.name, &PatchParams::default(), &patch).await.map(drop)
         };
         let outcome: Result<(), kube::Error> = outcome.await;
@@ -122,6 +129,43 @@ impl QuarantineReports {
             .inspect_err(|error| tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object of its quarantine"))
             .is_ok()
     }
+}
+
+/// How objects of a kind are asked for; `None` for kinds whose objects are not told.
+fn resource_of(kind: Kind) -> Option<ApiResource> {
+    if is_route(kind) {
+        let version = served_versions(kind).first()?;
+        return Some(ApiResource::from_gvk(&GroupVersionKind::gvk(kind.group(), version, kind.as_str())));
+    }
+    let defined = crds::kinds().find(|defined| defined.kind == kind.as_str() && defined.group == kind.group())?;
+    let gvk = GroupVersionKind::gvk(&defined.group, defined.version, defined.kind);
+    Some(ApiResource::from_gvk_with_plural(&gvk, defined.plural))
+}
+
+/// Whether objects of a kind are told of each of their parents by itself.
+fn is_route(kind: Kind) -> bool {
+    matches!(kind, Kind::HttpRoute | Kind::GrpcRoute)
+}
+
+/// The conditions that the parents of a route should have, each with its place, in the entries of a controller.
+fn parents_corrections(
+    status: Option<&Value>,
+    said: Option<&str>,
+    now: &str,
+    controller: &str,
+) -> Vec<(String, Vec<Value>)> {
+    let parents = status.and_then(|status| status.get("parents")).and_then(Value::as_array);
+    let ours = |(_, entry): &(usize, &Value)| entry.get("controllerName").is_some_and(|name| name == controller);
+    let parents = parents.into_iter().flatten().enumerate().filter(ours);
+    let correct = |(at, entry): (usize, &Value)| {
+        let mut conditions = correction(Some(entry), said, now)?;
+        // These conditions are held to their schema, which has no other time.
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            condition.remove("lastProbeTime");
+        }
+        Some((format!("parents/{at}/conditions"), conditions))
+    };
+    parents.filter_map(correct).collect()
 }
 
 /// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
@@ -152,6 +196,21 @@ fn correction(status: Option<&Value>, said: Option<&str>, now: &str) -> Option<V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn routes_are_told_for_each_parent_of_ours() {
+        let entry = |controller: &str| json!({ "controllerName": controller, "conditions": [{ "type": "Accepted" }] });
+        let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
+        let told = parents_corrections(Some(&status), Some("no such filter"), "t1", "ours");
+        let places: Vec<&str> = told.iter().map(|(place, _)| place.as_str()).collect();
+        assert_eq!(places, ["parents/1/conditions", "parents/2/conditions"]);
+        let (_, conditions) = &told[0];
+        assert_eq!((&conditions[0]["type"], &conditions[1]["status"]), (&json!("Accepted"), &json!("True")));
+        assert_eq!(conditions[1].get("lastProbeTime"), None);
+        assert_eq!(parents_corrections(Some(&status), None, "t2", "ours"), []);
+        assert_eq!(resource_of(Kind::HttpRoute).map(|resource| resource.plural).as_deref(), Some("httproutes"));
+        assert_eq!(resource_of(Kind::Pod), None);
+    }
 
     #[test]
     fn one_condition_is_kept_right_among_those_of_others() {
