@@ -1,28 +1,33 @@
 //! Writes the status of objects: what it should say is told, what it says is watched, and what differs is written, each object at
-//! most once for each change of either. That of the Gateway API's objects is all its own, of others it is the conditions.
+//! most once for each change of either, and ever more rarely while it goes on changing. That of the Gateway API's objects is all its own, of others it is the conditions.
 
 mod live;
 mod merge;
+mod pace;
 
 use std::collections::BTreeSet;
 
-use futures_util::stream::SelectAll;
-use futures_util::{StreamExt, stream};
+use futures_util::stream::{FuturesUnordered, SelectAll};
+use futures_util::{FutureExt, StreamExt};
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use kube::Api;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use live::{Live, Seen};
 pub use merge::{Share, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
+use pace::Pace;
 
 /// How many objects are written at once.
 const AT_ONCE: usize = 8;
+/// How many events of watches are taken in before what they ask for is written.
+const EVENTS_AT_ONCE: usize = 256;
 
 /// What each object's status should say, without the times at which conditions changed.
 pub type WantedStatuses = OrdMap<ObjectRef, WantedStatus>;
@@ -58,35 +63,42 @@ impl ObjectStatuses {
         let mut watched: BTreeSet<Kind> = BTreeSet::new();
         let mut events = SelectAll::new();
         let mut wanted = WantedStatuses::new();
-        let mut due: BTreeSet<ObjectRef> = BTreeSet::new();
+        let mut pace = Pace::default();
+        let mut under_way = FuturesUnordered::new();
         self.wanted.mark_changed();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some((kind, event)) = events.next() => live.take(kind, event, &mut due),
+                Some(object) = under_way.next() => pace.is_written(object),
+                () = pace.sleep() => {}
+                Some((kind, event)) = events.next() => {
+                    live.take(kind, event, &mut pace.due);
+                    // A write waits for nothing that is known already.
+                    for (kind, event) in std::iter::from_fn(|| events.next().now_or_never().flatten()).take(EVENTS_AT_ONCE) {
+                        live.take(kind, event, &mut pace.due);
+                    }
+                }
                 changed = self.wanted.changed() => {
                     if changed.is_err() {
                         return;
                     }
                     let now = self.wanted.borrow_and_update().clone();
-                    due.extend(changed_between(&wanted, &now));
+                    let changed = changed_between(&wanted, &now);
                     wanted = now;
-                    for kind in due.iter().map(|object| object.kind).collect::<BTreeSet<_>>() {
+                    for kind in changed.iter().map(|object| object.kind).collect::<BTreeSet<_>>() {
                         // An object of the kind is there, so its definition is.
                         if watched.insert(kind) {
                             events.push(live::watch(&self.cluster, kind));
                         }
                     }
+                    pace.due.extend(changed);
                 }
             }
-            let writes: Vec<Write> = std::mem::take(&mut due)
-                .into_iter()
-                .filter_map(|object| self.write_of(object, &wanted, &live))
-                .collect();
-            let all = stream::iter(writes).for_each_concurrent(AT_ONCE, |write| self.write(write));
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = all => {}
+            while under_way.len() < AT_ONCE {
+                let Some(object) = pace.next(Instant::now()) else { break };
+                let Some(write) = self.write_of(object.clone(), &wanted, &live) else { continue };
+                pace.is_begun(object, Instant::now());
+                under_way.push(write_status(self.cluster.clone(), write));
             }
         }
     }
@@ -100,26 +112,26 @@ impl ObjectStatuses {
         let members = status_correction(seen.status.as_ref(), wanted, self.share, &controllers, &now)?;
         Some(Write { object, seen, members })
     }
+}
 
-    /// Writes a status, if the object is still as it was seen. Else its watch will tell of it, and it is looked at again.
-    async fn write(&self, write: Write) {
-        let Write { object, seen, members } = write;
-        let patch = json!({ "metadata": { "resourceVersion": seen.version }, "status": members });
-        let name = &object.name;
-        let objects = match object.kind.is_cluster_scoped() {
-            true => Api::<DynamicObject>::all_with(self.cluster.0.clone(), &seen.resource),
-            false => {
-                Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.namespace.as_str(), &seen.resource)
-            }
-        };
-        match objects.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
-                tracing::debug!(%object, "the object has changed");
-            }
-            Err(error) => tracing::warn!(%object, %error, "cannot write the status"),
+/// Writes a status, if the object is still as it was seen; gives the object. Else its watch will tell of it, and it is looked at
+/// again.
+async fn write_status(cluster: Cluster, write: Write) -> ObjectRef {
+    let Write { object, seen, members } = write;
+    let patch = json!({ "metadata": { "resourceVersion": seen.version }, "status": members });
+    let name = &object.name;
+    let objects = match object.kind.is_cluster_scoped() {
+        true => Api::<DynamicObject>::all_with(cluster.0, &seen.resource),
+        false => Api::<DynamicObject>::namespaced_with(cluster.0, name.namespace.as_str(), &seen.resource),
+    };
+    match objects.patch_status(&name.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            tracing::debug!(%object, "the object has changed");
         }
+        Err(error) => tracing::warn!(%object, %error, "cannot write the status"),
     }
+    object
 }
 
 /// The objects of which two maps say something else. Costs what differs.

@@ -1,0 +1,154 @@
+//! When the status of which object is written: at once, but an object whose status goes on changing ever more rarely. The count of
+//! a Gateway's routes changes with each that is attached; to write it each time would take as many requests as the routes' own
+//! statuses, and keep those waiting for the turns of the Kubernetes API.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use navarch_api::object::ObjectRef;
+
+/// The pause after a write of an object that was not written for long.
+const LEAST: Duration = Duration::from_millis(25);
+/// The longest pause.
+const MOST: Duration = Duration::from_secs(1);
+
+/// The objects to look at, and those to be looked at later.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// To be looked at now.
+    pub(super) due: BTreeSet<ObjectRef>,
+    /// Written lately.
+    written: BTreeMap<ObjectRef, Written>,
+    /// To be looked at when their pauses end.
+    later: BTreeSet<(Instant, ObjectRef)>,
+    /// When `written` was last looked through.
+    swept: Option<Instant>,
+}
+
+/// When an object was written.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    /// When the last write began.
+    at: Instant,
+    /// How long the next one has to wait from then.
+    pause: Duration,
+    is_under_way: bool,
+    /// Whether it is to be looked at when the one under way ends.
+    is_due: bool,
+}
+
+impl Written {
+    /// When the object may be written again.
+    fn free(&self) -> Instant {
+        self.at + self.pause
+    }
+
+    /// When it counts as one that was not written for long.
+    fn forgotten(&self) -> Instant {
+        self.at + self.pause * 3
+    }
+}
+
+impl Pace {
+    /// The next object to look at.
+    pub(super) fn next(&mut self, now: Instant) -> Option<ObjectRef> {
+        while let Some((at, _)) = self.later.first()
+            && *at <= now
+            && let Some((_, object)) = self.later.pop_first()
+        {
+            self.due.insert(object);
+        }
+        while let Some(object) = self.due.pop_first() {
+            match self.written.get_mut(&object) {
+                Some(written) if written.is_under_way => written.is_due = true,
+                Some(written) if written.free() > now => _ = self.later.insert((written.free(), object)),
+                Some(_) | None => return Some(object),
+            }
+        }
+        None
+    }
+
+    /// A write begins.
+    pub(super) fn is_begun(&mut self, object: ObjectRef, now: Instant) {
+        if self.swept.is_none_or(|swept| swept + MOST * 3 < now) {
+            self.written.retain(|_, written| written.is_under_way || written.forgotten() > now);
+            self.swept = Some(now);
+        }
+        let before = self.written.get(&object).filter(|written| written.forgotten() > now);
+        let pause = before.map_or(LEAST, |written| (written.pause * 2).min(MOST));
+        self.written.insert(object, Written { at: now, pause, is_under_way: true, is_due: false });
+    }
+
+    /// A write has ended.
+    pub(super) fn is_written(&mut self, object: ObjectRef) {
+        let Some(written) = self.written.get_mut(&object) else { return };
+        written.is_under_way = false;
+        if std::mem::take(&mut written.is_due) {
+            self.due.insert(object);
+        }
+    }
+
+    /// Waits until there is something to look at again; for ever, where there is nothing.
+    pub(super) async fn sleep(&self) {
+        match self.later.first() {
+            Some((at, _)) => sleep_until(*at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use navarch_api::object::{Kind, NamespacedName};
+
+    fn object(name: &str) -> ObjectRef {
+        ObjectRef { kind: Kind::HttpRoute, name: NamespacedName::new("edge", name) }
+    }
+
+    /// How often an object that is due every millisecond is written in so many milliseconds.
+    fn writes(milliseconds: u64) -> usize {
+        let (mut pace, begun, one) = (Pace::default(), Instant::now(), object("one"));
+        let mut count = 0;
+        for passed in 0..milliseconds {
+            let now = begun + Duration::from_millis(passed);
+            pace.due.insert(one.clone());
+            if pace.next(now).is_some() {
+                pace.is_begun(one.clone(), now);
+                pace.is_written(one.clone());
+                count += 1;
+            }
+        }
+        count
+    }
+
+    #[test]
+    fn an_object_that_goes_on_changing_is_written_ever_more_rarely() {
+        assert_eq!(writes(1), 1, "the first at once");
+        assert_eq!(writes(30), 2, "the second soon");
+        assert_eq!(writes(10_000), 14);
+    }
+
+    #[test]
+    fn what_changes_while_it_is_written_is_looked_at_again_and_others_wait_for_nothing() {
+        let (mut pace, begun) = (Pace::default(), Instant::now());
+        pace.due.extend([object("one"), object("two")]);
+        assert_eq!(pace.next(begun), Some(object("one")));
+        pace.is_begun(object("one"), begun);
+        assert_eq!(pace.next(begun), Some(object("two")));
+        pace.due.insert(object("one"));
+        assert_eq!(pace.next(begun), None, "it is under way");
+        pace.is_written(object("one"));
+        assert_eq!(pace.next(begun), None, "it was written only now");
+        assert_eq!(pace.next(begun + LEAST), Some(object("one")));
+        assert_eq!(pace.next(begun + LEAST), None);
+        // After a rest it counts as new.
+        pace.is_begun(object("one"), begun + LEAST);
+        pace.is_written(object("one"));
+        let later = begun + MOST * 4;
+        pace.is_begun(object("one"), later);
+        assert_eq!(pace.written.get(&object("one")).map(|written| written.pause), Some(LEAST));
+    }
+}
