@@ -1,10 +1,12 @@
 //! The push thread: owns world and engine, takes requests before changes, gathers changes while it works.
 //!
-//! The first change after quiet is pushed at once; what arrives during a push goes out together as the next. With
-//! `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
+//! The first change after quiet is pushed at once; what arrives during a push goes out together as the next, after a pause in
+//! proportion to what that push took: under a flood of changes the thread, and the proxies, work a bounded share of the time.
+//! With `PILOT_DEBOUNCE_AFTER` set, changes wait for that much quiet, `PILOT_DEBOUNCE_MAX` at the longest, as istiod's do.
 
 mod answering;
 mod gone;
+mod pause;
 mod push_record;
 mod standing;
 
@@ -122,6 +124,8 @@ struct Worker {
     pending: Vec<Change>,
     /// When the first and the last of them came.
     since: Option<(Instant, Instant)>,
+    /// When the pause after the last push ends.
+    paused_until: Instant,
     /// Tells that the first reading is in and pushed.
     synced: watch::Sender<bool>,
     /// Tells the snapshot in force.
@@ -184,6 +188,7 @@ pub fn start_watched(
             debounce,
             pending: Vec::new(),
             since: None,
+            paused_until: Instant::now(),
             synced: sender,
             context: context_sender,
             notices: notices_sender,
@@ -381,7 +386,10 @@ impl Worker {
     /// When the gathered changes are due, if there are any.
     fn deadline(&self) -> Option<Instant> {
         let (first, last) = self.since?;
-        Some((last + self.debounce.after).min(first + self.debounce.max))
+        match self.debounce.after {
+            Duration::ZERO => Some(last.max(self.paused_until)),
+            after => Some((last + after).min(first + self.debounce.max)),
+        }
     }
 
     /// Carries one command out; changes are gathered only.
@@ -453,6 +461,7 @@ impl Worker {
         let objects = objects_of(&context, &changed);
         let settled = self.engine.apply(context, changed);
         let took = started.elapsed();
+        self.paused_until = started + took + pause::after(took);
         self.metrics.pushed(triggers, settled.published);
         self.tell_applied(told);
         tracing::debug!(facts, published = settled.published, ?took, "pushed");

@@ -1,0 +1,25 @@
+//! How long changes are gathered after a push.
+
+use std::time::Duration;
+
+/// How much longer than a push the pause after it is: under a flood of changes pushes take a fifth of the time.
+const SHARE: u32 = 4;
+/// The longest pause: that for which istiod waits before any push.
+const MOST: Duration = Duration::from_millis(100);
+
+/// The pause after a push that took so long.
+pub(super) fn after(took: Duration) -> Duration {
+    took.saturating_mul(SHARE).min(MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pushes_take_a_bounded_share_of_the_time_and_the_pause_is_bounded() {
+        assert_eq!(after(Duration::ZERO), Duration::ZERO);
+        assert_eq!(after(Duration::from_millis(2)), Duration::from_millis(8));
+        assert_eq!(after(Duration::from_secs(3)), MOST);
+    }
+}
