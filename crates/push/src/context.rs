@@ -7,6 +7,7 @@ use imbl::OrdMap;
 
 use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
+use super::name_parts::NameParts;
 use super::quarantine::Quarantined;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
@@ -30,6 +31,8 @@ pub struct PushContext {
     pub directory: Directory,
     /// All objects.
     pub objects: Objects,
+    /// The names of objects of kinds that there may be very many of, in parts.
+    pub name_parts: NameParts,
     /// Service accounts that were asked about, and whether each may read the secrets of its namespace.
     pub secret_readers: OrdMap<NamespacedName, bool>,
     /// The keys of token issuers that were fetched, by their place.

@@ -197,6 +197,11 @@ impl Core {
         id
     }
 
+    /// Whether marking waits at the results of a query whatever rests on them.
+    fn is_gate_by_nature(&self, id: QueryId) -> bool {
+        self.queries.get(id.0).and_then(Option::as_ref).is_some_and(|query| query.is_gate())
+    }
+
     /// The query of this id.
     pub(super) fn query(&self, id: QueryId) -> Arc<dyn AnyQuery> {
         self.queries.get(id.0).and_then(Clone::clone).expect("ids are given out for kept queries and dropped with them")

@@ -43,6 +43,8 @@ pub enum FactKey {
     Object(ObjectRef),
     /// The names of the configuration objects of a kind.
     Names(Kind),
+    /// Those of them that are in one part of all: see [`NameParts`](super::name_parts::NameParts).
+    NamesIn(Kind, u8),
     /// The configuration objects of a kind in one namespace, values included.
     List(Kind, Namespace),
     /// The configuration objects of a kind in all namespaces, values included.

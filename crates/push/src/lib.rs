@@ -21,6 +21,7 @@ pub mod home;
 mod memo;
 pub mod metrics;
 pub mod name_list;
+pub mod name_parts;
 pub mod notice;
 mod pod_of_proxy;
 pub mod proxy;

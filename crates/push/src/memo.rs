@@ -128,8 +128,10 @@ pub(super) struct Failure {
 
 /// A query without its type.
 pub(super) trait AnyQuery: Debug + Send + Sync {
-    /// Computes the value.
-    fn compute(&self, view: &View<'_>) -> Value;
+    /// Computes the value; `previous` is the one before.
+    fn compute(&self, previous: Option<&Value>, view: &View<'_>) -> Value;
+    /// Whether marking waits at its results.
+    fn is_gate(&self) -> bool;
     /// Whether two values are equal.
     fn same(&self, a: &Value, b: &Value) -> bool;
     /// The stand-in after a panic.
@@ -139,8 +141,15 @@ pub(super) trait AnyQuery: Debug + Send + Sync {
 }
 
 impl<Q: Query> AnyQuery for Q {
-    fn compute(&self, view: &View<'_>) -> Value {
-        Arc::new(Query::compute(self, view))
+    fn compute(&self, previous: Option<&Value>, view: &View<'_>) -> Value {
+        match previous.and_then(|value| value.downcast_ref::<Q::Value>()) {
+            Some(previous) => Arc::new(self.renew(previous, view)),
+            None => Arc::new(Query::compute(self, view)),
+        }
+    }
+
+    fn is_gate(&self) -> bool {
+        Q::IS_GATE
     }
 
     fn same(&self, a: &Value, b: &Value) -> bool {

@@ -15,8 +15,19 @@ pub trait Query: Clone + Eq + Hash + Debug + Send + Sync + 'static {
     /// The result. Equal results cut off what depends on them.
     type Value: PartialEq + Send + Sync + 'static;
 
+    /// Whether marking waits at its results however little rests on them: for a part of a table of which a change leaves most
+    /// parts as they are.
+    const IS_GATE: bool = false;
+
     /// Computes the value, reading only through `view`.
     fn compute(&self, view: &View<'_>) -> Self::Value;
+
+    /// Computes the value where there was one before. It must be the one that [`compute`](Self::compute) gives: `previous` is
+    /// there to be brought up to date, for tables that cost more to make than to change.
+    fn renew(&self, previous: &Self::Value, view: &View<'_>) -> Self::Value {
+        let _ = previous;
+        self.compute(view)
+    }
 
     /// The value that stands in when `compute` panicked: `previous` is the last good one. `None` lets the panic go on to the
     /// query that asked.

@@ -160,6 +160,11 @@ impl View<'_> {
         T::table(&self.read(FactKey::Names(T::KIND)).objects).iter().map(|object| &object.meta.key)
     }
 
+    /// The names of the objects of a kind that are in one part of all, in order; of kinds that have parts.
+    pub fn names_in<T: Stored>(&self, part: u8) -> impl Iterator<Item = &NamespacedName> {
+        self.read(FactKey::NamesIn(T::KIND, part)).name_parts.get(T::KIND, part)
+    }
+
     /// The objects of a kind in one namespace, by name.
     pub fn list<T: Stored>(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<Object<T>>> {
         let fact = FactKey::List(T::KIND, namespace.clone());

@@ -292,16 +292,17 @@ impl View<'_> {
 
     /// Computes a query, in place of `old` where given.
     fn compute(&self, query: QueryId, old: Option<NodeId>) -> Result<NodeId, Failure> {
-        let (code, depth) = {
+        let (code, depth, before) = {
             let mut core = self.core.borrow_mut();
             if core.frames.len() >= MAX_DEPTH {
                 return Err(Failure::new("queries ask for each other without end"));
             }
             core.frames.push(Frame::default());
             core.computed += 1;
-            (core.query(query), core.frames.len())
+            let before = old.and_then(|old| core.nodes.get(&old)).map(|node| node.value.clone());
+            (core.query(query), core.frames.len(), before)
         };
-        let result = catch_unwind(AssertUnwindSafe(|| code.compute(self)));
+        let result = catch_unwind(AssertUnwindSafe(|| code.compute(before.as_ref(), self)));
         let mut core = self.core.borrow_mut();
         // A panic below may have left inner traces on the stack: what they read is ours, too.
         while core.frames.len() > depth {

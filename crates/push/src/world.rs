@@ -9,6 +9,7 @@ use imbl::OrdMap;
 use super::context::{Mesh, PushContext, directory_facts, object_facts};
 use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
+use super::name_parts::NameParts;
 use super::quarantine::Quarantine;
 use super::remotes::Remotes;
 use super::witness::Before;
@@ -68,6 +69,8 @@ pub enum RemoteChange {
 pub struct World {
     /// All objects, and which namespaces are discovered.
     objects: Discovery,
+    /// The names of those of kinds that there may be very many of.
+    name_parts: NameParts,
     /// Those of remote clusters.
     remotes: Remotes,
     /// What they all say of services.
@@ -110,6 +113,7 @@ impl World {
         registry.set_mesh(&mesh.config, &networks, none);
         Self {
             objects: Discovery::new(scope),
+            name_parts: NameParts::default(),
             remotes,
             registry,
             mesh,
@@ -152,6 +156,7 @@ impl World {
             networks: self.networks.clone(),
             directory: self.registry.directory().clone(),
             objects: self.objects.seen().clone(),
+            name_parts: self.name_parts.clone(),
             secret_readers: self.secret_readers.clone(),
             keys: self.keys.clone(),
             trust_bundle: self.trust_bundle.clone(),
@@ -226,8 +231,7 @@ impl World {
         }
         if !objects.is_empty() {
             facts.extend(objects.iter().flat_map(object_facts));
-            let comes_or_goes = |object: &&ObjectRef| before.contains(object) != self.objects.seen().contains(object);
-            facts.extend(objects.iter().filter(comes_or_goes).map(|object| FactKey::Names(object.kind)));
+            facts.extend(self.find_names(&before, &objects));
             if self.mesh.settings.ambient {
                 facts.extend(self.find_addresses(&before, &objects));
             }
@@ -249,6 +253,20 @@ impl World {
             }
         }
         None
+    }
+
+    /// Brings the names of objects up to date; gives the facts that differ.
+    fn find_names(&mut self, before: &Objects, changed: &BTreeSet<ObjectRef>) -> Vec<FactKey> {
+        let mut facts = Vec::new();
+        for object in changed {
+            let is_there = self.objects.seen().contains(object);
+            if before.contains(object) != is_there {
+                let part = self.name_parts.set(object, is_there);
+                facts.extend(part.map(|part| FactKey::NamesIn(object.kind, part)));
+                facts.push(FactKey::Names(object.kind));
+            }
+        }
+        facts
     }
 
     /// Brings what finds the objects behind addresses up to date; gives the facts that differ.

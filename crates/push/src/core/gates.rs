@@ -20,7 +20,7 @@ use navarch_api::hash::KeyedSet;
 /// tests, where everything is small.
 const GATE_MIN_DEPENDENTS: usize = if cfg!(test) { 2 } else { 16 };
 /// With more gates waiting, a change reaches so much that it pays no longer to find out what it does not reach.
-const MAX_PENDING_GATES: usize = 512;
+const MAX_PENDING_GATES: usize = 2_048;
 
 /// A gate to be settled.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,9 @@ impl Core {
     /// Whether marking waits at a result.
     pub(super) fn is_gate(&self, id: NodeId) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
+        if self.is_gate_by_nature(node.query) {
+            return true;
+        }
         let looks_through_much =
             |parent: &NodeId| self.nodes.get(parent).is_some_and(|node| node.deps.len() >= GATE_MIN_DEPENDENTS);
         node.parents.len() >= GATE_MIN_DEPENDENTS || node.parents.iter().any(looks_through_much)
