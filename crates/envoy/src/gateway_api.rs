@@ -16,6 +16,7 @@
 
 mod addresses;
 mod ancestors;
+mod attached;
 mod backends;
 mod certificates;
 mod classes;
@@ -25,6 +26,7 @@ mod filters;
 mod gateways;
 mod grants;
 mod grpc_rules;
+mod heads;
 mod http_rules;
 mod inference_pools;
 mod l4_rules;
@@ -47,8 +49,9 @@ mod traffic_policies;
 pub use certificates::check_pair;
 pub use classes::{Controller, controller_of};
 pub(crate) use gateways::{ApiGateways, api_gateway};
+pub(crate) use heads::{Head, heads_at};
 pub(crate) use inference_pools::{EndpointPicker, endpoint_pickers, has_inference_pools};
-pub(crate) use merged::{Head, VirtualServiceHeads, virtual_service};
+pub(crate) use merged::virtual_service;
 pub(crate) use policies::ApiDestinationRules;
 pub use status::StatusSubject;
 pub(crate) use status::{status_names, status_resource};

@@ -30,6 +30,7 @@ pub mod patches;
 pub mod policy;
 mod quote_meta;
 pub mod routes;
+mod runs;
 pub mod scope;
 pub mod sds;
 mod secrets;

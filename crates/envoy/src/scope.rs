@@ -25,6 +25,7 @@ pub use applied::Scope;
 pub use described::{DescribeScope, ScopeDescription};
 pub use export::{parse_export_to, resolve_export_to};
 pub use listener::EgressListener;
+pub(crate) use listener::NamedHosts;
 pub use policy::OutboundPolicy;
 pub use selection::{PortFilter, ServiceRef};
 
@@ -123,6 +124,11 @@ pub fn listener_virtual_services(view: &View<'_>, listener: usize) -> Arc<Vec<Na
 #[must_use]
 pub fn gateway_virtual_services(view: &View<'_>, gateway: &str) -> Arc<Vec<NamespacedName>> {
     view.get(&listener::GatewayVirtualServices { gateway: Arc::from(gateway) })
+}
+
+/// The VirtualServices bound to a gateway that the proxy's namespace sees, with their hosts, in Istio's order.
+pub(crate) fn gateway_hosts(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
+    view.get(&listener::GatewayHosts { gateway: gateway.clone() })
 }
 
 /// What the proxy's Sidecar declares to be listened to for the workload; empty where the services decide.

@@ -12,7 +12,7 @@ mod names;
 use std::sync::Arc;
 
 pub use destinations::Destinations;
-pub use index::{IndexedVirtualService, VirtualServiceIndex, VirtualServices};
+pub use index::{IndexedVirtualService, VirtualServiceIndex, VirtualServices, VirtualServicesOfGateway};
 
 use navarch_api::istio::VirtualService;
 use navarch_api::object::NamespacedName;

@@ -1,21 +1,13 @@
 //! The VirtualServices bound to a gateway, as far as choosing among them asks.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::scope;
-use crate::virtual_service::{self, VirtualServiceIndex};
-use navarch_api::names::Hostname;
-use navarch_api::object::NamespacedName;
+use crate::virtual_service;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
-/// The hosts of the VirtualServices of a gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct HostsOfGateway {
-    /// The gateway, as `namespace/name`.
-    gateway: Arc<str>,
-}
+pub(crate) use crate::scope::NamedHosts;
 
 /// The VirtualServices of a gateway that have TCP or TLS routes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -24,29 +16,14 @@ struct L4VirtualServices {
     gateway: Arc<str>,
 }
 
-/// A VirtualService and its hosts.
-pub(crate) type NamedHosts = (NamespacedName, Vec<Hostname>);
-
 /// The VirtualServices of a gateway that the proxy sees, with their hosts, in the order in which they count.
 pub(crate) fn hosts_of(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
-    view.get(&HostsOfGateway { gateway: gateway.clone() })
+    scope::gateway_hosts(view, gateway)
 }
 
 /// Those of them that have TCP or TLS routes: changes of others reach no listener.
 pub(crate) fn l4_virtual_services(view: &View<'_>, gateway: &Arc<str>) -> Arc<Vec<NamedHosts>> {
     view.get(&L4VirtualServices { gateway: gateway.clone() })
-}
-
-impl Query for HostsOfGateway {
-    type Value = Vec<NamedHosts>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let index = view.get(&VirtualServiceIndex);
-        let hosts: BTreeMap<&NamespacedName, &Vec<Hostname>> =
-            index.entries.iter().map(|entry| (&entry.name, &entry.hosts)).collect();
-        let names = scope::gateway_virtual_services(view, &self.gateway);
-        names.iter().filter_map(|name| Some((name.clone(), (*hosts.get(name)?).clone()))).collect()
-    }
 }
 
 impl Query for L4VirtualServices {

@@ -4,47 +4,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
+use super::heads::{HeadOf, Part, heads_at};
 use super::inference_pools::EndpointPicker;
 use super::l4_rules;
 use super::order;
 use super::route_kinds::{RouteKind, RouteName};
-use super::routes::{Binding, BindingsOf, Rules, RulesOf};
-use super::{GATEWAY_SEMANTICS, MARK, PARENTS, ROUTE_SEMANTICS};
+use super::routes::{Rules, RulesOf};
+use super::{GATEWAY_SEMANTICS, PARENTS, ROUTE_SEMANTICS};
 use crate::virtual_service::MESH_GATEWAY;
 use navarch_api::istio::{HttpMatchRequest, HttpRoute, VirtualService};
 use navarch_api::object::{NamespacedName, Object, ObjectMeta};
 use navarch_push::query::Query;
 use navarch_push::view::View;
-
-/// All VirtualServices that are made, by name, without their routes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct VirtualServiceHeads;
-
-/// A VirtualService that is made, without its routes.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Head {
-    /// When the oldest of its routes was made.
-    pub(crate) created: Option<Timestamp>,
-    pub(crate) host: String,
-    /// Its Gateway, as `namespace/name`, or `mesh`.
-    pub(crate) gateway: Arc<str>,
-    /// The routes that it is made of, the oldest first.
-    parts: Vec<Part>,
-}
-
-/// A route's part in a VirtualService.
-#[derive(Clone, Debug, PartialEq)]
-struct Part {
-    route: RouteName,
-    /// Where it is bound.
-    binding: Arc<Binding>,
-}
-
-/// The head of one VirtualService.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct HeadOf(NamespacedName);
 
 /// A VirtualService that is made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,67 +25,9 @@ pub(super) struct Made(pub(super) NamespacedName);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PickersOf(NamespacedName);
 
-/// The routes of each Gateway.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RoutesByGateway;
-
 /// The routes of one Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RoutesOfGateway(Arc<str>);
-
-impl Query for VirtualServiceHeads {
-    type Value = BTreeMap<NamespacedName, Arc<Head>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut shared: BTreeMap<Arc<str>, Vec<(Option<Timestamp>, Part)>> = BTreeMap::new();
-        let mut heads = Self::Value::new();
-        for kind in RouteKind::ALL {
-            for name in kind.names(view) {
-                let route = RouteName { kind, name };
-                let bound = view.get(&BindingsOf(route.clone()));
-                for (number, binding) in bound.bindings.iter().enumerate() {
-                    let part = Part { route: route.clone(), binding: Arc::new(binding.clone()) };
-                    let middle = match kind {
-                        RouteKind::Http | RouteKind::Grpc => {
-                            shared.entry(binding.key.clone()).or_default().push((bound.created, part));
-                            continue;
-                        }
-                        RouteKind::Tls => "tls",
-                        RouteKind::Tcp => "tcp",
-                    };
-                    let name = format!("{}~{middle}~{number}~{MARK}", route.name.name);
-                    let name = NamespacedName::of(route.name.namespace.clone(), name.into());
-                    heads.insert(name, Arc::new(head(bound.created, vec![part])));
-                }
-            }
-        }
-        for (key, mut parts) in shared {
-            parts.sort_by(|(a_created, a), (b_created, b)| {
-                a_created.cmp(b_created).then_with(|| a.route.name.cmp(&b.route.name))
-            });
-            let Some((created, first)) = parts.first() else { continue };
-            let name = NamespacedName::of(first.route.name.namespace.clone(), key.replace('/', "~").into());
-            let created = *created;
-            heads.insert(name, Arc::new(head(created, parts.into_iter().map(|(_, part)| part).collect())));
-        }
-        heads
-    }
-}
-
-/// A head. There is at least one part.
-fn head(created: Option<Timestamp>, parts: Vec<Part>) -> Head {
-    let binding = parts.first().map(|part| part.binding.clone());
-    let (host, gateway) = binding.map(|binding| (binding.host.clone(), binding.gateway.clone())).unwrap_or_default();
-    Head { created, host, gateway, parts }
-}
-
-impl Query for HeadOf {
-    type Value = Option<Arc<Head>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&VirtualServiceHeads).get(&self.0).cloned()
-    }
-}
 
 impl Part {
     /// The rules that it brings.
@@ -135,7 +48,7 @@ impl Query for Made {
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let head = (*view.get(&HeadOf(self.0.clone()))).clone()?;
         let mut spec = VirtualService {
-            hosts: vec![head.host.clone()],
+            hosts: head.parts.first().map(|part| part.binding.host.clone()).into_iter().collect(),
             gateways: vec![head.gateway.to_string()],
             ..VirtualService::default()
         };
@@ -195,24 +108,12 @@ impl Query for PickersOf {
     }
 }
 
-impl Query for RoutesByGateway {
-    type Value = BTreeMap<Arc<str>, BTreeSet<RouteName>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut routes = Self::Value::new();
-        for head in view.get(&VirtualServiceHeads).values() {
-            let parts = head.parts.iter().map(|part| part.route.clone());
-            routes.entry(head.gateway.clone()).or_default().extend(parts);
-        }
-        routes
-    }
-}
-
 impl Query for RoutesOfGateway {
     type Value = BTreeSet<RouteName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&RoutesByGateway).get(&self.0).cloned().unwrap_or_default()
+        let heads = heads_at(view, &self.0);
+        heads.values().flat_map(|head| &head.parts).map(|part| part.route.clone()).collect()
     }
 }
 

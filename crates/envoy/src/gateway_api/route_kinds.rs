@@ -69,6 +69,19 @@ impl RouteKind {
     }
 }
 
+impl RouteKind {
+    /// The routes of the kind in one part of all.
+    pub(super) fn names_in(self, view: &View<'_>, part: u8) -> Vec<RouteName> {
+        let names: Vec<NamespacedName> = match self {
+            Self::Http => view.names_in::<HttpRoute>(part).cloned().collect(),
+            Self::Grpc => view.names_in::<GrpcRoute>(part).cloned().collect(),
+            Self::Tls => view.names_in::<TlsRoute>(part).cloned().collect(),
+            Self::Tcp => view.names_in::<TcpRoute>(part).cloned().collect(),
+        };
+        names.into_iter().map(|name| RouteName { kind: self, name }).collect()
+    }
+}
+
 impl RouteName {
     /// What the route has in common with others, if it is there.
     pub(super) fn common<'a>(&self, view: &'a View<'_>) -> Option<CommonRoute<'a>> {

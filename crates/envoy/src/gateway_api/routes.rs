@@ -54,12 +54,12 @@ pub(super) struct Rules {
 pub(super) struct BindingsOf(pub(super) RouteName);
 
 /// The value of [`BindingsOf`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bindings {
     /// When the route was made.
     pub(super) created: Option<Timestamp>,
     /// One for each parent and host.
-    pub(super) bindings: Vec<Binding>,
+    pub(super) bindings: Vec<Arc<Binding>>,
 }
 
 /// A route at one parent, for one host.
@@ -168,11 +168,11 @@ impl Query for HasRules {
 }
 
 impl Query for BindingsOf {
-    type Value = Bindings;
+    type Value = Arc<Bindings>;
 
-    fn compute(&self, view: &View<'_>) -> Bindings {
+    fn compute(&self, view: &View<'_>) -> Self::Value {
         let name = &self.0;
-        let Some(route) = name.common(view) else { return Bindings::default() };
+        let Some(route) = name.common(view) else { return Arc::default() };
         let attachments = view.get(&ParentsOf(name.clone()));
         let mut taken: Vec<&Attachment> = attachments.iter().filter(|one| one.denied.is_none()).collect();
         taken.sort_by_key(|one| one.target.gateway());
@@ -185,7 +185,7 @@ impl Query for BindingsOf {
                 bind(view, name, attachment, hostnames, &mut bindings);
             }
         }
-        Bindings { created: route.meta.created, bindings }
+        Arc::new(Bindings { created: route.meta.created, bindings })
     }
 }
 
@@ -195,7 +195,7 @@ fn bind(
     route: &RouteName,
     attachment: &Attachment,
     hostnames: &[String],
-    bindings: &mut Vec<Binding>,
+    bindings: &mut Vec<Arc<Binding>>,
 ) {
     let gateway = attachment.target.gateway();
     let (scope, hosts, port, listener_host) = match &attachment.target {
@@ -227,14 +227,14 @@ fn bind(
     let is_l4 = matches!(route.kind, RouteKind::Tls | RouteKind::Tcp);
     for host in hosts {
         if is_l4 || attachment.target.takes_host(&host) {
-            bindings.push(Binding {
+            bindings.push(Arc::new(Binding {
                 key: format!("{scope}/{host}").into(),
                 gateway: gateway.clone(),
                 host,
                 port,
                 listener_host: listener_host.clone(),
                 parent_hosts: parent_hosts.clone(),
-            });
+            }));
         }
     }
 }

@@ -98,16 +98,17 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
                 table.claims.iter().filter(|claim| takes_any(claim)).map(|claim| bytes(view, at, claim)).collect();
             let catch_all = default_route::catch_all(&scope::outbound_policy(view), *view.derived(&RouteHeaders));
             inline.push(as_field(&catch_all));
-            assemble(name, &inline, Some(vhds()))
+            assemble(name, &inline, vhds(table.claims.len() >= inline.len()))
         }
-        Table::Gateway => match gateway::apart(view, name) {
-            Some(apart) => assemble(name, &apart.inline, Some(vhds())),
+        Table::Gateway => match gateway::inline(view, name) {
+            Some((inline, are_others)) => assemble(name, &inline, vhds(are_others)),
             None => whole(view, name),
         },
         Table::Patched => {
             let mut routes = RouteConfiguration::clone(&view.get(&PatchedTable { name: name.to_owned() }));
+            let all = routes.virtual_hosts.len();
             routes.virtual_hosts.retain(|host| !stands_alone(host));
-            routes.vhds = Some(vhds());
+            routes.vhds = vhds(routes.virtual_hosts.len() < all);
             encode(&routes)
         }
     }
@@ -122,10 +123,7 @@ pub(super) fn names(view: &View<'_>, routes: &str) -> Vec<ResourceName> {
             let table = view.get(&Claims { at });
             table.claims.iter().filter(|claim| !takes_any(claim)).map(|claim| full(&claim.name)).collect()
         }
-        Table::Gateway => {
-            let names = gateway::apart(view, routes).map(|apart| apart.names);
-            names.into_iter().flatten().map(|name| full(&name)).collect()
-        }
+        Table::Gateway => gateway::names(view, routes).iter().map(|name| full(name)).collect(),
         Table::Patched => {
             let table = view.get(&PatchedTable { name: routes.to_owned() });
             table.virtual_hosts.iter().filter(|host| stands_alone(host)).map(|host| full(&host.name)).collect()
@@ -190,17 +188,17 @@ fn whole(view: &View<'_>, name: &str) -> Bytes {
     }
 }
 
-/// Where virtual hosts come from: the stream on which the route configuration came. Envoy waits for them as long as it waits
-/// for the route configuration.
-fn vhds() -> Vhds {
-    Vhds {
+/// Where virtual hosts come from, if there are any: the stream on which the route configuration came. Envoy waits for them as
+/// long as it waits for the route configuration; for none it would wait for ever.
+fn vhds(are_any: bool) -> Option<Vhds> {
+    are_any.then(|| Vhds {
         config_source: Some(ConfigSource {
             config_source_specifier: Some(ConfigSourceSpecifier::Ads(AggregatedConfigSource::default())),
             initial_fetch_timeout: Some(Duration::default()),
             resource_api_version: ApiVersion::V3.into(),
             ..ConfigSource::default()
         }),
-    }
+    })
 }
 
 /// A virtual host of a sidecar, as an entry of the list.

@@ -233,7 +233,7 @@ fn owned_by_wildcard<'a, 'b>(
     entries: &[&'b IndexedVirtualService],
     services: &'a BTreeMap<Hostname, PortService>,
 ) -> BTreeMap<&'b NamespacedName, Vec<(&'a Hostname, &'a PortService)>> {
-    let owners = HostOwners::new(entries.iter().map(|entry| (&entry.name, entry.hosts.as_slice())));
+    let owners = HostOwners::new(entries.iter().map(|entry| (&entry.name, &*entry.hosts)));
     let mut owned: BTreeMap<&NamespacedName, Vec<(&Hostname, &PortService)>> = BTreeMap::new();
     // Without wildcards nobody asks.
     for (host, service) in services.iter().filter(|_| !owners.lengths.is_empty()) {

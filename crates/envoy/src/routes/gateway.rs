@@ -12,9 +12,9 @@ use super::sidecar::assemble;
 use super::virtual_host::as_field;
 use crate::build::encode;
 use crate::gateway::servers_of_routes;
-use hosts::{GatewayHost, HostNamed, HostsOfRoutes};
+use hosts::{HostNamed, HostsOfRoutes};
 use navarch_push::view::View;
-use virtual_host::HostBytes;
+use virtual_host::{HostBytes, RunBytes};
 
 /// The route configuration of this name.
 pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
@@ -31,31 +31,28 @@ pub(super) fn configuration(view: &View<'_>, name: &str) -> Bytes {
     if hosts.is_empty() {
         return assemble(name, &[as_field(&black_hole(first.port))], None);
     }
-    let bytes: Vec<Bytes> = hosts.iter().map(|host| (*view.get(&HostBytes { host: host.clone() })).clone()).collect();
+    let bytes: Vec<Bytes> = hosts.runs.iter().map(|run| (*view.get(&RunBytes { run: run.clone() })).clone()).collect();
     assemble(name, &bytes, None)
 }
 
-/// What a route configuration holds where its virtual hosts are sent one by one.
-pub(super) struct Apart {
-    /// The virtual hosts that stay in it.
-    pub(super) inline: Vec<Bytes>,
-    /// The names of the others.
-    pub(super) names: Vec<String>,
-}
-
-/// A route configuration taken apart; `None` where no Gateway has it.
-pub(super) fn apart(view: &View<'_>, name: &str) -> Option<Apart> {
+/// The virtual hosts that stay in a route configuration where the others are sent one by one, and whether there are others; `None`
+/// where no Gateway has it.
+pub(super) fn inline(view: &View<'_>, name: &str) -> Option<(Vec<Bytes>, bool)> {
     let servers = servers_of_routes(view, name);
     let first = servers.first()?;
     let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
     if hosts.is_empty() {
-        return Some(Apart { inline: vec![as_field(&black_hole(first.port))], names: Vec::new() });
+        return Some((vec![as_field(&black_hole(first.port))], false));
     }
-    let (inline, others): (Vec<&GatewayHost>, Vec<&GatewayHost>) = hosts.iter().partition(|host| host.takes_any());
-    Some(Apart {
-        inline: inline.iter().map(|host| (*view.get(&HostBytes { host: (*host).clone() })).clone()).collect(),
-        names: others.iter().map(|host| host.name.clone()).collect(),
-    })
+    let inline = hosts.iter().filter(|host| host.takes_any());
+    let inline = inline.map(|host| (*view.get(&HostBytes { host: host.clone() })).clone()).collect();
+    Some((inline, hosts.iter().any(|host| !host.takes_any())))
+}
+
+/// The names of the others.
+pub(super) fn names(view: &View<'_>, name: &str) -> Vec<String> {
+    let hosts = view.get(&HostsOfRoutes { name: name.to_owned() });
+    hosts.iter().filter(|host| !host.takes_any()).map(|host| host.name.clone()).collect()
 }
 
 /// A virtual host of a route configuration, as an entry of its list.

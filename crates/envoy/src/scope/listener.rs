@@ -8,7 +8,9 @@ use super::config_namespace;
 use super::hosts::{EgressHosts, HostSemantics};
 use super::index::{HostIndex, ServiceIndex};
 use super::selection::{self, ServiceRef};
-use crate::virtual_service::{IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex, destinations};
+use crate::virtual_service::{
+    IndexedVirtualService, MESH_GATEWAY, VirtualServiceIndex, VirtualServicesOfGateway, destinations,
+};
 use navarch_api::istio::{CaptureMode, IstioEgressListener, Sidecar, SidecarPort};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
@@ -82,6 +84,16 @@ pub(super) struct GatewayVirtualServices {
     /// `namespace/name`, or `mesh`.
     pub(super) gateway: Arc<str>,
 }
+
+/// As [`GatewayVirtualServices`], with their hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GatewayHosts {
+    /// The gateway, as `namespace/name`, or `mesh`.
+    pub(super) gateway: Arc<str>,
+}
+
+/// A VirtualService and its hosts.
+pub(crate) type NamedHosts = (NamespacedName, Arc<[Hostname]>);
 
 /// The destinations of the VirtualServices that an egress listener imports: for each host, the ports of each
 /// VirtualService that names it (0 stands for all), in the order of the VirtualServices.
@@ -232,12 +244,22 @@ impl Query for GatewayVirtualServices {
     type Value = Vec<NamespacedName>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let index = view.get(&VirtualServiceIndex);
+        let hosts = view.get(&GatewayHosts { gateway: self.gateway.clone() });
+        hosts.iter().map(|(name, _)| name.clone()).collect()
+    }
+}
+
+impl Query for GatewayHosts {
+    type Value = Vec<NamedHosts>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let index = view.get(&VirtualServicesOfGateway { gateway: self.gateway.clone() });
         let namespace = view.proxy().namespace_among(index.mattering.iter().cloned());
         let [private, exported, public] = index.tiers(&self.gateway, namespace.as_ref());
         let (own, others): (Vec<_>, Vec<_>) =
             public.into_iter().partition(|entry| entry.is_own_gateway_route(namespace.as_ref()));
-        private.into_iter().chain(exported).chain(own).chain(others).map(|entry| entry.name.clone()).collect()
+        let all = private.into_iter().chain(exported).chain(own).chain(others);
+        all.map(|entry| (entry.name.clone(), entry.hosts.clone())).collect()
     }
 }
 

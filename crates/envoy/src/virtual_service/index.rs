@@ -1,4 +1,5 @@
-//! All VirtualServices by gateway and visibility, without their routes.
+//! VirtualServices by gateway and visibility, without their routes. Those that are made of routes of the Gateway API for a gateway
+//! are known by gateway alone, for they are many: a route that comes or goes costs what its gateway has.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use super::delegate::{Domain, semantics_of};
 use super::names::NameContext;
 use super::{MESH_GATEWAY, RouteSemantics};
 use crate::config_objects;
-use crate::gateway_api::{Head, VirtualServiceHeads};
+use crate::gateway_api::{self, Head};
 use crate::scope::{parse_export_to, resolve_export_to};
 use navarch_api::istio::VirtualService;
 use navarch_api::names::{Hostname, Namespace};
@@ -18,11 +19,22 @@ use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ExportTo;
 
-/// All VirtualServices that are no delegates.
+/// All VirtualServices that are no delegates, but those of the Gateway API for gateways.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VirtualServiceIndex;
 
-/// The value of [`VirtualServiceIndex`].
+/// All VirtualServices of one gateway that are no delegates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct VirtualServicesOfGateway {
+    /// The gateway, as `namespace/name`, or `mesh`.
+    pub gateway: Arc<str>,
+}
+
+/// The names of objects that are named as what is made of routes: these win.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct NamedAsMade;
+
+/// The value of [`VirtualServiceIndex`] and of [`VirtualServicesOfGateway`].
 #[derive(Debug, Default, PartialEq)]
 pub struct VirtualServices {
     /// Oldest first; equally old ones by name and namespace.
@@ -32,14 +44,14 @@ pub struct VirtualServices {
 }
 
 /// What selection asks of a VirtualService.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexedVirtualService {
     /// Its name.
     pub name: NamespacedName,
     /// Its hosts, completed.
-    pub hosts: Vec<Hostname>,
+    pub hosts: Arc<[Hostname]>,
     /// The gateways that it is bound to (`namespace/name`, or `mesh`); never empty.
-    pub gateways: Vec<Arc<str>>,
+    pub gateways: Arc<[Arc<str>]>,
     /// Who may see it, the mesh default filled in.
     pub export_to: ExportTo,
     /// Whether it was made from a route of the Gateway API.
@@ -69,28 +81,57 @@ impl Query for VirtualServiceIndex {
         let all = config_objects::virtual_services(view);
         let roots = all.values().filter(|object| !object.spec.hosts.is_empty());
         let mut entries: Vec<_> = roots.map(|object| indexed(object, &default, &domain)).collect();
-        let made = view.get(&VirtualServiceHeads);
         // A user's object wins over a made one of its name.
-        let made = made.iter().filter(|(name, _)| !all.contains_key(*name));
-        entries.extend(made.map(|(name, head)| of_route(name, head, &default)));
-        entries.sort_by(|a, b| {
-            a.created
-                .cmp(&b.created)
-                .then_with(|| a.name.name.cmp(&b.name.name))
-                .then_with(|| a.name.namespace.cmp(&b.name.namespace))
-        });
-        let mut mattering: BTreeSet<Namespace> = BTreeSet::new();
-        for entry in &entries {
-            match &entry.export_to {
-                ExportTo::Namespaces(named) => mattering.extend(named.iter().cloned()),
-                ExportTo::Unset | ExportTo::Public | ExportTo::Nobody => {}
-            }
-            if entry.is_gateway_route {
-                mattering.insert(entry.name.namespace.clone());
-            }
-        }
-        VirtualServices { entries, mattering: mattering.into_iter().collect() }
+        let mesh = Arc::from(MESH_GATEWAY);
+        let made = made(view, &mesh, &default);
+        entries.extend(made.into_iter().filter(|entry| !all.contains_key(&entry.name)));
+        VirtualServices::new(entries)
     }
+}
+
+impl Query for NamedAsMade {
+    type Value = BTreeSet<NamespacedName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        // No name of an API server's object has such a sign, and each name that is made has.
+        config_objects::virtual_services(view).into_keys().filter(|name| name.name.contains('~')).collect()
+    }
+}
+
+impl Query for VirtualServicesOfGateway {
+    type Value = VirtualServices;
+
+    fn compute(&self, view: &View<'_>) -> VirtualServices {
+        let index = view.get(&VirtualServiceIndex);
+        let bound = |entry: &&IndexedVirtualService| entry.gateways.contains(&self.gateway);
+        let mut entries: Vec<_> = index.entries.iter().filter(bound).cloned().collect();
+        if *self.gateway != *MESH_GATEWAY {
+            let written = view.get(&NamedAsMade);
+            let made = made(view, &self.gateway, &view.get(&DefaultExport));
+            entries.extend(made.into_iter().filter(|entry| !written.contains(&entry.name)));
+        }
+        let own = VirtualServices::new(entries);
+        let mattering: BTreeSet<Namespace> = own.mattering.into_iter().chain(index.mattering.iter().cloned()).collect();
+        VirtualServices { mattering: mattering.into_iter().collect(), ..own }
+    }
+}
+
+/// What is made of routes for a gateway, in order.
+fn made(view: &View<'_>, gateway: &Arc<str>, default: &[String]) -> Vec<IndexedVirtualService> {
+    let gateways: Arc<[Arc<str>]> = Arc::from([gateway.clone()]);
+    let heads = gateway_api::heads_at(view, gateway);
+    let mut known: Option<(&Namespace, ExportTo)> = None;
+    let mut made = Vec::with_capacity(heads.len());
+    for head in heads.values() {
+        let own = &head.name.namespace;
+        let export_to = match known.take().filter(|(namespace, _)| *namespace == own) {
+            Some((_, export_to)) => export_to,
+            None => resolve_export_to(&parse_export_to(&[], own), default, own),
+        };
+        made.push(of_routes(head, &gateways, export_to.clone()));
+        known = Some((own, export_to));
+    }
+    made
 }
 
 /// Takes from a VirtualService what selection asks.
@@ -105,8 +146,8 @@ fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) ->
     if !is_gateway_route {
         NameContext { namespace: own, domain }.complete(&mut names);
     }
-    let gateways: Vec<Arc<str>> = match names.gateways.as_slice() {
-        [] => vec![Arc::from(MESH_GATEWAY)],
+    let gateways: Arc<[Arc<str>]> = match names.gateways.as_slice() {
+        [] => Arc::from([Arc::from(MESH_GATEWAY)]),
         gateways => gateways.iter().map(|gateway| Arc::from(gateway.as_str())).collect(),
     };
     IndexedVirtualService {
@@ -120,13 +161,12 @@ fn indexed(object: &Object<VirtualService>, default: &[String], domain: &str) ->
 }
 
 /// Takes from a VirtualService that is made of routes what selection asks.
-fn of_route(name: &NamespacedName, head: &Head, default: &[String]) -> IndexedVirtualService {
-    let own = &name.namespace;
+fn of_routes(head: &Head, gateways: &Arc<[Arc<str>]>, export_to: ExportTo) -> IndexedVirtualService {
     IndexedVirtualService {
-        name: name.clone(),
-        hosts: vec![Hostname::new(&head.host)],
-        gateways: vec![head.gateway.clone()],
-        export_to: resolve_export_to(&parse_export_to(&[], own), default, own),
+        name: head.name.clone(),
+        hosts: head.hosts.clone(),
+        gateways: gateways.clone(),
+        export_to,
         is_gateway_route: true,
         created: head.created,
     }
@@ -141,6 +181,27 @@ impl IndexedVirtualService {
 }
 
 impl VirtualServices {
+    /// Of these, in any order.
+    fn new(mut entries: Vec<IndexedVirtualService>) -> Self {
+        entries.sort_by(|a, b| {
+            a.created
+                .cmp(&b.created)
+                .then_with(|| a.name.name.cmp(&b.name.name))
+                .then_with(|| a.name.namespace.cmp(&b.name.namespace))
+        });
+        let mut mattering: BTreeSet<Namespace> = BTreeSet::new();
+        for entry in &entries {
+            match &entry.export_to {
+                ExportTo::Namespaces(named) => mattering.extend(named.iter().cloned()),
+                ExportTo::Unset | ExportTo::Public | ExportTo::Nobody => {}
+            }
+            if entry.is_gateway_route && !mattering.contains(&entry.name.namespace) {
+                mattering.insert(entry.name.namespace.clone());
+            }
+        }
+        Self { entries, mattering: mattering.into_iter().collect() }
+    }
+
     /// The VirtualServices of a gateway that a namespace sees, in Istio's three tiers: its private ones, those that others
     /// export to it by name, and the public ones. `None` is a namespace that nothing names.
     #[must_use]

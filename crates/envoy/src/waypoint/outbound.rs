@@ -38,7 +38,7 @@ impl Query for ReferencesOfHosts {
         let of_mesh = |gateways: &[std::sync::Arc<str>]| gateways.iter().any(|gateway| &**gateway == MESH_GATEWAY);
         for entry in index.entries.iter().filter(|entry| of_mesh(&entry.gateways)) {
             let destinations = virtual_service::destinations(view, &entry.name).all();
-            for host in &entry.hosts {
+            for host in &*entry.hosts {
                 references.entry(host.clone()).or_default().extend(destinations.keys().cloned());
             }
         }

@@ -2,82 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
 use super::condition::{Condition, Conditions, Truth};
 use crate::gateway_api::addresses::{Instances, InstancesOf};
+use crate::gateway_api::attached::attached;
 use crate::gateway_api::classes::Controller;
 use crate::gateway_api::fault::{Fault, INVALID_CLIENT_CERTIFICATE_REF, REF_NOT_PERMITTED};
 use crate::gateway_api::gateways::{BuiltGateway, GatewayForms, ParentObject};
 use crate::gateway_api::grants::{Referent, Referrer};
 use crate::gateway_api::listener_sets::{ListenerSetForms, listener_sets_of};
 use crate::gateway_api::listeners::BuiltListener;
-use crate::gateway_api::parents::{ParentsOf, Target};
-use crate::gateway_api::route_kinds::{RouteKind, RouteName};
 use crate::gateway_api::tls::{self, Owner};
 use navarch_api::gateway_api::{KubernetesGateway, ListenerSet};
 use navarch_api::names::Namespace;
 use navarch_api::object::{NamespacedName, Object};
-use navarch_push::query::Query;
 use navarch_push::view::View;
 
 /// The annotation that names the type of addresses to report.
 const ADDRESS_TYPE: &str = "networking.istio.io/address-type";
 /// The condition that says that clients without good certificates get in.
 const INSECURE: &str = "InsecureFrontendValidationMode";
-
-/// How many routes each listener of all Gateways and ListenerSets has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AllAttached;
-
-/// How many routes each listener of one Gateway or ListenerSet has.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Attached(ParentObject);
-
-/// The listeners that one route is attached to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct AttachedTo(RouteName);
-
-impl Query for AttachedTo {
-    type Value = Vec<(ParentObject, String)>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let attachments = view.get(&ParentsOf(self.0.clone()));
-        let taken = attachments.iter().filter(|attachment| attachment.denied.is_none());
-        let listeners = taken.filter_map(|attachment| match &attachment.target {
-            Target::Listener { of, listener, .. } => Some((of.clone(), listener.section.clone())),
-            Target::Mesh(_) => None,
-        });
-        // One that two references attach to the same listener counts once.
-        listeners.collect::<BTreeSet<_>>().into_iter().collect()
-    }
-}
-
-impl Query for AllAttached {
-    type Value = BTreeMap<ParentObject, Arc<BTreeMap<String, i32>>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        let mut counts: BTreeMap<ParentObject, BTreeMap<String, i32>> = BTreeMap::new();
-        for kind in RouteKind::ALL {
-            for name in kind.names(view) {
-                for (of, listener) in view.get(&AttachedTo(RouteName { kind, name })).iter() {
-                    *counts.entry(of.clone()).or_default().entry(listener.clone()).or_default() += 1;
-                }
-            }
-        }
-        counts.into_iter().map(|(of, counts)| (of, Arc::new(counts))).collect()
-    }
-}
-
-impl Query for Attached {
-    type Value = Arc<BTreeMap<String, i32>>;
-
-    fn compute(&self, view: &View<'_>) -> Self::Value {
-        view.get(&AllAttached).get(&self.0).cloned().unwrap_or_default()
-    }
-}
 
 /// The status of a Gateway.
 pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
@@ -117,7 +63,7 @@ pub(super) fn gateway(view: &View<'_>, name: &NamespacedName) -> Option<Value> {
     if set_count > 0 {
         status.insert("attachedListenerSets".to_owned(), json!(set_count));
     }
-    let counts = view.get(&Attached(ParentObject::Gateway(name.clone())));
+    let counts = attached(view, ParentObject::Gateway(name.clone()));
     status.insert("listeners".to_owned(), listeners(&built.listeners, &counts, gateway.meta.generation));
     status.insert("conditions".to_owned(), conditions.to_json(gateway.meta.generation));
     Some(Value::Object(status))
@@ -297,7 +243,7 @@ pub(super) fn listener_set(view: &View<'_>, name: &NamespacedName) -> Option<Val
         true => conditions.set("Programmed", programmed(&built.services, &instances)),
         false => conditions.bad("Programmed", "ListenersNotValid", not_valid),
     }
-    let counts = view.get(&Attached(ParentObject::ListenerSet(name.clone())));
+    let counts = attached(view, ParentObject::ListenerSet(name.clone()));
     Some(json!({
         "listeners": listeners(&built.listeners, &counts, generation),
         "conditions": conditions.to_json(generation),

@@ -6,10 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::super::domains::with_port;
-use super::sources::RouteSource;
+use super::sources::{RouteSource, Routed};
 use crate::gateway::{NamedHosts, PlannedServer, advertises_http3, hosts_of, servers_of_routes};
+use crate::runs::{self, Run};
+use navarch_api::hash::KeyedMap;
 use navarch_api::hostname::{HostIndex, compare_specificity};
 use navarch_api::object::NamespacedName;
+use navarch_push::name_parts::{PARTS, part_of};
 use navarch_push::query::Query;
 use navarch_push::view::View;
 
@@ -18,6 +21,23 @@ use navarch_push::view::View;
 pub(super) struct HostsOfRoutes {
     /// The route configuration.
     pub(super) name: String,
+}
+
+/// The value of [`HostsOfRoutes`].
+#[derive(Clone, Debug)]
+pub(super) struct HostTable {
+    /// By name, cut into runs.
+    pub(super) runs: Vec<Run<Arc<GatewayHost>>>,
+    /// The same by parts of all names.
+    parts: Vec<Arc<Vec<Arc<GatewayHost>>>>,
+}
+
+/// The virtual hosts of one part of all names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HostsIn {
+    /// The route configuration.
+    routes: String,
+    part: u8,
 }
 
 /// One virtual host.
@@ -50,7 +70,7 @@ struct Hosts<'a> {
     /// Those that are known.
     found: BTreeMap<String, GatewayHost>,
     /// What stands for a VirtualService on a gateway: the first server on which it has routes decides for the others.
-    sources: BTreeMap<(Arc<str>, NamespacedName), RouteSource>,
+    sources: KeyedMap<(Arc<str>, NamespacedName), RouteSource>,
 }
 
 /// The VirtualServices of a gateway, found by their hosts: there may be as many servers as VirtualServices.
@@ -62,11 +82,11 @@ struct Bound<'a> {
 }
 
 impl Query for HostsOfRoutes {
-    type Value = Vec<GatewayHost>;
+    type Value = HostTable;
 
-    fn compute(&self, view: &View<'_>) -> Self::Value {
+    fn compute(&self, view: &View<'_>) -> HostTable {
         let advertises_http3 = advertises_http3(view, &self.name);
-        let mut hosts = Hosts { view, advertises_http3, found: BTreeMap::new(), sources: BTreeMap::new() };
+        let mut hosts = Hosts { view, advertises_http3, found: BTreeMap::new(), sources: KeyedMap::default() };
         let servers = servers_of_routes(view, &self.name);
         let gateways: BTreeSet<&Arc<str>> = servers.iter().map(|server| &server.gateway_name).collect();
         let bound: BTreeMap<&Arc<str>, Arc<Vec<NamedHosts>>> =
@@ -84,15 +104,55 @@ impl Query for HostsOfRoutes {
             hosts.found.into_values().collect()
         };
         hosts.sort_by(|a, b| a.name.cmp(&b.name));
-        hosts
+        HostTable::new(hosts)
+    }
+}
+
+impl HostTable {
+    /// Of these, by name.
+    fn new(hosts: Vec<GatewayHost>) -> Self {
+        let hosts: Vec<Arc<GatewayHost>> = hosts.into_iter().map(Arc::new).collect();
+        let mut parts = vec![Vec::new(); usize::from(PARTS)];
+        for host in &hosts {
+            if let Some(part) = parts.get_mut(usize::from(part_of(&host.name))) {
+                part.push(host.clone());
+            }
+        }
+        Self { runs: runs::cut(hosts), parts: parts.into_iter().map(Arc::new).collect() }
+    }
+
+    /// All of them, by name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Arc<GatewayHost>> {
+        self.runs.iter().flat_map(Run::items)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+}
+
+impl PartialEq for HostTable {
+    fn eq(&self, other: &Self) -> bool {
+        // The parts follow from the runs.
+        self.runs == other.runs
+    }
+}
+
+impl Query for HostsIn {
+    type Value = Arc<Vec<Arc<GatewayHost>>>;
+    const IS_GATE: bool = true;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let hosts = view.get(&HostsOfRoutes { name: self.routes.clone() });
+        hosts.parts.get(usize::from(self.part)).cloned().unwrap_or_default()
     }
 }
 
 impl Query for HostNamed {
-    type Value = Option<GatewayHost>;
+    type Value = Option<Arc<GatewayHost>>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        let hosts = view.get(&HostsOfRoutes { name: self.routes.clone() });
+        let hosts = view.get(&HostsIn { routes: self.routes.clone(), part: part_of(&self.name) });
         let at = hosts.binary_search_by(|host| host.name.cmp(&self.name)).ok()?;
         hosts.get(at).cloned()
     }
@@ -128,8 +188,12 @@ impl<'a> Bound<'a> {
 impl Hosts<'_> {
     /// Adds what a server serves.
     fn add_server(&mut self, server: &PlannedServer, bound: &Bound<'_>) {
-        for (name, common) in bound.claims_on(server) {
-            let Some(source) = self.source(server, name) else { continue };
+        let claims = bound.claims_on(server);
+        self.find_sources(server, claims.iter().map(|(name, _)| *name));
+        for (name, common) in claims {
+            let Some(source) = self.sources.get(&(server.gateway_name.clone(), name.clone())).cloned() else {
+                continue;
+            };
             for host in common {
                 self.claim(server, host, source.clone());
             }
@@ -139,24 +203,23 @@ impl Hosts<'_> {
         }
     }
 
-    /// The routes of a VirtualService on a server's gateway; `None` where it has none.
-    fn source(&mut self, server: &PlannedServer, name: &NamespacedName) -> Option<RouteSource> {
-        let key = (server.gateway_name.clone(), name.clone());
-        if let Some(known) = self.sources.get(&key) {
-            return Some(known.clone());
+    /// Finds out which VirtualServices have routes on a server's gateway.
+    fn find_sources<'b>(&mut self, server: &PlannedServer, names: impl Iterator<Item = &'b NamespacedName>) {
+        let gateway = &server.gateway_name;
+        let unknown = names.filter(|name| !self.sources.contains_key(&(gateway.clone(), (*name).clone())));
+        for run in runs::cut(unknown.cloned()) {
+            let on = RouteSource {
+                virtual_service: NamespacedName::default(),
+                gateway: gateway.clone(),
+                port: server.port,
+                is_tls: server.server.tls.is_some(),
+                advertises_http3: self.advertises_http3,
+            };
+            for name in self.view.get(&Routed { run, on: on.clone() }).iter() {
+                let source = RouteSource { virtual_service: name.clone(), ..on.clone() };
+                self.sources.insert((gateway.clone(), name.clone()), source);
+            }
         }
-        let source = RouteSource {
-            virtual_service: name.clone(),
-            gateway: server.gateway_name.clone(),
-            port: server.port,
-            is_tls: server.server.tls.is_some(),
-            advertises_http3: self.advertises_http3,
-        };
-        if !*self.view.get(&source) {
-            return None;
-        }
-        self.sources.insert(key, source.clone());
-        Some(source)
     }
 
     /// Adds the routes of a VirtualService to a host.

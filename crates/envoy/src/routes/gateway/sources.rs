@@ -9,6 +9,7 @@ use super::super::context::{RouteClient, RouteContext};
 use super::super::http_route::http_routes;
 use super::super::matchers::is_catch_all;
 use super::super::wire_field;
+use crate::runs::Run;
 use crate::scope::{self, resolve_export_to};
 use navarch_api::names::{Hostname, Namespace};
 use navarch_api::object::NamespacedName;
@@ -29,6 +30,14 @@ pub(super) struct RouteSource {
     pub(super) is_tls: bool,
     /// Whether clients are told that the server speaks HTTP/3.
     pub(super) advertises_http3: bool,
+}
+
+/// Those of some VirtualServices that have any routes on a server of a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Routed {
+    pub(super) run: Run<NamespacedName>,
+    /// Where; it stands for no VirtualService.
+    pub(super) on: RouteSource,
 }
 
 /// The routes of a source.
@@ -76,6 +85,15 @@ impl Query for RouteSource {
 
     fn compute(&self, view: &View<'_>) -> bool {
         !view.get(&RouteBytes(self.clone())).is_empty()
+    }
+}
+
+impl Query for Routed {
+    type Value = Vec<NamespacedName>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let source = |name: &NamespacedName| RouteSource { virtual_service: name.clone(), ..self.on.clone() };
+        self.run.items().iter().filter(|name| *view.get(&source(name))).cloned().collect()
     }
 }
 

@@ -1,6 +1,8 @@
 //! One virtual host of a gateway, as bytes.
 
-use bytes::Bytes;
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
 use navarch_proto::envoy::config::route::v3::VirtualHost;
 use navarch_proto::envoy::config::route::v3::virtual_host::TlsRequirementType;
 use prost::Message;
@@ -12,6 +14,7 @@ use super::super::virtual_host::FIELD_NUMBER;
 use super::super::wire_field;
 use super::hosts::GatewayHost;
 use super::sources::{RouteBytes, service_for};
+use crate::runs::Run;
 use crate::virtual_service;
 use navarch_api::names::Hostname;
 use navarch_push::query::Query;
@@ -21,7 +24,30 @@ use navarch_push::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct HostBytes {
     /// Whose routes stand in it.
-    pub(super) host: GatewayHost,
+    pub(super) host: Arc<GatewayHost>,
+}
+
+/// The virtual hosts of a run, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RunBytes {
+    pub(super) run: Run<Arc<GatewayHost>>,
+}
+
+impl Query for RunBytes {
+    type Value = Bytes;
+
+    fn compute(&self, view: &View<'_>) -> Bytes {
+        let hosts = self.run.items().iter().map(|host| view.get(&HostBytes { host: host.clone() }));
+        let hosts: Vec<Arc<Bytes>> = hosts.collect();
+        match hosts.as_slice() {
+            [only] => Bytes::clone(only),
+            hosts => {
+                let mut bytes = BytesMut::with_capacity(hosts.iter().map(|host| host.len()).sum());
+                hosts.iter().for_each(|host| bytes.extend_from_slice(host));
+                bytes.freeze()
+            }
+        }
+    }
 }
 
 impl Query for HostBytes {

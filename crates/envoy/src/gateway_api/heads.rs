@@ -1,0 +1,331 @@
+//! Where routes are bound, as VirtualServices without their rules.
+//!
+//! There may be tens of thousands of routes, so what a route changes by coming, going or moving is changed in a table, and the table
+//! is read in parts: each part rests on the table, and what is read of it on the part.
+//!
+//! ```text
+//! BindingsOf ─▶ BoundIn (a part of all routes) ─▶ VirtualServiceHeads ─┬▶ HeadsIn ───▶ HeadOf (one VirtualService)
+//!                                                                     └▶ HeadsNear ─▶ HeadsAt (those of one gateway)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use jiff::Timestamp;
+
+use super::MARK;
+use super::route_kinds::{RouteKind, RouteName};
+use super::routes::{Binding, Bindings, BindingsOf};
+use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::NamespacedName;
+use navarch_push::name_parts::{PARTS, part_of};
+use navarch_push::query::Query;
+use navarch_push::view::View;
+
+/// All VirtualServices that are made of routes, without these.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct VirtualServiceHeads;
+
+/// The value of [`VirtualServiceHeads`].
+#[derive(Clone, Debug)]
+pub(super) struct Heads {
+    /// What it was made of.
+    bound: Vec<Arc<BoundRoutes>>,
+    /// Those that several routes may share, by what these share.
+    shared: OrdMap<Arc<str>, Arc<Head>>,
+    by_name: Vec<Arc<HeadsByName>>,
+    by_gateway: Vec<Arc<HeadsByGateway>>,
+}
+
+/// Those of one part, by name; of several of one name the last counts.
+type HeadsByName = OrdMap<(NamespacedName, Source), Arc<Head>>;
+/// Those of one part of all gateways, by gateway.
+type HeadsByGateway = OrdMap<Arc<str>, Arc<HeadsOfGateway>>;
+/// The VirtualServices of one gateway, in the order in which VirtualServices count.
+pub(crate) type HeadsOfGateway = OrdMap<Precedence, Arc<Head>>;
+/// What the routes of one part are bound to, sorted.
+type BoundRoutes = Vec<(RouteName, Arc<Bindings>)>;
+
+/// What orders VirtualServices: the oldest first, then by name, then by namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Precedence {
+    created: Option<Timestamp>,
+    name: Arc<str>,
+    namespace: Namespace,
+}
+
+/// What a VirtualService is made of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    /// One binding of one route.
+    Alone(RouteKind, usize),
+    /// All that share this key.
+    Shared(Arc<str>),
+}
+
+/// A VirtualService that is made, without its routes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) name: NamespacedName,
+    /// When the oldest of its routes was made.
+    pub(crate) created: Option<Timestamp>,
+    /// Its host.
+    pub(crate) hosts: Arc<[Hostname]>,
+    /// Its Gateway, as `namespace/name`, or `mesh`.
+    pub(crate) gateway: Arc<str>,
+    /// The routes that it is made of, the oldest first.
+    pub(super) parts: Vec<Part>,
+}
+
+/// A route's part in a VirtualService.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) route: RouteName,
+    /// When the route was made.
+    created: Option<Timestamp>,
+    /// Where it is bound.
+    pub(super) binding: Arc<Binding>,
+}
+
+/// The routes of one part of all, and where they are bound.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct BoundIn(u8);
+
+/// The VirtualServices of one part of all names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HeadsIn(u8);
+
+/// The VirtualServices of one part of all gateways.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HeadsNear(u8);
+
+/// One VirtualService.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct HeadOf(pub(super) NamespacedName);
+
+/// The VirtualServices of one gateway.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct HeadsAt(Arc<str>);
+
+/// The VirtualServices that are made of routes for a gateway (`namespace/name`, or `mesh`).
+pub(crate) fn heads_at(view: &View<'_>, gateway: &Arc<str>) -> Arc<HeadsOfGateway> {
+    (*view.get(&HeadsAt(gateway.clone()))).clone()
+}
+
+impl Head {
+    /// One of these parts, of which there is at least one.
+    fn new(name: NamespacedName, parts: Vec<Part>) -> Self {
+        let first = parts.first();
+        let hosts = first.iter().map(|part| Hostname::new(&part.binding.host)).collect();
+        let gateway = first.map(|part| part.binding.gateway.clone()).unwrap_or_default();
+        Self { name, created: first.and_then(|part| part.created), hosts, gateway, parts }
+    }
+
+    fn precedence(&self) -> Precedence {
+        Precedence { created: self.created, name: self.name.name.clone(), namespace: self.name.namespace.clone() }
+    }
+}
+
+/// The name of the VirtualService that a binding has alone, and what that is made of; `None` where routes share one.
+fn alone(route: &RouteName, number: usize) -> Option<(NamespacedName, Source)> {
+    let middle = match route.kind {
+        RouteKind::Http | RouteKind::Grpc => return None,
+        RouteKind::Tls => "tls",
+        RouteKind::Tcp => "tcp",
+    };
+    let name = format!("{}~{middle}~{number}~{MARK}", route.name.name);
+    let name = NamespacedName::of(route.name.namespace.clone(), name.into());
+    Some((name, Source::Alone(route.kind, number)))
+}
+
+impl Heads {
+    fn empty() -> Self {
+        let parts = usize::from(PARTS);
+        Self {
+            bound: vec![Arc::default(); parts],
+            shared: OrdMap::new(),
+            by_name: vec![Arc::default(); parts],
+            by_gateway: vec![Arc::default(); parts],
+        }
+    }
+
+    /// Brings the table up to date with what routes are bound to now. Costs what differs.
+    fn updated(&self, view: &View<'_>) -> Self {
+        let mut new = self.clone();
+        let bound: Vec<Arc<BoundRoutes>> = (0..PARTS).map(|part| (*view.get(&BoundIn(part))).clone()).collect();
+        let mut changed: BTreeMap<&RouteName, [Option<&Arc<Bindings>>; 2]> = BTreeMap::new();
+        let differ = self.bound.iter().zip(&bound).filter(|(before, now)| !Arc::ptr_eq(before, now));
+        for (before, now) in differ {
+            before.iter().for_each(|(route, bound)| changed.entry(route).or_default()[0] = Some(bound));
+            now.iter().for_each(|(route, bound)| changed.entry(route).or_default()[1] = Some(bound));
+        }
+        changed.retain(|_, [before, now]| before != now);
+        let mut shared: BTreeMap<Arc<str>, (BTreeSet<&RouteName>, Vec<Part>)> = BTreeMap::new();
+        for (route, [before, now]) in changed {
+            for (number, binding) in before.iter().flat_map(|bound| bound.bindings.iter().enumerate()) {
+                match alone(route, number) {
+                    Some(key) => new.put(key, None),
+                    None => _ = shared.entry(binding.key.clone()).or_default().0.insert(route),
+                }
+            }
+            let Some(now) = now else { continue };
+            for (number, binding) in now.bindings.iter().enumerate() {
+                let part = Part { route: route.clone(), created: now.created, binding: binding.clone() };
+                match alone(route, number) {
+                    Some(key) => {
+                        let head = Arc::new(Head::new(key.0.clone(), vec![part]));
+                        new.put(key, Some(head));
+                    }
+                    None => shared.entry(binding.key.clone()).or_default().1.push(part),
+                }
+            }
+        }
+        for (key, (gone, come)) in shared {
+            new.reshare(key, &gone, come);
+        }
+        new.bound = bound;
+        new
+    }
+
+    /// Takes the parts of routes out of a shared VirtualService, and puts others in.
+    fn reshare(&mut self, key: Arc<str>, gone: &BTreeSet<&RouteName>, come: Vec<Part>) {
+        let before = self.shared.get(&key).cloned();
+        let stay = before.iter().flat_map(|head| &head.parts).filter(|part| !gone.contains(&part.route)).cloned();
+        let mut parts: Vec<Part> = stay.chain(come).collect();
+        parts.sort_by(|a, b| {
+            let by_age = a.created.cmp(&b.created);
+            by_age.then_with(|| a.route.name.cmp(&b.route.name)).then_with(|| a.route.kind.cmp(&b.route.kind))
+        });
+        let name = parts
+            .first()
+            .map(|first| NamespacedName::of(first.route.name.namespace.clone(), key.replace('/', "~").into()));
+        if let Some(before) = before.filter(|before| Some(&before.name) != name.as_ref()) {
+            self.put((before.name.clone(), Source::Shared(key.clone())), None);
+        }
+        match name {
+            Some(name) => {
+                let head = Arc::new(Head::new(name.clone(), parts));
+                self.shared.insert(key.clone(), head.clone());
+                self.put((name, Source::Shared(key)), Some(head));
+            }
+            None => _ = self.shared.remove(&key),
+        }
+    }
+
+    /// Puts a VirtualService in its place, or takes it away.
+    fn put(&mut self, key: (NamespacedName, Source), head: Option<Arc<Head>>) {
+        let name = key.0.clone();
+        let Some(part) = self.by_name.get_mut(usize::from(part_of(&name))) else { return };
+        let before = last_of(part, &name);
+        let heads = Arc::make_mut(part);
+        match head {
+            Some(head) => heads.insert(key, head),
+            None => heads.remove(&key),
+        };
+        let now = last_of(part, &name);
+        if before == now {
+            return;
+        }
+        if let Some(before) = before {
+            self.change_gateway(&before.gateway, |heads| _ = heads.remove(&before.precedence()));
+        }
+        if let Some(now) = now {
+            self.change_gateway(&now.gateway, |heads| _ = heads.insert(now.precedence(), now.clone()));
+        }
+    }
+
+    /// Changes the VirtualServices of a gateway.
+    fn change_gateway(&mut self, gateway: &Arc<str>, change: impl FnOnce(&mut HeadsOfGateway)) {
+        let Some(part) = self.by_gateway.get_mut(usize::from(part_of(gateway))) else { return };
+        let gateways = Arc::make_mut(part);
+        let heads = gateways.entry(gateway.clone()).or_default();
+        change(Arc::make_mut(heads));
+        if heads.is_empty() {
+            gateways.remove(gateway);
+        }
+    }
+}
+
+/// The one that counts of those of a name.
+fn last_of(part: &HeadsByName, name: &NamespacedName) -> Option<Arc<Head>> {
+    let from = (name.clone(), Source::Alone(RouteKind::Http, 0));
+    let range = part.range((Bound::Included(from), Bound::Unbounded));
+    range.take_while(|((own, _), _)| own == name).last().map(|(_, head)| head.clone())
+}
+
+impl PartialEq for Heads {
+    fn eq(&self, other: &Self) -> bool {
+        // All else follows from these.
+        self.by_name == other.by_name
+    }
+}
+
+impl Query for BoundIn {
+    type Value = Arc<BoundRoutes>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        let routes = RouteKind::ALL.into_iter().flat_map(|kind| kind.names_in(view, self.0));
+        let bound = routes.map(|route| {
+            let bindings = (*view.get(&BindingsOf(route.clone()))).clone();
+            (route, bindings)
+        });
+        Arc::new(bound.filter(|(_, bound)| !bound.bindings.is_empty()).collect())
+    }
+}
+
+impl Query for VirtualServiceHeads {
+    type Value = Heads;
+
+    fn compute(&self, view: &View<'_>) -> Heads {
+        Heads::empty().updated(view)
+    }
+
+    fn renew(&self, previous: &Heads, view: &View<'_>) -> Heads {
+        previous.updated(view)
+    }
+}
+
+impl Query for HeadsIn {
+    type Value = Arc<HeadsByName>;
+    const IS_GATE: bool = true;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&VirtualServiceHeads).by_name.get(usize::from(self.0)).cloned().unwrap_or_default()
+    }
+}
+
+impl Query for HeadsNear {
+    type Value = Arc<HeadsByGateway>;
+    const IS_GATE: bool = true;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&VirtualServiceHeads).by_gateway.get(usize::from(self.0)).cloned().unwrap_or_default()
+    }
+}
+
+impl Query for HeadOf {
+    type Value = Option<Arc<Head>>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        last_of(&view.get(&HeadsIn(part_of(&self.0))), &self.0)
+    }
+}
+
+impl Query for HeadsAt {
+    type Value = Arc<HeadsOfGateway>;
+
+    fn compute(&self, view: &View<'_>) -> Self::Value {
+        view.get(&HeadsNear(part_of(&self.0))).get(&self.0).cloned().unwrap_or_default()
+    }
+}
+
+/// The names of all VirtualServices that are made of routes.
+#[cfg(test)]
+pub(super) fn names(heads: &Heads) -> Vec<NamespacedName> {
+    let mut names: Vec<NamespacedName> =
+        heads.by_name.iter().flat_map(|part| part.keys().map(|(name, _)| name.clone())).collect();
+    names.sort();
+    names
+}

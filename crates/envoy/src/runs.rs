@@ -1,0 +1,76 @@
+//! Long lists cut into runs, so that a change of one thing in a list looks at its run and not at all the others.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use navarch_api::hash::keyed_hash;
+
+/// How many things a run has on average.
+const SIZE: u64 = 32;
+/// The longest run.
+const MAX_RUN: usize = 128;
+
+/// Things that follow each other in a list. As a key it costs the same however many they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Run<T> {
+    /// Hash of the things.
+    hash: u64,
+    items: Arc<[T]>,
+}
+
+impl<T> Run<T> {
+    pub(crate) fn items(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T: PartialEq> PartialEq for Run<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && (Arc::ptr_eq(&self.items, &other.items) || *self.items == *other.items)
+    }
+}
+
+impl<T: Eq> Eq for Run<T> {}
+
+impl<T> Hash for Run<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// Cuts a list. A run ends where a thing says so, wherever it stands: things that come and go change the runs that they are in,
+/// and leave the others alone.
+pub(crate) fn cut<T: Hash>(items: impl IntoIterator<Item = T>) -> Vec<Run<T>> {
+    let mut runs = Vec::new();
+    let (mut run, mut hashes) = (Vec::new(), Vec::new());
+    for item in items {
+        let hash = keyed_hash(&item);
+        run.push(item);
+        hashes.push(hash);
+        if hash.is_multiple_of(SIZE) || run.len() >= MAX_RUN {
+            runs.push(Run { hash: keyed_hash(&hashes), items: std::mem::take(&mut run).into() });
+            hashes.clear();
+        }
+    }
+    if !run.is_empty() {
+        runs.push(Run { hash: keyed_hash(&hashes), items: run.into() });
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_the_list_and_one_more_leaves_most_of_them_alone() {
+        for count in [0, 1, 5_000] {
+            let joined: Vec<u32> = cut(0..count).iter().flat_map(|run| run.items().to_vec()).collect();
+            assert_eq!(joined, (0..count).collect::<Vec<_>>());
+        }
+        let before = cut(0..5_000);
+        assert!((80..320).contains(&before.len()), "{}", before.len());
+        let after = cut((0..5_000).filter(|n| *n != 2_000));
+        assert!(after.iter().filter(|run| !before.contains(run)).count() <= 4);
+    }
+}
