@@ -2,7 +2,8 @@
 //!
 //! `routeload NAVARCH ROOT RESULTS [ROUTES [ROUTES]]`: the program, the checkout, a folder for results; how many routes are there
 //! when single ones are changed, and how many are attached in all. The Gateway API's own definitions are installed, the Gateway is
-//! a real Envoy, and what is measured of routes is measured by requests through it.
+//! a real Envoy, and what is measured of routes is measured by requests through it: once with its virtual hosts in one table, as is
+//! the default, and once with virtual hosts one by one (`FINE_GRAINED_ROUTES`).
 
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 #![allow(clippy::indexing_slicing, reason = "looking into JSON that lacks something gives null")]
@@ -54,18 +55,44 @@ async fn main() -> Result<()> {
         }
     }
     ensure!(sizes[0] > 0 && sizes[0] <= sizes[1], "single routes are changed when some are there, and before all are");
-    let report = Bench::start(&program, &root).await?.run(sizes).await?;
+    let mut report = serde_json::Map::new();
+    for form in [Form::Table, Form::OneByOne] {
+        eprintln!("virtual hosts {}", form.name());
+        let found = Bench::start(&program, &root, form).await?.run(sizes).await?;
+        report.insert(form.name().to_owned(), found);
+    }
     std::fs::create_dir_all(&results)?;
-    let text = serde_json::to_string_pretty(&report)? + "\n";
+    let text = serde_json::to_string_pretty(&Value::Object(report))? + "\n";
     std::fs::write(results.join("gateway-api.json"), &text)?;
     print!("{text}");
     Ok(())
+}
+
+/// How the gateway takes its virtual hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    /// All in one table.
+    Table,
+    /// Each for itself.
+    OneByOne,
+}
+
+impl Form {
+    /// Its name in the report.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Table => "in_one_table",
+            Self::OneByOne => "one_by_one",
+        }
+    }
 }
 
 /// When each route was created and accepted, by number, and how often its object changed.
 #[derive(Debug, Default)]
 struct Seen {
     accepted: BTreeMap<usize, Instant>,
+    /// The generation that each status is of, and since when.
+    told: BTreeMap<usize, (i64, Instant)>,
     writes: usize,
 }
 
@@ -81,7 +108,7 @@ struct Bench {
 }
 
 impl Bench {
-    async fn start(program: &Path, root: &Path) -> Result<Self> {
+    async fn start(program: &Path, root: &Path, form: Form) -> Result<Self> {
         let cluster = Cluster::start().await?;
         cluster.apply_crds(root)?;
         cluster.apply(&gateway_api_crds()?)?;
@@ -98,7 +125,10 @@ impl Bench {
             pod: "front".to_owned(),
             namespace: NAMESPACE.to_owned(),
             ip: "10.1.0.1".to_owned(),
-            metadata: json!({ "LABELS": { "app": "front" } }),
+            metadata: json!({
+                "LABELS": { "app": "front" },
+                "FINE_GRAINED_ROUTES": if form == Form::OneByOne { "true" } else { "false" },
+            }),
             xds: navarch.xds,
             protocol: AdsProtocol::Delta,
             sds: None,
@@ -114,7 +144,7 @@ impl Bench {
         watching.spawn(follow(self.cluster.client().await?, told));
         let idle = usage(self.navarch.pid())?;
         let first = self.attach(0..changed_at, &seen).await?;
-        let changes = self.change(changed_at).await?;
+        let changes = self.change(changed_at, &seen).await?;
         let rest = if all > changed_at { Some(self.attach(changed_at..all, &seen).await?) } else { None };
         if let Some(ended) = watching.try_join_next() {
             ended??;
@@ -173,22 +203,30 @@ impl Bench {
         }))
     }
 
-    /// Changes one route after the other, and measures until requests show it.
-    async fn change(&self, routes: usize) -> Result<Value> {
+    /// Changes one route after the other, and measures until requests show it, and until its status says so.
+    async fn change(&self, routes: usize, seen: &watch::Receiver<Seen>) -> Result<Value> {
         let before = usage(self.navarch.pid())?;
-        let mut effective = Vec::new();
+        let (mut effective, mut told) = (Vec::new(), Vec::new());
         for turn in 1..=CHANGES {
             let number = (turn * 7919) % routes;
+            let generation = |seen: &Seen| seen.told.get(&number).map_or(0, |(generation, _)| *generation);
+            let known = generation(&seen.borrow());
             let asked = Instant::now();
             let object = route(number, turn);
             let (taken, shown) = tokio::join!(self.writer.put(&object), answers(self.gateway, number, turn, asked));
             taken?;
             effective.push(shown?);
+            let mut seen = seen.clone();
+            let now = tokio::time::timeout(TIMEOUT, seen.wait_for(|seen| generation(seen) > known)).await??;
+            told.extend(now.told.get(&number).map(|(_, at)| at.saturating_duration_since(asked)));
+            drop(now);
             sleep(Duration::from_millis(100)).await;
         }
         let after = usage(self.navarch.pid())?;
         let cpu = (after.cpu_seconds - before.cpu_seconds) / CHANGES as f64;
-        Ok(json!({ "routes": routes, "changes": CHANGES, "effective_ms": spread(effective), "cpu_seconds_each": cpu }))
+        Ok(
+            json!({ "routes": routes, "changes": CHANGES, "effective_ms": spread(effective), "told_ms": spread(told), "cpu_seconds_each": cpu }),
+        )
     }
 }
 
@@ -227,8 +265,15 @@ async fn follow(client: kube::Client, seen: watch::Sender<Seen>) -> Result<()> {
             let conditions = object.data.pointer("/status/parents/0/conditions").and_then(Value::as_array);
             let is_accepted = conditions
                 .is_some_and(|all| all.iter().any(|one| one["type"] == "Accepted" && one["status"] == "True"));
+            let observed = conditions.and_then(|all| all.first()?["observedGeneration"].as_i64());
+            let current = observed.filter(|observed| Some(*observed) == object.metadata.generation);
             seen.send_modify(|seen| {
                 seen.writes += 1;
+                if let (Some(number), Some(generation)) = (number, current)
+                    && seen.told.get(&number).is_none_or(|(known, _)| *known < generation)
+                {
+                    seen.told.insert(number, (generation, now));
+                }
                 if let Some(number) = number.filter(|_| is_accepted) {
                     seen.accepted.entry(number).or_insert(now);
                 }
