@@ -34,6 +34,7 @@ mod secret_access;
 mod secure;
 mod security;
 mod signals;
+mod source_address;
 mod sources;
 mod tls_ports;
 mod trust;
@@ -62,7 +63,8 @@ pub use injector::InjectionSettings;
 pub use recording::RecordConfig;
 pub use remotes::RemotesConfig;
 pub use security::{SecurityConfig, StreamRules};
-pub use sources::{SourceAddress, SourceAddressError, SourcesConfig};
+pub use source_address::{SourceAddress, SourceAddressError, XdsServer};
+pub use sources::SourcesConfig;
 pub use webhooks::WebhookConfig;
 pub use workloads::would_register;
 
@@ -82,7 +84,7 @@ use navarch_push::worker::{self, Debounce};
 use navarch_security::authenticate::Gatekeeper;
 use navarch_security::ca;
 use navarch_security::remote_servers::RemoteServers;
-use navarch_source::{Batch, KeyConfig, KeyMetrics};
+use navarch_source::{Batch, KeyConfig};
 use navarch_status::{Cluster, KnownObjects, Registrar, RegistrationMetrics};
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -96,7 +98,7 @@ use quarantine::QuarantineWork;
 use recording::Recording;
 use refusals::Refusals;
 use secure::{AuthLayer, AuthPolicy};
-use sources::{Plan, Starter};
+use sources::{Plan, SourceMetrics, Starter};
 use tls_ports::TlsPorts;
 use workloads::WorkloadRegistration;
 
@@ -119,6 +121,8 @@ pub struct Config {
     pub client_memory: usize,
     /// `RESOLVE_HOSTNAME_GATEWAYS`: host names of gateways between networks are resolved here. Default true.
     pub resolves_gateways: bool,
+    /// `ENABLE_XDS_API_GENERATOR_AUTH=false`: every client may have Istio's objects over xDS.
+    pub objects_for_all: bool,
     /// `NAVARCH_QUARANTINE`: an object whose effect proxies refuse is taken out of force until it is edited. Default true.
     pub quarantines: bool,
     /// Where it is recorded what comes in and what proxies are shown; `None` nowhere.
@@ -185,7 +189,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let (stop, mut tasks) = (CancellationToken::new(), Tasks::new());
     let recording = Recording::start(&config, &mut metrics)?;
     let push = start_push(&config, &recording, &mut metrics)?;
-    let (refusals, keys) = (Refusals::register(&mut metrics), sources::key_metrics(&mut metrics));
+    let (refusals, of_sources) = (Refusals::register(&mut metrics), sources::metrics(&mut metrics));
     let counted = (navarch_webhook::Metrics::register(&mut metrics), rejections.clone());
     let ca_metrics = ca::Metrics::register(&mut metrics, security::clock);
     let call_metrics = GrpcMetrics::register(&mut metrics);
@@ -197,7 +201,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let access = pages::debug_access(&config, &gatekeeper);
     let all = (client.as_ref(), servers, problems.clone());
     let followed = remotes::follow(&config, all, &push, &mut metrics, (&stop, &mut tasks));
-    let told = (problems.clone(), refusals, keys);
+    let told = (problems.clone(), refusals, of_sources);
     read_sources((plan, followed.synced), &config, &push, told, (&reload, &stop), &mut tasks)?;
     let readiness = Readiness::default();
     readiness.hold(PORTS, "the TLS ports are not served before the configuration has been read");
@@ -250,12 +254,12 @@ fn read_sources(
     (plan, remotes): (Plan, mpsc::Receiver<Batch>),
     config: &Config,
     push: &worker::PushHandle,
-    (problems, refusals, key_metrics): (Problems, Refusals, KeyMetrics),
+    (problems, refusals, metrics): (Problems, Refusals, SourceMetrics),
     (reload, stop): (&Arc<Notify>, &CancellationToken),
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
     let (sources, keys, namespace) = (&config.sources, &config.keys, &config.settings.system_namespace);
-    let starter = Starter { config: sources, keys, key_metrics, namespace, reload, stop, tasks };
+    let starter = Starter { config: sources, keys, metrics, namespace, pod: &config.pod, reload, stop, tasks };
     starter.start((plan, remotes), push.clone(), problems, refusals)?;
     gateway_hosts::start(config.resolves_gateways, push, stop, tasks);
     Ok(())
@@ -304,6 +308,7 @@ fn xds(
         refusals: config.quarantines.then_some(refusals),
         witness: recording.witness(),
         served: if config.settings.ambient { Served::Ambient } else { Served::Envoys },
+        objects_for_all: config.objects_for_all,
         ..AdsParts::new(push.clone(), counted, jiff::Timestamp::now(), stop.clone())
     });
     if config.quarantines {

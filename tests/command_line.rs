@@ -243,7 +243,11 @@ async fn what_has_no_effect_is_said_once_by_name() {
         "--from-a-later-release",
         "value",
     ];
-    let navarch = start(&arguments, &[("PILOT_ENABLE_AGENTGATEWAY", "true"), ("ENABLE_MCS_AUTO_EXPORT", "true")]).await;
+    let navarch = start(
+        &arguments,
+        &[("PILOT_ENABLE_AGENTGATEWAY", "true"), ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true")],
+    )
+    .await;
     let warnings = warnings(&navarch);
     let line = |words: &str| {
         let lines: Vec<_> = warnings.iter().filter(|line| line.contains(words)).collect();
@@ -270,7 +274,10 @@ async fn what_has_no_effect_is_said_once_by_name() {
     assert!(line("scopes that do not exist").contains("nobody"));
     assert!(line("never spoken").contains("TLS_RSA_WITH_AES_128_CBC_SHA"));
     let variables = line("environment variables of istiod that have no effect");
-    assert!(variables.contains("names=\"ENABLE_MCS_AUTO_EXPORT, PILOT_ENABLE_AGENTGATEWAY\""), "{variables}");
+    assert!(
+        variables.contains("names=\"ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS, PILOT_ENABLE_AGENTGATEWAY\""),
+        "{variables}"
+    );
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ mod api_server;
 mod bare_mesh;
 #[path = "secure/client.rs"]
 mod client;
+#[path = "secure/config_source.rs"]
+mod config_source;
 #[path = "secure/floods.rs"]
 mod floods;
 #[path = "secure/grpc.rs"]

@@ -18,6 +18,8 @@ mod ambient;
 mod analysis;
 #[path = "status/deploy.rs"]
 mod deploy;
+#[path = "status/exports.rs"]
+mod exports;
 #[path = "status/gateway_api.rs"]
 mod gateway_api;
 #[path = "status/gateways.rs"]

@@ -213,7 +213,7 @@ fn whole_routes(routes: &Arc<Resource>, hosts: Option<&Arc<Collection>>) -> Arc<
 
 /// A resource without anything secret.
 fn any(resource: &Resource) -> Any {
-    let type_url = resource.kind.type_url().to_owned();
+    let type_url = resource.kind.resource_url().to_owned();
     match resource.kind {
         ResourceType::Secret => Any { type_url, value: secret(&resource.name, &resource.body) },
         ResourceType::ExtensionConfig => extension(Any { type_url, value: resource.body.to_vec() }),
@@ -227,6 +227,7 @@ fn any(resource: &Resource) -> Any {
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload
-        | ResourceType::Authorization => Any { type_url, value: resource.body.to_vec() },
+        | ResourceType::Authorization
+        | ResourceType::Object(_) => Any { type_url, value: resource.body.to_vec() },
     }
 }

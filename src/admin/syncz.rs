@@ -158,6 +158,7 @@ fn long_name(kind: ResourceType) -> Option<&'static str> {
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload
-        | ResourceType::Authorization => None,
+        | ResourceType::Authorization
+        | ResourceType::Object(_) => None,
     }
 }

@@ -40,8 +40,8 @@ pub(super) struct Discovery {
     /// Directory of YAML and JSON files to take the configuration from, watched for changes, in place of the Kubernetes API
     #[arg(long, alias = "configDir", value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// Where configuration comes from, in place of the mesh config's configSources: fs:///path, k8s://; can be repeated,
-    /// and of objects with the same name the first counts
+    /// Where configuration comes from, in place of the mesh config's configSources: fs:///path, xds://host:port (in plain text),
+    /// k8s://; can be repeated, and of objects with the same name the first counts
     #[arg(long = "config-source", alias = "configSource", value_name = "URL")]
     config_sources: Vec<SourceAddress>,
     /// Where services come from besides ServiceEntries: Kubernetes, or nothing where it is empty. Kubernetes if unset, but for
@@ -174,6 +174,7 @@ impl Discovery {
         let mut settings = environment::settings(variable)?;
         settings.environment = Environment::new(variables.all().clone());
         self.place(&mut settings);
+        navarch_api::mcs::set_api(&settings.gateway_api.mcs_group, &settings.gateway_api.mcs_version);
         let remotes = self.remotes();
         let scope = scope(variables, self.revision.clone(), &settings);
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
@@ -184,14 +185,18 @@ impl Discovery {
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let fetched = keys.addresses.clone();
         let security = SecurityConfig { state: self.state_dir, fetched, given, tls, ..security };
-        let writing = super::writing::config(variable, self.revision.clone(), &settings)?;
+        let mut writing = super::writing::config(variable, self.revision.clone(), &settings)?;
+        let limits = limits::limits(variable, &self.keepalive)?;
+        // As istiod: by then everybody has had to connect anew.
+        writing.registration.longest = limits.max_age.map(|age| age * 3 / 2);
         let remotes = RemotesConfig { audiences: security.audiences.clone(), ..remotes };
         let remotes = super::remotes::config(variable, &settings, &scope, remotes)?;
         Ok(Config {
             settings,
             debounce: debounce(variables)?,
-            limits: limits::limits(variable, &self.keepalive)?,
+            limits,
             client_memory: limits::client_memory(variable)?,
+            objects_for_all: !environment::flag(variable, "ENABLE_XDS_API_GENERATOR_AUTH", true)?,
             quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             record: self.record.map(|dir| RecordConfig { dir, max_size: self.record_max_size }),

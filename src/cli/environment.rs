@@ -333,6 +333,7 @@ fn read_gateway_api(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Va
     read.words("PILOT_GATEWAY_API_DEFAULT_GATEWAYCLASS_NAME", &mut api.default_class);
     read.words("PILOT_GATEWAY_API_CONTROLLER_NAME", &mut api.controller);
     read.words("MCS_API_GROUP", &mut api.mcs_group);
+    read.words("MCS_API_VERSION", &mut api.mcs_version);
     Ok(())
 }
 

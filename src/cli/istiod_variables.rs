@@ -43,7 +43,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ENABLE_LAZY_SIDECAR_EVALUATION", None),
     ("ENABLE_LEADER_ELECTION", None),
     ("ENABLE_LOCALITY_WEIGHTED_LB_CONFIG", None),
-    ("ENABLE_MCS_AUTO_EXPORT", Some("false")),
+    ("ENABLE_MCS_AUTO_EXPORT", None),
     ("ENABLE_MCS_CLUSTER_LOCAL", None),
     ("ENABLE_MCS_HOST", None),
     ("ENABLE_MCS_SERVICE_DISCOVERY", None),
@@ -54,7 +54,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("ENABLE_TLS_ON_SIDECAR_INGRESS", None),
     ("ENABLE_VTPROTOBUF", None),
     ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", Some("false")),
-    ("ENABLE_XDS_API_GENERATOR_AUTH", Some("true")),
+    ("ENABLE_XDS_API_GENERATOR_AUTH", None),
     ("ENVOY_STATUS_PORT_ENABLE_PROXY_PROTOCOL", Some("false")),
     ("EXTERNAL_CA", None),
     ("EXTERNAL_ISTIOD", None),
@@ -254,7 +254,7 @@ mod tests {
     fn what_is_set_and_not_read_is_named() {
         let variables = read(&[
             ("AMBIENT_ENABLE_MULTI_NETWORK_INGRESS", "true"),
-            ("ENABLE_MCS_AUTO_EXPORT", "true"),
+            ("ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS", "true"),
             ("PILOT_HTTP10", "true"),
             ("EXTERNAL_ISTIOD", "false"),
             ("K8S_SIGNER", "s"),
@@ -262,15 +262,15 @@ mod tests {
             ("TOKEN_ISSUER", ""),
             ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_INBOUND", "true"),
             ("PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND", "false"),
-            ("ENABLE_XDS_API_GENERATOR_AUTH", "false"),
+            ("METRICS_LOCALHOST_ACCESS_ONLY", "true"),
             ("PATH", "/bin"),
         ]);
         assert_eq!(
             variables.ignored(),
             [
                 "AMBIENT_ENABLE_MULTI_NETWORK_INGRESS",
-                "ENABLE_MCS_AUTO_EXPORT",
-                "ENABLE_XDS_API_GENERATOR_AUTH",
+                "ENABLE_WILDCARD_HOST_SERVICE_ENTRIES_FOR_TLS",
+                "METRICS_LOCALHOST_ACCESS_ONLY",
                 "PILOT_ENABLE_PROTOCOL_SNIFFING_FOR_OUTBOUND"
             ]
         );

@@ -58,12 +58,14 @@ pub(super) fn config(
     let taint =
         text("PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME").unwrap_or_else(|| "cni.istio.io/not-ready".to_owned());
     config.untaints = is_on("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", false)?.then_some(taint);
+    config.exports = is_on("ENABLE_MCS_AUTO_EXPORT", false)?;
     config.gateways = super::environment::gateway_controllers(&variable, settings, config.revision.clone())?;
     config.registration = RegistrationConfig {
         auto_registers: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_AUTOREGISTRATION", true)?,
         tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", true)?,
         validates_identity: is_on("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", true)?,
         grace: interval("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Duration::from_secs(10))?,
+        longest: None,
     };
     Ok(config)
 }

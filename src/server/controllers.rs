@@ -11,12 +11,16 @@ use tokio_util::sync::CancellationToken;
 use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
 use super::{Tasks, ingress, object_status, progress, spawn};
+use navarch_api::names::Hostname;
+use navarch_api::object::NamespacedName;
+use navarch_envoy::ClusterLocalHosts;
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
     GatewayControllerSettings, GatewayDeployments, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
     NodeUntaint, QuarantineReports, QuarantinedObjects, REVOCATIONS, Range, RegistrationConfig, Reporter,
+    ServiceExports, StaysLocal,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -55,6 +59,8 @@ pub struct WritingConfig {
     pub untaints: Option<String>,
     /// `--cniNamespace`: where istio-cni runs; the control plane's own namespace where unset.
     pub cni_namespace: Option<String>,
+    /// `ENABLE_MCS_AUTO_EXPORT`: every Service has a ServiceExport. Default false.
+    pub exports: bool,
     /// GatewayClasses, and the proxies of Gateways.
     pub gateways: GatewayControllerSettings,
     /// Workloads that are no pods.
@@ -77,6 +83,7 @@ impl Default for WritingConfig {
             analysis: None,
             untaints: None,
             cni_namespace: None,
+            exports: false,
             gateways: GatewayControllerSettings::default(),
             registration: RegistrationConfig::default(),
         }
@@ -89,6 +96,13 @@ impl WritingConfig {
         let (roots, revocations) = (self.roots.clone(), self.revocations.clone());
         PublishedObjects { roots, revocations, trust_bundle: self.trust_bundle }
     }
+}
+
+/// Whether a Service is served in its own cluster alone, by the mesh config of this moment.
+fn is_cluster_local(context: &PushContext, service: &NamespacedName) -> bool {
+    let domain = &context.mesh.settings.domain_suffix;
+    let host = Hostname::new(format!("{}.{}.svc.{domain}", service.name, service.namespace));
+    ClusterLocalHosts::of(&context.mesh.config, domain).hold(&host)
 }
 
 /// What the controllers stand on.
@@ -125,7 +139,7 @@ impl Controllers<'_> {
         }
         if self.allocates {
             let (cluster, ranges) = (self.cluster.clone(), self.config.ranges);
-            let controller = AddressAllocation { cluster, ranges, scope };
+            let controller = AddressAllocation { cluster, ranges, scope: scope.clone() };
             let work = move |stop| controller.clone().run(stop);
             self.lead("addresses of ServiceEntries", Lock::IpAllocation, &default_revision, work);
         }
@@ -133,6 +147,13 @@ impl Controllers<'_> {
         let controller = IngressStatus { cluster, wanted };
         let work = move |stop| controller.clone().run(stop);
         self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
+        if self.config.exports {
+            let (cluster, push) = (self.cluster.clone(), push.clone());
+            let stays_local: StaysLocal = Arc::new(move |name| is_cluster_local(&push.context(), name));
+            let controller = ServiceExports { cluster, scope, stays_local };
+            let work = move |stop| controller.clone().run(stop);
+            self.lead("exports of Services", Lock::ServiceExport, &default_revision, work);
+        }
         if let Some(taint) = self.config.untaints.clone() {
             let namespace = self.config.cni_namespace.as_deref().unwrap_or(self.namespace).to_owned();
             let controller = NodeUntaint { cluster: self.cluster.clone(), namespace, taint };

@@ -20,6 +20,7 @@ pub(crate) const REGISTERING: &[&str] = &[
     "crates/push/src/metrics.rs",
     "crates/record/src/metrics.rs",
     "crates/security/src/ca/metrics.rs",
+    "crates/source/src/xds/metrics.rs",
     "crates/status/src/registration/metrics.rs",
     "crates/webhook/src/metrics.rs",
     "crates/xds/src/metrics.rs",
@@ -48,7 +49,7 @@ pub(crate) fn exposition(config: &Config) -> anyhow::Result<(String, String)> {
     let _ = (navarch_webhook::Metrics::register(&mut metrics), ca::Metrics::register(&mut metrics, security::clock));
     let _ = (Metrics::register(&mut metrics), RegistrationMetrics::register(&mut metrics));
     let _ = (GrpcMetrics::register(&mut metrics), remotes::metrics::Metrics::register(&mut metrics));
-    let _ = sources::key_metrics(&mut metrics);
+    let _ = sources::metrics(&mut metrics);
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &metrics)?;
     Ok((text, format!("{metrics:?}")))

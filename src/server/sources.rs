@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::api_rate::ApiRate;
 use super::refusals::Refusals;
+use super::source_address::{SourceAddress, XdsServer};
 use super::{Tasks, finish, kubernetes, pump, spawn, until};
 use crate::admin::Problems;
 use navarch_api::mesh::MeshConfig;
@@ -22,7 +23,7 @@ use navarch_push::worker::PushHandle;
 use navarch_source::{
     Aggregate, Batch, Demand, FileSource, FileSourceConfig, IDLE_TIMEOUT, KeyConfig, KeyFetching, KeyMetrics,
     KubernetesScope, KubernetesSource, KubernetesSourceConfig, MeshFileSource, MeshFileSourceConfig, MeshLayers,
-    MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError,
+    MeshMapSource, MeshMapSourceConfig, ReadKinds, SourceError, XdsMetrics, XdsSource, XdsSourceConfig,
 };
 
 /// Batches of events that may wait for the push thread; a full channel makes sources wait, who then gather.
@@ -75,32 +76,6 @@ impl Default for SourcesConfig {
     }
 }
 
-/// A place from which configuration comes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceAddress {
-    /// `fs:///path`: a directory.
-    Files(PathBuf),
-    /// `k8s://`: the Kubernetes API.
-    Kubernetes,
-}
-
-/// A text that names no source.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no configuration source that is read: those are fs:///path and k8s://")]
-pub struct SourceAddressError(String);
-
-impl std::str::FromStr for SourceAddress {
-    type Err = SourceAddressError;
-
-    fn from_str(text: &str) -> Result<Self, SourceAddressError> {
-        match text.split_once("://") {
-            Some(("fs", path)) if !path.is_empty() => Ok(Self::Files(PathBuf::from(path))),
-            Some(("k8s", _)) => Ok(Self::Kubernetes),
-            Some(_) | None => Err(SourceAddressError(text.to_owned())),
-        }
-    }
-}
-
 /// What is read, in the order in which it counts.
 pub(super) struct Plan {
     /// The sources of objects.
@@ -115,6 +90,8 @@ enum Planned {
     Files(PathBuf),
     /// The Kubernetes API.
     Kubernetes(ReadKinds),
+    /// Another control plane.
+    Xds(XdsServer),
 }
 
 impl Plan {
@@ -135,8 +112,8 @@ impl Plan {
             }
             return Ok(plan);
         }
-        let files_alone = !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
-        if files_alone && (!config.addresses.is_empty() || !config.kubernetes_registry) {
+        let without_cluster = !addresses.is_empty() && !addresses.contains(&SourceAddress::Kubernetes);
+        if without_cluster && (!config.addresses.is_empty() || !config.kubernetes_registry) {
             return Ok(Self { sources: addresses.into_iter().map(Planned::from).collect(), client: None });
         }
         let client = kubernetes::client(config.kubeconfig.as_deref(), config.rate).await?;
@@ -147,8 +124,8 @@ impl Plan {
         };
         let all = if config.kubernetes_registry { ReadKinds::All } else { ReadKinds::Configuration };
         let planned = |address| match address {
-            SourceAddress::Files(path) => Planned::Files(path),
             SourceAddress::Kubernetes => Planned::Kubernetes(all),
+            other @ (SourceAddress::Files(_) | SourceAddress::Xds(_)) => Planned::from(other),
         };
         let mut sources: Vec<_> = addresses.into_iter().map(planned).collect();
         if sources.is_empty() {
@@ -163,7 +140,9 @@ impl Plan {
     pub(super) fn configures_by_kubernetes(&self) -> bool {
         let configures = |source: &Planned| match source {
             Planned::Kubernetes(ReadKinds::All | ReadKinds::Configuration) => true,
-            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote(_)) | Planned::Files(_) => false,
+            Planned::Kubernetes(ReadKinds::Native | ReadKinds::Remote(_)) | Planned::Files(_) | Planned::Xds(_) => {
+                false
+            }
         };
         self.sources.iter().any(configures)
     }
@@ -180,6 +159,7 @@ impl From<SourceAddress> for Planned {
         match address {
             SourceAddress::Files(path) => Self::Files(path),
             SourceAddress::Kubernetes => Self::Kubernetes(ReadKinds::All),
+            SourceAddress::Xds(server) => Self::Xds(server),
         }
     }
 }
@@ -190,6 +170,7 @@ impl Planned {
         match self {
             Self::Files(path) => Arc::from(format!("fs://{}", path.display())),
             Self::Kubernetes(_) => Arc::from("k8s://"),
+            Self::Xds(server) => Arc::from(format!("xds://{}", server.address)),
         }
     }
 }
@@ -203,7 +184,7 @@ fn addresses_in_file(file: &Path) -> anyhow::Result<Vec<SourceAddress>> {
 fn addresses_in(text: &str) -> anyhow::Result<Vec<SourceAddress>> {
     let config = MeshConfig::istio_defaults().apply(text).map(|typed| typed.value);
     let sources = config.map(|config| config.config_sources).unwrap_or_default();
-    let addresses: Result<_, _> = sources.iter().map(|source| source.address.parse()).collect();
+    let addresses: Result<_, _> = sources.iter().map(SourceAddress::of).collect();
     addresses.context("configSources of the mesh config")
 }
 
@@ -246,8 +227,10 @@ pub(super) struct Starter<'a> {
     pub(super) config: &'a SourcesConfig,
     /// How the keys of token issuers are fetched.
     pub(super) keys: &'a KeyConfig,
-    /// What is counted of that.
-    pub(super) key_metrics: KeyMetrics,
+    /// What is counted.
+    pub(super) metrics: SourceMetrics,
+    /// The name of this pod.
+    pub(super) pod: &'a Arc<str>,
     /// The namespace of the control plane.
     pub(super) namespace: &'a Namespace,
     /// Has files read anew.
@@ -257,15 +240,24 @@ pub(super) struct Starter<'a> {
     pub(super) tasks: &'a mut Tasks,
 }
 
-/// Counts how fetches of keys go, under istiod's names.
-pub(super) fn key_metrics(registry: &mut Registry) -> KeyMetrics {
-    let metrics = KeyMetrics::default();
-    let KeyMetrics { fetched, failed } = metrics.clone();
+/// What is counted of sources.
+#[derive(Clone, Debug)]
+pub(super) struct SourceMetrics {
+    /// How fetches of keys go.
+    keys: KeyMetrics,
+    /// How streams of other control planes go.
+    xds: XdsMetrics,
+}
+
+/// Counts how sources do; fetches of keys under istiod's names.
+pub(super) fn metrics(registry: &mut Registry) -> SourceMetrics {
+    let keys = KeyMetrics::default();
+    let KeyMetrics { fetched, failed } = keys.clone();
     let about = "Keys of token issuers that were fetched";
     registry.register("pilot_jwks_resolver_network_fetch_success_total", about, fetched);
     let about = "Keys of token issuers that could not be fetched";
     registry.register("pilot_jwks_resolver_network_fetch_fail_total", about, failed);
-    metrics
+    SourceMetrics { keys, xds: XdsMetrics::register(registry) }
 }
 
 impl Starter<'_> {
@@ -284,6 +276,7 @@ impl Starter<'_> {
             let name = source.name();
             let events = match source {
                 Planned::Files(root) => self.start_files(root, &mut reloads),
+                Planned::Xds(server) => self.start_xds(server, plan.client.clone()),
                 Planned::Kubernetes(kinds) => {
                     let Some(client) = plan.client.clone() else { bail!("no client of the Kubernetes API") };
                     let system_namespace = self.namespace.clone();
@@ -329,7 +322,7 @@ impl Starter<'_> {
     fn start_keys(&mut self) -> (mpsc::Sender<Demand>, mpsc::Receiver<Batch>) {
         let (to_keys, demands) = mpsc::channel(BATCHES);
         let (sender, events) = mpsc::channel(BATCHES);
-        let keys = KeyFetching::new(self.keys.clone()).counted_by(self.key_metrics.clone());
+        let keys = KeyFetching::new(self.keys.clone()).counted_by(self.metrics.keys.clone());
         let stop = self.stop.clone();
         spawn("keys", self.tasks, async move {
             until(&stop, keys.run(demands, sender)).await;
@@ -379,6 +372,21 @@ impl Starter<'_> {
         events
     }
 
+    /// Starts what reads another control plane.
+    fn start_xds(&mut self, server: XdsServer, secrets: Option<kube::Client>) -> mpsc::Receiver<Batch> {
+        let (sender, events) = mpsc::channel(BATCHES);
+        let XdsServer { address, tls, services_alone } = server;
+        let scope = KubernetesScope { system_namespace: self.namespace.clone(), ..self.config.scope.clone() };
+        let (pod, metrics) = (self.pod.clone(), self.metrics.xds.clone());
+        let source = XdsSource::new(XdsSourceConfig { address, tls, services_alone, scope, pod, secrets, metrics });
+        let stop = self.stop.clone();
+        spawn("xDS", self.tasks, async move {
+            until(&stop, source.run(sender)).await;
+            Ok(())
+        });
+        events
+    }
+
     /// Starts what reads the Kubernetes API.
     fn start_kubernetes(&mut self, config: KubernetesSourceConfig) -> mpsc::Receiver<Batch> {
         let (sender, events) = mpsc::channel(BATCHES);
@@ -392,15 +400,6 @@ impl Starter<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sources_are_named_by_urls() {
-        assert_eq!("fs:///a/b".parse(), Ok(SourceAddress::Files(PathBuf::from("/a/b"))));
-        assert_eq!("k8s://".parse(), Ok(SourceAddress::Kubernetes));
-        for wrong in ["", "fs://", "/a", "xds://host:1"] {
-            assert!(wrong.parse::<SourceAddress>().is_err(), "{wrong}");
-        }
-    }
 
     #[tokio::test]
     async fn flags_come_before_the_directory_and_mesh_config() {

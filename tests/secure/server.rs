@@ -252,7 +252,7 @@ fn secrets_of(resources: Vec<Resource>) -> Vec<Secret> {
 }
 
 /// The first answer to a subscription.
-async fn subscribe(
+pub(crate) async fn subscribe(
     channel: Channel,
     proof: &Proof,
     node: Node,

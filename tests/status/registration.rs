@@ -36,15 +36,32 @@ struct Replica {
 impl Replica {
     /// Starts one.
     async fn start(deployed: &Deployed, name: &str) -> Self {
+        Self::start_with(deployed, name, "3s", "30m").await
+    }
+
+    /// Starts one, with a grace for workloads that are away and a longest age of connections.
+    async fn start_with(deployed: &Deployed, name: &str, grace: &str, age: &str) -> Self {
         let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
         let environment =
-            [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "3s")];
+            [("POD_NAME", name), ("POD_NAMESPACE", NAMESPACE), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", grace)];
         let secure = SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
-        let flag = format!("--secure-grpc-addr={secure}");
+        let flags = [format!("--secure-grpc-addr={secure}"), format!("--keepaliveMaxServerConnectionAge={age}")];
+        let flags = [flags[0].as_str(), &flags[1]];
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
-        let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &[&flag], &environment).await.unwrap();
+        let navarch = Navarch::start_on_kubernetes(program, &kubeconfig, &flags, &environment).await.unwrap();
         Self { navarch, secure }
     }
+}
+
+/// A token of a service account of the machines' namespace.
+async fn token(deployed: &Deployed, account: &str) -> String {
+    let path = format!("/api/v1/namespaces/vms/serviceaccounts/{account}/token");
+    let ask = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+        "spec": { "audiences": ["istio-ca"], "expirationSeconds": 3600 },
+    });
+    let answer = deployed.cluster.call("POST", &path, "application/json", &ask).await.unwrap();
+    answer["status"]["token"].as_str().unwrap().to_owned()
 }
 
 /// What a proxy shows.
@@ -59,13 +76,7 @@ struct Papers {
 impl Papers {
     /// Has a token made for a service account of the machines' namespace.
     async fn issue(deployed: &Deployed, folder: &Path, account: &'static str) -> Self {
-        let path = format!("/api/v1/namespaces/vms/serviceaccounts/{account}/token");
-        let ask = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": { "audiences": ["istio-ca"], "expirationSeconds": 3600 },
-        });
-        let answer = deployed.cluster.call("POST", &path, "application/json", &ask).await.unwrap();
-        std::fs::write(folder.join(account), answer["status"]["token"].as_str().unwrap()).unwrap();
+        std::fs::write(folder.join(account), token(deployed, account).await).unwrap();
         Self { folder: folder.to_owned(), account }
     }
 
@@ -221,6 +232,7 @@ pub(crate) async fn follows_proxies(deployed: &Deployed) {
     one_registers_and_moves(deployed, &first, &vm).await;
     one_that_people_wrote_tells_its_health(deployed, &first, &vm).await;
     assert!(first.navarch.stop().await.unwrap(), "it ends when it is told to");
+    one_that_a_crash_left_behind_goes(deployed, &vm).await;
     files_take_no_entries().await;
 }
 
@@ -312,6 +324,34 @@ async fn one_registers_and_moves(deployed: &Deployed, first: &Replica, vm: &Pape
     for counted in ["auto_registration_success_total 1", "auto_registration_deletes_total 1"] {
         assert!(metrics.contains(counted), "{counted}: {metrics}");
     }
+}
+
+/// A control plane that crashes together with the machine leaves an entry behind, which says that the machine is connected; others
+/// take it away once no connection can be so old.
+async fn one_that_a_crash_left_behind_goes(deployed: &Deployed, vm: &Papers) {
+    const NAME: &str = "web-10.9.0.7-lan";
+    let metadata = json!({ "NAMESPACE": "vms", "AUTO_REGISTER_GROUP": "web", "NETWORK": "lan" });
+    let crashing = Replica::start(deployed, "crashing").await;
+    let machine = Machine::open(crashing.secure, Some(vm), &metadata).await.unwrap();
+    crashing.navarch.kill().unwrap();
+    drop((machine, crashing));
+    let left = entry(deployed, NAME).await;
+    let annotations = &left["metadata"]["annotations"];
+    assert_eq!(annotations["istio.io/workloadController"], "crashing", "{left}");
+    assert!(
+        annotations["istio.io/connectedAt"].is_string() && annotations["istio.io/disconnectedAt"].is_null(),
+        "{left}"
+    );
+    let patient = Replica::start_with(deployed, "patient", "200ms", "30m").await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(
+        entry(deployed, NAME).await["metadata"]["uid"],
+        left["metadata"]["uid"],
+        "the machine may be connected still"
+    );
+    let _strict = Replica::start_with(deployed, "strict", "200ms", "2s").await;
+    until("it is gone", async || entry(deployed, NAME).await.is_null()).await;
+    drop(patient);
 }
 
 /// An entry that people wrote stays, but for what was said of its health.

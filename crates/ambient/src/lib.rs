@@ -61,7 +61,8 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
-            | ResourceType::ProxyConfig => self.0.names(kind, view),
+            | ResourceType::ProxyConfig
+            | ResourceType::Object(_) => self.0.names(kind, view),
             ResourceType::ObjectStatus => [self.0.names(kind, view), status::names(view)].concat(),
         }
     }
@@ -94,7 +95,8 @@ impl<T: Translator> Translator for AmbientTranslator<T> {
             | ResourceType::Secret
             | ResourceType::ExtensionConfig
             | ResourceType::NameTable
-            | ResourceType::ProxyConfig => self.0.resource(kind, name, view),
+            | ResourceType::ProxyConfig
+            | ResourceType::Object(_) => self.0.resource(kind, name, view),
             ResourceType::ObjectStatus => match status::subject(name.as_str()) {
                 Some(object) => status::resource(&object, view),
                 None => self.0.resource(kind, name, view),

@@ -48,8 +48,9 @@ impl Step {
             step.resources.entry(resource.name.clone()).or_default()[1] = Some(resource.clone());
         }
         step.resources.retain(|_, [old, new]| old != new);
-        let sent =
-            |resource: &Resource| resource.body.len() + resource.name.as_str().len() + kind.type_url().len() + AROUND;
+        let sent = |resource: &Resource| {
+            resource.body.len() + resource.name.as_str().len() + kind.resource_url().len() + AROUND
+        };
         for (name, [_, new]) in &step.resources {
             step.delta_bytes += new.as_ref().map_or(name.as_str().len(), |new| sent(new));
         }
@@ -100,7 +101,7 @@ pub fn unified(kind: ResourceType, pair: &Pair, lines: usize) -> String {
         if body.is_empty() {
             return String::new();
         }
-        match codec().to_json(kind.type_url(), body) {
+        match codec().to_json(kind.resource_url(), body) {
             Ok(value) => yaml(&value),
             Err(error) => format!("{error}\n"),
         }

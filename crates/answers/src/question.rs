@@ -163,7 +163,8 @@ impl Scene<'_> {
                     | ResourceType::ObjectStatus
                     | ResourceType::Address
                     | ResourceType::Workload
-                    | ResourceType::Authorization => {}
+                    | ResourceType::Authorization
+                    | ResourceType::Object(_) => {}
                 }
             }
         }

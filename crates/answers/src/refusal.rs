@@ -11,7 +11,7 @@ use prost::Message;
 /// Why Envoy would refuse a resource, if it would: a field is not as its `.proto` files declare, a script or an expression cannot
 /// be read, two virtual hosts claim one domain, two filter chains the same connections.
 pub(super) fn foreseen(resource: &Resource) -> Option<String> {
-    if let Err(error) = check_bytes(resource.kind.type_url(), &resource.body) {
+    if let Err(error) = check_bytes(resource.kind.resource_url(), &resource.body) {
         return Some(error.to_string());
     }
     match resource.kind {
@@ -27,7 +27,8 @@ pub(super) fn foreseen(resource: &Resource) -> Option<String> {
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload
-        | ResourceType::Authorization => None,
+        | ResourceType::Authorization
+        | ResourceType::Object(_) => None,
     }
 }
 

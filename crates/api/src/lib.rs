@@ -29,6 +29,7 @@ pub mod istio;
 pub mod key_source;
 pub mod kubernetes;
 pub mod log_levels;
+pub mod mcp;
 pub mod mcs;
 pub mod mesh;
 pub mod metrics_log;

@@ -1,11 +1,49 @@
 //! The kinds of Kubernetes' multi-cluster services (MCS): which services leave their cluster, and which come in.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-/// The group of both kinds.
-pub const GROUP: &str = "multicluster.x-k8s.io";
+/// Under which group and version the API of both kinds is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Api {
+    /// `MCS_API_GROUP`. Default `multicluster.x-k8s.io`.
+    pub group: &'static str,
+    /// `MCS_API_VERSION`. Default `v1alpha1`.
+    pub version: &'static str,
+    /// The version as the only one.
+    versions: &'static [&'static str],
+}
+
+/// Kubernetes' own.
+const DEFAULT: Api = Api { group: "multicluster.x-k8s.io", version: "v1alpha1", versions: &["v1alpha1"] };
+
+/// What the process was started with.
+static API: OnceLock<Api> = OnceLock::new();
+
+/// Group and version, as the process was started with them: as in istiod, they are one for all that it reads.
+#[must_use]
+pub fn api() -> Api {
+    *API.get().unwrap_or(&DEFAULT)
+}
+
+/// Has another group and version count. Of effect once, before anything is read: it lives as long as the process.
+pub fn set_api(group: &str, version: &str) {
+    let text = |text: &str| -> &'static str { String::leak(text.to_owned()) };
+    let version = text(version);
+    let versions: &'static [&'static str] = Vec::leak(vec![version]);
+    if (group, version) != (DEFAULT.group, DEFAULT.version) {
+        _ = API.set(Api { group: text(group), version, versions });
+    }
+}
+
+impl Api {
+    /// The versions in which the kinds are served.
+    pub(crate) fn versions(self) -> &'static [&'static str] {
+        self.versions
+    }
+}
 
 /// The domain of hosts that are the same in all clusters.
 pub const CLUSTER_SET_DOMAIN: &str = "clusterset.local";

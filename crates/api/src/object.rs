@@ -281,7 +281,7 @@ impl Kind {
             | Self::ListenerSet => gateway_api::GROUP,
             Self::XBackendTrafficPolicy | Self::XBackend => gateway_api::EXPERIMENTAL_GROUP,
             Self::InferencePool => gateway_api::INFERENCE_GROUP,
-            Self::ServiceExport | Self::ServiceImport => mcs::GROUP,
+            Self::ServiceExport | Self::ServiceImport => mcs::api().group,
         }
     }
 

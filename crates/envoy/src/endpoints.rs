@@ -5,6 +5,7 @@
 //! ```
 
 mod build;
+pub use cluster_local::ClusterLocalHosts;
 mod cluster_local;
 mod gateways;
 mod group;

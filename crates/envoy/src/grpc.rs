@@ -69,7 +69,8 @@ pub(super) fn resource(kind: ResourceType, name: &ResourceName, view: &View<'_>)
         | ResourceType::ObjectStatus
         | ResourceType::Address
         | ResourceType::Workload
-        | ResourceType::Authorization => None,
+        | ResourceType::Authorization
+        | ResourceType::Object(_) => None,
     }
 }
 

@@ -26,6 +26,7 @@ mod listeners;
 pub mod mtls;
 mod name_table;
 pub mod names;
+mod objects;
 pub mod patches;
 pub mod policy;
 mod quote_meta;
@@ -46,6 +47,8 @@ mod waypoint;
 mod test_mesh;
 
 use std::collections::BTreeSet;
+
+pub use endpoints::ClusterLocalHosts;
 
 use bytes::Bytes;
 
@@ -68,6 +71,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::NameTable => name_table::names(view),
             ResourceType::ProxyConfig => trust_bundle::names(view),
             ResourceType::ObjectStatus => gateway_api::status_names(view),
+            ResourceType::Object(kind) => objects::names(kind, view),
             ResourceType::Endpoint
             | ResourceType::Route
             | ResourceType::VirtualHost
@@ -103,6 +107,7 @@ impl Translator for EnvoyTranslator {
             ResourceType::Secret => secrets::resource(name, view),
             ResourceType::ExtensionConfig => extensions::resource(name, view),
             ResourceType::ObjectStatus => gateway_api::status_resource(name, view),
+            ResourceType::Object(kind) => objects::resource(kind, name, view),
             // They are for ztunnel, and made by another translator.
             ResourceType::Address | ResourceType::Workload | ResourceType::Authorization => None,
         }

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use super::resources::Resources;
+use navarch_api::mcp;
 use navarch_api::names::ResourceName;
+use navarch_api::object::Kind;
 
 /// The xDS types that Navarch serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +41,8 @@ pub enum ResourceType {
     Workload,
     /// Authorization policies, for ztunnel.
     Authorization,
+    /// Istio's objects of a kind as users wrote them, for other control planes (MCP over xDS).
+    Object(Kind),
 }
 
 /// One resource, encoded once and shared by every proxy that gets it.
@@ -71,7 +75,7 @@ pub struct Collection {
 
 impl ResourceType {
     /// All types in the order in which they are pushed.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 28] = [
         Self::Cluster,
         Self::Endpoint,
         Self::Listener,
@@ -85,6 +89,21 @@ impl ResourceType {
         Self::Address,
         Self::Workload,
         Self::Authorization,
+        Self::Object(Kind::AuthorizationPolicy),
+        Self::Object(Kind::DestinationRule),
+        Self::Object(Kind::EnvoyFilter),
+        Self::Object(Kind::Gateway),
+        Self::Object(Kind::PeerAuthentication),
+        Self::Object(Kind::ProxyConfig),
+        Self::Object(Kind::RequestAuthentication),
+        Self::Object(Kind::ServiceEntry),
+        Self::Object(Kind::Sidecar),
+        Self::Object(Kind::Telemetry),
+        Self::Object(Kind::TrafficExtension),
+        Self::Object(Kind::VirtualService),
+        Self::Object(Kind::WasmPlugin),
+        Self::Object(Kind::WorkloadEntry),
+        Self::Object(Kind::WorkloadGroup),
     ];
 
     /// The type URL on the wire; empty for what no client gets.
@@ -104,7 +123,14 @@ impl ResourceType {
             Self::Address => "type.googleapis.com/istio.workload.Address",
             Self::Workload => "type.googleapis.com/istio.workload.Workload",
             Self::Authorization => "type.googleapis.com/istio.security.Authorization",
+            Self::Object(kind) => mcp::type_url(kind),
         }
+    }
+
+    /// The type URL of one resource, which is the type's own but for objects: those come in a common envelope.
+    #[must_use]
+    pub fn resource_url(self) -> &'static str {
+        if matches!(self, Self::Object(_)) { mcp::RESOURCE_URL } else { self.type_url() }
     }
 
     /// The type of this URL, if served.
@@ -113,7 +139,7 @@ impl ResourceType {
         Self::ALL.into_iter().find(|kind| !url.is_empty() && kind.type_url() == url)
     }
 
-    /// Istio's short name, as in `cds`. Istio calls [`Self::Workload`] as it calls [`Self::Address`].
+    /// Istio's short name, as in `cds`. Istio calls [`Self::Workload`] as it calls [`Self::Address`]; objects of all kinds have one.
     #[must_use]
     pub fn short_name(self) -> &'static str {
         match self {
@@ -130,6 +156,7 @@ impl ResourceType {
             Self::Address => "wds",
             Self::Workload => "wlds",
             Self::Authorization => "wads",
+            Self::Object(_) => "mcp",
         }
     }
 
@@ -144,7 +171,8 @@ impl ResourceType {
             | Self::ProxyConfig
             | Self::Address
             | Self::Workload
-            | Self::Authorization => true,
+            | Self::Authorization
+            | Self::Object(_) => true,
             Self::Endpoint | Self::Route | Self::Secret | Self::ExtensionConfig | Self::ObjectStatus => false,
         }
     }

@@ -40,11 +40,13 @@ impl std::fmt::Display for Digest {
     }
 }
 
-/// Whether the content of a resource rests on a Secret, or tells of one.
+/// Whether the content of a resource rests on a Secret, tells of one, or has what records leave out.
 pub(crate) fn rests_on_secrets(resource: &Resource) -> bool {
     match resource.kind {
         // Statuses say what is wrong with certificates.
         ResourceType::Secret | ResourceType::ObjectStatus => true,
+        // Objects are told with all their annotations.
+        ResourceType::Object(_) => true,
         ResourceType::ExtensionConfig => memmem::find(&resource.body, PULL_SECRET).is_some(),
         ResourceType::Cluster
         | ResourceType::Endpoint

@@ -1,6 +1,6 @@
 //! Who may ask for what: one row for every xDS type and every debug page. What has no row is for nobody.
 
-use navarch_api::identity::Caller;
+use navarch_api::identity::{Caller, Identity};
 use navarch_api::names::Namespace;
 
 /// Where a question comes in.
@@ -23,6 +23,8 @@ pub enum Rule {
     Operator,
     /// As [`Rule::Operator`], and others about proxies of their own namespace.
     OperatorOrOwnNamespace,
+    /// Whoever was proved to be of the root namespace: other control planes.
+    RootNamespace,
 }
 
 /// One row.
@@ -45,7 +47,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 55] = [
+const TABLE: [Row; 56] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -58,6 +60,7 @@ const TABLE: [Row; 55] = [
     xds("wds", Rule::Anyone),
     xds("wlds", Rule::Anyone),
     xds("wads", Rule::Anyone),
+    xds("mcp", Rule::RootNamespace),
     debug("adsz", Rule::Operator),
     debug("applied", Rule::Operator),
     debug("ambientz", Rule::Operator),
@@ -112,10 +115,11 @@ pub fn rule(interface: Interface, what: &str) -> Option<Rule> {
 
 /// Whether a caller, known or not, may subscribe to a type at all.
 #[must_use]
-pub fn may_subscribe(short_name: &str, is_proved: bool) -> bool {
+pub fn may_subscribe(short_name: &str, identity: Option<&Identity>, root_namespace: &str) -> bool {
     match rule(Interface::Xds, short_name) {
         Some(Rule::Anyone) => true,
-        Some(Rule::Proved) => is_proved,
+        Some(Rule::Proved) => identity.is_some(),
+        Some(Rule::RootNamespace) => identity.is_some_and(|identity| *identity.namespace.as_str() == *root_namespace),
         Some(Rule::Operator | Rule::OperatorOrOwnNamespace) | None => false,
     }
 }
@@ -144,19 +148,22 @@ pub fn sight(page: &str, caller: &Caller, operators: &[Namespace]) -> Sight {
             Sight::Everything
         }
         Some(Rule::OperatorOrOwnNamespace) => Sight::Namespaces(namespaces),
-        Some(Rule::Operator | Rule::Proved) | None => Sight::Nothing,
+        Some(Rule::Operator | Rule::Proved | Rule::RootNamespace) | None => Sight::Nothing,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use navarch_api::identity::Identity;
 
     #[test]
     fn secrets_are_for_the_proved_and_what_is_not_listed_for_nobody() {
-        assert!(may_subscribe("cds", false) && may_subscribe("sds", true) && !may_subscribe("sds", false));
-        assert!(!may_subscribe("xyz", true));
+        let [web, other] =
+            ["shop", "istio-system"].map(|of| Identity::parse(&format!("spiffe://td/ns/{of}/sa/a")).unwrap());
+        let may = |what: &str, identity| may_subscribe(what, identity, "istio-system");
+        assert!(may("cds", None) && may("sds", Some(&web)) && !may("sds", None));
+        assert!(may("mcp", Some(&other)) && !may("mcp", Some(&web)) && !may("mcp", None));
+        assert!(!may("xyz", Some(&other)));
     }
 
     #[test]

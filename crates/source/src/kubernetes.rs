@@ -10,12 +10,10 @@
 //! Connections that break or fall silent, servers that restart, forget or refuse, and kinds that are not there (yet) cost
 //! time but nothing that was read: it stays in force, and after the next success only what differs is told.
 
-mod backoff;
 mod definitions;
-mod held;
 mod mesh_maps;
 mod reflector;
-mod scope;
+pub(super) mod scope;
 mod standing;
 mod stream;
 mod tags;

@@ -1,9 +1,10 @@
 //! Where configuration comes from: every source turns what it watches into the same events.
 //!
 //! ```text
-//! directory of YAML ─┐
-//! mesh config files ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ whoever keeps the objects
-//! Kubernetes API    ─┘
+//! directory of YAML     ─┐
+//! mesh config files     ─┤
+//! Kubernetes API        ─┼─▶ batches of SourceEvent, over one bounded channel ─▶ whoever keeps the objects
+//! other control planes  ─┘
 //! ```
 //!
 //! A source owns what it has told: it sends an object when it is new or says something else, and the reference of one
@@ -13,9 +14,11 @@
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
 mod aggregate;
+mod backoff;
 #[cfg(test)]
 mod conformance;
 mod files;
+mod held;
 mod host_names;
 mod keys;
 mod kubernetes;
@@ -23,6 +26,7 @@ mod mesh_files;
 mod mesh_layers;
 mod mesh_text;
 mod problem;
+mod xds;
 
 use std::sync::Arc;
 
@@ -44,6 +48,7 @@ pub use kubernetes::{
 pub use mesh_files::{MeshFileSource, MeshFileSourceConfig};
 pub use mesh_layers::MeshLayers;
 pub use problem::{Fault, Place, Problem};
+pub use xds::{XdsMetrics, XdsSource, XdsSourceConfig};
 
 /// What changed at once, in order. A batch is to be taken in as a whole: a file that moves objects around, or a mount that
 /// swaps all of its files, is one.

@@ -87,7 +87,12 @@ impl fmt::Display for Problem {
     /// `k8s://VirtualService/shop/reviews: spec.hosts: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.place)?;
-        let object = self.place.file.strip_prefix("k8s://").map(|object| object.replacen('/', " ", 1));
+        let object = match self.place.file.split_once("://") {
+            Some(("k8s", object)) => Some(object),
+            Some(("xds", place)) => place.split_once('/').map(|(_, object)| object),
+            Some(_) | None => None,
+        };
+        let object = object.map(|object| object.replacen('/', " ", 1));
         if self.subject != Subject::default() && object.is_none_or(|object| object != self.subject.to_string()) {
             write!(f, "{}: ", self.subject)?;
         }

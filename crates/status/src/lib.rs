@@ -6,6 +6,7 @@
 //!    │  │             Analysis           (status.validationMessages of Istio's objects)
 //!    │  │             Distribution       (the condition Reconciled of Istio's objects)
 //!    │  │             IngressStatus      (status.loadBalancer of Ingresses)
+//!    │  │             ServiceExports     (a ServiceExport for every Service)
 //!    │  │             NodeUntaint        (spec.taints of Nodes)
 //!    │  │             ObjectStatuses     (status of the Gateway API's objects; conditions about ambient mode)
 //!    │  │             GatewayClasses     (the classes of Gateways)
@@ -47,6 +48,7 @@ mod report;
 mod reporter;
 mod reports;
 mod root_certificates;
+mod service_exports;
 mod untaint;
 
 pub use address_pool::Range;
@@ -71,4 +73,5 @@ pub use registration::{
 };
 pub use reporter::Reporter;
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
+pub use service_exports::{ServiceExports, StaysLocal};
 pub use untaint::NodeUntaint;

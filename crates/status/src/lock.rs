@@ -20,6 +20,8 @@ pub enum Lock {
     Ingress,
     /// Takes taints from nodes.
     NodeUntaint,
+    /// Makes ServiceExports.
+    ServiceExport,
     /// Writes the status of the Gateway API's objects, one holder per revision.
     GatewayStatus,
     /// Deploys gateways, one holder per revision.
@@ -38,7 +40,8 @@ impl Lock {
             | Self::Status
             | Self::Analysis
             | Self::Ingress
-            | Self::NodeUntaint => Scope::Mesh,
+            | Self::NodeUntaint
+            | Self::ServiceExport => Scope::Mesh,
         }
     }
 
@@ -50,7 +53,8 @@ impl Lock {
             | Self::IpAllocation
             | Self::Analysis
             | Self::Ingress
-            | Self::NodeUntaint => LockKind::ConfigMap,
+            | Self::NodeUntaint
+            | Self::ServiceExport => LockKind::ConfigMap,
             Self::Status | Self::GatewayStatus | Self::GatewayDeployment => LockKind::Lease,
         }
     }
@@ -66,6 +70,7 @@ impl Lock {
             Self::Analysis => "istio-analyze-leader",
             Self::Ingress => "istio-leader",
             Self::NodeUntaint => "istio-node-untaint",
+            Self::ServiceExport => "istio-serviceexport-controller-election",
             Self::GatewayStatus => "istio-gateway-status-leader",
             Self::GatewayDeployment => "istio-gateway-deployment",
         };

@@ -69,11 +69,15 @@ pub struct RegistrationConfig {
     pub validates_identity: bool,
     /// `PILOT_WORKLOAD_ENTRY_GRACE_PERIOD`: how long a workload may be away. Default 10 s.
     pub grace: Duration,
+    /// How long a workload can be connected at most before it connects anew, with a margin: who says to be connected for longer
+    /// was left behind by a control plane that crashed. Without a limit nobody is.
+    pub longest: Option<Duration>,
 }
 
 impl Default for RegistrationConfig {
     fn default() -> Self {
-        Self { auto_registers: true, tells_health: true, validates_identity: true, grace: Duration::from_secs(10) }
+        let grace = Duration::from_secs(10);
+        Self { auto_registers: true, tells_health: true, validates_identity: true, grace, longest: None }
     }
 }
 

@@ -261,7 +261,8 @@ impl Metrics {
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
-            | ResourceType::Authorization => None,
+            | ResourceType::Authorization
+            | ResourceType::Object(_) => None,
         }
     }
 }

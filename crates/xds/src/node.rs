@@ -66,8 +66,9 @@ fn is_served(proxy: &Proxy, served: Served) -> Result<(), Status> {
         return Err(Status::unimplemented(format!("proxies of type {kind} are not supported by this control plane")));
     }
     match proxy.meta("GENERATOR").as_deref() {
-        // Applications with gRPC are sidecars as well, without a proxy; operators' tools say that they are sidecars.
-        None | Some("" | "grpc" | "event") => Ok(()),
+        // Applications with gRPC are sidecars as well, without a proxy; operators' tools and other control planes say that they
+        // are sidecars.
+        None | Some("" | "grpc" | "event" | "api") => Ok(()),
         Some(generator) => {
             let generator: String = generator.chars().take(64).collect();
             Err(Status::unimplemented(format!(
@@ -199,7 +200,8 @@ mod tests {
             ("agentgateway", vec![], false),
             ("sidecar", vec![("GENERATOR", text("grpc"))], true),
             ("sidecar", vec![("GENERATOR", text("event"))], true),
-            ("sidecar", vec![("GENERATOR", text("api"))], false),
+            ("sidecar", vec![("GENERATOR", text("api"))], true),
+            ("sidecar", vec![("GENERATOR", text("other"))], false),
         ] {
             let mut node = node(&metadata);
             node.id = node.id.replace("sidecar", kind);

@@ -72,6 +72,8 @@ pub struct AdsParts {
     pub witness: Option<Arc<dyn Witness>>,
     /// Which proxies are served.
     pub served: Served,
+    /// Whether objects of Istio's kinds are for every client, not for those of the root namespace alone.
+    pub objects_for_all: bool,
 }
 
 /// A client did not take a response.
@@ -90,7 +92,22 @@ impl AdsParts {
         let (limits, rejections) = (Limits::default(), Rejections::default());
         let memory = Budget::new(1 << 30);
         let (access, workloads, refusals, witness, served) = (None, None, None, None, Served::default());
-        Self { push, metrics, limits, started, drain, memory, rejections, access, workloads, refusals, witness, served }
+        let objects_for_all = false;
+        Self {
+            push,
+            metrics,
+            limits,
+            started,
+            drain,
+            memory,
+            rejections,
+            access,
+            workloads,
+            refusals,
+            witness,
+            served,
+            objects_for_all,
+        }
     }
 }
 
@@ -129,6 +146,8 @@ pub(super) struct Core {
     pub(super) witness: Option<Arc<dyn Witness>>,
     /// Which proxies are served.
     pub(super) served: Served,
+    /// Whether objects of Istio's kinds are for every client.
+    pub(super) objects_for_all: bool,
     /// Who answers questions of operators' tools, once there is somebody.
     pub(super) debug: OnceLock<Arc<dyn DebugPages>>,
     /// What one client may do.
@@ -170,7 +189,7 @@ impl Ads {
     #[must_use]
     pub fn new(parts: AdsParts) -> Self {
         let AdsParts { push, metrics, limits, started, drain, memory, rejections, .. } = parts;
-        let AdsParts { access, workloads, refusals, witness, served, .. } = parts;
+        let AdsParts { access, workloads, refusals, witness, served, objects_for_all, .. } = parts;
         let started_text = started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into();
         let core = Core {
             push,
@@ -186,6 +205,7 @@ impl Ads {
             refusals,
             witness,
             served,
+            objects_for_all,
             debug: OnceLock::new(),
             memory: Memory::new(memory, rejections),
             admission: Admission::new(limits.streams_per_second),

@@ -1,6 +1,7 @@
 //! The task of one stream: moves requests, updates and responses. What they mean is decided in the stream's session.
 
 mod asked;
+mod rights;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,10 +19,10 @@ use self::asked::Answers;
 use crate::client::{Client, PaidNames};
 use crate::connections::{Connection, after};
 use crate::metrics::RejectLabel;
-use crate::node::{self, Served};
+use crate::node;
 use crate::secret_access;
 use crate::server::{Core, Refusal};
-use crate::session::discovery_request::{Protocol, Rejection, Request, Wire, not_served, sender};
+use crate::session::discovery_request::{Protocol, Rejection, Request, Wire, sender};
 use crate::session::mailbox::{Mailbox, Updates};
 use crate::session::{Effect, Event, MAX_WATCHED, Marks, Session};
 use crate::transport::grpc_reader::Requests;
@@ -34,7 +35,6 @@ use navarch_push::proxy::Proxy;
 use navarch_push::resource::ResourceType;
 use navarch_push::witness;
 use navarch_push::worker::Ended;
-use navarch_security::rules;
 
 /// How long a stream's rejections are not logged after one was: a client can send as many as the wire carries.
 const LOG_INTERVAL: Duration = Duration::from_secs(1);
@@ -301,10 +301,7 @@ impl Stream {
     async fn on_request<M: Wire>(&mut self, request: Box<M>) -> Result<(), Status> {
         let request = request.parse()?;
         debug!(?request, "request");
-        // Without ambient mode an empty answer would stand for an empty mesh.
-        if let Some(kind) = request.kind().filter(|kind| kind.is_ambient() && self.core.served != Served::Ambient) {
-            return Err(not_served(kind.type_url()));
-        }
+        self.may_ask(&request)?;
         if let Request::Health(wrong) = &request
             && let Some(presence) = &self.presence
         {
@@ -335,7 +332,7 @@ impl Stream {
                         self.ask_access().await;
                     }
                     let is_proved = self.connection.proxy.identity.is_some();
-                    let allowed = rules::may_subscribe(kind.short_name(), is_proved);
+                    let allowed = self.may_subscribe(kind);
                     self.pay_for_names(kind, &interest, is_proved)?;
                     let interest = if allowed { interest } else { Interest::default() };
                     self.core.push.subscribe(id, kind, interest).await.map_err(push_ended)?;

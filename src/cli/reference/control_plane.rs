@@ -61,7 +61,7 @@ ENABLE_CA_SERVER | `true` | The control plane signs certificates of workloads an
 ENABLE_CLUSTER_TRUST_BUNDLE_API | `false` | The roots are published as a ClusterTrustBundle, not as a ConfigMap in each namespace
 ENABLE_DEBUG_ENDPOINT_AUTH | `true` | Debug pages are for operators
 ENABLE_DEBUG_ON_HTTP | `true` | There are debug pages
-ENABLE_XDS_API_GENERATOR_AUTH | `true` | Configuration over xDS (MCP) is for the control plane's own namespace
+ENABLE_XDS_API_GENERATOR_AUTH | `true` | Istio's objects over xDS (`GENERATOR: api`) are for identities of the root namespace
 EXTERNAL_CA | - | `ISTIOD_RA_KUBERNETES_API`: certificates are asked of the Kubernetes API (CertificateSigningRequests), not signed here
 ISTIOD_CUSTOM_HOST | - | Further names in the control plane's own certificate, comma-separated
 ISTIO_MULTIROOT_MESH | `false` | Proxies trust several roots | proxies are sent all roots that are trusted
@@ -116,7 +116,7 @@ PILOT_XDS_CACHE_STATS | `false` | Metrics about the cache
 ";
 
 const SERVICES: &str = "
-ENABLE_MCS_AUTO_EXPORT | `false` | Every service is exported to other clusters (ServiceExport)
+ENABLE_MCS_AUTO_EXPORT | `false` | The leader makes a ServiceExport for every Service that does not stay in its cluster
 ENABLE_MCS_CLUSTER_LOCAL | `false` | `cluster.local` names endpoints of the own cluster alone
 ENABLE_MCS_HOST | `false` | Routes may name ServiceImports, whose hosts are under `clusterset.local`
 ENABLE_MCS_SERVICE_DISCOVERY | `false` | Endpoints are known to other clusters only where a ServiceExport says so
@@ -124,8 +124,8 @@ ENABLE_MULTICLUSTER_HEADLESS | `true` | The name of a headless service holds its
 ENABLE_PROXY_FIND_POD_BY_IP | `false` | A proxy whose pod is not found by name is found by its address
 ISTIO_DUAL_STACK | `false` | Both address families of services and workloads are used
 LABEL_CANONICAL_SERVICES_FOR_MESH_EXTERNAL_SERVICE_ENTRIES | `false` | Endpoints outside the mesh are named after their ServiceEntry in metrics
-MCS_API_GROUP | `multicluster.x-k8s.io` | API group of the ServiceImports that routes may name
-MCS_API_VERSION | `v1alpha1` | API version of ServiceImports | routes name them by their group alone
+MCS_API_GROUP | `multicluster.x-k8s.io` | API group of ServiceExports and ServiceImports
+MCS_API_VERSION | `v1alpha1` | API version of ServiceExports and ServiceImports
 PILOT_AUTO_SEND_UNHEALTHY_ENDPOINTS | `true` | Unhealthy endpoints are sent as such, unless outlier detection of the service sets `minHealthPercent`
 PILOT_DRAINING_LABEL | `istio.io/draining` | Endpoints with this label are sent as draining
 PILOT_ENABLE_CROSS_CLUSTER_WORKLOAD_ENTRY | `true` | WorkloadEntries of other clusters are read

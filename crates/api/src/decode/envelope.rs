@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::mcs;
 use crate::object::{Kind, NamespacedName, ObjectRef};
 
 /// The object that a document speaks of, as far as it can be told: what is not known is empty.
@@ -100,7 +101,7 @@ pub fn served_versions(kind: Kind) -> &'static [&'static str] {
         Kind::PeerAuthentication | Kind::AuthorizationPolicy | Kind::RequestAuthentication => &["v1", "v1beta1"],
         Kind::Telemetry => &["v1", "v1alpha1"],
         Kind::WasmPlugin | Kind::TrafficExtension | Kind::XBackendTrafficPolicy | Kind::XBackend => &["v1alpha1"],
-        Kind::ServiceExport | Kind::ServiceImport => &["v1alpha1"],
+        Kind::ServiceExport | Kind::ServiceImport => mcs::api().versions(),
         Kind::GatewayClass | Kind::KubernetesGateway | Kind::HttpRoute => &["v1", "v1beta1", "v1alpha2"],
         Kind::GrpcRoute | Kind::TcpRoute => &["v1", "v1alpha2"],
         Kind::TlsRoute => &["v1", "v1alpha3", "v1alpha2"],

@@ -32,6 +32,8 @@ pub struct GatewayApiSettings {
     pub east_west: bool,
     /// `MCS_API_GROUP`: the group of ServiceImports. Default `multicluster.x-k8s.io`.
     pub mcs_group: String,
+    /// `MCS_API_VERSION`: their version. Default `v1alpha1`.
+    pub mcs_version: String,
     /// `ENABLE_MCS_HOST`: ServiceImports have hosts of their own. Default false.
     pub mcs_host: bool,
 }
@@ -50,6 +52,7 @@ impl Default for GatewayApiSettings {
             waypoints: false,
             east_west: false,
             mcs_group: "multicluster.x-k8s.io".to_owned(),
+            mcs_version: "v1alpha1".to_owned(),
             mcs_host: false,
         }
     }

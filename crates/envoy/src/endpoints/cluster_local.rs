@@ -13,21 +13,38 @@ const LOCAL_NAMESPACES: [&str; 1] = ["kube-system"];
 /// Services that always are local.
 const LOCAL_SERVICES: [&str; 1] = ["kubernetes.default.svc"];
 
-/// Hosts and patterns, and whether they are local.
+/// Those of the mesh.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct LocalHosts;
 
-/// Whether a host is served from the client's own cluster alone: the most specific setting decides.
-pub(super) fn is_cluster_local(view: &View<'_>, host: &Hostname) -> bool {
-    let hosts = view.get(&LocalHosts);
-    if let Some(local) = hosts.get(host.as_str()) {
-        return *local;
+/// Which hosts are served from the client's own cluster alone: hosts and patterns, and whether they are local.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterLocalHosts(BTreeMap<String, bool>);
+
+impl ClusterLocalHosts {
+    /// By the settings of a mesh whose services are under `domain`.
+    #[must_use]
+    pub fn of(mesh: &MeshConfig, domain: &str) -> Self {
+        Self(local_hosts(mesh, domain))
     }
-    let covers = |(pattern, _): &(&String, &bool)| {
-        hostname::is_wildcard(pattern) && hostname::is_subset_of(host.as_str(), pattern)
-    };
-    let closest = hosts.iter().filter(covers).min_by(|(a, _), (b, _)| hostname::compare_specificity(a, b));
-    closest.is_some_and(|(_, local)| *local)
+
+    /// Whether a host is among them: the most specific setting decides.
+    #[must_use]
+    pub fn hold(&self, host: &Hostname) -> bool {
+        if let Some(local) = self.0.get(host.as_str()) {
+            return *local;
+        }
+        let covers = |(pattern, _): &(&String, &bool)| {
+            hostname::is_wildcard(pattern) && hostname::is_subset_of(host.as_str(), pattern)
+        };
+        let closest = self.0.iter().filter(covers).min_by(|(a, _), (b, _)| hostname::compare_specificity(a, b));
+        closest.is_some_and(|(_, local)| *local)
+    }
+}
+
+/// Whether a host is served from the client's own cluster alone.
+pub(super) fn is_cluster_local(view: &View<'_>, host: &Hostname) -> bool {
+    view.get(&LocalHosts).hold(host)
 }
 
 /// The settings of a mesh, Istio's defaults filled in unless a setting takes them back.
@@ -57,10 +74,10 @@ fn local_hosts(mesh: &MeshConfig, domain: &str) -> BTreeMap<String, bool> {
 }
 
 impl Query for LocalHosts {
-    type Value = BTreeMap<String, bool>;
+    type Value = ClusterLocalHosts;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
-        local_hosts(&view.mesh().config, &view.mesh().settings.domain_suffix)
+        ClusterLocalHosts::of(&view.mesh().config, &view.mesh().settings.domain_suffix)
     }
 }
 

@@ -72,7 +72,8 @@ impl Translator for Toy {
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
-            | ResourceType::Authorization => format!("{name} in {}", view.proxy().namespace()),
+            | ResourceType::Authorization
+            | ResourceType::Object(_) => format!("{name} in {}", view.proxy().namespace()),
         };
         Some(Bytes::from(text))
     }

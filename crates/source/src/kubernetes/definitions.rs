@@ -8,8 +8,8 @@ use serde::Deserialize;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::backoff::Backoff;
 use super::stream::{Connection, StreamError};
+use crate::backoff::Backoff;
 
 /// A watch over all definitions, from those that are there.
 const PATH: &str =

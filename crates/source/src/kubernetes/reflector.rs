@@ -8,15 +8,18 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
-use super::backoff::Backoff;
-use super::held::{Held, kind_problem};
 use super::scope::{KubernetesScope, Tags};
 use super::standing::{Ask, Outcome, Pause, Standing};
 use super::stream::{Chunk, Connection, Frames, Framing, StreamError};
 use crate::Batch;
+use crate::backoff::Backoff;
+use crate::held::{Held, kind_problem};
 use navarch_api::decode::{WatchEvent, decode_binary_event, decode_stored, decode_watch_event, has_binary_form};
 use navarch_api::object::Kind;
 use navarch_api::shared_texts::{HasTexts, SharedTexts};
+
+/// What the source is called in problems.
+const SOURCE: &str = "k8s://";
 
 /// How long the server is asked to keep a watch open, varied by chance; as client-go does.
 const WATCH: Duration = Duration::from_secs(400);
@@ -92,7 +95,7 @@ impl Reflector {
         synced: mpsc::Sender<Kind>,
     ) -> Self {
         Self {
-            held: Held::new(target.kind),
+            held: Held::new(target.kind, SOURCE.into()),
             texts: SharedTexts::default(),
             target,
             scope,
@@ -389,7 +392,7 @@ impl Reflector {
     /// Adds that the kind is well again, where it was told that it was not.
     fn well(&mut self, batch: &mut Batch) {
         if std::mem::take(&mut self.ailing) {
-            batch.push(kind_problem(self.target.kind, None));
+            batch.push(kind_problem(SOURCE, self.target.kind, None));
         }
     }
 
@@ -398,7 +401,7 @@ impl Reflector {
         if std::mem::replace(&mut self.ailing, true) {
             return Ok(());
         }
-        self.tell(vec![kind_problem(self.target.kind, Some(reason))]).await
+        self.tell(vec![kind_problem(SOURCE, self.target.kind, Some(reason))]).await
     }
 
     /// Says that all that was there has been told, once.

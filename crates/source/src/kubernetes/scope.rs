@@ -13,7 +13,7 @@ use navarch_api::object::{Kind, ObjectMeta};
 pub(super) const REVISION_LABEL: &str = "istio.io/rev";
 
 /// Names of tags.
-pub(super) type Tags = Arc<BTreeSet<String>>;
+pub(crate) type Tags = Arc<BTreeSet<String>>;
 
 /// Which kinds are read of an API server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl KubernetesScope {
 
     /// Whether an object belongs to this revision of the control plane, by its name or one of its tags, or to all.
     /// Kubernetes' own objects always do.
-    pub(super) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
+    pub(crate) fn is_ours(&self, kind: Kind, meta: &ObjectMeta, tags: &BTreeSet<String>) -> bool {
         let named = meta.labels.get(REVISION_LABEL).filter(|_| is_defined(kind) && !self.revision.is_empty());
         named.is_none_or(|revision| **revision == *self.revision || tags.contains(&**revision))
     }
@@ -168,10 +168,8 @@ fn matches(list: &str, definition: &str) -> bool {
 pub(super) fn is_defined(kind: Kind) -> bool {
     let group = kind.group();
     group.ends_with(".istio.io")
-        || matches!(
-            group,
-            gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP | mcs::GROUP
-        )
+        || group == mcs::api().group
+        || matches!(group, gateway_api::GROUP | gateway_api::EXPERIMENTAL_GROUP | gateway_api::INFERENCE_GROUP)
 }
 
 /// The name of the definition of a kind, such as `sidecars.networking.istio.io`.

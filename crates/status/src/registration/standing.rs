@@ -79,21 +79,26 @@ pub(super) enum Remedy {
     Forget,
 }
 
-/// What is to be done with an entry at `now`, if anything.
+/// What is to be done with an entry at `now`, if anything. Who has been away for `grace` is gone, and so is who has been connected
+/// for longer than any connection lasts.
 pub(super) fn remedy(
     annotations: &Annotations,
     status: Option<&Value>,
     now: Timestamp,
-    grace: Duration,
+    (grace, longest): (Duration, Option<Duration>),
 ) -> Option<Remedy> {
-    if annotations.get(CONNECTED).is_some_and(|begun| !begun.is_empty()) {
-        return None;
-    }
-    let ended = annotations.get(DISCONNECTED).filter(|ended| !ended.is_empty())?;
-    // A moment that cannot be read is long past.
-    let is_past = |ended: Timestamp| now.duration_since(ended).unsigned_abs() >= grace && ended <= now;
-    if ended.parse().is_ok_and(|ended: Timestamp| !is_past(ended)) {
-        return None;
+    let is_past = |at: Timestamp, span: Duration| now.duration_since(at).unsigned_abs() >= span && at <= now;
+    if let Some(begun) = annotations.get(CONNECTED).filter(|begun| !begun.is_empty()) {
+        let begun = begun.parse::<Timestamp>().ok()?;
+        if !is_past(begun, longest?) {
+            return None;
+        }
+    } else {
+        let ended = annotations.get(DISCONNECTED).filter(|ended| !ended.is_empty())?;
+        // A moment that cannot be read is long past.
+        if ended.parse().is_ok_and(|ended: Timestamp| !is_past(ended, grace)) {
+            return None;
+        }
     }
     let has = |name: &str| annotations.get(name).is_some_and(|value| !value.is_empty());
     if has(GROUP) {
@@ -219,8 +224,23 @@ mod tests {
             (written(&[theirs, ended]), None, 30, None),
             (written(&[ended]), Some(&told), 30, None),
         ] {
-            assert_eq!(remedy(&annotations, status, at(now), grace), expected, "{annotations:?} {now}");
+            assert_eq!(remedy(&annotations, status, at(now), (grace, None)), expected, "{annotations:?} {now}");
         }
+    }
+
+    #[test]
+    fn who_is_connected_for_longer_than_connections_last_was_left_behind_by_a_crash() {
+        let pairs = [(GROUP, "g"), (CONTROLLER, "a"), (CONNECTED, "1970-01-01T00:00:10Z")];
+        let left: Annotations = pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        for (longest, now, expected) in
+            [(Some(30), 39, None), (Some(30), 40, Some(Remedy::Delete)), (Some(30), 5, None), (None, 9000, None)]
+        {
+            let spans = (Duration::from_secs(1), longest.map(Duration::from_secs));
+            assert_eq!(remedy(&left, None, at(now), spans), expected, "{longest:?} {now}");
+        }
+        let unreadable =
+            Annotations::from([(GROUP.to_owned(), "g".to_owned()), (CONNECTED.to_owned(), "once".to_owned())]);
+        assert_eq!(remedy(&unreadable, None, at(9000), (Duration::ZERO, Some(Duration::ZERO))), None);
     }
 
     #[test]

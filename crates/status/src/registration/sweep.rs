@@ -111,7 +111,8 @@ impl Registrar {
 
     /// What is to be done with an entry now.
     fn remedy(&self, entry: &DynamicObject) -> Option<Remedy> {
-        standing::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), self.0.config.grace)
+        let spans = (self.0.config.grace, self.0.config.longest);
+        standing::remedy(&annotations(entry), entry.data.get("status"), Timestamp::now(), spans)
     }
 
     /// Does what is to be done with an entry.

@@ -331,5 +331,5 @@ pub(crate) fn encode_keeping(latest: &Collection, leaving: impl Iterator<Item = 
 
 /// A resource with its type, sharing its bytes.
 fn any(resource: &Resource) -> RawAny {
-    RawAny { type_url: resource.kind.type_url().to_owned(), value: resource.body.clone() }
+    RawAny { type_url: resource.kind.resource_url().to_owned(), value: resource.body.clone() }
 }

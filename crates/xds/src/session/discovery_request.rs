@@ -12,6 +12,7 @@ use tonic::Status;
 use crate::debug::is_debug;
 use crate::node::Served;
 use crate::session::diff::Brought;
+use navarch_api::mcp::MESH_CONFIG_URL;
 use navarch_api::names::ResourceName;
 use navarch_push::resource::ResourceType;
 
@@ -296,6 +297,8 @@ fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorD
             }
             Ok(Request::Question { url, names, nonce })
         }
+        // istiod's clients ask for it first, and use nothing of it.
+        MESH_CONFIG_URL => Ok(Request::Unserved { url }),
         _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
         _ => Ok(Request::Unserved { url }),
     }
@@ -399,7 +402,7 @@ mod tests {
             ),
             (
                 DeltaDiscoveryRequest {
-                    type_url: "networking.istio.io/v1/ServiceEntry".to_owned(),
+                    type_url: "networking.istio.io/v1alpha3/ServiceEntry".to_owned(),
                     ..DeltaDiscoveryRequest::default()
                 },
                 refused(),

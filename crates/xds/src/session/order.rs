@@ -52,7 +52,8 @@ impl Session {
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
-            | ResourceType::Authorization => return true,
+            | ResourceType::Authorization
+            | ResourceType::Object(_) => return true,
         }
         if !self.are_clusters_cold() {
             self.order.held_since = None;
@@ -110,7 +111,8 @@ impl Session {
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
-            | ResourceType::Authorization => true,
+            | ResourceType::Authorization
+            | ResourceType::Object(_) => true,
         };
         if are_quiet || waited() { RemovalPolicy::Allowed } else { RemovalPolicy::Withheld }
     }

@@ -89,7 +89,8 @@ impl Client {
             | ResourceType::ObjectStatus
             | ResourceType::Address
             | ResourceType::Workload
-            | ResourceType::Authorization => {}
+            | ResourceType::Authorization
+            | ResourceType::Object(_) => {}
         }
         for (route, (body, _)) in &self.have[&RDS].resources {
             let (_, cluster) = body.split_once('=').unwrap();

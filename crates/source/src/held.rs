@@ -1,8 +1,8 @@
-//! What was told of one kind, and what must be told to bring it up to what the API server has.
+//! What was told of one kind, and what must be told to bring it up to what a server has.
 
 use std::sync::Arc;
 
-use super::scope::{KubernetesScope, Tags};
+use crate::kubernetes::scope::{KubernetesScope, Tags};
 use crate::problem::{Fault, Place, Problem, faults_of};
 use crate::{Batch, SourceEvent};
 use navarch_api::any_object::AnyObject;
@@ -15,6 +15,8 @@ use navarch_api::validation::validate_any;
 #[derive(Debug)]
 pub(super) struct Held {
     kind: Kind,
+    /// What the source is called in problems: `k8s://`, `xds://host:port/`.
+    source: Arc<str>,
     /// By name.
     objects: NamedTable<Entry>,
     /// The number of the present look over all objects.
@@ -54,8 +56,8 @@ impl HasName for Entry {
 
 impl Held {
     /// Nothing yet.
-    pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, objects: NamedTable::default(), round: 0, tags: Tags::default() }
+    pub(super) fn new(kind: Kind, source: Arc<str>) -> Self {
+        Self { kind, source, objects: NamedTable::default(), round: 0, tags: Tags::default() }
     }
 
     /// How many objects are in force.
@@ -109,7 +111,7 @@ impl Held {
         let ailing = !faults.is_empty();
         let known = self.objects.get_mut(&object.meta().key);
         if ailing || known.as_ref().is_some_and(|entry| entry.ailing) {
-            batch.push(problems(&subject(self.kind, &object.meta().key), faults));
+            batch.push(problems(&self.source, &subject(self.kind, &object.meta().key), faults));
         }
         let Some(entry) = known else {
             batch.push(SourceEvent::Added(object.clone()));
@@ -137,7 +139,7 @@ impl Held {
             Some(entry) => (entry.seen, entry.ailing) = (self.round, true),
             None => _ = self.objects.put(Entry { told: Told::Nothing(name), ailing: true, seen: self.round }),
         }
-        batch.push(problems(subject, faults));
+        batch.push(problems(&self.source, subject, faults));
     }
 
     /// An object is gone.
@@ -147,7 +149,7 @@ impl Held {
             batch.push(SourceEvent::Deleted(ObjectRef { kind: self.kind, name: name.clone() }));
         }
         if entry.ailing {
-            batch.push(problems(&subject(self.kind, name), Vec::new()));
+            batch.push(problems(&self.source, &subject(self.kind, name), Vec::new()));
         }
     }
 }
@@ -162,25 +164,25 @@ fn subject(kind: Kind, name: &NamespacedName) -> Subject {
     }
 }
 
-/// Where an object stands at an API server, as problems name it: `k8s://VirtualService/shop/reviews`.
-fn place(subject: &Subject) -> Arc<str> {
+/// Where an object stands at a server, as problems name it: `k8s://VirtualService/shop/reviews`.
+fn place(source: &str, subject: &Subject) -> Arc<str> {
     let parts = [&subject.kind, &subject.namespace, &subject.name];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
-    Arc::from(format!("k8s://{}", parts.join("/")))
+    Arc::from(format!("{source}{}", parts.join("/")))
 }
 
 /// All that is wrong with an object.
-fn problems(subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
-    let file = place(subject);
+fn problems(source: &str, subject: &Subject, faults: Vec<Fault>) -> SourceEvent {
+    let file = place(source, subject);
     let problem = |fault| Problem { place: Place { file: file.clone(), line: 0 }, subject: subject.clone(), fault };
     SourceEvent::Problems { place: file.clone(), problems: faults.into_iter().map(problem).collect() }
 }
 
 /// What is wrong with a kind as a whole; `None` when it is well again.
-pub(super) fn kind_problem(kind: Kind, reason: Option<String>) -> SourceEvent {
+pub(super) fn kind_problem(source: &str, kind: Kind, reason: Option<String>) -> SourceEvent {
     let subject =
         Subject { api_version: kind.group().to_owned(), kind: kind.as_str().to_owned(), ..Subject::default() };
-    problems(&subject, reason.map(Fault::Unreadable).into_iter().collect())
+    problems(source, &subject, reason.map(Fault::Unreadable).into_iter().collect())
 }
 
 #[cfg(test)]
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_round_tells_only_what_differs() {
-        let (mut held, scope) = (Held::new(Kind::VirtualService), KubernetesScope::default());
+        let (mut held, scope) = (Held::new(Kind::VirtualService, "k8s://".into()), KubernetesScope::default());
         let mut round = |objects: Vec<StoredObject>| {
             let mut batch = Batch::new();
             held.begin_round();

@@ -1,0 +1,65 @@
+//! Istio's objects as users wrote them, for control planes that take their configuration from this one (MCP over xDS).
+//!
+//! What follows from other objects, such as the VirtualServices of an Ingress, is not among them: it is made anew wherever
+//! those are.
+
+use bytes::Bytes;
+
+use navarch_api::any_object::AnyObject;
+use navarch_api::istio as kinds;
+use navarch_api::mcp;
+use navarch_api::names::ResourceName;
+use navarch_api::object::{Kind, NamespacedName, Object};
+use navarch_push::Stored;
+use navarch_push::view::View;
+
+/// Calls a function for the type of a kind that is told; gives the default for others.
+macro_rules! of_kind {
+    ($kind:expr, $function:ident($($argument:expr),*)) => {{
+        #[expect(clippy::wildcard_enum_match_arm, reason = "few kinds of many are told")]
+        match $kind {
+            Kind::AuthorizationPolicy => $function::<kinds::AuthorizationPolicy>($($argument),*),
+            Kind::DestinationRule => $function::<kinds::DestinationRule>($($argument),*),
+            Kind::EnvoyFilter => $function::<kinds::EnvoyFilter>($($argument),*),
+            Kind::Gateway => $function::<kinds::Gateway>($($argument),*),
+            Kind::PeerAuthentication => $function::<kinds::PeerAuthentication>($($argument),*),
+            Kind::ProxyConfig => $function::<kinds::ProxyConfig>($($argument),*),
+            Kind::RequestAuthentication => $function::<kinds::RequestAuthentication>($($argument),*),
+            Kind::ServiceEntry => $function::<kinds::ServiceEntry>($($argument),*),
+            Kind::Sidecar => $function::<kinds::Sidecar>($($argument),*),
+            Kind::Telemetry => $function::<kinds::Telemetry>($($argument),*),
+            Kind::TrafficExtension => $function::<kinds::TrafficExtension>($($argument),*),
+            Kind::VirtualService => $function::<kinds::VirtualService>($($argument),*),
+            Kind::WasmPlugin => $function::<kinds::WasmPlugin>($($argument),*),
+            Kind::WorkloadEntry => $function::<kinds::WorkloadEntry>($($argument),*),
+            Kind::WorkloadGroup => $function::<kinds::WorkloadGroup>($($argument),*),
+            _ => Default::default(),
+        }
+    }};
+}
+
+/// The names of all objects of a kind, as `namespace/name`.
+pub(super) fn names(kind: Kind, view: &View<'_>) -> Vec<ResourceName> {
+    of_kind!(kind, names_of(view))
+}
+
+/// The object of a kind and this name.
+pub(super) fn resource(kind: Kind, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+    let (namespace, name) = name.as_str().split_once('/')?;
+    of_kind!(kind, resource_of(&NamespacedName::new(namespace, name), view))
+}
+
+/// The names of all objects of one type.
+fn names_of<T: Stored>(view: &View<'_>) -> Vec<ResourceName> {
+    view.names::<T>().map(|name| ResourceName::new(format!("{}/{}", name.namespace, name.name))).collect()
+}
+
+/// The object of one type and this name. One that cannot be told is left out, with a remark.
+fn resource_of<T: Stored + Clone>(name: &NamespacedName, view: &View<'_>) -> Option<Bytes>
+where
+    AnyObject: From<std::sync::Arc<Object<T>>>,
+{
+    let object = view.object::<T>(name)?;
+    let told = mcp::encode(&AnyObject::from(object.clone()));
+    told.inspect_err(|error| view.remark(format!("{} {name}: {error}; it is not told over xDS", T::KIND))).ok()
+}

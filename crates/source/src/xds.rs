@@ -1,0 +1,153 @@
+//! Another control plane as a source: Istio's objects over xDS (MCP), as istiod's `configSources` has it.
+//!
+//! ```text
+//! server ═ one stream ═▶ all objects of a type ─▶ what was told before ─▶ batch of events
+//!        ◀── ACK, or NACK with object, field and reason
+//! ```
+//!
+//! Each response holds all objects of its type. What cannot be taken of one is refused by name, and its last good version stays
+//! in force beside what is good. A server that cannot be reached costs nothing that was read: after the next success only what
+//! differs is told.
+
+mod connection;
+mod metrics;
+mod stream;
+mod tls;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::backoff::Backoff;
+use super::held::Held;
+use super::kubernetes::KubernetesScope;
+use super::problem::{Fault, Place, Problem};
+use super::{Batch, SourceEvent};
+use navarch_api::decode::Subject;
+use navarch_api::error_chain::chain;
+use navarch_api::istio::ClientTlsSettings;
+use navarch_api::mcp;
+use navarch_api::object::Kind;
+
+pub use metrics::XdsMetrics;
+use stream::{Ended, Stream};
+
+/// How long a stream must have been of use for the next wait to be the shortest.
+const OF_USE: Duration = Duration::from_secs(10);
+
+/// What is read, and how one shows who one is.
+#[derive(Clone)]
+pub struct XdsSourceConfig {
+    /// `host:port`.
+    pub address: String,
+    /// TLS towards the server; plain text without.
+    pub tls: Option<ClientTlsSettings>,
+    /// Whether services and workloads are all that is asked for (`SERVICE_REGISTRY`).
+    pub services_alone: bool,
+    /// Which revision counts, and in which namespace the control plane lives.
+    pub scope: KubernetesScope,
+    /// The name of this pod.
+    pub pod: Arc<str>,
+    /// Where the Secret of `credentialName` is read, if there is a cluster.
+    pub secrets: Option<kube::Client>,
+    /// What is counted.
+    pub metrics: XdsMetrics,
+}
+
+/// Reads Istio's objects from another control plane.
+pub struct XdsSource {
+    /// What is read.
+    config: XdsSourceConfig,
+    /// What the source is called: `xds://host:port`.
+    name: Arc<str>,
+    /// What was told, by kind.
+    held: Vec<Asked>,
+    /// Whether all kinds have been told once.
+    synced: bool,
+    /// Whether it was told why there is no connection.
+    ailing: bool,
+}
+
+/// What was told of one kind.
+#[derive(Debug)]
+pub(super) struct Asked {
+    kind: Kind,
+    held: Held,
+    /// Whether the server has ever answered for it.
+    answered: bool,
+}
+
+impl std::fmt::Debug for XdsSourceConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Settings of TLS can hold keys.
+        f.debug_struct("XdsSourceConfig").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for XdsSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("XdsSource").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl XdsSource {
+    /// A source that connects when it runs.
+    #[must_use]
+    pub fn new(config: XdsSourceConfig) -> Self {
+        let name: Arc<str> = Arc::from(format!("xds://{}", config.address));
+        let services = [Kind::ServiceEntry, Kind::WorkloadEntry];
+        let kinds = mcp::kinds().filter(|kind| !config.services_alone || services.contains(kind));
+        let prefix: Arc<str> = Arc::from(format!("{name}/"));
+        let held = kinds.map(|kind| Asked { kind, held: Held::new(kind, prefix.clone()), answered: false }).collect();
+        Self { config, name, held, synced: false, ailing: false }
+    }
+
+    /// Tells what the server has until nobody listens.
+    pub async fn run(mut self, events: mpsc::Sender<Batch>) {
+        let mut backoff = Backoff::new();
+        loop {
+            let begun = Instant::now();
+            let ended = match self.connect().await {
+                Ok(channel) => Stream::new(&mut self, &events).run(channel).await,
+                Err(error) => Ended::Broken(chain(&error)),
+            };
+            self.config.metrics.connected(&self.name, false);
+            let reason = match ended {
+                Ended::Unheard => return,
+                Ended::Broken(reason) => reason,
+            };
+            tracing::warn!(source = %self.name, reason, "no connection to the configuration source; what it told stays in force");
+            self.ailing = true;
+            if events.send(vec![self.problem(Some(reason))]).await.is_err() {
+                return;
+            }
+            if begun.elapsed() >= OF_USE {
+                backoff.reset();
+            }
+            tokio::select! {
+                () = tokio::time::sleep(backoff.next(Duration::ZERO)) => {}
+                () = events.closed() => return,
+            }
+        }
+    }
+
+    /// A connection, by the files and Secrets of this moment.
+    async fn connect(&self) -> Result<tonic::transport::Channel, connection::ConnectError> {
+        let XdsSourceConfig { address, tls, secrets, scope, .. } = &self.config;
+        let tls = match tls {
+            Some(settings) => tls::client(settings, secrets.as_ref(), &scope.system_namespace).await?,
+            None => None,
+        };
+        connection::connect(address, tls).await
+    }
+
+    /// Why the source as a whole cannot be read; nothing when it can.
+    fn problem(&self, reason: Option<String>) -> SourceEvent {
+        let place = Place { file: self.name.clone(), line: 0 };
+        let problem =
+            |reason| Problem { place: place.clone(), subject: Subject::default(), fault: Fault::Unreadable(reason) };
+        SourceEvent::Problems { place: self.name.clone(), problems: reason.map(problem).into_iter().collect() }
+    }
+}

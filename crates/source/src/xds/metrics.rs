@@ -1,0 +1,60 @@
+//! What is counted of configuration sources over xDS.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use navarch_api::counter::Count;
+
+/// Handles of the metrics. Clones are one; by default nobody sees them.
+#[derive(Clone, Debug, Default)]
+pub struct XdsMetrics {
+    /// `navarch_config_source_connected`.
+    connected: Family<SourceLabel, Gauge>,
+    /// `navarch_config_source_responses_total`.
+    responses: Family<ResponseLabel, Count>,
+}
+
+/// A source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SourceLabel {
+    /// `xds://host:port`.
+    source: Arc<str>,
+}
+
+/// What became of a response.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResponseLabel {
+    /// `xds://host:port`.
+    source: Arc<str>,
+    /// `ack` or `nack`.
+    answer: &'static str,
+}
+
+impl XdsMetrics {
+    /// Shows them.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let about = "Whether the stream of a configuration source stands (xds://): 1 or 0";
+        registry.register("navarch_config_source_connected", about, metrics.connected.clone());
+        let about =
+            "Responses of a configuration source (xds://), by whether they were taken whole (ack) or not (nack)";
+        registry.register("navarch_config_source_responses_total", about, metrics.responses.clone());
+        metrics
+    }
+
+    /// The stream of a source stands, or does not.
+    pub(super) fn connected(&self, source: &Arc<str>, stands: bool) {
+        self.connected.get_or_create(&SourceLabel { source: source.clone() }).set(i64::from(stands));
+    }
+
+    /// A response was answered.
+    pub(super) fn answered(&self, source: &Arc<str>, taken: bool) {
+        let answer = if taken { "ack" } else { "nack" };
+        self.responses.get_or_create(&ResponseLabel { source: source.clone(), answer }).inc();
+    }
+}

@@ -1,0 +1,251 @@
+//! One stream of a configuration source: asks for all types, takes responses, says ACK or NACK.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use navarch_proto::envoy::config::core::v3::Node;
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
+use navarch_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use navarch_proto::google::rpc::Status as ErrorDetail;
+use prost_types::value::Kind as ValueKind;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Code;
+use tonic::transport::Channel;
+
+use super::XdsSource;
+use crate::problem::{Fault, Problem};
+use crate::{Batch, SourceEvent};
+use navarch_api::decode::StoredObject;
+use navarch_api::go_text::quoted;
+use navarch_api::mcp;
+
+/// The largest response: a hundred thousand objects of 2 KiB.
+const MAX_RESPONSE: usize = 256 << 20;
+/// The most objects of one type.
+const MAX_OBJECTS: usize = 200_000;
+/// How long a server may take to answer the call.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a new stream may take to answer for all types. Those without an answer by then count as empty, where they were never
+/// answered before: a server need not know all.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How many refused objects a NACK tells of.
+const MAX_TOLD: usize = 8;
+/// How long what a NACK says may be.
+const MAX_REASON: usize = 4000;
+/// Requests that may wait: one for each type, and an answer to each.
+const REQUESTS: usize = 64;
+
+/// Why a stream ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Nobody listens any more.
+    Unheard,
+    /// For this reason.
+    Broken(String),
+}
+
+/// A stream under way.
+pub(super) struct Stream<'a> {
+    /// What it tells.
+    source: &'a mut XdsSource,
+    events: &'a mpsc::Sender<Batch>,
+    /// The version that was taken last, by type.
+    versions: Vec<String>,
+    /// Which types were answered on this stream.
+    answered: Vec<bool>,
+}
+
+impl<'a> Stream<'a> {
+    /// A stream that has asked for nothing yet.
+    pub(super) fn new(source: &'a mut XdsSource, events: &'a mpsc::Sender<Batch>) -> Self {
+        let count = source.held.len();
+        Self { source, events, versions: vec![String::new(); count], answered: vec![false; count] }
+    }
+
+    /// Runs to its end.
+    pub(super) async fn run(mut self, channel: Channel) -> Ended {
+        match self.talk(channel).await {
+            Ok(never) => match never {},
+            Err(ended) => ended,
+        }
+    }
+
+    /// Asks for all types and takes what comes.
+    async fn talk(&mut self, channel: Channel) -> Result<std::convert::Infallible, Ended> {
+        let (requests, waiting) = mpsc::channel(REQUESTS);
+        let mut node = Some(self.node());
+        for asked in &self.source.held {
+            let type_url = mcp::type_url(asked.kind).to_owned();
+            let request = DiscoveryRequest { node: node.take(), type_url, ..DiscoveryRequest::default() };
+            // There is room for one of each.
+            _ = requests.try_send(request);
+        }
+        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
+        let call = timeout(CALL_TIMEOUT, client.stream_aggregated_resources(ReceiverStream::new(waiting))).await;
+        let slow = || Ended::Broken(format!("the server did not answer within {CALL_TIMEOUT:?}"));
+        let mut responses = call.map_err(|_| slow())?.map_err(|status| broken(&status))?.into_inner();
+        let until = Instant::now() + ANSWER_TIMEOUT;
+        let mut waits = true;
+        loop {
+            let response = tokio::select! {
+                response = responses.message() => response.map_err(|status| broken(&status))?,
+                () = sleep_until(until), if waits => {
+                    waits = false;
+                    self.go_without_answers().await?;
+                    continue;
+                }
+                () = self.events.closed() => return Err(Ended::Unheard),
+            };
+            let Some(response) = response else { return Err(Ended::Broken("the server ended the stream".to_owned())) };
+            let Some(answer) = self.take(response).await? else { continue };
+            if requests.send(answer).await.is_err() {
+                return Err(Ended::Broken("the server takes no more requests".to_owned()));
+            }
+        }
+    }
+
+    /// Takes a response; gives the ACK or NACK. Of a type that was not asked for there is none.
+    async fn take(&mut self, response: DiscoveryResponse) -> Result<Option<DiscoveryRequest>, Ended> {
+        let DiscoveryResponse { version_info, resources, type_url, nonce, .. } = response;
+        let place = self.source.held.iter().position(|asked| mcp::type_url(asked.kind) == type_url);
+        let Some(place) = place else {
+            tracing::debug!(source = %self.source.name, r#type = type_url, "passed over a response of a type that was not asked for");
+            return Ok(None);
+        };
+        let (Some(asked), Some(version), Some(answered)) =
+            (self.source.held.get_mut(place), self.versions.get_mut(place), self.answered.get_mut(place))
+        else {
+            return Ok(None);
+        };
+        let mut batch = Batch::new();
+        let refusal = if resources.len() > MAX_OBJECTS {
+            Some(format!("{} objects of a type, more than {MAX_OBJECTS}: none is taken", resources.len()))
+        } else {
+            asked.held.begin_round();
+            let mut strangers = 0;
+            for resource in &resources {
+                if resource.type_url != mcp::RESOURCE_URL {
+                    strangers += 1;
+                    continue;
+                }
+                let (subject, outcome) = mcp::decode(asked.kind, &resource.value);
+                asked.held.put(
+                    StoredObject { version: String::new(), subject, outcome },
+                    &self.source.config.scope,
+                    &mut batch,
+                );
+            }
+            asked.held.end_round(&mut batch);
+            refusal(&batch, strangers)
+        };
+        (asked.answered, *answered) = (true, true);
+        if refusal.is_none() {
+            version.clone_from(&version_info);
+        }
+        let version_info = version.clone();
+        self.source.config.metrics.answered(&self.source.name, refusal.is_none());
+        self.source.config.metrics.connected(&self.source.name, true);
+        if self.source.ailing {
+            self.source.ailing = false;
+            batch.push(self.source.problem(None));
+        }
+        self.tell(batch).await?;
+        let error_detail = refusal.map(|message| {
+            tracing::warn!(source = %self.source.name, r#type = type_url, message, "refused what a configuration source sent");
+            ErrorDetail { code: Code::InvalidArgument as i32, message, ..ErrorDetail::default() }
+        });
+        let response_nonce = nonce;
+        Ok(Some(DiscoveryRequest {
+            version_info,
+            type_url,
+            response_nonce,
+            error_detail,
+            ..DiscoveryRequest::default()
+        }))
+    }
+
+    /// Tells a batch, and at the right moment that all is there.
+    async fn tell(&mut self, mut batch: Batch) -> Result<(), Ended> {
+        if !self.source.synced && self.source.held.iter().all(|asked| asked.answered) {
+            self.source.synced = true;
+            tracing::info!(source = %self.source.name, "the configuration source has told all");
+            batch.push(SourceEvent::FullSync);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.events.send(batch).await.map_err(|_| Ended::Unheard)
+    }
+
+    /// The server has had its time: where it has answered for some types, the others are taken to be empty.
+    async fn go_without_answers(&mut self) -> Result<(), Ended> {
+        if !self.answered.contains(&true) {
+            return Err(Ended::Broken(format!("the server answered for no type within {ANSWER_TIMEOUT:?}")));
+        }
+        let silent = self.source.held.iter_mut().filter(|asked| !asked.answered);
+        let silent: Vec<_> = silent
+            .map(|asked| {
+                asked.answered = true;
+                mcp::type_url(asked.kind)
+            })
+            .collect();
+        if !silent.is_empty() {
+            tracing::warn!(source = %self.source.name, types = silent.join(", "), "the configuration source does not answer for all types");
+        }
+        self.tell(Batch::new()).await
+    }
+
+    /// Who asks, as istiod says it.
+    fn node(&self) -> Node {
+        let config = &self.source.config;
+        let namespace = match config.scope.system_namespace.as_str() {
+            "" => "istio-system",
+            namespace => namespace,
+        };
+        let pod = if config.pod.is_empty() { "istiod" } else { &config.pod };
+        let text = |text: &str| prost_types::Value { kind: Some(ValueKind::StringValue(text.to_owned())) };
+        let mut fields = std::collections::BTreeMap::from([
+            ("GENERATOR".to_owned(), text("api")),
+            ("NAMESPACE".to_owned(), text(namespace)),
+        ]);
+        if !config.scope.revision.is_empty() {
+            fields.insert("ISTIO_REVISION".to_owned(), text(&config.scope.revision));
+        }
+        Node {
+            id: format!("sidecar~127.0.0.1~{pod}.{namespace}~{namespace}.svc.cluster.local"),
+            metadata: Some(prost_types::Struct { fields }),
+            ..Node::default()
+        }
+    }
+}
+
+/// Why a response is not taken whole: what was refused of it, by object, field and reason.
+fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
+    let problems = batch.iter().filter_map(|event| match event {
+        SourceEvent::Problems { problems, .. } => Some(problems),
+        _ => None,
+    });
+    let is_refusal = |problem: &&Problem| matches!(problem.fault, Fault::Rejected(_));
+    let refused: Vec<&Problem> = problems.flatten().filter(is_refusal).collect();
+    let mut text = String::new();
+    for problem in refused.iter().take(MAX_TOLD) {
+        let separator = if text.is_empty() { "" } else { "; " };
+        _ = write!(text, "{separator}{}: {}", problem.subject, problem.fault);
+    }
+    if refused.len() > MAX_TOLD {
+        _ = write!(text, "; and {} more", refused.len() - MAX_TOLD);
+    }
+    if strangers > 0 {
+        let separator = if text.is_empty() { "" } else { "; " };
+        _ = write!(text, "{separator}{strangers} resources are no {}", mcp::RESOURCE_URL);
+    }
+    text.truncate(text.floor_char_boundary(MAX_REASON));
+    (!text.is_empty()).then_some(text)
+}
+
+/// How a call failed, as people can use it.
+fn broken(status: &tonic::Status) -> Ended {
+    Ended::Broken(format!("the server ended the stream with {:?}: {}", status.code(), quoted(status.message())))
+}

@@ -1,0 +1,259 @@
+//! TLS towards a configuration source, as `tlsSettings` say it.
+//!
+//! As in istiod `caCertificates` and `caCrl` hold PEM; here they, and certificate and key, may be names of files as well. istiod
+//! knows `SIMPLE` alone and goes in plain text where anything else is said; here `MUTUAL` shows a certificate, which is how a
+//! control plane shows another that it may read configuration.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
+use navarch_api::names::Namespace;
+use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+
+/// How PEM begins, which no name of a file does.
+const PEM: &str = "-----BEGIN";
+
+/// Why TLS cannot be spoken as it is asked for.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TlsError {
+    /// A mode without meaning here.
+    #[error(
+        "mode ISTIO_MUTUAL has no meaning for configSources; use MUTUAL with clientCertificate and privateKey, or credentialName"
+    )]
+    Mode,
+    /// A field is missing.
+    #[error("{0} is required for mode MUTUAL without credentialName")]
+    Missing(&'static str),
+    /// A file cannot be read.
+    #[error("{field}: {path} cannot be read")]
+    File { field: &'static str, path: String, source: io::Error },
+    /// Text is not what it should be.
+    #[error("{field} holds no {what} in PEM")]
+    Pem { field: &'static str, what: &'static str },
+    /// There is no cluster to read a Secret from.
+    #[error("credentialName: there is no cluster whose Secret {0:?} could be read; use caCertificates")]
+    NoCluster(String),
+    /// The Secret cannot be read.
+    #[error("credentialName: the Secret {name:?} of namespace {namespace} cannot be read")]
+    Secret { name: String, namespace: String, source: Box<kube::Error> },
+    /// The Secret lacks something.
+    #[error("credentialName: the Secret {name:?} has no {key}")]
+    NoKey { name: String, key: &'static str },
+    /// The list of revoked certificates, or the roots, cannot be used.
+    #[error("caCertificates or caCrl cannot be used")]
+    Verifier(#[from] rustls::client::VerifierBuilderError),
+    /// Certificate and key do not fit.
+    #[error("clientCertificate and privateKey cannot be used")]
+    Certificate(#[from] rustls::Error),
+}
+
+/// The server's certificate names none of those that are asked for.
+#[derive(Debug, thiserror::Error)]
+#[error("the server's certificate is for {found}, none of subjectAltNames {wanted}")]
+pub(super) struct WrongName {
+    found: String,
+    wanted: String,
+}
+
+/// How TLS is spoken.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) config: Arc<ClientConfig>,
+    /// The name that the server's certificate must have; that of the address if empty.
+    pub(super) server_name: String,
+    /// Of these names the certificate must have one; none are asked for where there are none.
+    names: Vec<String>,
+}
+
+/// What TLS is made of, in PEM.
+#[derive(Default)]
+struct Material {
+    roots: Option<Vec<u8>>,
+    revoked: Option<Vec<u8>>,
+    /// Chain and key.
+    own: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// TLS by the settings, files and Secret of this moment; `None` for plain text.
+pub(super) async fn client(
+    settings: &ClientTlsSettings,
+    cluster: Option<&kube::Client>,
+    namespace: &Namespace,
+) -> Result<Option<Client>, TlsError> {
+    let is_mutual = match settings.mode {
+        ClientTlsMode::Disable => return Ok(None),
+        ClientTlsMode::IstioMutual => return Err(TlsError::Mode),
+        ClientTlsMode::Simple => false,
+        ClientTlsMode::Mutual => true,
+    };
+    let material = match settings.credential_name.as_str() {
+        "" => material(settings, is_mutual)?,
+        name => of_secret(cluster, namespace, name, is_mutual).await?,
+    };
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let is_unchecked = settings.insecure_skip_verify == Some(true);
+    let verifier: Arc<dyn ServerCertVerifier> =
+        if is_unchecked { Arc::new(Unchecked(provider)) } else { verifier(&material, provider)? };
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = match &material.own {
+        Some((chain, key)) => {
+            let chain = certificates(chain, "clientCertificate")?;
+            let missing = |_| TlsError::Pem { field: "privateKey", what: "key" };
+            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).map_err(missing)?)?
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let names = if is_unchecked { Vec::new() } else { settings.subject_alt_names.clone() };
+    Ok(Some(Client { config: Arc::new(config), server_name: settings.sni.clone(), names }))
+}
+
+impl Client {
+    /// Whether the server's certificate has one of the names that are asked for.
+    pub(super) fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), WrongName> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let found = chain.first().map(|leaf| names_of(leaf)).unwrap_or_default();
+        if self.names.iter().any(|name| found.contains(name)) {
+            return Ok(());
+        }
+        Err(WrongName { found: found.join(", "), wanted: self.names.join(", ") })
+    }
+}
+
+/// The DNS names and URIs of a certificate.
+fn names_of(leaf: &[u8]) -> Vec<String> {
+    let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return Vec::new() };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
+        _ => None,
+    };
+    names.value.general_names.iter().filter_map(name).collect()
+}
+
+/// What the settings themselves hold or name.
+fn material(settings: &ClientTlsSettings, is_mutual: bool) -> Result<Material, TlsError> {
+    let optional = |field, text: &str| if text.is_empty() { Ok(None) } else { pem(field, text).map(Some) };
+    let required = |field, text: &str| optional(field, text)?.ok_or(TlsError::Missing(field));
+    let own = if is_mutual {
+        let chain = required("clientCertificate", &settings.client_certificate)?;
+        Some((chain, required("privateKey", &settings.private_key)?))
+    } else {
+        None
+    };
+    let roots = optional("caCertificates", &settings.ca_certificates)?;
+    Ok(Material { roots, revoked: optional("caCrl", &settings.ca_crl)?, own })
+}
+
+/// PEM as it stands in the settings, or in a file that they name.
+fn pem(field: &'static str, text: &str) -> Result<Vec<u8>, TlsError> {
+    if text.trim_start().starts_with(PEM) {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let read = regular_file::read(Path::new(text), MAX_SETTINGS_BYTES);
+    read.map_err(|source| TlsError::File { field, path: text.to_owned(), source })
+}
+
+/// What a Secret holds, under the names that Secrets of gateways have.
+async fn of_secret(
+    cluster: Option<&kube::Client>,
+    namespace: &Namespace,
+    name: &str,
+    is_mutual: bool,
+) -> Result<Material, TlsError> {
+    let Some(cluster) = cluster else { return Err(TlsError::NoCluster(name.to_owned())) };
+    let secrets: kube::Api<Secret> = kube::Api::namespaced(cluster.clone(), namespace.as_str());
+    let secret = secrets.get(name).await.map_err(|source| {
+        let (name, namespace) = (name.to_owned(), namespace.to_string());
+        TlsError::Secret { name, namespace, source: Box::new(source) }
+    })?;
+    let data = secret.data.unwrap_or_default();
+    let get = |keys: [&'static str; 2]| keys.iter().find_map(|key| data.get(*key)).map(|value| value.0.clone());
+    let missing = |key: &'static str| TlsError::NoKey { name: name.to_owned(), key };
+    let own = if is_mutual {
+        let chain = get(["tls.crt", "cert"]).ok_or_else(|| missing("tls.crt"))?;
+        Some((chain, get(["tls.key", "key"]).ok_or_else(|| missing("tls.key"))?))
+    } else {
+        None
+    };
+    let roots = get(["ca.crt", "cacert"]).ok_or_else(|| missing("ca.crt"))?;
+    Ok(Material { roots: Some(roots), revoked: get(["ca.crl", "crl"]), own })
+}
+
+/// Checks the server's certificate with the roots that are given, or those of the system.
+fn verifier(material: &Material, provider: Arc<CryptoProvider>) -> Result<Arc<WebPkiServerVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match &material.roots {
+        Some(pem) => roots.add_parsable_certificates(certificates(pem, "caCertificates")?),
+        None => roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
+    };
+    let mut builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    if let Some(revoked) = &material.revoked {
+        let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(revoked).filter_map(Result::ok).collect();
+        if lists.is_empty() {
+            return Err(TlsError::Pem { field: "caCrl", what: "list of revoked certificates" });
+        }
+        builder = builder.with_crls(lists).only_check_end_entity_revocation().allow_unknown_revocation_status();
+    }
+    Ok(builder.build()?)
+}
+
+/// The certificates in PEM; at least one.
+fn certificates(pem: &[u8], field: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
+    if found.is_empty() { Err(TlsError::Pem { field, what: "certificate" }) } else { Ok(found) }
+}
+
+/// Takes any certificate: `insecureSkipVerify`.
+#[derive(Debug)]
+struct Unchecked(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unchecked {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,265 @@
+//! A ServiceExport for every Service (`ENABLE_MCS_AUTO_EXPORT`), but for those that stay in their cluster.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, PostParams};
+use kube::core::{GroupVersionKind, PartialObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::cluster::Cluster;
+use super::namespaces::{self, NamespaceScope, Namespaces};
+use navarch_api::mcs;
+use navarch_api::object::NamespacedName;
+
+/// How many are made at once.
+const AT_ONCE: usize = 8;
+/// How long to wait before what failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// The same where the cluster does not know ServiceExports: somebody may define them.
+const UNDEFINED_RETRY: Duration = Duration::from_secs(10);
+
+/// Which Services are not exported.
+pub type StaysLocal = Arc<dyn Fn(&NamespacedName) -> bool + Send + Sync>;
+
+/// Makes ServiceExports. Each is owned by its Service, so that it goes with it; one that somebody deletes is not made again while
+/// this control plane leads.
+#[derive(Clone)]
+pub struct ServiceExports {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Which namespaces count.
+    pub scope: watch::Receiver<NamespaceScope>,
+    /// Which Services are not exported.
+    pub stays_local: StaysLocal,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+struct World {
+    namespaces: Namespaces,
+    /// The Services by name, with their UIDs.
+    services: BTreeMap<NamespacedName, String>,
+    /// What a list of Services has told so far.
+    listed: BTreeSet<NamespacedName>,
+    /// The Services whose exports are still to be made.
+    due: BTreeSet<NamespacedName>,
+}
+
+/// What became of an attempt.
+enum Outcome {
+    /// There is one, or must be none.
+    Done,
+    /// To be tried again.
+    Failed,
+    /// The cluster does not know ServiceExports.
+    Undefined,
+}
+
+impl std::fmt::Debug for ServiceExports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ServiceExports").finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// Takes an event about a Service.
+    fn take(&mut self, event: Event<PartialObjectMeta<Service>>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(service) => {
+                let name = name_of(&service);
+                self.listed.insert(name.clone());
+                self.put(name, &service);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.services.retain(|name, _| listed.contains(name));
+            }
+            Event::Apply(service) => self.put(name_of(&service), &service),
+            Event::Delete(service) => {
+                self.services.remove(&name_of(&service));
+            }
+        }
+    }
+
+    /// A Service is there. One that is there no longer than before has had its turn.
+    fn put(&mut self, name: NamespacedName, service: &PartialObjectMeta<Service>) {
+        let uid = service.metadata.uid.clone().unwrap_or_default();
+        if service.metadata.deletion_timestamp.is_none() && self.services.get(&name) != Some(&uid) {
+            self.services.insert(name.clone(), uid);
+            self.due.insert(name);
+        }
+    }
+
+    /// The Services whose turn it is. Those of namespaces that do not count wait until they do.
+    fn take_due(&mut self, scope: &NamespaceScope) -> Vec<(NamespacedName, String)> {
+        if !self.namespaces.complete {
+            return Vec::new();
+        }
+        self.due.retain(|name| self.services.contains_key(name));
+        let counts = |name: &&NamespacedName| self.namespaces.counts(name.namespace.as_str(), scope);
+        let now: Vec<NamespacedName> = self.due.iter().filter(counts).cloned().collect();
+        let uid = |name: NamespacedName| self.services.get(&name).map(|uid| (name.clone(), uid.clone()));
+        let found = now.iter().cloned().filter_map(uid).collect();
+        now.iter().for_each(|name| _ = self.due.remove(name));
+        found
+    }
+}
+
+impl ServiceExports {
+    /// Runs until told to stop.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut namespaces = namespaces::watch(&self.cluster);
+        let all = Api::<PartialObjectMeta<Service>>::all(self.cluster.0.clone());
+        let mut services = std::pin::pin!(watcher(all, watcher::Config::default()).default_backoff());
+        let mut world = World::default();
+        let mut wait = None;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                event = namespaces.next() => match event {
+                    Some(event) => _ = world.namespaces.take(event),
+                    None => return,
+                },
+                event = services.next() => match event {
+                    Some(Ok(event)) => world.take(event),
+                    Some(Err(error)) => tracing::warn!(%error, "failed to watch Services"),
+                    None => return,
+                },
+                Ok(()) = self.scope.changed() => {}
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => wait = None,
+            }
+            if wait.is_some() {
+                continue;
+            }
+            let scope = self.scope.borrow_and_update().clone();
+            let due = world.take_due(&scope);
+            let outcomes = tokio::select! {
+                () = stop.cancelled() => return,
+                outcomes = self.export_all(due) => outcomes,
+            };
+            for (name, outcome) in outcomes {
+                wait = match outcome {
+                    Outcome::Done => continue,
+                    Outcome::Failed => wait.max(Some(RETRY)),
+                    Outcome::Undefined => Some(UNDEFINED_RETRY),
+                };
+                world.due.insert(name);
+            }
+        }
+    }
+
+    /// Makes the exports of these Services; says what became of each.
+    async fn export_all(&self, services: Vec<(NamespacedName, String)>) -> Vec<(NamespacedName, Outcome)> {
+        let export = |(name, uid): (NamespacedName, String)| async move {
+            if (self.stays_local)(&name) {
+                return (name, Outcome::Done);
+            }
+            let outcome = match self.export(&name, &uid).await {
+                Ok(true) => Outcome::Done,
+                Ok(false) => Outcome::Failed,
+                Err(kube::Error::Api(status)) if status.code == 404 && !is_about_namespace(&status) => {
+                    tracing::debug!(group = mcs::api().group, "the cluster does not know ServiceExports");
+                    Outcome::Undefined
+                }
+                // The namespace or the Service goes away.
+                Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) && is_about_namespace(&status) => {
+                    Outcome::Done
+                }
+                Err(error) => {
+                    tracing::warn!(service = %name, %error, "failed to create the ServiceExport");
+                    Outcome::Failed
+                }
+            };
+            (name, outcome)
+        };
+        let exports = futures_util::stream::iter(services.into_iter().map(export));
+        exports.buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// Makes the export of a Service. `false` where there is one of an earlier Service of the name, which goes with that.
+    async fn export(&self, name: &NamespacedName, uid: &str) -> Result<bool, kube::Error> {
+        let mcs::Api { group, version, .. } = mcs::api();
+        let resource = ApiResource::from_gvk_with_plural(
+            &GroupVersionKind::gvk(group, version, "ServiceExport"),
+            "serviceexports",
+        );
+        let exports = Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.namespace.as_str(), &resource);
+        let mut export = DynamicObject::new(&name.name, &resource);
+        export.metadata.owner_references = serde_json::from_value(json!([
+            { "apiVersion": "v1", "kind": "Service", "name": &*name.name, "uid": uid }
+        ]))
+        .map_err(kube::Error::SerdeError)?;
+        match exports.create(&PostParams::default(), &export).await {
+            Ok(_) => {
+                tracing::debug!(service = %name, "created the ServiceExport");
+                Ok(true)
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let Some(there) = exports.get_opt(&name.name).await? else { return Ok(false) };
+                let owners = there.metadata.owner_references.unwrap_or_default();
+                Ok(!owners.iter().any(|owner| owner.kind == "Service" && owner.uid != uid))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether an API server refuses because of the namespace: it is gone, or about to.
+fn is_about_namespace(status: &kube::core::Status) -> bool {
+    let details = status.details.as_ref();
+    details.is_some_and(|details| {
+        details.kind == "namespaces" || details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    })
+}
+
+/// Namespace and name of a Service.
+fn name_of(service: &PartialObjectMeta<Service>) -> NamespacedName {
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    NamespacedName::new(&text(&service.metadata.namespace), &text(&service.metadata.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Namespace;
+
+    use super::*;
+
+    fn service(name: &str, uid: &str) -> PartialObjectMeta<Service> {
+        let metadata = json!({ "metadata": { "namespace": "shop", "name": name, "uid": uid } });
+        serde_json::from_value(metadata).unwrap()
+    }
+
+    #[test]
+    fn each_service_has_one_turn_once_its_namespace_counts() {
+        let mut world = World::default();
+        let scope = NamespaceScope::default();
+        let due = |world: &mut World| -> Vec<String> {
+            world.take_due(&scope).into_iter().map(|(name, uid)| format!("{name} {uid}")).collect()
+        };
+        world.take(Event::Apply(service("a", "1")));
+        assert!(due(&mut world).is_empty(), "the namespaces are not known");
+        world.namespaces.take(Event::InitDone);
+        assert!(due(&mut world).is_empty(), "the namespace does not count");
+        let shop: PartialObjectMeta<Namespace> =
+            serde_json::from_value(json!({ "metadata": { "name": "shop" } })).unwrap();
+        world.namespaces.take(Event::Apply(shop));
+        assert_eq!(due(&mut world), ["shop/a 1"]);
+        world.take(Event::Apply(service("a", "1")));
+        assert!(due(&mut world).is_empty(), "it had its turn");
+        world.take(Event::Apply(service("a", "2")));
+        assert_eq!(due(&mut world), ["shop/a 2"], "another of the name");
+        world.take(Event::Apply(service("b", "3")));
+        world.take(Event::Delete(service("b", "3")));
+        assert!(due(&mut world).is_empty(), "it is gone");
+    }
+}

@@ -1,0 +1,108 @@
+//! What configuration sources are called, by flags and by the mesh config.
+
+use std::path::PathBuf;
+
+use navarch_api::istio::ClientTlsSettings;
+use navarch_api::mesh::{ConfigSource, Resource};
+
+/// A place from which configuration comes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SourceAddress {
+    /// `fs:///path`: a directory.
+    Files(PathBuf),
+    /// `k8s://`: the Kubernetes API.
+    Kubernetes,
+    /// `xds://host:port`: another control plane.
+    Xds(XdsServer),
+}
+
+/// Another control plane as a source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct XdsServer {
+    /// `host:port`.
+    pub address: String,
+    /// TLS towards it; plain text without.
+    pub tls: Option<ClientTlsSettings>,
+    /// Whether services and workloads are all that is asked for.
+    pub services_alone: bool,
+}
+
+/// A text that names no source.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no configuration source that is read: those are fs:///path, xds://host:port and k8s://")]
+pub struct SourceAddressError(String);
+
+impl SourceAddress {
+    /// The one that mesh config names.
+    ///
+    /// # Errors
+    /// When the address is of none that is read.
+    pub(super) fn of(source: &ConfigSource) -> Result<Self, SourceAddressError> {
+        let mut address = source.address.parse()?;
+        if let Self::Xds(server) = &mut address {
+            server.tls.clone_from(&source.tls_settings);
+            server.services_alone = source.subscribed_resources.contains(&Resource::ServiceRegistry);
+        }
+        Ok(address)
+    }
+}
+
+impl std::str::FromStr for SourceAddress {
+    type Err = SourceAddressError;
+
+    fn from_str(text: &str) -> Result<Self, SourceAddressError> {
+        let refused = || SourceAddressError(text.to_owned());
+        match text.split_once("://") {
+            Some(("fs", path)) if !path.is_empty() => Ok(Self::Files(PathBuf::from(path))),
+            Some(("k8s", _)) => Ok(Self::Kubernetes),
+            Some(("xds", address)) => {
+                let address = address.trim_end_matches('/');
+                let (host, port) = address.rsplit_once(':').ok_or_else(refused)?;
+                if host.is_empty() || port.parse::<u16>().is_err() || address.contains('/') {
+                    return Err(refused());
+                }
+                Ok(Self::Xds(XdsServer { address: address.to_owned(), tls: None, services_alone: false }))
+            }
+            Some(_) | None => Err(refused()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_named_by_urls() {
+        let xds = |address: &str| {
+            SourceAddress::Xds(XdsServer { address: address.to_owned(), tls: None, services_alone: false })
+        };
+        assert_eq!("fs:///a/b".parse(), Ok(SourceAddress::Files(PathBuf::from("/a/b"))));
+        assert_eq!("k8s://".parse(), Ok(SourceAddress::Kubernetes));
+        assert_eq!("xds://istiod.other:15012".parse(), Ok(xds("istiod.other:15012")));
+        assert_eq!("xds://[::1]:15010/".parse(), Ok(xds("[::1]:15010")));
+        for wrong in [
+            "",
+            "fs://",
+            "/a",
+            "xds://",
+            "xds://host",
+            "xds://:1",
+            "xds://host:1/path",
+            "xds://host:port",
+            "http://a:1",
+        ] {
+            assert!(wrong.parse::<SourceAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn mesh_config_says_how_to_go_there_and_what_to_ask() {
+        let tls_settings = Some(ClientTlsSettings { sni: "istiod.istio-system.svc".to_owned(), ..Default::default() });
+        let subscribed_resources = vec![Resource::ServiceRegistry];
+        let source =
+            ConfigSource { address: "xds://a:1".to_owned(), tls_settings: tls_settings.clone(), subscribed_resources };
+        let server = XdsServer { address: "a:1".to_owned(), tls: tls_settings, services_alone: true };
+        assert_eq!(SourceAddress::of(&source), Ok(SourceAddress::Xds(server)));
+    }
+}
