@@ -1,0 +1,111 @@
+//! `navarch discovery --record`, `navarch replay` and `navarch support-bundle`: what was done is done again, byte for byte.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test may fail loudly, print what it measures, and spawn"
+)]
+
+#[path = "record/disk.rs"]
+mod disk;
+#[path = "record/kubernetes.rs"]
+mod kubernetes;
+#[path = "answers/proxy.rs"]
+#[allow(dead_code, reason = "the tests of answers use the rest")]
+mod proxy;
+#[path = "record/replays.rs"]
+mod replays;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use navarch_testkit::navarch::Navarch;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use proxy::{Manner, Sidecar, connect};
+
+/// The program under test.
+fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_navarch"))
+}
+
+/// What a command printed, and its exit code.
+fn told(arguments: &[&str]) -> (String, i32) {
+    let mut command = Command::new("timeout");
+    let output = command.arg("120").arg(program()).args(arguments).env_clear().output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (text, output.status.code().unwrap())
+}
+
+/// The JSON that `navarch replay` prints of a record, and its exit code.
+fn replayed(dir: &Path) -> (Value, i32) {
+    let mut command = Command::new("timeout");
+    command.arg("120").arg(program()).args(["replay", "-o", "json"]).arg(dir).env_clear();
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{text} {output:?}"));
+    (value, output.status.code().unwrap())
+}
+
+/// A copy of the sample mesh to change.
+fn bookshop() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop");
+    for entry in std::fs::read_dir(sample).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+/// Starts on a directory, and records.
+async fn start(folder: &Path, record: &Path, more: &[&str]) -> Navarch {
+    let mut flags = vec!["--registries=".to_owned(), format!("--record={}", record.display())];
+    flags.extend(more.iter().map(ToString::to_string));
+    Navarch::start(program(), folder, &flags).await.unwrap()
+}
+
+/// Sidecars of the sample mesh.
+async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
+    let mut all = Vec::new();
+    for (n, manner) in manners.iter().enumerate() {
+        let (pod, ip) = (format!("web-{n}"), format!("10.7.0.{}", n + 1));
+        all.push(connect(navarch.xds, (&pod, "bookshop", &ip), &[("app", "web")], *manner).await);
+    }
+    all
+}
+
+/// Changes the split of the reviews, with some text beside.
+fn edit(folder: &Path, weight: u32, ballast: usize) {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/samples/bookshop/reviews-routing.yaml");
+    let text = std::fs::read_to_string(sample).unwrap().replace("weight: 90", &format!("weight: {weight}"));
+    let note = format!("metadata:\n  annotations: {{note: {:?}}}\n", "x".repeat(ballast));
+    std::fs::write(folder.join("reviews-routing.yaml"), text.replace("metadata:\n", &note)).unwrap();
+}
+
+/// The segments of a record.
+fn segments(record: &Path) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> =
+        std::fs::read_dir(record).into_iter().flatten().map(|one| one.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+/// All of a record, as text.
+fn text(record: &Path) -> String {
+    segments(record).iter().map(|path| std::fs::read_to_string(path).unwrap_or_default()).collect()
+}
+
+/// Waits until a record says something so often.
+async fn says(record: &Path, what: &str, often: usize) {
+    let place = record.to_owned();
+    navarch_testkit::wait::until(&format!("{often} times {what} in the record"), || {
+        let text = text(&place);
+        async move { text.matches(what).count() >= often }
+    })
+    .await;
+}
