@@ -70,7 +70,8 @@ impl ObjectStatuses {
             tokio::select! {
                 () = stop.cancelled() => return,
                 Some(object) = under_way.next() => pace.is_written(object),
-                () = pace.sleep() => {}
+                // While all turns are taken, what is due waits for one of them.
+                () = pace.sleep(), if under_way.len() < AT_ONCE => {}
                 Some((kind, event)) = events.next() => {
                     live.take(kind, event, &mut pace.due);
                     // A write waits for nothing that is known already.
