@@ -171,13 +171,12 @@ impl Discovery {
     /// Flags and environment as the server's settings.
     pub(super) fn config(self, variables: &Variables, log_scopes: LogScopes) -> anyhow::Result<Config> {
         let variable = |name: &str| variables.get(name);
-        let mut settings = environment::settings(variable)?;
-        settings.environment = Environment::new(variables.all().clone());
+        let mut settings = settings(variables)?;
         self.place(&mut settings);
-        navarch_api::mcs::set_api(&settings.gateway_api.mcs_group, &settings.gateway_api.mcs_version);
         let remotes = self.remotes();
         let scope = scope(variables, self.revision.clone(), &settings);
         let kubeconfig = self.kubeconfig.or_else(|| kubeconfig(variables));
+        let is_by_default = self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some();
         let (files, keys) = (files::raise_limit(), keys(variables)?);
         let (tls, never) = TlsRules::read(&self.tls_min_version, &self.tls_cipher_suites)?;
         say("--tls-cipher-suites: suites that are not safe and never spoken", &never);
@@ -185,10 +184,8 @@ impl Discovery {
         let given = given(self.tls_cert_file, self.tls_key_file, self.ca_cert_file);
         let fetched = keys.addresses.clone();
         let security = SecurityConfig { state: self.state_dir, fetched, given, tls, ..security };
-        let mut writing = super::writing::config(variable, self.revision.clone(), &settings)?;
         let limits = limits::limits(variable, &self.keepalive)?;
-        // As istiod: by then everybody has had to connect anew.
-        writing.registration.longest = limits.max_age.map(|age| age * 3 / 2);
+        let writing = super::writing::config(variable, self.revision.clone(), &settings, limits.max_age)?;
         let remotes = RemotesConfig { audiences: security.audiences.clone(), ..remotes };
         let remotes = super::remotes::config(variable, &settings, &scope, remotes)?;
         Ok(Config {
@@ -208,10 +205,7 @@ impl Discovery {
             injection: super::webhooks::injection(variable, variables.all().clone())?,
             sources: SourcesConfig {
                 addresses: self.config_sources,
-                kubernetes_registry: match &self.registries {
-                    Some(names) => names.contains(&true),
-                    None => self.config_dir.is_none() || kubeconfig.is_some() || variables.get(IN_CLUSTER).is_some(),
-                },
+                kubernetes_registry: self.registries.map_or(is_by_default, |names| names.contains(&true)),
                 config_dir: self.config_dir,
                 mesh_config: self.mesh_config.or_else(|| if_there("./etc/istio/config/mesh")),
                 networks_config: self.networks_config.or_else(|| if_there("./etc/istio/config/meshNetworks")),
@@ -381,6 +375,14 @@ fn kubeconfig(variables: &Variables) -> Option<PathBuf> {
 /// Paths as texts.
 fn shown(paths: impl Iterator<Item = PathBuf>) -> Vec<String> {
     paths.map(|path| path.display().to_string()).collect()
+}
+
+/// What the environment says. Which API of multi-cluster Services is read is set for the whole process, as in istiod.
+fn settings(variables: &Variables) -> anyhow::Result<Settings> {
+    let mut settings = environment::settings(|name: &str| variables.get(name))?;
+    settings.environment = Environment::new(variables.all().clone());
+    navarch_api::mcs::set_api(&settings.gateway_api.mcs_group, &settings.gateway_api.mcs_version);
+    Ok(settings)
 }
 
 /// A name of `--registries`, as whether it is Kubernetes.

@@ -10,7 +10,7 @@ use navarch_api::settings::Settings;
 use navarch_status::{Range, RegistrationConfig};
 
 /// Reads them through `variable`, which gives the value of a name. Unset and empty mean the default. `revision` is that of the
-/// flag, `settings` what was read before.
+/// flag, `settings` what was read before, `max_age` how long a connection may last.
 ///
 /// # Errors
 /// At the first variable whose value cannot be read.
@@ -18,6 +18,7 @@ pub(super) fn config(
     variable: impl Fn(&str) -> Option<String>,
     revision: Option<String>,
     settings: &Settings,
+    max_age: Option<Duration>,
 ) -> anyhow::Result<WritingConfig> {
     let text = |name: &str| variable(name).filter(|value| !value.is_empty());
     let mut config = WritingConfig::default();
@@ -27,12 +28,12 @@ pub(super) fn config(
     config.revision = revision.or_else(|| text("REVISION")).unwrap_or_default();
     config.elects = flag(&variable, "ENABLE_LEADER_ELECTION", true)?;
     if let Some(name) = text("PILOT_CA_CERT_CONFIGMAP") {
-        config.roots = name;
+        config.published.roots = name;
     }
     if let Some(name) = text("PILOT_CRL_CONFIGMAP") {
-        config.revocations = name;
+        config.published.revocations = name;
     }
-    config.trust_bundle = flag(&variable, "ENABLE_CLUSTER_TRUST_BUNDLE_API", false)?;
+    config.published.trust_bundle = flag(&variable, "ENABLE_CLUSTER_TRUST_BUNDLE_API", false)?;
     config.only = text("ISTIO_WATCH_NAMESPACE");
     let prefixes = ["PILOT_IP_AUTOALLOCATE_IPV4_PREFIX", "PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"];
     for (range, name) in config.ranges.iter_mut().zip(prefixes) {
@@ -65,7 +66,8 @@ pub(super) fn config(
         tells_health: is_on("PILOT_ENABLE_WORKLOAD_ENTRY_HEALTHCHECKS", true)?,
         validates_identity: is_on("ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY", true)?,
         grace: interval("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", Duration::from_secs(10))?,
-        longest: None,
+        // As istiod: by then everybody has had to connect anew.
+        longest: max_age.map(|age| age * 3 / 2),
     };
     Ok(config)
 }
@@ -79,7 +81,7 @@ mod tests {
     /// Reads some variables.
     fn read(variables: &[(&str, &str)]) -> anyhow::Result<WritingConfig> {
         let variables: BTreeMap<_, _> = variables.iter().copied().collect();
-        config(|name| variables.get(name).map(|value| (*value).to_owned()), None, &Settings::default())
+        config(|name| variables.get(name).map(|value| (*value).to_owned()), None, &Settings::default(), None)
     }
 
     #[test]
@@ -106,11 +108,17 @@ mod tests {
             ("istiod-1", false, Some(Duration::from_secs(3)))
         );
         assert_ne!(set.ranges[0], Range::IPV4);
-        assert_eq!((set.ranges[1], set.roots.as_str()), (Range::IPV6, "istio-ca-root-cert"));
+        assert_eq!((set.ranges[1], set.published.roots.as_str()), (Range::IPV6, "istio-ca-root-cert"));
         let usual = read(&[]).unwrap();
-        assert_eq!((usual.analysis, usual.untaints, usual.revocations.as_str()), (None, None, "istio-ca-crl"));
+        assert_eq!(
+            (usual.analysis, usual.untaints, usual.published.revocations.as_str()),
+            (None, None, "istio-ca-crl")
+        );
         let set = read(&[("PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS", "true"), ("PILOT_CRL_CONFIGMAP", "lists")]).unwrap();
-        assert_eq!((set.untaints.as_deref(), set.revocations.as_str()), (Some("cni.istio.io/not-ready"), "lists"));
+        assert_eq!(
+            (set.untaints.as_deref(), set.published.revocations.as_str()),
+            (Some("cni.istio.io/not-ready"), "lists")
+        );
         let error = read(&[("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX", "x")]).unwrap_err().to_string();
         assert!(error.contains("PILOT_IP_AUTOALLOCATE_IPV6_PREFIX"), "{error}");
     }

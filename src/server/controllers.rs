@@ -19,8 +19,8 @@ use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
     GatewayControllerSettings, GatewayDeployments, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
-    NodeUntaint, QuarantineReports, QuarantinedObjects, REVOCATIONS, Range, RegistrationConfig, Reporter,
-    ServiceExports, StaysLocal,
+    NodeUntaint, QuarantineReports, QuarantinedObjects, Range, RegistrationConfig, Reporter, ServiceExports,
+    StaysLocal,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -38,12 +38,8 @@ pub struct WritingConfig {
     pub revision: String,
     /// `ENABLE_LEADER_ELECTION`: there may be other control planes. Default true.
     pub elects: bool,
-    /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
-    pub roots: String,
-    /// `PILOT_CRL_CONFIGMAP`: the ConfigMap with the lists of revoked certificates. Default `istio-ca-crl`.
-    pub revocations: String,
-    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, and in no ConfigMaps. Default false.
-    pub trust_bundle: bool,
+    /// What clusters are told of the certificate authority in.
+    pub published: PublishedObjects,
     /// `ISTIO_WATCH_NAMESPACE`: the only namespace, if there is just one.
     pub only: Option<String>,
     /// `PILOT_IP_AUTOALLOCATE_IPV4_PREFIX` and `PILOT_IP_AUTOALLOCATE_IPV6_PREFIX`.
@@ -73,9 +69,7 @@ impl Default for WritingConfig {
             identity: format!("navarch-{}", std::process::id()),
             revision: String::new(),
             elects: true,
-            roots: "istio-ca-root-cert".to_owned(),
-            revocations: REVOCATIONS.to_owned(),
-            trust_bundle: false,
+            published: PublishedObjects::default(),
             only: None,
             ranges: [Range::IPV4, Range::IPV6],
             distribution: None,
@@ -87,14 +81,6 @@ impl Default for WritingConfig {
             gateways: GatewayControllerSettings::default(),
             registration: RegistrationConfig::default(),
         }
-    }
-}
-
-impl WritingConfig {
-    /// What a cluster is told of the certificate authority in.
-    pub(super) fn published_objects(&self) -> PublishedObjects {
-        let (roots, revocations) = (self.roots.clone(), self.revocations.clone());
-        PublishedObjects { roots, revocations, trust_bundle: self.trust_bundle }
     }
 }
 
@@ -292,7 +278,7 @@ impl Controllers<'_> {
         default_revision: &watch::Receiver<String>,
     ) {
         let publisher =
-            Publisher { cluster: self.cluster.clone(), objects: self.config.published_objects(), published, scope };
+            Publisher { cluster: self.cluster.clone(), objects: self.config.published.clone(), published, scope };
         let lock = publisher.lock();
         self.lead("roots of the CA", lock, default_revision, move |stop| publisher.clone().run(stop));
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use navarch_status::{Cluster, Lock, NamespaceScope, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates, TrustBundleObject};
+use navarch_status::{
+    Cluster, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates, TrustBundleObject,
+};
 
 /// What is told.
 #[derive(Clone, Debug)]
@@ -18,13 +20,19 @@ pub(super) struct Published {
 
 /// What it is told in.
 #[derive(Clone, Debug)]
-pub(super) struct PublishedObjects {
-    /// The ConfigMap with the roots.
-    pub(super) roots: String,
-    /// The ConfigMap with the lists of revoked certificates.
-    pub(super) revocations: String,
-    /// A ClusterTrustBundle in place of the ConfigMaps.
-    pub(super) trust_bundle: bool,
+pub struct PublishedObjects {
+    /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
+    pub roots: String,
+    /// `PILOT_CRL_CONFIGMAP`: the ConfigMap with the lists of revoked certificates. Default `istio-ca-crl`.
+    pub revocations: String,
+    /// `ENABLE_CLUSTER_TRUST_BUNDLE_API`: the roots are in a ClusterTrustBundle, and in no ConfigMaps. Default false.
+    pub trust_bundle: bool,
+}
+
+impl Default for PublishedObjects {
+    fn default() -> Self {
+        Self { roots: "istio-ca-root-cert".to_owned(), revocations: REVOCATIONS.to_owned(), trust_bundle: false }
+    }
 }
 
 /// Tells a cluster.

@@ -105,7 +105,7 @@ pub(super) fn follow(
         identity: writing.identity.clone(),
         revision: writing.revision.clone(),
         elects: writing.elects,
-        objects: writing.published_objects(),
+        objects: writing.published.clone(),
         webhooks: config.webhooks.clone(),
         told,
         scope: selected_namespaces(writing.only.clone(), push, stop, tasks),

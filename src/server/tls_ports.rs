@@ -76,7 +76,7 @@ impl TlsPorts {
         tasks: &mut Tasks,
     ) -> anyhow::Result<ToldRemotes> {
         let namespace = &config.settings.system_namespace;
-        let (replica, roots) = (&config.writing.identity, &config.writing.roots);
+        let (replica, roots) = (&config.writing.identity, &config.writing.published.roots);
         let names = super::security::Names { namespace, replica, roots };
         let proxies = (push, self.ads.connections());
         let (client, together) = (self.client.as_ref(), (stop, &mut *tasks));

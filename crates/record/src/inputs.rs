@@ -167,7 +167,7 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
 
 /// The change that was written down.
 pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputError> {
-    let object = |value| object_of(value).map(|object| restorer.restore(object));
+    let object = |value| object_of(&value).map(|object| restorer.restore(object));
     let account = |account: Account| NamespacedName::new(&account.namespace, &account.name);
     let remote = |cluster: String, change| Change::Remote(ClusterId::new(cluster), change);
     Ok(match input {
@@ -193,8 +193,8 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
 }
 
 /// Reads an object.
-fn object_of(value: serde_json::Value) -> Result<AnyObject, InputError> {
-    let (subject, outcome) = decode_value(&value);
+fn object_of(value: &serde_json::Value) -> Result<AnyObject, InputError> {
+    let (subject, outcome) = decode_value(value);
     match outcome {
         Outcome::Read { object, .. } => Ok(object),
         Outcome::Ignored => Err(InputError::Kind(subject.to_string())),

@@ -9,7 +9,9 @@ mod free;
 mod live;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::Core;
 use crate::memo::{AttrId, NodeId, ValueId};
@@ -156,8 +158,7 @@ impl Core {
         let Some(mut sweep) = self.sweeping.take() else { return true };
         let begun = Instant::now();
         let mut steps = 0;
-        loop {
-            let Some(done) = self.sweep_step(&mut sweep) else { break };
+        while let Some(done) = self.sweep_step(&mut sweep) {
             steps += done;
             if steps >= STEPS {
                 steps = 0;

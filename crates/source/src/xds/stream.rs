@@ -223,9 +223,9 @@ impl<'a> Stream<'a> {
 
 /// Why a response is not taken whole: what was refused of it, by object, field and reason.
 fn refusal(batch: &Batch, strangers: usize) -> Option<String> {
-    let problems = batch.iter().filter_map(|event| match event {
-        SourceEvent::Problems { problems, .. } => Some(problems),
-        _ => None,
+    let problems = batch.iter().filter_map(|event| {
+        let SourceEvent::Problems { problems, .. } = event else { return None };
+        Some(problems)
     });
     let is_refusal = |problem: &&Problem| matches!(problem.fault, Fault::Rejected(_));
     let refused: Vec<&Problem> = problems.flatten().filter(is_refusal).collect();

@@ -139,9 +139,9 @@ impl Client {
 fn names_of(leaf: &[u8]) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(leaf) else { return Vec::new() };
     let Ok(Some(names)) = certificate.subject_alternative_name() else { return Vec::new() };
-    let name = |name: &GeneralName<'_>| match name {
-        GeneralName::DNSName(name) | GeneralName::URI(name) => Some((*name).to_owned()),
-        _ => None,
+    let name = |name: &GeneralName<'_>| {
+        let (GeneralName::DNSName(name) | GeneralName::URI(name)) = name else { return None };
+        Some((*name).to_owned())
     };
     names.value.general_names.iter().filter_map(name).collect()
 }

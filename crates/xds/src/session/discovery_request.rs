@@ -196,7 +196,7 @@ impl Request {
 
 impl Wanted {
     /// Takes a list of names.
-    fn parse(names: Vec<String>) -> Result<Self, Status> {
+    fn parse(names: &[String]) -> Result<Self, Status> {
         if names.len() > MAX_NAMES {
             return Err(Status::resource_exhausted(format!("more than {MAX_NAMES} resource names in a request")));
         }
@@ -246,7 +246,7 @@ impl Wire for DiscoveryRequest {
             return unserved(self.type_url, names, self.response_nonce, self.error_detail);
         };
         let quoted = Quoted::new(self.response_nonce, self.error_detail);
-        Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(self.resource_names)? }))
+        Ok(Request::State(StateRequest { kind, quoted, wanted: Wanted::parse(&self.resource_names)? }))
     }
 }
 
@@ -275,8 +275,8 @@ impl Wire for DeltaDiscoveryRequest {
         Ok(Request::Delta(DeltaRequest {
             kind,
             quoted: Quoted::new(self.response_nonce, self.error_detail),
-            subscribe: Wanted::parse(self.resource_names_subscribe)?,
-            unsubscribe: Wanted::parse(self.resource_names_unsubscribe)?,
+            subscribe: Wanted::parse(&self.resource_names_subscribe)?,
+            unsubscribe: Wanted::parse(&self.resource_names_unsubscribe)?,
             brought: Brought::new(brought?),
         }))
     }

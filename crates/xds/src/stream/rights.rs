@@ -19,10 +19,8 @@ impl Stream {
     /// # Errors
     /// The status with which the stream ends.
     pub(super) fn may_ask(&self, request: &Request) -> Result<(), Status> {
-        let kind = match request {
-            Request::Unserved { url } if url == MESH_CONFIG_URL => Some(ANY_OBJECT),
-            other => other.kind(),
-        };
+        let is_mesh_config = matches!(request, Request::Unserved { url } if url == MESH_CONFIG_URL);
+        let kind = if is_mesh_config { Some(ANY_OBJECT) } else { request.kind() };
         match kind {
             Some(kind) if kind.is_ambient() && self.core.served != Served::Ambient => Err(not_served(kind.type_url())),
             Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => Err(self.objects_refused()),
@@ -33,11 +31,10 @@ impl Stream {
     /// Whether the client may have resources of a type.
     pub(super) fn may_subscribe(&self, kind: ResourceType) -> bool {
         let identity = self.connection.proxy.identity.as_ref();
-        match kind {
-            ResourceType::Object(_) if self.core.objects_for_all => true,
-            ResourceType::Object(_) => rules::may_subscribe(kind.short_name(), identity, &self.root_namespace()),
-            _ => rules::may_subscribe(kind.short_name(), identity, ""),
+        if !matches!(kind, ResourceType::Object(_)) {
+            return rules::may_subscribe(kind.short_name(), identity, "");
         }
+        self.core.objects_for_all || rules::may_subscribe(kind.short_name(), identity, &self.root_namespace())
     }
 
     /// The namespace whose identities are control planes.
