@@ -212,7 +212,9 @@ mod tests {
         let mut seen = BTreeMap::new();
         for decoded in texts.iter().flat_map(|text| decode_documents(text, Format::Yaml)) {
             let Outcome::Read { object, .. } = decoded.outcome else { continue };
-            if type_url(object.kind()).is_empty() {
+            // Statuses are not told, which is where allocated addresses stand.
+            let has_status = matches!(&object, AnyObject::ServiceEntry(entry) if !entry.spec.allocated.is_empty());
+            if type_url(object.kind()).is_empty() || has_status {
                 continue;
             }
             let told = encode(&object).unwrap_or_else(|error| panic!("{}: {error:?}", decoded.subject));

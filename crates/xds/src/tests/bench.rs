@@ -138,10 +138,13 @@ impl Mesh {
         mesh
     }
 
-    /// Diff the mesh in one push.
+    /// Changes the mesh in one push, which is under way or done then: after others it waits for a pause.
     pub(super) async fn edit(&self, edits: &[Edit<'_>]) {
         let changes = edits.iter().map(|(kind, name, body)| change(*kind, name, body.clone())).collect();
+        let mut contexts = self.push.contexts();
+        contexts.mark_unchanged();
         self.push.change(changes).await.unwrap();
+        contexts.changed().await.unwrap();
     }
 
     pub(super) fn channel(&self) -> Channel {
