@@ -13,7 +13,6 @@ use crate::pair::{Pair, Side};
 
 /// The namespace of all of it.
 pub(crate) const NAMESPACE: &str = "shop";
-/// The service.
 const SERVICE: &str = "reviews";
 /// Requests a second of each client.
 const RATE: u32 = 20;

@@ -9,6 +9,7 @@
 
 pub mod activity;
 pub mod answers;
+pub mod any_certificate;
 pub mod budget;
 pub mod destination;
 pub mod handshake;

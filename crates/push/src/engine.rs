@@ -124,7 +124,7 @@ impl ProxyId {
         Self(number)
     }
 
-    /// Its number.
+    /// The number that [`ProxyId::of`] takes.
     #[must_use]
     pub fn number(self) -> u64 {
         self.0

@@ -228,7 +228,7 @@ impl Version {
         Self(first)
     }
 
-    /// Its bytes.
+    /// As it is compared: the first 128 bits of a hash.
     #[must_use]
     pub fn bytes(&self) -> &[u8; 16] {
         &self.0

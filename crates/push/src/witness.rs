@@ -19,7 +19,7 @@ use navarch_api::object::ObjectRef;
 pub struct Shown {
     /// Who is shown it.
     pub proxy: ProxyId,
-    /// Its type.
+    /// What it is a collection of.
     pub kind: ResourceType,
     /// What it is.
     pub collection: Arc<Collection>,

@@ -120,20 +120,20 @@ pub enum Input {
 pub struct ObjectName {
     /// The API group, empty for the core group.
     pub group: String,
-    /// The kind.
+    /// Its kind: `VirtualService`.
     pub kind: String,
     /// The namespace, empty where the kind has none.
     pub namespace: String,
-    /// The name.
+    /// `metadata.name`.
     pub name: String,
 }
 
 /// A service account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
-    /// The namespace.
+    /// `metadata.namespace`.
     pub namespace: String,
-    /// The name.
+    /// `metadata.name`.
     pub name: String,
 }
 
@@ -216,9 +216,9 @@ pub struct Watch {
 pub struct OfProxy {
     /// When.
     pub at: Moment,
-    /// The proxy.
+    /// The number of the proxy, as of the line that it came with.
     pub proxy: u64,
-    /// The type.
+    /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
 }
 
@@ -239,7 +239,7 @@ pub struct Push {
 /// Proxies that are shown the same of a type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PushGroup {
-    /// The type.
+    /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
     /// Who is shown it: ranges of numbers, both ends included.
     pub proxies: Vec<[u64; 2]>,
@@ -270,7 +270,7 @@ pub struct Gone {
 pub struct Took {
     /// When, at the latest.
     pub at: Moment,
-    /// The type.
+    /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
     /// The proxies, in ranges.
     pub proxies: Vec<[u64; 2]>,
@@ -281,9 +281,9 @@ pub struct Took {
 pub struct Refused {
     /// When.
     pub at: Moment,
-    /// The proxy.
+    /// The number of the proxy, as of the line that it came with.
     pub proxy: u64,
-    /// The type.
+    /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
     /// What it said.
     pub said: String,

@@ -57,7 +57,7 @@ pub enum Played {
     },
     /// A proxy came.
     Connected {
-        /// Its name.
+        /// `pod.namespace`.
         proxy: String,
     },
     /// Proxies went.
@@ -67,23 +67,23 @@ pub enum Played {
     },
     /// A proxy asked for something.
     Subscribed {
-        /// Its name.
+        /// `pod.namespace`.
         proxy: String,
-        /// The type.
+        /// The type by its short name: `cds`, `lds`.
         r#type: String,
         /// How many names it asks for; `None` is all.
         names: Option<usize>,
     },
     /// A proxy wants nothing more of a type.
     Unsubscribed {
-        /// Its name.
+        /// `pod.namespace`.
         proxy: String,
-        /// The type.
+        /// The type by its short name: `cds`, `lds`.
         r#type: String,
     },
     /// Proxies have taken (ACK) a type.
     Took {
-        /// The type.
+        /// The type by its short name: `cds`, `lds`.
         r#type: String,
         /// How many.
         proxies: usize,
@@ -92,9 +92,9 @@ pub enum Played {
     },
     /// A proxy has refused (NACK) a type.
     Refused {
-        /// Its name.
+        /// `pod.namespace`.
         proxy: String,
-        /// The type.
+        /// The type by its short name: `cds`, `lds`.
         r#type: String,
         /// What it said.
         said: String,
@@ -112,7 +112,7 @@ pub enum Played {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlayedPush {
-    /// The type.
+    /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
     /// How many proxies.
     pub proxies: usize,
@@ -142,9 +142,9 @@ pub struct Difference {
     pub file: PathBuf,
     /// The line that tells what was recorded, in bytes from the beginning.
     pub offset: usize,
-    /// The proxy.
+    /// `pod.namespace`.
     pub proxy: String,
-    /// The type.
+    /// The type by its short name: `cds`, `lds`.
     pub r#type: String,
     /// What was recorded: how many resources, and their digest; `None` is no push.
     pub recorded: Option<(usize, String)>,

@@ -34,7 +34,7 @@ pub type StaysLocal = Arc<dyn Fn(&NamespacedName) -> bool + Send + Sync>;
 /// this control plane leads.
 #[derive(Clone)]
 pub struct ServiceExports {
-    /// The cluster.
+    /// Where the Services and the ServiceExports are.
     pub cluster: Cluster,
     /// Which namespaces count.
     pub scope: watch::Receiver<NamespaceScope>,

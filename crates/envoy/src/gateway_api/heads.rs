@@ -71,7 +71,6 @@ pub(crate) struct Head {
     pub(crate) name: NamespacedName,
     /// When the oldest of its routes was made.
     pub(crate) created: Option<Timestamp>,
-    /// Its host.
     pub(crate) hosts: Arc<[Hostname]>,
     /// Its Gateway, as `namespace/name`, or `mesh`.
     pub(crate) gateway: Arc<str>,

@@ -10,17 +10,18 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use navarch_api::istio::{ClientTlsMode, ClientTlsSettings};
 use navarch_api::names::Namespace;
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_net::any_certificate::AnyCertificate;
 
 /// How PEM begins, which no name of a file does.
 const PEM: &str = "-----BEGIN";
@@ -106,7 +107,7 @@ pub(super) async fn client(
     let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let is_unchecked = settings.insecure_skip_verify == Some(true);
     let verifier: Arc<dyn ServerCertVerifier> =
-        if is_unchecked { Arc::new(Unchecked(provider)) } else { verifier(&material, provider)? };
+        if is_unchecked { AnyCertificate::new(provider) } else { verifier(&material, provider)? };
     let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
     let mut config = match &material.own {
         Some((chain, key)) => {
@@ -217,43 +218,4 @@ fn verifier(material: &Material, provider: Arc<CryptoProvider>) -> Result<Arc<We
 fn certificates(pem: &[u8], field: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
     if found.is_empty() { Err(TlsError::Pem { field, what: "certificate" }) } else { Ok(found) }
-}
-
-/// Takes any certificate: `insecureSkipVerify`.
-#[derive(Debug)]
-struct Unchecked(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unchecked {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }
