@@ -5,7 +5,7 @@
 //! streams     ─┴▶ Recorder ─▶ Journal ─▶ Ring ─▶ segment 8 ├─▶ read ─▶ Player (a world and an engine) ─▶ the same pushes?
 //! ```
 //!
-//! A record is a directory of segments: files of JSON lines ([`format`]), each of which begins with all that was known when
+//! A record is a directory of segments: files of JSON lines ([`mod@format`]), each of which begins with all that was known when
 //! it was begun, so that old ones can go. Private keys and all else that is in Secrets is no part of it.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
