@@ -12,8 +12,8 @@ pub fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// Appends a text in quotes, as `encoding/json` writes it: what HTML would take for its own is escaped, too.
-pub fn write_json_string(out: &mut String, text: &str) {
+/// Appends a text in quotes, with the escapes that JSON and Go share; `other` appends all other characters.
+fn write_escaped(out: &mut String, text: &str, other: impl Fn(&mut String, char)) {
     out.push('"');
     for sign in text.chars() {
         match sign {
@@ -22,37 +22,35 @@ pub fn write_json_string(out: &mut String, text: &str) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(sign));
-            }
-            _ => out.push(sign),
+            _ => other(out, sign),
         }
     }
     out.push('"');
 }
 
+/// Appends a text in quotes, as `encoding/json` writes it: what HTML would take for its own is escaped, too.
+pub fn write_json_string(out: &mut String, text: &str) {
+    write_escaped(out, text, |out, sign| match sign {
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        '\0'..='\u{1f}' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+            let _ = write!(out, "\\u{:04x}", u32::from(sign));
+        }
+        _ => out.push(sign),
+    });
+}
+
 /// Appends a text in quotes, as `strconv.Quote` writes it; YAML reads it as the same text.
 pub fn write_quoted(out: &mut String, text: &str) {
-    out.push('"');
-    for sign in text.chars() {
-        match sign {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' | '\u{7f}' => {
-                let _ = write!(out, "\\x{:02x}", u32::from(sign));
-            }
-            '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
-                let _ = write!(out, "\\u{:04x}", u32::from(sign));
-            }
-            _ => out.push(sign),
+    write_escaped(out, text, |out, sign| match sign {
+        '\0'..='\u{1f}' | '\u{7f}' => {
+            let _ = write!(out, "\\x{:02x}", u32::from(sign));
         }
-    }
-    out.push('"');
+        '\u{80}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' => {
+            let _ = write!(out, "\\u{:04x}", u32::from(sign));
+        }
+        _ => out.push(sign),
+    });
 }
 
 /// A text as [`write_quoted`] writes it.
