@@ -38,7 +38,7 @@ pub struct WritingConfig {
     pub revision: String,
     /// `ENABLE_LEADER_ELECTION`: there may be other control planes. Default true.
     pub elects: bool,
-    /// What clusters are told of the certificate authority in.
+    /// The objects that hold the roots and revocation lists in a cluster.
     pub published: PublishedObjects,
     /// `ISTIO_WATCH_NAMESPACE`: the only namespace, if there is just one.
     pub only: Option<String>,

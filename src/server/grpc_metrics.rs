@@ -37,7 +37,7 @@ struct Handled {
 /// The certificate service's only method. Calls of others are counted as one, so that clients make no rows.
 const METHODS: [&str; 2] = ["CreateCertificate", "other"];
 
-/// Handles of all metrics of this room.
+/// Handles of all metrics that are registered here.
 #[derive(Clone, Debug)]
 pub(super) struct GrpcMetrics {
     started: Family<Call, Counter>,

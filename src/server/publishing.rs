@@ -1,4 +1,4 @@
-//! What a cluster is told of the certificate authority, and how: ConfigMaps in its namespaces, or a ClusterTrustBundle.
+//! Publishes the CA's roots and revocation lists in a cluster: in a ConfigMap of each namespace, or in a ClusterTrustBundle.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use navarch_status::{
     Cluster, Lock, NamespaceScope, REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates, TrustBundleObject,
 };
 
-/// What is told.
+/// The contents that are published.
 #[derive(Clone, Debug)]
 pub(super) struct Published {
     /// The roots in PEM.
@@ -18,7 +18,7 @@ pub(super) struct Published {
     pub(super) revocations: Option<watch::Receiver<Arc<str>>>,
 }
 
-/// What it is told in.
+/// The objects that hold them.
 #[derive(Clone, Debug)]
 pub struct PublishedObjects {
     /// `PILOT_CA_CERT_CONFIGMAP`: the ConfigMap with the roots. Default `istio-ca-root-cert`.
@@ -35,7 +35,7 @@ impl Default for PublishedObjects {
     }
 }
 
-/// Tells a cluster.
+/// Writes them to a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct Publisher {
     pub(super) cluster: Cluster,

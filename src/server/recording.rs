@@ -38,7 +38,7 @@ impl Recording {
         Ok(Self(Some(recorder)))
     }
 
-    /// Who is told what is done.
+    /// What the push thread and streams call.
     pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
         self.0.clone().map(|recorder| recorder as Arc<dyn Witness>)
     }

@@ -1,5 +1,5 @@
-//! A remote cluster that names this control plane's in `topology.istio.io/controlPlaneClusters`, by way of its API server: it is
-//! told of the CA, and its API server of how to know the webhooks that inject.
+//! A remote cluster whose annotation `topology.istio.io/controlPlaneClusters` names this control plane's cluster gets the root
+//! certificates, and the caBundle in its injection webhooks.
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;

@@ -15,7 +15,7 @@ use navarch_api::counter::Count;
 use navarch_api::object::Kind;
 use navarch_store::Objects;
 
-/// Handles of all metrics of this room. Cloning shares them; by default nobody sees them.
+/// Handles of all metrics that are registered here. Cloning shares them; by default nobody sees them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `pilot_inbound_updates`.

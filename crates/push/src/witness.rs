@@ -1,4 +1,4 @@
-//! Who is told all that comes in and all that proxies are shown for it, in the order in which it was done.
+//! An observer of the push thread: it sees each input and each published collection, in the order of the work. The record is one.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use navarch_api::object::ObjectRef;
 /// A collection that a proxy is shown from now on.
 #[derive(Clone, Debug)]
 pub struct Shown {
-    /// Who is shown it.
+    /// The proxy that it was published to.
     pub proxy: ProxyId,
-    /// What it is a collection of.
+    /// The type of its resources.
     pub kind: ResourceType,
-    /// What it is.
+    /// Shared with the engine and other proxies.
     pub collection: Arc<Collection>,
 }
 
@@ -65,14 +65,14 @@ pub enum Event {
     Recomputed(Vec<Shown>),
     /// The first reading is in.
     Synced,
-    /// A client took a response of a type. Told by its stream, so not in order with the above.
+    /// A client acknowledged a response of a type (ACK). Its stream calls, so the order with the above is open.
     Taken(ProxyId, ResourceType),
-    /// A client refused a response of a type, in these words. Told by its stream.
+    /// A client rejected a response of a type with this message (NACK). Its stream calls.
     Refused(ProxyId, ResourceType, Arc<str>),
 }
 
-/// Is told. Must not block: it is called from the push thread and from streams.
+/// Must not block: the push thread and streams call it.
 pub trait Witness: fmt::Debug + Send + Sync {
-    /// Something was done.
+    /// Called once for each event.
     fn see(&self, event: Event);
 }

@@ -142,7 +142,7 @@ struct Worker {
     release: Release,
     /// Where its work is counted.
     metrics: Metrics,
-    /// Who is told all that it does.
+    /// Sees each event of the thread.
     witness: Option<Arc<dyn Witness>>,
 }
 

@@ -4,7 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// Handles of all metrics of this room. Cloning shares them; by default nobody sees them.
+/// Handles of all metrics that are registered here. Cloning shares them; by default nobody sees them.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// `navarch_record_bytes_total`.

@@ -14,7 +14,7 @@ use super::review::Resource;
 use navarch_api::counter::Count;
 use navarch_api::crds;
 
-/// Handles of all metrics of this room. Cloning shares them.
+/// Handles of all metrics that are registered here. Cloning shares them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `galley_validation_passed`.

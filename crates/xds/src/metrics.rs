@@ -24,7 +24,7 @@ const MAX_NAME_BYTES: usize = 320;
 /// What stands for a text that is none of those.
 const UNKNOWN: &str = "unknown";
 
-/// Handles of all metrics of this room. Cloning shares them.
+/// Handles of all metrics that are registered here. Cloning shares them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// `pilot_xds`.

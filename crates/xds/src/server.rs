@@ -68,7 +68,7 @@ pub struct AdsParts {
     pub workloads: Option<Arc<dyn Workloads>>,
     /// Who is told of responses that clients did not take; `None` where nobody is.
     pub refusals: Option<mpsc::Sender<Refusal>>,
-    /// Who is told of answers to responses; `None` where nobody is.
+    /// Sees each ACK and NACK; `None` without a record.
     pub witness: Option<Arc<dyn Witness>>,
     /// Which proxies are served.
     pub served: Served,
@@ -142,7 +142,7 @@ pub(super) struct Core {
     pub(super) workloads: Option<Arc<dyn Workloads>>,
     /// Who is told of responses that clients did not take; `None` where nobody is.
     pub(super) refusals: Option<mpsc::Sender<Refusal>>,
-    /// Who is told of answers to responses; `None` where nobody is.
+    /// Sees each ACK and NACK; `None` without a record.
     pub(super) witness: Option<Arc<dyn Witness>>,
     /// Which proxies are served.
     pub(super) served: Served,

@@ -60,7 +60,7 @@ pub(super) struct Leading {
     pub(super) revision: String,
     /// `ENABLE_LEADER_ELECTION`: there may be others.
     pub(super) elects: bool,
-    /// What clusters are told of the CA in.
+    /// The objects that hold the roots and revocation lists.
     pub(super) objects: PublishedObjects,
     /// Which configurations of webhooks are this control plane's.
     pub(super) webhooks: WebhookConfig,
@@ -78,7 +78,7 @@ impl Leading {
         }
         let told = until(&stop, self.told.wait_for(Option::is_some)).await;
         let Some(ToldRemotes { published, webhooks }) = told.and_then(|told| told.ok()?.clone()) else { return };
-        tracing::info!(cluster = %remote, "leading a remote cluster: it is told of the CA, its webhooks too");
+        tracing::info!(cluster = %remote, "this control plane writes the root certificates and webhook caBundles of a remote cluster");
         let publish = async {
             if let Some(published) = published {
                 self.publish(published, &client, &stop).await;

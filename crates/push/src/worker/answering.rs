@@ -1,4 +1,4 @@
-//! Subscriptions, worked on in turns, and who is told what was done.
+//! How the push thread answers subscriptions, a slice of work at a time, and calls its [`Witness`](crate::witness::Witness).
 
 use tokio::time::Instant;
 
@@ -53,14 +53,14 @@ impl Worker {
         is_answered
     }
 
-    /// Tells what was done, where somebody wants to know.
+    /// Calls the witness, if there is one.
     pub(super) fn tell(&mut self, event: impl FnOnce(&mut Self) -> Event) {
         if let Some(witness) = self.witness.clone() {
             witness.see(event(self));
         }
     }
 
-    /// Tells of changes that were taken in.
+    /// Calls the witness after changes were applied and published.
     pub(super) fn tell_applied(&mut self, changes: Vec<Change>) {
         self.tell(|worker| Event::Applied {
             changes,
