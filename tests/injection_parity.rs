@@ -151,6 +151,19 @@ fn stored(pod: Value) -> Value {
 }
 
 #[test]
+fn a_pod_whose_traffic_is_not_captured_gets_no_empty_list_from_the_charts_templates() {
+    let Some(chart) = chart() else { return };
+    let annotations = json!({ "sidecar.istio.io/interceptionMode": "NONE", "sidecar.istio.io/nativeSidecar": "false" });
+    let pod = json!({
+        "metadata": { "name": "web", "annotations": annotations },
+        "spec": { "containers": [{ "name": "c", "image": "web:1" }] },
+    });
+    let injected = outcome(&stock::inputs(&chart, &json!({})), &pod).unwrap().unwrap();
+    assert_eq!(injected["spec"]["containers"].as_array().map(Vec::len), Some(2), "{injected}");
+    assert_eq!(injected["spec"].get("initContainers"), None);
+}
+
+#[test]
 fn the_charts_templates_and_the_own_ones_make_the_same_of_any_pod() {
     let Some(chart) = chart() else { return };
     let compared = std::cell::Cell::new(0);

@@ -25,6 +25,11 @@ pub(super) fn order(pod: &mut Value, hold: bool) {
         put(containers, PROXY, if hold { End::First } else { End::Last });
     }
     let Some(init) = pod::containers_mut(pod, List::Init) else { return };
+    if init.is_empty() {
+        // Istio's template lays an empty list over a pod whose traffic is not captured; a Pod of Go leaves it out.
+        pod::member_map(pod::as_map(pod), "spec").remove(List::Init.field());
+        return;
+    }
     if pod::find(init, PROXY).is_some() {
         for name in [CORE_DUMP, PROXY, VALIDATION, INIT] {
             put(init, name, End::First);
