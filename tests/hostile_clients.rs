@@ -5,7 +5,8 @@
 //! `ip`; the test of the API server needs the programs of `make tools`, the test of the agent Envoy.
 //!
 //! `NAVARCH_BIN=target/release/navarch cargo test --test hostile_clients -- --nocapture` prints the figures of another build;
-//! `NAVARCH_ATTACKS=A2,N1` tries some attacks alone.
+//! `NAVARCH_ATTACKS=A2,N1` tries some attacks alone; `NAVARCH_ATTACK_SECONDS=30` measures that long before the first attack and
+//! during each one, for figures that do not hang on one slow answer.
 
 #![allow(
     clippy::disallowed_methods,
@@ -67,7 +68,7 @@ mod streams;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::wait::until;
 use serde_json::json;
 
@@ -75,10 +76,8 @@ use attack::Attack;
 use plane::Plane;
 use report::{Expect, Report};
 
-/// How long the well-behaved clients are measured before the first attack.
-const BEFORE: Duration = Duration::from_secs(6);
-/// How long each attack lasts.
-const DURING: Duration = Duration::from_secs(5);
+/// How long the well-behaved clients are measured before the first attack, and how long each attack lasts.
+const MEASURED: Duration = Duration::from_secs(6);
 /// How long a begun message and a stream that says nothing may last at most: their limits are 30 s and 10 s.
 const CLOSED_WITHIN: Duration = Duration::from_secs(45);
 
@@ -91,29 +90,33 @@ fn well_behaved_clients_are_served_while_others_attack() -> Result<()> {
 async fn attacks() -> Result<()> {
     let plane = Arc::new(Plane::start().await?);
     let token = plane.issuer.token(json!({"sub": "system:serviceaccount:shop:evil"}));
+    let time = match std::env::var("NAVARCH_ATTACK_SECONDS") {
+        Ok(seconds) => Duration::from_secs(seconds.parse().context("NAVARCH_ATTACK_SECONDS")?),
+        Err(_) => MEASURED,
+    };
     let mut report = Report::start(plane.clone()).await?;
-    report.before(BEFORE).await?;
+    report.before(time).await?;
 
     // Closed by the server while the other attacks go on.
     let waiting = Attack::start(move || streams::never_finished(CLOSED_WITHIN + Duration::from_secs(30)));
 
     let proved = token.clone();
-    report.during("A1 names of one hash", Expect::nothing(), move || streams::one_hash(proved, DURING)).await?;
-    report.during("A8 alternating names", Expect::nothing(), move || streams::alternating(token, DURING)).await?;
+    report.during("A1 names of one hash", Expect::nothing(), move || streams::one_hash(proved, time)).await?;
+    report.during("A8 alternating names", Expect::nothing(), move || streams::alternating(token, time)).await?;
     let expect = Expect { metrics_growth: Some(64 << 10), ..Expect::nothing() };
-    report.during("A5 versions of 100 KiB", expect, || streams::long_versions(DURING)).await?;
+    report.during("A5 versions of 100 KiB", expect, move || streams::long_versions(time)).await?;
     let expect = Expect { rejected: Some("grpc"), peak_kb: Some(192 << 10), ..Expect::nothing() };
-    report.during("A6 half messages", expect, || streams::half_messages(DURING)).await?;
-    report.during("A2 idle connections", Expect::rejected("https"), || connections::idle(DURING)).await?;
-    report.during("A2 announced bodies", Expect::nothing(), || connections::announced(DURING)).await?;
-    report.during("A9 silent handshakes", Expect::rejected("secure-grpc"), || connections::silent(DURING)).await?;
-    report.during("A16 slow readers", Expect::rejected("http"), || connections::slow_readers(DURING)).await?;
+    report.during("A6 half messages", expect, move || streams::half_messages(time)).await?;
+    report.during("A2 idle connections", Expect::rejected("https"), move || connections::idle(time)).await?;
+    report.during("A2 announced bodies", Expect::nothing(), move || connections::announced(time)).await?;
+    report.during("A9 silent handshakes", Expect::rejected("secure-grpc"), move || connections::silent(time)).await?;
+    report.during("A16 slow readers", Expect::rejected("http"), move || connections::slow_readers(time)).await?;
     let folder = plane.mesh();
-    report.during("N1 many hosts", Expect::nothing(), move || files::many_hosts(folder, DURING)).await?;
+    report.during("N1 many hosts", Expect::nothing(), move || files::many_hosts(folder, time)).await?;
     let folder = plane.mesh();
-    report.during("N2 device", Expect::nothing(), move || files::device(folder, DURING)).await?;
+    report.during("N2 device", Expect::nothing(), move || files::device(folder, time)).await?;
     let folder = plane.mesh();
-    report.during("N3 FIFO", Expect::nothing(), move || files::fifo(folder, DURING)).await?;
+    report.during("N3 FIFO", Expect::nothing(), move || files::fifo(folder, time)).await?;
 
     let closed = waiting.end().await;
     report.print();

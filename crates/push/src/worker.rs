@@ -43,11 +43,11 @@ const QUEUE: usize = 16_384;
 /// Commands taken in before subscriptions are worked on and gathered changes are pushed, however many more wait.
 const ROUND: usize = 4_096;
 /// How long subscriptions are worked on before commands are taken in again.
-const WORK: Duration = Duration::from_millis(10);
+const WORK: Duration = Duration::from_millis(4);
 /// How long what nothing rests on is freed before commands are taken in again.
-const SWEEP: Duration = Duration::from_millis(5);
+const SWEEP: Duration = Duration::from_millis(2);
 /// How long one subscription is worked on before it is another client's turn.
-const SLICE: Duration = Duration::from_millis(5);
+const SLICE: Duration = Duration::from_millis(2);
 /// Pushes that are remembered.
 const REMEMBERED: usize = 128;
 /// Facts of a push that are remembered: the first reading changes all there are.
