@@ -90,12 +90,12 @@ pub(super) struct Core {
     pub(super) facts: Vec<Fact>,
     /// Names of the facts.
     fact_ids: KeyedMap<FactKey, FactId>,
-    /// Names of facts that nothing reads any more, to be given again.
-    free_facts: Vec<FactId>,
+    /// Names of facts that nothing reads any more, to be given again, the lowest first so that `facts` can become short again.
+    free_facts: BTreeSet<FactId>,
     /// Interned queries; `None` where one was forgotten.
     queries: Vec<Option<Arc<dyn AnyQuery>>>,
-    /// Names of forgotten queries, to be given again.
-    free_queries: Vec<QueryId>,
+    /// Names of forgotten queries, to be given again, the lowest first.
+    free_queries: BTreeSet<QueryId>,
     /// By query type: names of its keys.
     tables: KeyedMap<TypeId, Box<dyn Any + Send>>,
     /// The tree of each query.
@@ -180,7 +180,7 @@ impl Core {
             return *id;
         }
         let kept: Arc<dyn AnyQuery> = Arc::new(query.clone());
-        let id = match self.free_queries.pop() {
+        let id = match self.free_queries.pop_first() {
             Some(id) => {
                 if let Some(slot) = self.queries.get_mut(id.0) {
                     *slot = Some(kept);
@@ -214,7 +214,7 @@ impl Core {
         }
         // What changed before anything read it does not count.
         let fact = Fact { key: key.clone(), changed_at: 0, parents: Vec::new() };
-        let id = self.free_facts.pop().unwrap_or(FactId(self.facts.len()));
+        let id = self.free_facts.pop_first().unwrap_or(FactId(self.facts.len()));
         match self.facts.get_mut(id.0) {
             Some(slot) => *slot = fact,
             None => self.facts.push(fact),

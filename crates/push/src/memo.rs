@@ -164,6 +164,10 @@ impl<Q: Query> AnyQuery for Q {
     fn forget(&self, tables: &mut KeyedMap<TypeId, Box<dyn Any + Send>>) {
         if let Some(table) = tables.get_mut(&TypeId::of::<Q>()).and_then(|t| t.downcast_mut::<KeyedMap<Q, QueryId>>()) {
             table.remove(self);
+            // Streams with many names may have gone. Halving pays for the move.
+            if table.capacity() > 4 * table.len() + 4096 {
+                table.shrink_to(2 * table.len());
+            }
         }
     }
 }

@@ -83,6 +83,8 @@ enum Phase {
     Values,
     /// Frees query keys without results.
     Queries,
+    /// Cuts free places off the ends of tables.
+    Ends,
 }
 
 impl Phase {
@@ -99,7 +101,8 @@ impl Phase {
             Self::Facts => Self::Questions,
             Self::Questions => Self::Values,
             Self::Values => Self::Queries,
-            Self::Queries => return None,
+            Self::Queries => Self::Ends,
+            Self::Ends => return None,
         })
     }
 }
@@ -208,6 +211,7 @@ impl Core {
             Phase::Questions => self.forget_attr(sweep, at),
             Phase::Values => self.forget_values(sweep, at),
             Phase::Queries => self.forget_query(at),
+            Phase::Ends => self.cut_ends(),
         };
         if done.is_none() {
             sweep.at = 0;

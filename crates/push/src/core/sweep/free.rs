@@ -90,7 +90,7 @@ impl Core {
             self.fact_ids.remove(&fact.key);
             // The name in it may be long.
             fact.key = FactKey::AllServices;
-            self.free_facts.push(id);
+            self.free_facts.insert(id);
         }
         fact.parents = parents;
         Some(steps)
@@ -135,32 +135,34 @@ impl Core {
         let is_unused = self.trees.get(at).is_some_and(Option::is_none) && !self.derived_ids.contains_key(&id);
         if is_unused && let Some(query) = slot.take() {
             query.forget(&mut self.tables);
-            self.free_queries.push(id);
+            self.free_queries.insert(id);
         }
         Some(1)
     }
 
-    /// Gives back the room of tables that were much larger: streams with many names may have gone.
-    pub(super) fn give_room_back(&mut self) {
-        while let Some(fact) = self.facts.last()
-            && fact.parents.is_empty()
-            && self.fact_ids.get(&fact.key) != Some(&FactId(self.facts.len() - 1))
-        {
+    /// Takes free facts and queries off the ends of their tables.
+    pub(super) fn cut_ends(&mut self) -> Option<usize> {
+        let is_last = |id: Option<usize>, length: usize| id.is_some_and(|id| id + 1 == length);
+        if is_last(self.free_facts.last().map(|id| id.0), self.facts.len()) {
+            self.free_facts.pop_last();
             self.facts.pop();
+            return Some(1);
         }
-        while self.queries.last().is_some_and(Option::is_none) && self.trees.last().is_some_and(Option::is_none) {
+        if is_last(self.free_queries.last().map(|id| id.0), self.queries.len()) {
+            self.free_queries.pop_last();
             self.queries.pop();
             self.trees.pop();
+            return Some(1);
         }
-        let (facts, queries) = (self.facts.len(), self.queries.len());
-        self.free_facts.retain(|id| id.0 < facts);
-        self.free_queries.retain(|id| id.0 < queries);
+        None
+    }
+
+    /// Gives back the room of tables that were much larger: streams with many names may have gone.
+    pub(super) fn give_room_back(&mut self) {
         let room = |length: usize| 2 * length + 1024;
-        self.facts.shrink_to(room(facts));
-        self.queries.shrink_to(room(queries));
-        self.trees.shrink_to(room(queries));
-        self.free_facts.shrink_to(room(self.free_facts.len()));
-        self.free_queries.shrink_to(room(self.free_queries.len()));
+        self.facts.shrink_to(room(self.facts.len()));
+        self.queries.shrink_to(room(self.queries.len()));
+        self.trees.shrink_to(room(self.queries.len()));
         self.nodes.shrink_to(room(self.nodes.len()));
         self.fact_ids.shrink_to(room(self.fact_ids.len()));
         self.value_ids.shrink_to(room(self.value_ids.len()));
