@@ -33,7 +33,7 @@ impl Issuer {
     pub(crate) fn token(&self, over: Value) -> String {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let mut claims = json!({
-            "iss": NAME, "aud": ["istio-ca"], "sub": "system:serviceaccount:shop:web", "iat": now, "exp": now + 600,
+            "iss": NAME, "aud": ["istio-ca"], "sub": "system:serviceaccount:shop:web", "iat": now, "exp": now + 3600,
         });
         claims.as_object_mut().unwrap().extend(over.as_object().unwrap().clone());
         let header = Header { kid: Some("one".into()), ..Header::new(Algorithm::ES256) };
