@@ -26,6 +26,8 @@ mod gateway_api;
 mod gateways;
 #[path = "status/helm.rs"]
 mod helm;
+#[path = "status/inference_pools.rs"]
+mod inference_pools;
 #[path = "status/leaders.rs"]
 mod leaders;
 #[path = "status/quarantine.rs"]

@@ -18,9 +18,9 @@ use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
-    GatewayControllerSettings, GatewayDeployments, IngressAddresses, IngressStatus, Location, Lock, NamespaceScope,
-    NodeUntaint, QuarantineReports, QuarantinedObjects, Range, RegistrationConfig, Reporter, ServiceExports,
-    StaysLocal,
+    GatewayControllerSettings, GatewayDeployments, InferencePoolServices, IngressAddresses, IngressStatus, Location,
+    Lock, NamespaceScope, NodeUntaint, QuarantineReports, QuarantinedObjects, Range, RegistrationConfig, Reporter,
+    ServiceExports, StaysLocal,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -148,7 +148,16 @@ impl Controllers<'_> {
         }
         let settings = push.context().mesh.settings.clone();
         if settings.gateway_api.enabled && settings.gateway_api.status {
-            let work = self.statuses(Family::GatewayApi, push);
+            let statuses = self.statuses(Family::GatewayApi, push);
+            let pools = settings.gateway_api.inference.then(|| InferencePoolServices { cluster: self.cluster.clone() });
+            // The Services follow the statuses of the pools.
+            let work = move |stop: CancellationToken| {
+                let pools = pools.clone().map(|pools| pools.run(stop.clone()));
+                let statuses = statuses(stop);
+                async move {
+                    tokio::join!(OptionFuture::from(pools), statuses);
+                }
+            };
             self.lead("status of the Gateway API's objects", Lock::GatewayStatus, &default_revision, work);
         }
         self.conditions(push, connections, &default_revision);

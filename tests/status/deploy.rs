@@ -6,8 +6,8 @@ use navarch_testkit::helm::Helm;
 use serde_json::{Value, json};
 
 use crate::{
-    Deployed, NAMESPACE, addresses, ambient, analysis, gateway_api, leaders, quarantine, registration, roots, untaint,
-    whole,
+    Deployed, NAMESPACE, addresses, ambient, analysis, gateway_api, inference_pools, leaders, quarantine, registration,
+    roots, untaint, whole,
 };
 
 /// Whether Navarch's service account may change a ConfigMap.
@@ -83,6 +83,7 @@ async fn all_is_applied_and_all_that_navarch_writes_it_may_write() {
     analysis::is_told_and_taken_back(&deployed).await;
     quarantine::a_condition_and_an_event_say_what_proxies_said(&deployed).await;
     gateway_api::is_written_beside_that_of_others_and_mended(&deployed).await;
+    inference_pools::have_services_that_are_mended(&deployed).await;
     ambient::conditions_stand_beside_those_of_others_and_go(&deployed).await;
     registration::follows_proxies(&deployed).await;
     whole::replicas_write_in_turn_and_serve_the_same(&deployed).await;

@@ -40,7 +40,10 @@ pub use gateway::{
 pub use gateway_class::GatewayClass;
 pub use grpc_route::{GrpcMethodMatch, GrpcRoute, GrpcRouteMatch, GrpcRouteRule};
 pub use http_route::{HttpPathMatch, HttpRetry, HttpRoute, HttpRouteMatch, HttpRouteRule, HttpTimeouts, NamedMatch};
-pub use inference_pool::{EndpointPickerRef, InferencePool, PoolPort, PoolSelector};
+pub use inference_pool::{
+    EndpointPickerRef, InferencePool, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL, POOL_LABEL,
+    POOL_SEMANTICS, PoolPort, PoolSelector, SEMANTICS_LABEL, pool_service_name,
+};
 pub use l4_route::{L4RouteRule, TcpRoute, TlsRoute};
 pub use listener::{AllowedRoutes, Listener, ListenerTls, RouteGroupKind, RouteNamespaces};
 pub use listener_set::{ListenerSet, ParentGateway};

@@ -5,6 +5,7 @@ use std::fmt;
 
 use kube::api::Patch;
 use kube::core::Status;
+use kube::runtime::watcher;
 use serde_json::{Value, json};
 
 /// An error of the client in one line for a log. kube's own text has the API server's whole answer a second time, in the
@@ -71,6 +72,17 @@ pub fn status_patch<M: AsRef<str>, V: Into<Value>>(
     json_patch(Value::Array(operations))
 }
 
+/// Whether a watch failed because the cluster has no such kind.
+#[must_use]
+pub fn is_absent(error: &watcher::Error) -> bool {
+    let error = match error {
+        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => error,
+        watcher::Error::WatchError(status) => return status.code == 404,
+        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return false,
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
 /// Whether the API server refused a write because the object has changed or is gone since it was read: 404, 409, or 422 for
 /// a patch whose test failed.
 #[must_use]
@@ -80,8 +92,6 @@ pub fn is_stale(error: &kube::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kube::runtime::watcher;
-
     use super::*;
 
     fn refused() -> kube::Error {

@@ -29,6 +29,7 @@ pub use deployments::GatewayDeployments;
 pub use gateway_classes::GatewayClasses;
 pub use objects::{Deployed, ObjectsError, objects};
 pub use settings::GatewayControllerSettings;
+pub(crate) use watches::resource;
 pub use watches::{Made, Source};
 pub use world::{Plan, World};
 

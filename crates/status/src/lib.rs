@@ -9,6 +9,7 @@
 //!    │  │             ServiceExports     (a ServiceExport for every Service)
 //!    │  │             NodeUntaint        (spec.taints of Nodes)
 //!    │  │             ObjectStatuses     (status of the Gateway API's objects; conditions about ambient mode)
+//!    │  │             InferencePoolServices (a Service for every InferencePool)
 //!    │  │             GatewayClasses     (the classes of Gateways)
 //!    │  │             GatewayDeployments (Deployments, Services and more for Gateways)
 //!   Lock └── DefaultRevision
@@ -36,6 +37,7 @@ mod distribution;
 mod election;
 mod findings;
 pub mod gateways;
+mod inference_pools;
 mod ingress;
 mod lock;
 mod lock_object;
@@ -61,6 +63,7 @@ pub use default_revision::DefaultRevision;
 pub use distribution::{Distribution, Progresses};
 pub use election::{Election, Timing};
 pub use gateways::{GatewayClasses, GatewayControllerSettings, GatewayDeployments};
+pub use inference_pools::InferencePoolServices;
 pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use live::{Live, Seen};
+pub(crate) use merge::ISTIO_GROUP;
 pub use merge::{Share, status_correction};
 use navarch_api::object::{Kind, ObjectRef};
 use pace::Pace;

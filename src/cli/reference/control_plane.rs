@@ -189,7 +189,7 @@ PREFER_DESTINATIONRULE_TLS_FOR_EXTERNAL_SERVICES | `true` | Towards hosts outsid
 
 /// Gateways of both APIs.
 const GATEWAYS: &str = "
-ENABLE_GATEWAY_API_INFERENCE_EXTENSION | `false` | InferencePools are read
+ENABLE_GATEWAY_API_INFERENCE_EXTENSION | `false` | InferencePools are read, and their Services made
 ENABLE_GATEWAY_API_MANUAL_DEPLOYMENT | `true` | Addresses of a Gateway may name proxies that somebody else deploys
 ENABLE_SELECTOR_BASED_K8S_GATEWAY_POLICY | `true` | Policies with a selector hold for gateways of the Gateway API, not only those with `targetRefs`
 K8S_INGRESS_NS | `istio-system` | Namespace of the gateway that serves Ingresses

@@ -1,10 +1,40 @@
-//! InferencePool.
+//! InferencePool, and how the Service that stands for one is called and labelled (istiod's `inferencepool_collection.go`).
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 use super::service_kind;
+
+/// The label that names the pool of a Service.
+pub const POOL_LABEL: &str = "istio.io/inferencepool-name";
+/// The label that names the Service of the endpoint picker.
+pub const PICKER_SERVICE_LABEL: &str = "istio.io/inferencepool-extension-service";
+/// The label that has the endpoint picker's port.
+pub const PICKER_PORT_LABEL: &str = "istio.io/inferencepool-extension-port";
+/// The label that says what happens to requests while the endpoint picker does not answer: `FailOpen` or `FailClose`.
+pub const PICKER_FAILURE_MODE_LABEL: &str = "istio.io/inferencepool-extension-failure-mode";
+/// The label that says that a Service stands for something else.
+pub const SEMANTICS_LABEL: &str = "internal.istio.io/service-semantics";
+/// The value of [`SEMANTICS_LABEL`] where a Service stands for a pool.
+pub const POOL_SEMANTICS: &str = "inferencepool";
+
+/// What stands between the name of a pool and the hash in the name of its Service.
+const SEPARATOR: &str = "-ip-";
+/// How many hexadecimal digits of the hash.
+const HASH: usize = 8;
+/// The longest name of a Service.
+const MAX_NAME: usize = 63;
+
+/// The name of the Service that stands for the pool of a name.
+#[must_use]
+pub fn pool_service_name(pool: &str) -> String {
+    let hash: String = format!("{:x}", Sha256::digest(pool)).chars().take(HASH).collect();
+    let longest = MAX_NAME - SEPARATOR.len() - HASH;
+    let stem: String = pool.chars().take(longest).collect();
+    format!("{stem}{SEPARATOR}{hash}")
+}
 
 /// `inference.networking.k8s.io/InferencePool`: pods that serve a model, and who picks one for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,4 +99,16 @@ impl Default for InferencePool {
 /// What happens while a picker does not answer, where it does not say.
 fn fail_close() -> String {
     "FailClose".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_of_pools_are_called_as_istiod_calls_them() {
+        assert_eq!(pool_service_name("llama"), "llama-ip-fc5a1047");
+        assert_eq!(pool_service_name("phi"), "phi-ip-7f754d3d");
+        assert_eq!(pool_service_name(&"x".repeat(80)).len(), MAX_NAME);
+    }
 }

@@ -21,6 +21,7 @@ use prost_types::Any;
 use super::http;
 use crate::gateway_api::EndpointPicker;
 use crate::names::OutboundCluster;
+use navarch_api::gateway_api::{POOL_SEMANTICS, SEMANTICS_LABEL};
 use navarch_api::names::Hostname;
 use navarch_registry::model::Service;
 
@@ -32,8 +33,6 @@ const NAMESPACE: &str = "envoy.lb";
 const PICKED: &str = "x-gateway-destination-endpoint";
 /// The endpoint that served the request.
 const SERVED: &str = "x-gateway-destination-endpoint-served";
-/// The label of Services that stand for pools.
-const SEMANTICS: &str = "internal.istio.io/service-semantics";
 /// How long the picker may take, where a route names none. None does.
 const TIMEOUT_SECONDS: i64 = 10;
 /// How long one message may take: long enough for an answer of a model.
@@ -42,7 +41,7 @@ const MESSAGE_TIMEOUT_SECONDS: i64 = 1000;
 /// Whether a service stands for an InferencePool.
 #[must_use]
 pub(crate) fn is_pool(service: &Service) -> bool {
-    service.labels.get(SEMANTICS).is_some_and(|semantics| **semantics == *"inferencepool")
+    service.labels.get(SEMANTICS_LABEL).is_some_and(|semantics| **semantics == *POOL_SEMANTICS)
 }
 
 /// Asks nobody, but lets routes name whom to ask.

@@ -5,7 +5,7 @@ use super::grants::{self, Reference, Referent};
 use super::inference_pools::{self, EndpointPicker};
 use super::route_kinds::RouteName;
 use super::settings::ApiSettings;
-use navarch_api::gateway_api::{BackendObject, InferencePool, XBackend};
+use navarch_api::gateway_api::{BackendObject, InferencePool, XBackend, pool_service_name};
 use navarch_api::istio::{Destination, PortSelector};
 use navarch_api::kubernetes::Service;
 use navarch_api::names::Namespace;
@@ -175,7 +175,7 @@ fn pool(view: &View<'_>, to: &BackendObject, name: &NamespacedName) -> Result<Ba
         return nowhere(BACKEND_NOT_FOUND, format!("backend({}) not found", to.name));
     }
     let namespace = name.namespace.as_str();
-    let host = values.host(&inference_pools::service_name(&to.name), namespace);
+    let host = values.host(&pool_service_name(&to.name), namespace);
     let key = ServiceKey::new(namespace, &host);
     let Some(service) = (*view.get(&inference_pools::PoolService(key))).clone() else {
         return nowhere(BACKEND_NOT_FOUND, format!("backend({host}) not found"));

@@ -3,30 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
-
 use super::merged;
 use super::route_kinds::{RouteKind, RouteName};
 use super::settings::ApiSettings;
 use crate::gateway;
-use navarch_api::gateway_api::{self, BackendRef};
+use navarch_api::gateway_api::{self, BackendRef, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL};
 use navarch_api::object::NamespacedName;
 use navarch_push::query::Query;
 use navarch_push::view::View;
 use navarch_registry::model::ServiceKey;
-
-/// What stands between the name of a pool and the hash in the name of its Service.
-const SEPARATOR: &str = "-ip-";
-/// How much of the hash.
-const HASH: usize = 8;
-/// The longest name of a Service.
-const MAX_NAME: usize = 63;
-/// The label that names the picker's Service.
-const PICKER_SERVICE: &str = "istio.io/inferencepool-extension-service";
-/// The label that has its port.
-const PICKER_PORT: &str = "istio.io/inferencepool-extension-port";
-/// The label that says what happens without it.
-const PICKER_FAILURE_MODE: &str = "istio.io/inferencepool-extension-failure-mode";
 
 /// Who picks an endpoint for a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,24 +44,13 @@ struct LeadsToPool(RouteName);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct GatewayHasPools(Arc<str>);
 
-/// The name of the Service that stands for a pool.
-pub(super) fn service_name(pool: &str) -> String {
-    let hash: String = format!("{:x}", Sha256::digest(pool)).chars().take(HASH).collect();
-    let longest = MAX_NAME - SEPARATOR.len() - HASH;
-    let stem: String = match pool.len() > longest {
-        true => pool.chars().take(longest).collect(),
-        false => pool.to_owned(),
-    };
-    format!("{stem}{SEPARATOR}{hash}")
-}
-
 impl Query for PoolService {
     type Value = Option<ServiceOfPool>;
 
     fn compute(&self, view: &View<'_>) -> Self::Value {
         let service = view.service(&self.0)?;
         let label = |name: &str| service.labels.get(name).filter(|value| !value.is_empty());
-        let picker = match (label(PICKER_SERVICE), label(PICKER_PORT), label(PICKER_FAILURE_MODE)) {
+        let picker = match (label(PICKER_SERVICE_LABEL), label(PICKER_PORT_LABEL), label(PICKER_FAILURE_MODE_LABEL)) {
             (Some(name), Some(port), Some(mode)) => Some(EndpointPicker {
                 host: view.get(&ApiSettings).host(name, self.0.namespace.as_str()),
                 port: port.to_string(),
@@ -134,16 +108,4 @@ pub(super) fn routes_to(view: &View<'_>, pool: &NamespacedName) -> Vec<RouteName
             })
     };
     routes.filter(leads).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn services_of_pools_are_called_as_istiod_calls_them() {
-        assert_eq!(service_name("llama"), "llama-ip-fc5a1047");
-        assert_eq!(service_name("phi"), "phi-ip-7f754d3d");
-        assert_eq!(service_name(&"x".repeat(80)).len(), MAX_NAME);
-    }
 }

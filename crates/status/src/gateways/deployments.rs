@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use kube::runtime::watcher;
 use navarch_api::object::NamespacedName;
-use navarch_kubernetes::InWords;
+use navarch_kubernetes::{InWords, is_absent};
 use navarch_webhook::CurrentInjector;
 use tokio::sync::{OnceCell, watch};
 use tokio::time::Instant;
@@ -206,16 +205,6 @@ fn hear(world: &mut World, (source, event): Told) {
             tracing::warn!(?source, error = %InWords(&error), "a watch for the deployment of Gateways failed")
         }
     }
-}
-
-/// Whether a watch failed because there is no such kind.
-fn is_absent(error: &watcher::Error) -> bool {
-    let error = match error {
-        watcher::Error::InitialListFailed(error) | watcher::Error::WatchStartFailed(error) => error,
-        watcher::Error::WatchError(status) => return status.code == 404,
-        watcher::Error::WatchFailed(_) | watcher::Error::NoResourceVersion => return false,
-    };
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// Notes how it went.

@@ -80,7 +80,7 @@ impl Made {
     }
 
     /// The kind as the API server knows it.
-    pub(super) fn resource(self) -> ApiResource {
+    pub(crate) fn resource(self) -> ApiResource {
         match self {
             Self::ServiceAccount => resource("", "v1", "ServiceAccount", "serviceaccounts"),
             Self::Deployment => resource("apps", "v1", "Deployment", "deployments"),
@@ -99,7 +99,7 @@ pub(super) fn gateway_api(kind: &str, plural: &str) -> ApiResource {
 }
 
 /// A kind as the API server knows it.
-pub(super) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 

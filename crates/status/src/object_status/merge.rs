@@ -11,7 +11,7 @@ const WITHOUT: &str = "withoutConditions";
 /// Members that are not taken away where they are not wanted: addresses that were reported are kept until there are others.
 const KEPT: [&str; 3] = ["addresses", "conditions", "supportedFeatures"];
 /// The group by which entries that name no controller are known to be Istio's: those of InferencePools.
-const ISTIO_GROUP: &str = "networking.istio.io";
+pub(crate) const ISTIO_GROUP: &str = "networking.istio.io";
 
 /// How much of a status is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,374 @@
+//! The Services that stand for InferencePools (istiod's `inferencepool_collection.go`): routes to a pool lead to its Service, whose
+//! endpoints Kubernetes finds by the pool's selector.
+//!
+//! A pool has one as soon as its status says that a Gateway of this control plane leads to it. The Service belongs to the pool,
+//! so that Kubernetes deletes it with it. A Service of such a name without the label of pools is somebody else's, and is never
+//! written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::{Api, ResourceExt as _};
+use navarch_api::gateway_api::{
+    InferencePool, PICKER_FAILURE_MODE_LABEL, PICKER_PORT_LABEL, PICKER_SERVICE_LABEL, POOL_LABEL, POOL_SEMANTICS,
+    SEMANTICS_LABEL, pool_service_name,
+};
+use navarch_api::object::NamespacedName;
+use navarch_kubernetes::{InWords, is_absent, is_stale};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::cluster::Cluster;
+use crate::gateways::resource;
+use crate::object_status::ISTIO_GROUP;
+
+/// The name under which fields are applied, istiod's.
+const MANAGER: &str = "istio.io/inference-pool-controller";
+/// The port of the first of a pool's target ports; each further one has the next.
+const FIRST_PORT: usize = 54_321;
+/// How long to wait before what failed is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Makes the Services of InferencePools, and mends them (`ENABLE_GATEWAY_API_INFERENCE_EXTENSION`).
+#[derive(Clone, Debug)]
+pub struct InferencePoolServices {
+    /// Where the pools are.
+    pub cluster: Cluster,
+}
+
+/// What is known of a pool.
+#[derive(Debug)]
+struct Pool {
+    uid: String,
+    spec: InferencePool,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+struct World {
+    /// The pools to which a Gateway leads.
+    pools: BTreeMap<NamespacedName, Pool>,
+    /// The pools that a list has named so far.
+    listed: BTreeSet<NamespacedName>,
+    /// The resource versions of the Services as they were applied, by the name of the pool.
+    applied: BTreeMap<NamespacedName, String>,
+    /// The pools whose Services are to be applied, and when.
+    due: BTreeMap<NamespacedName, Instant>,
+}
+
+impl World {
+    /// Takes an event about a pool.
+    fn take_pool(&mut self, event: Event<DynamicObject>, now: Instant) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(pool) => {
+                self.listed.insert(name_of(&pool));
+                self.put(&pool, now);
+            }
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.pools.retain(|name, _| listed.contains(name));
+            }
+            Event::Apply(pool) => self.put(&pool, now),
+            Event::Delete(pool) => _ = self.pools.remove(&name_of(&pool)),
+        }
+        self.applied.retain(|name, _| self.pools.contains_key(name));
+    }
+
+    /// A pool is there. It is due once a Gateway leads to it, and whenever it changes then.
+    fn put(&mut self, object: &DynamicObject, now: Instant) {
+        let name = name_of(object);
+        if object.metadata.deletion_timestamp.is_some() || !has_gateway(&object.data) {
+            self.pools.remove(&name);
+            return;
+        }
+        let spec = object.data.get("spec").cloned().unwrap_or_default();
+        match serde_json::from_value::<InferencePool>(spec) {
+            Ok(spec) => {
+                let pool = Pool { uid: object.uid().unwrap_or_default(), spec };
+                let is_new =
+                    self.pools.get(&name).is_none_or(|before| before.uid != pool.uid || before.spec != pool.spec);
+                self.pools.insert(name.clone(), pool);
+                if is_new {
+                    self.due.insert(name, now);
+                }
+            }
+            Err(error) => {
+                tracing::warn!(pool = %name, %error, "an InferencePool has no Service: its spec is not valid")
+            }
+        }
+    }
+
+    /// Takes an event about a Service of a pool: one that is not as it was applied is applied again.
+    fn take_service(&mut self, event: Event<PartialObjectMeta<Service>>, now: Instant) {
+        let (service, is_gone) = match event {
+            Event::InitApply(service) | Event::Apply(service) => (service, false),
+            Event::Delete(service) => (service, true),
+            Event::Init | Event::InitDone => return,
+        };
+        let Some(pool) = service.labels().get(POOL_LABEL) else { return };
+        let pool = NamespacedName::new(&service.namespace().unwrap_or_default(), pool);
+        let is_own =
+            self.applied.get(&pool).is_some_and(|version| Some(version) == service.resource_version().as_ref());
+        if self.pools.contains_key(&pool) && (is_gone || !is_own) {
+            self.due.insert(pool, now);
+        }
+    }
+
+    /// When the next pool is due.
+    fn next(&self) -> Option<Instant> {
+        self.due.values().min().copied()
+    }
+
+    /// The pools that are due.
+    fn take_due(&mut self, now: Instant) -> Vec<NamespacedName> {
+        self.due.extract_if(.., |_, at| *at <= now).map(|(name, _)| name).collect()
+    }
+}
+
+impl InferencePoolServices {
+    /// Runs until told to stop.
+    pub async fn run(self, stop: CancellationToken) {
+        let client = &self.cluster.0;
+        let kind = resource("inference.networking.k8s.io", "v1", "InferencePool", "inferencepools");
+        let mut pools = watch(Api::<DynamicObject>::all_with(client.clone(), &kind), Config::default());
+        let labels = Config::default().labels(&format!("{SEMANTICS_LABEL}={POOL_SEMANTICS}"));
+        let mut services = watch(Api::<PartialObjectMeta<Service>>::all(client.clone()), labels);
+        let mut world = World::default();
+        loop {
+            let next = world.next();
+            tokio::select! {
+                () = stop.cancelled() => return,
+                Some(event) = pools.next() => match event {
+                    Ok(event) => world.take_pool(event, Instant::now()),
+                    Err(error) => warn(&error, "InferencePools"),
+                },
+                Some(event) = services.next() => match event {
+                    Ok(event) => world.take_service(event, Instant::now()),
+                    Err(error) => warn(&error, "Services of InferencePools"),
+                },
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                    for name in world.take_due(Instant::now()) {
+                        let Some(wanted) = world.pools.get(&name).and_then(|pool| service(&name, pool)) else { continue };
+                        let outcome = tokio::select! {
+                            () = stop.cancelled() => return,
+                            outcome = self.apply(&name, wanted) => outcome,
+                        };
+                        note(&mut world, name, outcome);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Applies the Service of a pool, and gives its resource version; `None` where somebody else's Service has its name.
+    async fn apply(&self, pool: &NamespacedName, mut wanted: Value) -> Result<Option<String>, kube::Error> {
+        let services = Api::<Service>::namespaced(self.cluster.0.clone(), pool.namespace.as_str());
+        let name = pool_service_name(&pool.name);
+        if let Some(there) = services.get_metadata_opt(&name).await? {
+            if !there.labels().contains_key(POOL_LABEL) {
+                return Ok(None);
+            }
+            // What was just seen to be a pool's must still be what is written to.
+            if let Some(meta) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+                meta.insert("resourceVersion".to_owned(), json!(there.resource_version()));
+            }
+        }
+        let parameters = PatchParams::apply(MANAGER).force();
+        let applied = services.patch(&name, &parameters, &Patch::Apply(wanted)).await?;
+        Ok(Some(applied.resource_version().unwrap_or_default()))
+    }
+}
+
+/// Events of a kind, again after a pause where a watch fails.
+fn watch<K>(api: Api<K>, config: Config) -> impl Stream<Item = Result<Event<K>, Error>> + Unpin
+where
+    K: kube::Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    Box::pin(watcher(api, config).default_backoff())
+}
+
+/// Notes what became of the Service of a pool.
+fn note(world: &mut World, pool: NamespacedName, outcome: Result<Option<String>, kube::Error>) {
+    match outcome {
+        Ok(Some(version)) => {
+            tracing::debug!(%pool, "applied the Service of an InferencePool");
+            world.applied.insert(pool, version);
+        }
+        Ok(None) => {
+            let service = pool_service_name(&pool.name);
+            tracing::warn!(%pool, service, "a Service has the name of that of an InferencePool without its label; it is left as it is");
+        }
+        Err(error) => {
+            if !is_stale(&error) {
+                tracing::warn!(%pool, error = %InWords(&error), "failed to apply the Service of an InferencePool");
+            }
+            world.due.insert(pool, Instant::now() + RETRY);
+        }
+    }
+}
+
+/// Says that a watch failed; that the cluster has no such kind is no fault.
+fn warn(error: &Error, kinds: &str) {
+    if is_absent(error) {
+        tracing::debug!(kinds, error = %InWords(error), "the cluster has no such kind");
+    } else {
+        tracing::warn!(kinds, error = %InWords(error), "failed to watch");
+    }
+}
+
+/// Whether the status of a pool says that a Gateway of this control plane leads to it.
+fn has_gateway(pool: &Value) -> bool {
+    let parents = pool.pointer("/status/parents").and_then(Value::as_array);
+    let is_ours = |parent: &Value| {
+        let reference = parent.get("parentRef");
+        let is =
+            |field: &str, value: &str| reference.and_then(|parent| parent.get(field)).is_some_and(|text| text == value);
+        is("group", ISTIO_GROUP) && is("kind", "Gateway")
+    };
+    parents.is_some_and(|parents| parents.iter().any(is_ours))
+}
+
+/// The Service of a pool, none where its endpoint picker has no port.
+fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
+    let picker = pool.spec.endpoint_picker_ref.as_ref()?;
+    let Some(picker_port) = picker.port else {
+        tracing::warn!(pool = %name, "an InferencePool has no Service: spec.endpointPickerRef.port is missing");
+        return None;
+    };
+    let ports = pool.spec.target_ports.iter().enumerate().map(|(at, target)| {
+        let mut port = json!({
+            "name": format!("http-{at}"), "protocol": "TCP", "port": FIRST_PORT + at, "targetPort": target.number,
+        });
+        if !pool.spec.app_protocol.is_empty() {
+            port["appProtocol"] = json!(pool.spec.app_protocol);
+        }
+        port
+    });
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "namespace": name.namespace,
+            "name": pool_service_name(&name.name),
+            "labels": {
+                POOL_LABEL: &*name.name,
+                PICKER_SERVICE_LABEL: picker.name,
+                PICKER_PORT_LABEL: picker_port.number.to_string(),
+                PICKER_FAILURE_MODE_LABEL: picker.failure_mode,
+                SEMANTICS_LABEL: POOL_SEMANTICS,
+            },
+            "ownerReferences": [{
+                "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool", "name": &*name.name, "uid": pool.uid,
+            }],
+        },
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": "None",
+            "selector": pool.spec.selector.match_labels,
+            "ports": ports.collect::<Vec<_>>(),
+        },
+    }))
+}
+
+/// Namespace and name of a pool.
+fn name_of(pool: &DynamicObject) -> NamespacedName {
+    NamespacedName::new(&pool.namespace().unwrap_or_default(), &pool.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A pool, with Gateways of these groups in its status.
+    fn pool(groups: &[&str], target: i32) -> DynamicObject {
+        let parents: Vec<Value> = groups
+            .iter()
+            .map(|group| json!({ "parentRef": { "group": group, "kind": "Gateway", "name": "web" } }))
+            .collect();
+        serde_json::from_value(json!({
+            "apiVersion": "inference.networking.k8s.io/v1",
+            "kind": "InferencePool",
+            "metadata": { "namespace": "shop", "name": "llama", "uid": "u1" },
+            "spec": {
+                "selector": { "matchLabels": { "app": "llama" } },
+                "targetPorts": [{ "number": target }, { "number": target + 1 }],
+                "endpointPickerRef": { "name": "epp", "port": { "number": 9002 } },
+            },
+            "status": { "parents": parents },
+        }))
+        .unwrap()
+    }
+
+    /// A Service of the pool, at a resource version.
+    fn made(version: &str) -> PartialObjectMeta<Service> {
+        let metadata = json!({
+            "namespace": "shop", "name": "llama-ip-fc5a1047", "resourceVersion": version, "labels": { POOL_LABEL: "llama" },
+        });
+        serde_json::from_value(json!({ "metadata": metadata })).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_pool_is_due_when_a_gateway_leads_to_it_and_when_it_or_its_service_changes() {
+        let (mut world, now) = (World::default(), Instant::now());
+        let mut due_after = |event: Result<Event<DynamicObject>, Event<PartialObjectMeta<Service>>>, applied: &str| {
+            match event {
+                Ok(event) => world.take_pool(event, now),
+                Err(event) => world.take_service(event, now),
+            }
+            let due = world.take_due(now);
+            due.iter().for_each(|name| _ = world.applied.insert(name.clone(), applied.to_owned()));
+            due.len()
+        };
+        assert_eq!(due_after(Ok(Event::Apply(pool(&[], 8000))), "1"), 0, "no Gateway leads to it");
+        assert_eq!(due_after(Ok(Event::Apply(pool(&["example.com"], 8000))), "1"), 0, "somebody else's does");
+        assert_eq!(due_after(Ok(Event::Apply(pool(&["example.com", ISTIO_GROUP], 8000))), "1"), 1);
+        assert_eq!(due_after(Err(Event::Apply(made("1"))), "1"), 0, "it is as it was applied");
+        assert_eq!(due_after(Ok(Event::Apply(pool(&[ISTIO_GROUP], 8000))), "2"), 0, "nothing of it has changed");
+        assert_eq!(due_after(Ok(Event::Apply(pool(&[ISTIO_GROUP], 9000))), "2"), 1, "its ports have");
+        assert_eq!(due_after(Err(Event::Apply(made("3"))), "4"), 1, "somebody has changed the Service");
+        assert_eq!(due_after(Err(Event::Delete(made("4"))), "5"), 1, "somebody has deleted the Service");
+        assert_eq!(due_after(Ok(Event::Delete(pool(&[ISTIO_GROUP], 9000))), "5"), 0);
+        assert_eq!(due_after(Err(Event::Delete(made("5"))), "5"), 0, "it went with the pool");
+    }
+
+    #[test]
+    fn the_service_is_istiods() {
+        let mut world = World::default();
+        world.put(&pool(&[ISTIO_GROUP], 8000), Instant::now());
+        let (name, pool) = world.pools.first_key_value().unwrap();
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {
+                "namespace": "shop", "name": "llama-ip-fc5a1047",
+                "labels": {
+                    "istio.io/inferencepool-name": "llama",
+                    "istio.io/inferencepool-extension-service": "epp",
+                    "istio.io/inferencepool-extension-port": "9002",
+                    "istio.io/inferencepool-extension-failure-mode": "FailClose",
+                    "internal.istio.io/service-semantics": "inferencepool",
+                },
+                "ownerReferences": [{
+                    "apiVersion": "inference.networking.k8s.io/v1", "kind": "InferencePool", "name": "llama", "uid": "u1",
+                }],
+            },
+            "spec": {
+                "type": "ClusterIP", "clusterIP": "None", "selector": { "app": "llama" },
+                "ports": [
+                    { "name": "http-0", "protocol": "TCP", "port": 54321, "targetPort": 8000, "appProtocol": "http" },
+                    { "name": "http-1", "protocol": "TCP", "port": 54322, "targetPort": 8001, "appProtocol": "http" },
+                ],
+            },
+        });
+        assert_eq!(service(name, pool), Some(expected));
+    }
+}
