@@ -51,6 +51,7 @@ pub use exposition::Exposition;
 pub use log_scopes::{LogScope, LogScopes, ScopeError};
 pub use over_xds::DebugOverXds;
 pub use plan::Plans;
+pub(crate) use plan::client as plan_client;
 pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
 

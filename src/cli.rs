@@ -3,6 +3,7 @@
 mod analyze;
 mod applied;
 mod ca;
+mod cluster;
 mod connections;
 mod crds;
 mod dashboard;

@@ -13,6 +13,8 @@
     reason = "a test may fail loudly, print, and read its switches from the environment"
 )]
 
+#[path = "cluster/asked.rs"]
+mod asked;
 #[path = "cluster/changes.rs"]
 mod changes;
 #[path = "cluster/injected.rs"]
@@ -69,6 +71,8 @@ async fn a_mesh_on_a_real_node_works_and_loses_nothing_while_it_changes() -> Res
     injected::pods_are_as_a_kubelet_runs_them(&mesh)?;
     injected::a_job_ends_although_it_has_a_sidecar(&mesh)?;
     stages.over("pods");
+    asked::commands_find_the_control_plane_by_the_kubeconfig(&mesh).await?;
+    stages.over("commands");
     traffic::the_shop_is_reached_through_the_gateway(&mesh).await?;
     traffic::a_fault_and_a_policy_are_obeyed(&mesh).await?;
     traffic::what_is_between_pods_is_encrypted(&mesh).await?;
@@ -83,6 +87,7 @@ async fn lose_nothing_while_all_changes(mesh: &mut Mesh, stages: &mut Stages) ->
     stages.over("clients");
     let leader = changes::a_leader_is_killed(mesh, &mut watched).await?;
     stages.over("leader killed");
+    asked::every_replica_is_asked(mesh)?;
     changes::rolling_restart(mesh, &mut watched).await?;
     stages.over("rolling restart");
     changes::scale_up_and_down(mesh, &mut watched).await?;

@@ -26,6 +26,8 @@ mod rare;
 mod rbac;
 #[path = "shared/shown.rs"]
 mod shown;
+#[path = "walks/waypoint.rs"]
+mod waypoint;
 
 use mesh::Mesh;
 use navarch::walk::{Connection, Entry, HttpRequest, Outcome, Resources, Tls, Walk};

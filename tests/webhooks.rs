@@ -24,6 +24,8 @@ mod installed;
 mod life;
 #[path = "webhooks/limits.rs"]
 mod limits;
+#[path = "webhooks/plan_warnings.rs"]
+mod plan_warnings;
 #[path = "webhooks/pods.rs"]
 mod pods;
 #[path = "injection/pods.rs"]

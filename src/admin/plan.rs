@@ -38,7 +38,7 @@ impl Plans {
     ///
     /// # Errors
     /// While another has it.
-    pub(super) fn turn(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
+    pub(crate) fn turn(&self) -> Result<OwnedSemaphorePermit, TryAcquireError> {
         self.0.clone().try_acquire_owned()
     }
 }
@@ -71,7 +71,7 @@ pub(super) async fn plan(
 }
 
 /// A connected proxy with what it asks for; secrets aside, which no answer shows.
-fn client(info: &ConnectionInfo) -> Client {
+pub(crate) fn client(info: &ConnectionInfo) -> Client {
     let interest = |watch: &TypeInfo| (watch.kind, Interest { wildcard: watch.wildcard, names: watch.names.clone() });
     let watches = info.types.iter().filter(|watch| watch.kind != ResourceType::Secret);
     Client { proxy: info.proxy.clone(), interests: watches.map(interest).collect::<BTreeMap<_, _>>() }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -12,13 +13,15 @@ use tokio::sync::oneshot;
 use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::STACK;
+use navarch_answers::ambient;
 use navarch_answers::why::{Made, MadeOf, Pushed, WhyProxy, WhyPush};
-use navarch_answers::why_not::{Place, Request, why_not};
+use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
 use navarch_api::names::ResourceName;
-use navarch_api::object::ObjectRef;
+use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_push::context::{PushContext, facts_of};
 use navarch_push::engine::ProxyId;
 use navarch_push::fact::FactKey;
+use navarch_push::proxy::{Proxy, ProxyKind};
 use navarch_push::resource::ResourceType;
 use navarch_push::worker::{Inspect, PushRecord};
 use navarch_xds::connections::{ConnectionInfo, PushInfo};
@@ -178,9 +181,13 @@ fn causes_in(inspect: &Inspect<'_>, push: &PushRecord, (proxy, kind): (ProxyId, 
 
 /// Why a request of the proxy's workload fails: `host`, `port`, `path` and `method` say which.
 pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let info = match proxy(&state, &parameters) {
-        Ok(info) => info,
-        Err(answer) => return *answer,
+    let context = state.push.context();
+    let origin = match proxy(&state, &parameters) {
+        Ok(info) => Origin::Proxy(place(&info)),
+        Err(answer) => match ambient_pod(&context, &parameters) {
+            Some(pod) => Origin::Ambient(Arc::new(pod)),
+            None => return *answer,
+        },
     };
     let text = |name: &str, usual: &str| parameters.get(name).cloned().unwrap_or_else(|| usual.to_owned());
     let port = match parameters.get("port").map(|port| port.parse::<u16>()) {
@@ -189,7 +196,6 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         None => None,
     };
     let request = Request { host: text("host", ""), port, method: text("method", "GET"), path: text("path", "/") };
-    let context = state.push.context();
     let others: BTreeMap<IpAddr, ConnectionInfo> = {
         let all = state.connections.list().into_iter();
         all.filter_map(|other| Some((*other.proxy.ips.first()?, other))).collect()
@@ -200,8 +206,9 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
     let (answer, found) = oneshot::channel();
     let work = move || {
         let at = |ip: IpAddr| others.get(&ip).map(place);
+        let waypoints = || others.values().filter(|one| one.proxy.kind == ProxyKind::Waypoint).map(place).collect();
         // Whoever asked may have gone.
-        _ = answer.send(why_not(&context, &place(&info), &request, at));
+        _ = answer.send(why_not(&context, &origin, &request, Others { at: &at, waypoints: &waypoints }));
         drop(turn);
     };
     if let Err(error) = std::thread::Builder::new().name("why not".to_owned()).stack_size(STACK).spawn(work) {
@@ -211,6 +218,12 @@ pub(super) async fn not(State(state): State<AdminState>, parameters: Parameters)
         Ok(found) => reply::json(&parameters, &json!(found)),
         Err(_) => (StatusCode::INTERNAL_SERVER_ERROR, "no answer could be found; see the log").into_response(),
     }
+}
+
+/// A pod of ambient mode, of the name `proxy` as `<pod>.<namespace>`: it has no proxy of its own.
+fn ambient_pod(context: &PushContext, parameters: &Parameters) -> Option<Proxy> {
+    let (pod, namespace) = parameters.get("proxy")?.rsplit_once('.')?;
+    ambient(context, &NamespacedName::new(namespace, pod))
 }
 
 /// A proxy and what it was sent.

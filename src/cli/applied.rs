@@ -19,14 +19,15 @@ const AGAIN: Duration = Duration::from_millis(250);
 /// Say which proxies have taken an object: of those that it reaches how many have acknowledged all that it changed last, which have
 /// not said yet and since when, and which refused it, with Envoy's words.
 ///
-/// Every control plane that --address names is asked: repeat it, or name a headless Service that stands for all replicas.
+/// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names: repeat it, or name a headless
+/// Service that stands for all replicas.
 ///
 /// Exit codes: 0 every proxy has taken it; 1 a control plane gave no answer; 2 the command line is wrong; 3 it is pending (after
 /// --timeout with --wait); 4 a proxy refused it, or it is quarantined; 5 there is no such object.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch applied virtualservice reviews -n shop
-  navarch applied vs reviews -n shop --wait --timeout 1m && echo everywhere
+  navarch applied vs reviews -n shop --wait --timeout 1m --context production && echo everywhere
   navarch applied vs reviews -n shop --generation $(kubectl get vs reviews -n shop -o jsonpath={.metadata.generation}) --wait")]
 pub(super) struct AppliedCommand {
     /// Its kind, as kubectl takes it

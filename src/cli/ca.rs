@@ -1,14 +1,13 @@
 //! `navarch ca`: shows the roots of the mesh and takes them from one to the next.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method};
 use serde_json::Value;
 
-use super::debug_api::{authorization, host_and_port};
+use super::debug_api::{DebugApi, LET_IN};
 use crate::admin::CA_ORDER;
 use navarch_agent::local_http::Question;
 
@@ -19,17 +18,18 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// A new root is first distributed: to the ConfigMaps in all namespaces, to proxies and agents, to webhooks. When every
 /// connected proxy has taken it, it signs; the former stays trusted until the last certificate by it has ended.
+///
+/// Orders are taken from the control plane's own machine, which port-forward is: by --address from elsewhere nothing can be changed.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch ca status
+  navarch ca rotate --context production")]
 pub(super) struct Ca {
     /// What to do.
     #[command(subcommand)]
     command: Command,
-    /// Where Navarch serves its debug API: from another machine than its own a token is needed, and nothing can be changed
-    #[arg(long, global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
-    address: String,
-    /// File with a token of a service account that may see debug pages
-    #[arg(long, global = true, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    api: DebugApi,
 }
 
 /// What to do.
@@ -75,24 +75,27 @@ impl Ca {
 
     /// Asks the debug API for the status, or gives it an order.
     fn ask(&self, order: Option<&'static str>) -> anyhow::Result<String> {
-        let (host, port) = host_and_port(&self.address)?;
-        let mut question = Question::get(host, port, "/debug/ca", REQUEST_TIMEOUT);
+        let mut question = Question::get("", 0, "/debug/ca", REQUEST_TIMEOUT);
         if let Some(order) = order {
             question.method = Method::POST;
             question.headers.insert(CA_ORDER, HeaderValue::from_static(order));
         }
-        if let Some(file) = &self.token_file {
-            question.headers.insert(header::AUTHORIZATION, authorization(file)?);
-        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-        let answer = runtime.block_on(question.ask()).with_context(|| format!("{} does not answer", self.address))?;
+        let (place, answer) = runtime.block_on(async {
+            let servers = self.api.servers().await?;
+            let (place, _) = servers.one().await?;
+            let answer = servers.put(&place, question).await?;
+            anyhow::Ok((place, answer))
+        })?;
         let text = String::from_utf8_lossy(&answer.body).into_owned();
         match answer.status.as_u16() {
             200 => Ok(text),
             403 if order.is_some() => {
-                bail!("{} is changed from its own machine alone, by an address or localhost", self.address)
+                bail!(
+                    "{place} is changed from its own machine alone: name --kubeconfig, or ask there by an address or localhost"
+                )
             }
-            401 | 403 => bail!("{} does not let you: use --token-file, or ask on its own machine", self.address),
+            401 | 403 => bail!("{place} does not let you: {LET_IN}"),
             _ => bail!("refused: {}", text.trim()),
         }
     }

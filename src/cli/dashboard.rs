@@ -1,8 +1,7 @@
 //! `navarch dashboard`: the page of a control plane, on this machine and with the token that the control plane asks for.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +12,11 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use clap::Args;
+use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-use super::debug_api::{DebugApi, authorization};
+use super::debug_api::{DebugApi, LET_IN, Place, Servers};
 use crate::admin;
 use navarch_agent::local_http::{Answer, Question};
 
@@ -42,15 +42,20 @@ const ANSWERED: [HeaderName; 7] = [
 /// Serve the page of a control plane on a port of this machine, until Ctrl-C: the mesh as a graph, proxies, objects, changes as they
 /// happen, certificates, traces of requests and plans.
 ///
-/// Whoever has an account on this machine can use the port, and sees what the token may see. Nothing can be changed through it.
+/// Whoever has an account on this machine can use the port, and sees what the token or the kubeconfig lets see. Nothing can be changed
+/// through it. The page shows one control plane, that of a cluster which is ready first by name.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  kubectl port-forward -n istio-system deploy/istiod 15014 & navarch dashboard
+  navarch dashboard
+  kubectl navarch dashboard --context production --browser
   navarch dashboard --address istiod.istio-system:15014 --token-file token --port 8800")]
 pub(super) struct Dashboard {
     /// The port on this machine; one that is free where none is said
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
+    /// Show it in a browser, too
+    #[arg(long)]
+    browser: bool,
     #[command(flatten)]
     api: DebugApi,
 }
@@ -58,9 +63,9 @@ pub(super) struct Dashboard {
 /// Where requests go.
 #[derive(Clone, Debug)]
 struct Forward {
-    host: Arc<str>,
-    port: u16,
-    token_file: Option<Arc<PathBuf>>,
+    servers: Servers,
+    /// Who answers, as long as it does.
+    place: Arc<Mutex<Place>>,
     turns: Arc<Semaphore>,
 }
 
@@ -71,26 +76,32 @@ impl Dashboard {
     /// When the port is taken, or the control plane does not answer.
     #[expect(clippy::print_stdout, reason = "the address is what the command is for")]
     pub(super) fn run(&self) -> anyhow::Result<ExitCode> {
-        let (host, port, token_file) = self.api.one()?;
-        let token_file = token_file.map(|file| Arc::new(file.to_owned()));
-        let forward = Forward { host: host.into(), port, token_file, turns: Arc::new(Semaphore::new(AT_ONCE)) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
         runtime.block_on(async {
+            let servers = self.api.servers().await?;
+            let (place, _) = servers.one().await?;
+            let name = place.to_string();
+            let turns = Arc::new(Semaphore::new(AT_ONCE));
+            let forward = Forward { servers, place: Arc::new(Mutex::new(place)), turns };
             // Told here rather than by an empty page.
             let page = forward.ask(Method::GET, "/", HeaderMap::new(), Bytes::new()).await?;
             match page.status.as_u16() {
                 200 => {}
-                401 | 403 => {
-                    anyhow::bail!("{host}:{port} does not let you: use --token-file, or ask on its own machine")
+                401 | 403 => anyhow::bail!("{name} does not let you: {LET_IN}"),
+                404 => {
+                    anyhow::bail!(
+                        "{name} has no page: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set there"
+                    )
                 }
-                404 => anyhow::bail!(
-                    "{host}:{port} has no page: it is an older Navarch, or ENABLE_DEBUG_ON_HTTP=false is set there"
-                ),
-                status => anyhow::bail!("{host}:{port} answers {status}"),
+                status => anyhow::bail!("{name} answers {status}"),
             }
             let own = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
             let listener = TcpListener::bind(own).await.with_context(|| format!("{own} cannot be listened on"))?;
-            println!("http://{}/ shows the mesh of {host}:{port}; Ctrl-C ends it", listener.local_addr()?);
+            let url = format!("http://{}/", listener.local_addr()?);
+            println!("{url} shows the mesh of {name}; Ctrl-C ends it");
+            if self.browser {
+                show(&url);
+            }
             let routes = Router::new().fallback(pass_on).layer(DefaultBodyLimit::max(BODY)).with_state(forward);
             axum::serve(listener, routes).await.context("the port cannot be served any more")
         })?;
@@ -98,15 +109,30 @@ impl Dashboard {
     }
 }
 
+/// Has the desktop show a page. Where it cannot, the address that was printed is enough.
+fn show(url: &str) {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut command = Command::new(program);
+    let started = command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    if let Err(error) = started {
+        eprintln!("no browser: {program} cannot be started ({error}); open the address yourself");
+    }
+}
+
 impl Forward {
-    /// Asks the control plane. The token is read each time: those of service accounts are replaced within the hour.
+    /// Asks the control plane. Where a pod is gone, another that is ready takes its place.
     async fn ask(&self, method: Method, path: &str, headers: HeaderMap, body: Bytes) -> anyhow::Result<Answer> {
-        let mut question = Question::get(&self.host, self.port, path, TIMEOUT);
+        let mut question = Question::get("", 0, path, TIMEOUT);
         (question.method, question.headers, question.body, question.limit) = (method, headers, body, ANSWER);
-        if let Some(file) = &self.token_file {
-            question.headers.insert(header::AUTHORIZATION, authorization(file)?);
+        let place = self.place.lock().clone();
+        let answer = self.servers.put(&place, question.clone()).await;
+        let (Err(lost), Place::Pod(_)) = (&answer, &place) else { return answer };
+        let (next, _) = self.servers.one().await.with_context(|| format!("{lost:#}"))?;
+        if next.to_string() == place.to_string() {
+            return answer;
         }
-        question.ask().await.with_context(|| format!("{}:{} does not answer", self.host, self.port))
+        *self.place.lock() = next.clone();
+        self.servers.put(&next, question).await
     }
 }
 

@@ -1,28 +1,89 @@
-//! How commands ask a control plane: over HTTP, on its port of metrics and debug pages.
+//! How commands ask a control plane: over HTTP, on its port of metrics and debug pages, by an address or through the API server of
+//! its cluster.
 
+use std::cell::OnceCell;
+use std::fmt;
 use std::net::ToSocketAddrs as _;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use futures_util::future::join_all;
 use http::{HeaderValue, Method, header};
 use navarch_agent::local_http::{Answer, Question};
 use navarch_api::regular_file;
+use tokio::runtime::Runtime;
+
+use super::cluster::{Cluster, ClusterFlags, ReadyPod};
 
 /// The most bytes of an answer that are read.
 const LIMIT: usize = 1 << 30;
 
+/// Who is asked where neither an address nor a cluster is known.
+const BESIDE: &str = "127.0.0.1:15014";
+
 /// Which control plane is asked.
 #[derive(Args, Clone, Debug)]
 pub(super) struct DebugApi {
-    /// Where the control plane serves its debug pages; can be repeated, once per replica, or be a name that stands for all of
-    /// them (a headless Service). From another machine than its own --token-file is needed
-    #[arg(long = "address", global = true, value_name = "HOST:PORT", default_value = "127.0.0.1:15014")]
+    /// Where the control plane serves its debug pages, in place of a cluster's pods; can be repeated, once per replica, or be a
+    /// name that stands for all of them (a headless Service). From another machine than its own --token-file is needed. Without
+    /// it the pods of the kubeconfig's cluster are asked, and where there is no kubeconfig 127.0.0.1:15014
+    #[arg(long = "address", global = true, value_name = "HOST:PORT")]
     addresses: Vec<String>,
     /// File with a token of a service account that may see debug pages
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    #[arg(skip)]
+    opened: OnceCell<Rc<Opened>>,
+}
+
+/// Those that are asked.
+#[derive(Debug)]
+struct Opened {
+    runtime: Runtime,
+    servers: Servers,
+}
+
+/// Control planes, and how they are reached.
+#[derive(Clone, Debug)]
+pub(super) struct Servers {
+    way: Way,
+    token_file: Option<PathBuf>,
+}
+
+/// How control planes are reached.
+#[derive(Clone, Debug)]
+enum Way {
+    Addresses(Vec<String>),
+    Cluster(Cluster),
+}
+
+/// One control plane.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// By its address.
+    Address {
+        /// Name or IP.
+        host: String,
+        /// The port.
+        port: u16,
+    },
+    /// Through the API server.
+    Pod(ReadyPod),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Address { host, port } => write!(f, "{host}:{port}"),
+            Self::Pod(pod) => pod.fmt(f),
+        }
+    }
 }
 
 /// A question without its place.
@@ -45,50 +106,143 @@ impl Asked {
 }
 
 impl DebugApi {
-    /// Asks one control plane.
+    /// Asks one control plane; of a cluster's the first that is ready.
     ///
     /// # Errors
-    /// When several are named, or it gives no answer.
+    /// When several addresses are named, or it gives no answer.
     pub(super) fn ask(&self, asked: &Asked) -> anyhow::Result<Answer> {
-        let (host, port, token_file) = self.one()?;
-        ask_at(host, port, token_file, asked)
-    }
-
-    /// Host, port and token file of the one control plane that is named.
-    ///
-    /// # Errors
-    /// When several are named, or the address has no port.
-    pub(super) fn one(&self) -> anyhow::Result<(&str, u16, Option<&Path>)> {
-        let [address] = self.addresses.as_slice() else { bail!("name one --address: one replica answers for all") };
-        let (host, port) = host_and_port(address)?;
-        Ok((host, port, self.token_file.as_deref()))
-    }
-
-    /// Asks every replica: each address that was named, and each that a name stands for. Gives their addresses with what they
-    /// answered.
-    ///
-    /// # Errors
-    /// When an address cannot be resolved.
-    pub(super) fn ask_each(&self, asked: &Asked) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
-        let mut answers = Vec::new();
-        for address in &self.addresses {
-            let (host, port) = host_and_port(address)?;
-            let found = (host, port).to_socket_addrs().with_context(|| format!("{address} cannot be resolved"))?;
-            let mut found: Vec<_> = found.collect();
-            found.sort_unstable();
-            found.dedup();
-            // A machine that is named has loopback addresses of both families, and one control plane.
-            if found.iter().all(|one| one.ip().is_loopback()) {
-                answers.push((address.clone(), ask_at(host, port, self.token_file.as_deref(), asked)));
-                continue;
+        let Opened { runtime, servers } = &*self.opened()?;
+        runtime.block_on(async {
+            let (place, others) = servers.one().await?;
+            if others > 0 {
+                // Whoever reads JSON gets it whole.
+                eprintln!(
+                    "{place} answers; {others} more control planes are ready, whose proxies are not part of the answer"
+                );
             }
-            for one in found {
-                let answer = ask_at(&one.ip().to_string(), one.port(), self.token_file.as_deref(), asked);
-                answers.push((one.to_string(), answer));
+            servers.ask_at(&place, asked).await
+        })
+    }
+
+    /// Asks every replica: each address that was named with each that a name stands for, or each ready pod of the cluster. Gives
+    /// their addresses or names with what they answered.
+    ///
+    /// # Errors
+    /// When an address cannot be resolved, or no pod is ready.
+    pub(super) fn ask_each(&self, asked: &Asked) -> anyhow::Result<Vec<(String, anyhow::Result<Answer>)>> {
+        let Opened { runtime, servers } = &*self.opened()?;
+        runtime.block_on(async {
+            let places = servers.all().await?;
+            let answers = places.iter().map(|place| async { (place.to_string(), servers.ask_at(place, asked).await) });
+            Ok(join_all(answers).await)
+        })
+    }
+
+    /// Who is asked, with what asks them.
+    ///
+    /// # Errors
+    /// When a kubeconfig cannot be used.
+    pub(super) async fn servers(&self) -> anyhow::Result<Servers> {
+        let way = match self.addresses.as_slice() {
+            [] => self.cluster.open().await?.map_or_else(|| Way::Addresses(vec![BESIDE.to_owned()]), Way::Cluster),
+            named => Way::Addresses(named.to_vec()),
+        };
+        Ok(Servers { way, token_file: self.token_file.clone() })
+    }
+
+    /// As [`DebugApi::servers`], once for all questions of a command.
+    fn opened(&self) -> anyhow::Result<Rc<Opened>> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened.clone());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
+        let servers = runtime.block_on(self.servers())?;
+        Ok(self.opened.get_or_init(|| Rc::new(Opened { runtime, servers })).clone())
+    }
+}
+
+impl Servers {
+    /// The control plane that answers for all, and how many others are ready.
+    ///
+    /// # Errors
+    /// When several addresses are named, or no pod is ready.
+    pub(super) async fn one(&self) -> anyhow::Result<(Place, usize)> {
+        match &self.way {
+            Way::Addresses(named) => {
+                let [address] = named.as_slice() else { bail!("name one --address: one replica answers for all") };
+                let (host, port) = host_and_port(address)?;
+                Ok((Place::Address { host: host.to_owned(), port }, 0))
+            }
+            Way::Cluster(cluster) => {
+                let ready = cluster.ready().await?;
+                let others = ready.len().saturating_sub(1);
+                let first = ready.into_iter().next().context("no control plane is ready")?;
+                Ok((Place::Pod(first), others))
             }
         }
-        Ok(answers)
     }
+
+    /// Every control plane, as it is now.
+    async fn all(&self) -> anyhow::Result<Vec<Place>> {
+        match &self.way {
+            Way::Addresses(named) => {
+                let resolved = named.iter().map(|address| resolved(address)).collect::<anyhow::Result<Vec<_>>>()?;
+                Ok(resolved.concat())
+            }
+            Way::Cluster(cluster) => Ok(cluster.ready().await?.into_iter().map(Place::Pod).collect()),
+        }
+    }
+
+    /// Puts a question, with the token if one is named, which is read each time: those of service accounts are replaced within the
+    /// hour.
+    ///
+    /// # Errors
+    /// When there is no answer.
+    pub(super) async fn put(&self, place: &Place, mut question: Question) -> anyhow::Result<Answer> {
+        if let Some(file) = &self.token_file {
+            question.headers.insert(header::AUTHORIZATION, authorization(file)?);
+        }
+        match place {
+            Place::Address { host, port } => {
+                (question.host, question.port) = (host.clone(), *port);
+                question.ask().await.with_context(|| format!("{place} does not answer"))
+            }
+            Place::Pod(pod) => pod.ask(question).await,
+        }
+    }
+
+    /// Asks at one place.
+    async fn ask_at(&self, place: &Place, asked: &Asked) -> anyhow::Result<Answer> {
+        let mut question = Question::get("", 0, &asked.path, asked.timeout);
+        (question.method, question.body, question.limit) = (asked.method.clone(), asked.body.clone().into(), LIMIT);
+        if !asked.body.is_empty() {
+            question.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        let answer = self.put(place, question).await?;
+        match answer.status.as_u16() {
+            // What is not there is an answer, too.
+            200..=299 | 404 => Ok(answer),
+            401 | 403 => bail!("{place} does not let you: {LET_IN}"),
+            status => bail!("{place} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
+        }
+    }
+}
+
+/// What lets somebody in that is refused.
+pub(super) const LET_IN: &str = "use --token-file, --kubeconfig, or ask on its own machine";
+
+/// The control planes that an address stands for.
+fn resolved(address: &str) -> anyhow::Result<Vec<Place>> {
+    let (host, port) = host_and_port(address)?;
+    let found = (host, port).to_socket_addrs().with_context(|| format!("{address} cannot be resolved"))?;
+    let mut found: Vec<_> = found.collect();
+    found.sort_unstable();
+    found.dedup();
+    // A machine that is named has loopback addresses of both families, and one control plane.
+    if found.iter().all(|one| one.ip().is_loopback()) {
+        return Ok(vec![Place::Address { host: host.to_owned(), port }]);
+    }
+    Ok(found.iter().map(|one| Place::Address { host: one.ip().to_string(), port: one.port() }).collect())
 }
 
 /// Parameters as they stand in a path.
@@ -122,26 +276,4 @@ pub(super) fn authorization(file: &Path) -> anyhow::Result<HeaderValue> {
     let mut value = HeaderValue::try_from(format!("Bearer {}", token.trim())).context("this is no token")?;
     value.set_sensitive(true);
     Ok(value)
-}
-
-/// Asks at one place.
-fn ask_at(host: &str, port: u16, token_file: Option<&Path>, asked: &Asked) -> anyhow::Result<Answer> {
-    let mut question = Question::get(host, port, &asked.path, asked.timeout);
-    question.method = asked.method.clone();
-    question.body = asked.body.clone().into();
-    question.limit = LIMIT;
-    if !asked.body.is_empty() {
-        question.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
-    if let Some(file) = token_file {
-        question.headers.insert(header::AUTHORIZATION, authorization(file)?);
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("no runtime")?;
-    let answer = runtime.block_on(question.ask()).with_context(|| format!("{host}:{port} does not answer"))?;
-    match answer.status.as_u16() {
-        // What is not there is an answer, too.
-        200..=299 | 404 => Ok(answer),
-        401 | 403 => bail!("{host}:{port} does not let you: use --token-file, or ask on its own machine"),
-        status => bail!("{host}:{port} answers {status}: {}", String::from_utf8_lossy(&answer.body).trim()),
-    }
 }

@@ -22,8 +22,8 @@ const WRONG: u8 = 3;
 /// Exit codes: 0 nothing is wrong; 1 a control plane gives no answer; 2 the command line is wrong; 3 something is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  navarch doctor
-  kubectl port-forward -n istio-system deploy/istiod 15014 & navarch doctor
+  navarch doctor                                         every control plane of the kubeconfig's cluster
+  kubectl navarch doctor --context production --revision canary
   navarch doctor --address istiod-debug.istio-system:15014 --token-file token -o json")]
 pub(super) struct Doctor {
     /// How the answer is printed

@@ -6,12 +6,24 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use tokio::sync::{Notify, mpsc};
 
+use super::environment;
 use super::reading::read;
+use navarch_api::any_object::AnyObject;
 use navarch_api::mesh::MeshConfig;
 use navarch_api::settings::Settings;
 use navarch_push::context::PushContext;
 use navarch_push::world::{Change, World};
 use navarch_source::{FileSource, FileSourceConfig, SourceEvent};
+
+/// The class of Gateways that are waypoints.
+const WAYPOINTS: &str = "istio-waypoint";
+
+/// The settings of the control plane that a directory is meant for: ambient mode is on where there is a waypoint.
+fn settings(changes: &[Change]) -> anyhow::Result<Settings> {
+    let is_waypoint = |change: &Change| matches!(change, Change::Put(AnyObject::KubernetesGateway(gateway)) if *gateway.spec.gateway_class_name == *WAYPOINTS);
+    let is_ambient = changes.iter().any(is_waypoint);
+    Ok(environment::settings(|name| (is_ambient && name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned()))?)
+}
 
 /// The snapshot of a directory, read as `navarch discovery --config-dir` reads it, and what of it cannot be read.
 ///
@@ -53,7 +65,7 @@ pub(super) fn snapshot(directory: &Path, mesh: Option<&PathBuf>) -> anyhow::Resu
             }
         }
     })?;
-    let mut world = World::new(Settings::default());
+    let mut world = World::new(settings(&changes)?);
     world.apply(changes);
     Ok((world.context(), problems))
 }

@@ -27,7 +27,7 @@ const FOUND: u8 = 3;
 /// has something of --fail-on.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  navarch plan -f change.yaml                            against the control plane on this machine
+  navarch plan -f change.yaml                            against the control plane of the kubeconfig's cluster
   navarch plan -f change.yaml --address istiod:15014 --token-file token
   navarch plan -f change.yaml --against config/          against a directory; its pods and WorkloadEntries imply the proxies
   navarch plan --remove vs/shop/reviews -o json          what if this VirtualService went

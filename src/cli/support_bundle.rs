@@ -47,7 +47,7 @@ const PAGES: &[(&str, &str)] = &[
 /// Exit codes: 0 all is packed; 1 something is missing, which errors.txt in the bundle names; 2 the command line is wrong.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
-  navarch support-bundle
+  navarch support-bundle                                 every control plane of the kubeconfig's cluster
   navarch support-bundle --record /var/lib/navarch/record --file fault.tar.gz
   navarch support-bundle --address istiod-debug.istio-system:15014 --token-file token")]
 pub(super) struct SupportBundle {

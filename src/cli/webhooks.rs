@@ -33,6 +33,7 @@ pub(super) fn config(
         config.grace = super::discovery::duration(&text)
             .map_err(|error| error.context(format!("NAVARCH_WEBHOOK_ROOT_GRACE={text:?}")))?;
     }
+    config.plan_warnings = flag(&variable, "NAVARCH_PLAN_WARNINGS", config.plan_warnings)?;
     Ok(config)
 }
 

@@ -20,7 +20,8 @@ const FAILS: u8 = 3;
 
 /// Say which objects made a resource of a proxy, what its last pushes were for, or why a request of its workload fails.
 ///
-/// Every control plane that --address names is asked; the one that the proxy is connected to answers.
+/// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names; the one that the proxy is connected to
+/// answers.
 ///
 /// Exit codes: 0 there is an answer, and the request does not fail; 1 there is none; 2 the command line is wrong; 3 the request fails.
 #[derive(Args, Debug)]

@@ -54,6 +54,14 @@ pub(super) fn client_of(mut config: kube::Config, rate: Option<ApiRate>) -> anyh
     connect(config, rate).context("the Kubernetes API cannot be used")
 }
 
+/// A client for a command, by the configuration that a user has.
+///
+/// # Errors
+/// As of [`client_of`].
+pub(crate) fn api_client(config: kube::Config) -> anyhow::Result<kube::Client> {
+    client_of(config, None)
+}
+
 /// A client whose connections have small buffers. By themselves they grow to a megabyte each while everything is read, and there
 /// is one for each kind.
 fn connect(config: kube::Config, rate: Option<ApiRate>) -> kube::Result<kube::Client> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Config;
-use crate::admin::{self, AdminState, DebugAccess, Exposition, ManagedClusters, Problems, Readiness};
+use crate::admin::{self, AdminState, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness};
 use navarch_push::worker;
 use navarch_security::authenticate::Gatekeeper;
 use navarch_webhook::CurrentInjector;
@@ -15,7 +15,7 @@ pub(super) fn admin_state(
     (push, ads): (&worker::PushHandle, &Ads),
     injector: CurrentInjector,
     (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
-    access: DebugAccess,
+    (access, plans): (DebugAccess, Plans),
 ) -> AdminState {
     AdminState {
         push: push.clone(),
@@ -32,7 +32,7 @@ pub(super) fn admin_state(
         unsafe_pages: config.debug.harmful,
         profiles: config.debug.profiles,
         turns: admin::Turns::default(),
-        plans: admin::Plans::default(),
+        plans,
     }
 }
 

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::http::{HttpPort, OpenHttpPort};
 use super::injector::InjectorSource;
+use super::plan_warnings::PlanWarnings;
 use super::{Config, Tasks, spawn};
 use crate::admin::Readiness;
 use navarch_net::rejections::Rejections;
@@ -28,6 +29,8 @@ pub struct WebhookConfig {
     pub revision: String,
     /// How long roots that are none of this control plane's are left in webhook configurations.
     pub grace: Duration,
+    /// `NAVARCH_PLAN_WARNINGS`: `/plan` says what changes would do. Default false.
+    pub plan_warnings: bool,
 }
 
 impl Default for WebhookConfig {
@@ -38,6 +41,7 @@ impl Default for WebhookConfig {
             validation: "istio-istio-system".to_owned(),
             revision: "default".to_owned(),
             grace: Duration::from_mins(10),
+            plan_warnings: false,
         }
     }
 }
@@ -46,7 +50,7 @@ impl Default for WebhookConfig {
 pub(super) fn start(
     config: &Config,
     client: Option<&kube::Client>,
-    push: &PushHandle,
+    (push, warns): (&PushHandle, Option<PlanWarnings>),
     (metrics, rejections): (Metrics, Rejections),
     readiness: &Readiness,
     (stop, tasks): (&CancellationToken, &mut Tasks),
@@ -65,7 +69,11 @@ pub(super) fn start(
     let ready = Arc::new(move || synced.is_synced() && readiness.is_ready());
     let surroundings = Arc::new(move || objects.is_synced().then(|| objects.context().objects.clone()));
     let limits = Limits { rejections, ..Limits::default() };
-    Arc::new(Webhooks::new(ready, surroundings, injector, limits, metrics))
+    let webhooks = Webhooks::new(ready, surroundings, injector, limits, metrics);
+    Arc::new(match warns {
+        Some(warns) => webhooks.with_adviser(warns.adviser()),
+        None => webhooks,
+    })
 }
 
 /// What the port is opened with.

@@ -50,7 +50,7 @@ impl Installed {
             Regex::new(r"service:\n +name: istiod\n +namespace: istio-system\n +path: (/\w+)\n +port: 443").unwrap();
         let here = format!("url: https://localhost:{}$1", installed.port);
         let manifest = service.replace_all(&manifest, here);
-        assert_eq!(manifest.matches("url: https://localhost").count(), 6);
+        assert_eq!(manifest.matches("url: https://localhost").count(), 6, "webhooks of the manifest");
         installed.cluster.kubectl(&["apply", "--validate=strict", "-f", "-"], &manifest).unwrap();
         installed
     }
@@ -69,6 +69,11 @@ impl Installed {
 
     /// Starts a replica that serves the webhooks at a port; it need not be ready.
     pub(crate) async fn launch_at(&self, name: &str, port: u16) -> Navarch {
+        self.launch_with(name, port, &[]).await
+    }
+
+    /// As [`Self::launch_at`], with more variables.
+    pub(crate) async fn launch_with(&self, name: &str, port: u16, more: &[(&str, &str)]) -> Navarch {
         let kubeconfig = self.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
         let folder = self.authority.folder();
         let environment = [
@@ -80,6 +85,7 @@ impl Installed {
             ("NAVARCH_WEBHOOK_ROOT_GRACE", "8s"),
             ("NAVARCH_ROOT_OVERLAP", "1s"),
         ];
+        let environment = [&environment[..], more].concat();
         let arguments = [format!("--https-addr=127.0.0.1:{port}"), "--secure-grpc-addr=127.0.0.1:0".to_owned()];
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));

@@ -95,9 +95,29 @@ impl Question {
         tokio::time::timeout(timeout, self.exchange()).await.map_err(|_| HttpError::Timeout(timeout))?
     }
 
+    /// Asks over a connection that is there already.
+    ///
+    /// # Errors
+    /// As of [`Question::ask`].
+    pub async fn ask_over(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Answer, HttpError> {
+        let timeout = self.timeout;
+        tokio::time::timeout(timeout, self.exchange_over(stream)).await.map_err(|_| HttpError::Timeout(timeout))?
+    }
+
     /// Asks without a limit of time.
     async fn exchange(self) -> Result<Answer, HttpError> {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await?;
+        self.exchange_over(stream).await
+    }
+
+    /// Asks without a limit of time, over this connection.
+    async fn exchange_over(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<Answer, HttpError> {
         let authority = if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
         } else {

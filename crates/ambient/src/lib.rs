@@ -43,6 +43,8 @@ use navarch_push::resource::ResourceType;
 use navarch_push::view::{Translator, View};
 use navarch_registry::address_name::AddressName;
 
+pub use workloads::is_redirected;
+
 /// Translates for ztunnel; all that is for others it leaves to another translator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AmbientTranslator<T>(pub T);

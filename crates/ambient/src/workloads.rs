@@ -65,8 +65,9 @@ pub(crate) fn takes_tunnel(name: &AddressName, view: &View<'_>) -> bool {
     workload(name, view).is_some_and(|workload| workload.tunnel_protocol() == TunnelProtocol::Hbone)
 }
 
-/// Whether the pod with this metadata takes HBONE.
-pub(crate) fn is_redirected(meta: &ObjectMeta) -> bool {
+/// Whether the pod with this metadata takes HBONE: it is of ambient mode, and ztunnel stands for it.
+#[must_use]
+pub fn is_redirected(meta: &ObjectMeta) -> bool {
     let mut probe = Workload::default();
     set_tunnel(&mut probe, &meta.labels, &meta.annotations);
     probe.tunnel_protocol() == TunnelProtocol::Hbone

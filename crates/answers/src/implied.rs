@@ -5,9 +5,10 @@ use std::net::IpAddr;
 use serde_json::json;
 
 use super::client::Client;
+use navarch_ambient::is_redirected;
 use navarch_api::istio::WorkloadEntry;
 use navarch_api::kubernetes::Pod;
-use navarch_api::object::Object;
+use navarch_api::object::{NamespacedName, Object};
 use navarch_api::text_map::TextMap;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::{Locality, Proxy};
@@ -18,6 +19,9 @@ const INJECT: &str = "sidecar.istio.io/inject";
 const NAMESPACE_INJECT: &str = "istio-injection";
 /// The Gateway that a pod was made for.
 const GATEWAY_NAME: &str = "gateway.networking.k8s.io/gateway-name";
+/// Who made a pod, and what it says of waypoints.
+const MANAGED: &str = "gateway.istio.io/managed";
+const WAYPOINT: &str = "istio.io-mesh-controller";
 /// The label by which the pods of Istio's own gateways are selected, and what it begins or ends with there.
 const ISTIO: &str = "istio";
 
@@ -25,19 +29,21 @@ const ISTIO: &str = "istio";
 ///
 /// A pod has one unless it is on the host's network, has no address, or it or its namespace refuses injection
 /// (`sidecar.istio.io/inject: "false"`, `istio-injection: disabled`); a WorkloadEntry whose address is an IP has one. A pod is a
-/// gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar.
+/// gateway if a Gateway of the Gateway API made it, or its label `istio` ends with `gateway`; else its proxy is a sidecar. In ambient mode
+/// pods that ztunnel stands for have none, and waypoints are told by who made them.
 #[must_use]
 pub fn implied(context: &PushContext) -> Vec<Client> {
     let objects = &context.objects;
     let refuses = |pod: &Object<Pod>| {
         let says = |labels: &TextMap, key: &str, value: &str| labels.get(key).is_some_and(|said| **said == *value);
-        let namespace = navarch_api::object::NamespacedName::new("", pod.meta.key.namespace.as_str());
+        let namespace = NamespacedName::new("", pod.meta.key.namespace.as_str());
         let by_namespace = objects.namespaces.get(&namespace);
         says(&pod.meta.labels, INJECT, "false")
             || says(&pod.meta.annotations, INJECT, "false")
             || by_namespace.is_some_and(|namespace| says(&namespace.meta.labels, NAMESPACE_INJECT, "disabled"))
     };
-    let pods = objects.pods.iter().filter(|pod| !pod.spec.host_network && !refuses(pod));
+    let is_of_ztunnel = |pod: &Object<Pod>| context.mesh.settings.ambient && is_redirected(&pod.meta);
+    let pods = objects.pods.iter().filter(|pod| !pod.spec.host_network && !refuses(pod) && !is_of_ztunnel(pod));
     let of_pods = pods.filter_map(|pod| of_pod(pod, context));
     let of_entries = objects.workload_entries.iter().filter_map(|entry| of_entry(entry, context));
     of_pods.chain(of_entries).map(Client::fresh).collect()
@@ -47,11 +53,24 @@ pub fn implied(context: &PushContext) -> Vec<Client> {
 fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
     let ips: Vec<IpAddr> = pod.spec.pod_ips.iter().copied().collect();
     let label = |name: &str| pod.meta.labels.get(name).map(|value| &**value).unwrap_or_default();
-    let is_gateway = !label(GATEWAY_NAME).is_empty() || label(ISTIO).ends_with("gateway");
+    let kind = if context.mesh.settings.ambient && label(MANAGED) == WAYPOINT {
+        "waypoint"
+    } else if !label(GATEWAY_NAME).is_empty() || label(ISTIO).ends_with("gateway") {
+        "router"
+    } else {
+        "sidecar"
+    };
     let node = pod.spec.node.as_deref().unwrap_or_default();
     let account = pod.spec.service_account.as_str();
     let labels = pod.meta.labels.iter().map(|(key, value)| (key.to_string(), json!(&**value))).collect();
-    proxy(if is_gateway { "router" } else { "sidecar" }, &pod.meta, &ips, (labels, node, account, ""), context)
+    proxy(kind, &pod.meta, &ips, (labels, node, account, ""), context)
+}
+
+/// What a proxy would say of a pod that ztunnel stands for; `None` where there is no such pod, or it has no address.
+#[must_use]
+pub fn ambient(context: &PushContext, pod: &NamespacedName) -> Option<Proxy> {
+    let pod = context.objects.pods.get(pod).filter(|pod| context.mesh.settings.ambient && is_redirected(&pod.meta))?;
+    of_pod(&pod, context)
 }
 
 /// The proxy of a WorkloadEntry.

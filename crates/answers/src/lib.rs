@@ -8,12 +8,14 @@
 //! Knows no sockets and no clocks; nothing here changes what is in force.
 
 pub mod applied;
+mod arrival;
 pub mod client;
 pub mod difference;
 pub mod doctor;
 pub mod had;
 mod implied;
 pub mod mirror;
+mod passing;
 pub mod plan;
 pub mod proposal;
 mod question;
@@ -25,7 +27,7 @@ pub mod why;
 pub mod why_not;
 mod words;
 
-pub use implied::implied;
+pub use implied::{ambient, implied};
 
 /// The stack that plans and walks need, as the push thread has: translation nests deeply.
 pub const STACK: usize = 16 << 20;

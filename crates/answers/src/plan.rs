@@ -9,7 +9,7 @@ use super::client::Client;
 use super::difference::{Pair, Step, action, unified};
 use super::had::{Had, ReadRoutes};
 use super::mirror::{Mirror, all_had};
-use super::proposal::{Action, ObjectPlan, Proposal};
+use super::proposal::{Action, ObjectPlan, Proposal, Read};
 use super::refusal::foreseen;
 use super::traffic::{self, TrafficChange};
 use navarch_api::names::{Namespace, ResourceName};
@@ -17,6 +17,7 @@ use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::ProxyKind;
 use navarch_push::resource::{ResourceType, Version};
+use navarch_push::world::Change;
 
 /// How many resources are named; of more, the number is in the totals.
 const RESOURCES: usize = 200;
@@ -111,13 +112,23 @@ struct Group {
 type Places = Vec<(ResourceType, [usize; 2])>;
 
 /// A resource in two forms.
-type Change = (ResourceType, ResourceName, [Option<Version>; 2]);
+type ResourceChange = (ResourceType, ResourceName, [Option<Version>; 2]);
 
 /// What a proposal would do on top of a snapshot to these proxies. Costs what exists: all that the proxies have is made anew, on
 /// the calling thread, whose stack must be as large as that of the push thread.
 #[must_use]
 pub fn plan(context: &PushContext, clients: Vec<Client>, proposal: &Proposal) -> Plan {
-    let mut read = proposal.read(context);
+    made(context, clients, proposal.read(context))
+}
+
+/// As [`plan`], of a change that was read and judged already: nothing is said of the object itself.
+#[must_use]
+pub fn plan_of(context: &PushContext, clients: Vec<Client>, change: Change) -> Plan {
+    made(context, clients, Read { changes: vec![change], ..Read::default() })
+}
+
+/// The plan for what was read.
+fn made(context: &PushContext, clients: Vec<Client>, mut read: Read) -> Plan {
     let mut mirror = Mirror::of(context, clients);
     let before = all_had(&mirror);
     let known: BTreeSet<Arc<str>> = mirror.remarks().into_iter().map(|remark| remark.text).collect();
@@ -175,7 +186,7 @@ impl Plan {
     /// Counts proxies, resources and bytes.
     fn count(&mut self, groups: &[Group], mirror: &Mirror, context: &PushContext) {
         let clients: Vec<&Client> = mirror.clients().collect();
-        let mut seen: BTreeSet<Change> = BTreeSet::new();
+        let mut seen: BTreeSet<ResourceChange> = BTreeSet::new();
         for group in groups {
             self.reached += group.members.len();
             for client in group.members.iter().filter_map(|at| clients.get(*at)) {
@@ -207,7 +218,7 @@ impl Plan {
 
     /// Tells of each resource, and which Envoy would refuse.
     fn tell_resources(&mut self, groups: &[Group]) {
-        let mut all: BTreeMap<Change, (usize, &Pair)> = BTreeMap::new();
+        let mut all: BTreeMap<ResourceChange, (usize, &Pair)> = BTreeMap::new();
         for group in groups {
             for (kind, step) in &group.steps {
                 for (name, pair) in &step.resources {
@@ -256,7 +267,10 @@ impl Plan {
             let workloads = || group.members.iter().filter_map(|at| clients.get(*at));
             for change in traffic::changes(client, &group.steps, [old, &mirror.had(*at)], contexts, &mut read) {
                 let from = all.entry((change.request, change.before, change.after)).or_default();
-                from.extend(workloads().map(|client| workload_of(client, contexts[1])));
+                // What comes to a waypoint is somebody else's.
+                if client.proxy.kind != ProxyKind::Waypoint {
+                    from.extend(workloads().map(|client| workload_of(client, contexts[1])));
+                }
             }
         }
         if groups.len() > WALKED {
@@ -271,6 +285,6 @@ impl Plan {
 }
 
 /// What names a change of a resource.
-fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> Change {
+fn change_of(kind: ResourceType, name: &ResourceName, pair: &Pair) -> ResourceChange {
     (kind, name.clone(), pair.each_ref().map(|side| side.as_ref().map(|resource| resource.version)))
 }

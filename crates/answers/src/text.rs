@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use super::plan::{Plan, ResourcePlan};
 use super::proposal::{Action, ObjectPlan};
+use super::traffic::TrafficChange;
 
 /// How many workloads are named with a request.
 const FROM: usize = 3;
@@ -51,10 +52,8 @@ impl fmt::Display for Plan {
             f.write_str("\nTraffic\n")?;
         }
         for change in &self.traffic {
-            let names: Vec<&str> = change.from.iter().take(FROM).map(|name| short(name)).collect();
-            let more = change.from.len().saturating_sub(FROM);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            writeln!(f, "  {} from {}{more}: {} → {}", change.request, names.join(", "), change.before, change.after)?;
+            let names: Vec<&str> = change.from.iter().map(|name| short(name)).collect();
+            writeln!(f, "  {}{}: {} → {}", change.request, from(&names), change.before, change.after)?;
         }
         list(f, "Left out of what proxies get", self.left_out.iter().cloned())?;
         let refused = self.refused.iter();
@@ -62,6 +61,57 @@ impl fmt::Display for Plan {
             refused.map(|one| format!("{} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason));
         list(f, "Envoy would refuse", refused)?;
         list(f, "Not shown", self.more.iter().cloned())
+    }
+}
+
+impl Plan {
+    /// What it does in at most three lines: whom it reaches, which requests go another way, what is wrong.
+    #[must_use]
+    pub fn in_brief(&self) -> Vec<String> {
+        let (reached, all) = (self.reached, self.proxies);
+        let workloads: Vec<&str> = self.workloads.keys().map(String::as_str).collect();
+        let mut lines = vec![match reached {
+            0 => format!("plan: none of {all} proxies connected here is sent anything"),
+            _ => {
+                let bytes = bytes(self.bytes);
+                format!("plan: {reached} of {all} proxies connected here are sent about {bytes} ({})", some(&workloads))
+            }
+        }];
+        if let Some(change) = self.traffic.first() {
+            let names: Vec<&str> = change.from.iter().map(|name| short(name)).collect();
+            let more = self.traffic.len() - 1;
+            let more = if more > 0 { format!(" (and {more} more requests)") } else { String::new() };
+            let TrafficChange { request, before, after, .. } = change;
+            lines.push(format!("plan: {request}{}: {before} → {after}{more}", from(&names)));
+        }
+        let refused = self.refused.iter().map(|one| {
+            format!("plan: Envoy would refuse {} {} at {} proxies: {}", one.r#type, one.name, one.proxies, one.reason)
+        });
+        let wrong: Vec<String> =
+            refused.chain(self.left_out.iter().map(|one| format!("plan: left out: {one}"))).collect();
+        if let Some(first) = wrong.first() {
+            let more = if wrong.len() > 1 { format!("{} more like it; ", wrong.len() - 1) } else { String::new() };
+            // What is long is cut at its end.
+            lines.push(match more.is_empty() {
+                true => first.clone(),
+                false => first.replacen("plan: ", &format!("plan: {more}"), 1),
+            });
+        }
+        lines
+    }
+}
+
+/// Whose requests they are, where that is known.
+fn from(names: &[&str]) -> String {
+    if names.is_empty() { String::new() } else { format!(" from {}", some(names)) }
+}
+
+/// The first of some names, and how many more there are.
+fn some(names: &[&str]) -> String {
+    let told = names.iter().take(FROM).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(FROM) {
+        0 => told,
+        more => format!("{told} and {more} more"),
     }
 }
 
@@ -113,5 +163,44 @@ fn bytes(bytes: usize) -> String {
         0..10_000 => format!("{bytes} bytes"),
         10_000..10_000_000 => format!("{} kB", bytes / 1000),
         _ => format!("{} MB", bytes / 1_000_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::super::plan::Refused;
+    use super::*;
+
+    #[test]
+    fn a_plan_in_brief_names_proxies_traffic_and_what_is_wrong() {
+        let change = TrafficChange {
+            request: "GET reviews:9080/".to_owned(),
+            from: BTreeSet::from(["shop/web".to_owned()]),
+            before: "v1 100 %".to_owned(),
+            after: "v1 90 %, v2 10 %".to_owned(),
+        };
+        let refused = Refused { r#type: "rds".into(), name: "9080".into(), proxies: 1, reason: "bad".into() };
+        let workloads = ["a", "b", "c", "d", "e"].map(|name| (format!("shop/{name}"), 1));
+        let plan = Plan {
+            proxies: 12,
+            reached: 5,
+            bytes: 700,
+            workloads: BTreeMap::from(workloads),
+            traffic: vec![change.clone(), change],
+            refused: vec![refused.clone(), refused],
+            ..Plan::default()
+        };
+        assert_eq!(
+            plan.in_brief(),
+            [
+                "plan: 5 of 12 proxies connected here are sent about 700 bytes (shop/a, shop/b, shop/c and 2 more)",
+                "plan: GET reviews:9080/ from web: v1 100 % → v1 90 %, v2 10 % (and 1 more requests)",
+                "plan: 1 more like it; Envoy would refuse rds 9080 at 1 proxies: bad",
+            ]
+        );
+        let nobody = Plan { proxies: 12, ..Plan::default() };
+        assert_eq!(nobody.in_brief(), ["plan: none of 12 proxies connected here is sent anything"]);
     }
 }

@@ -4,15 +4,20 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use navarch_api::names::{Hostname, Namespace};
+use navarch_api::object::NamespacedName;
 use navarch_push::context::PushContext;
 use navarch_push::proxy::Proxy;
 use navarch_registry::model::{Health, Service, ServiceKey};
-use navarch_walk::policy::{Verdict, Visitor, verdict};
-use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Resources, Share, Tls, Upstream, Walk};
+use navarch_walk::{Connection, Entry, HttpRequest, Outcome, Share, Tls, Upstream, Walk};
 
+use super::arrival::{arrive, first_endpoints, follow};
 use super::had::{Had, ReadRoutes, Walkable};
+use super::passing::{pass, serving};
 use super::why::WhyNot;
 use super::words::{outcome, service_of};
+
+/// The label of services and namespaces that names their waypoint.
+const USE_WAYPOINT: &str = "istio.io/use-waypoint";
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -36,14 +41,62 @@ pub struct Place {
     pub had: Had,
 }
 
-/// Why a request of a proxy's workload fails, or that it does not. `at` finds the proxy at an address.
+/// Whose requests are followed.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// The workload beside a proxy.
+    Proxy(Place),
+    /// A pod of ambient mode, which ztunnel stands for: it has no proxy of its own.
+    Ambient(std::sync::Arc<Proxy>),
+}
+
+/// The proxies that a request may come to.
+#[derive(Clone, Copy)]
+pub struct Others<'a> {
+    /// Finds the proxy at an address.
+    pub at: &'a dyn Fn(IpAddr) -> Option<Place>,
+    /// All waypoints.
+    pub waypoints: &'a dyn Fn() -> Vec<Place>,
+}
+
+impl std::fmt::Debug for Others<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Others")
+    }
+}
+
+/// A request on its way.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) context: &'a PushContext,
+    pub(super) others: Others<'a>,
+    pub(super) connection: &'a Connection,
+    /// The host and port that were asked for.
+    pub(super) called: (&'a str, u16),
+    /// Who sends it, where mutual TLS proves that.
+    pub(super) identity: &'a str,
+    /// Whether a waypoint may still come.
+    pub(super) passes: bool,
+}
+
+impl Origin {
+    /// The proxy, or what one would say of the pod.
+    fn proxy(&self) -> &Proxy {
+        match self {
+            Self::Proxy(place) => &place.proxy,
+            Self::Ambient(proxy) => proxy,
+        }
+    }
+}
+
+/// Why a request of a workload fails, or that it does not.
 #[must_use]
-pub fn why_not(context: &PushContext, from: &Place, request: &Request, at: impl Fn(IpAddr) -> Option<Place>) -> WhyNot {
-    let own = &from.proxy.namespace;
+pub fn why_not(context: &PushContext, from: &Origin, request: &Request, others: Others<'_>) -> WhyNot {
+    let own = &from.proxy().namespace;
     let mut answer = WhyNot::default();
     let found = service(context, own, &request.host);
     let port = request.port.or_else(|| Some(found?.ports.first()?.port)).unwrap_or(80);
-    answer.request = format!("{} {}:{port}{} from {}", request.method, request.host, request.path, from.proxy.name);
+    answer.request = format!("{} {}:{port}{} from {}", request.method, request.host, request.path, from.proxy().name);
     match found {
         Some(service) => answer.steps.push(format!("{} is {}", request.host, service.origin)),
         None => answer.steps.push(format!("{} is no service that is known", request.host)),
@@ -71,8 +124,21 @@ pub fn why_not(context: &PushContext, from: &Place, request: &Request, at: impl 
             .then(|| Tls { sni: request.host.clone(), alpn: Vec::new() }),
         http: is_http.then_some(http),
     };
+    let host = found.map_or(request.host.as_str(), |service| service.key.hostname.as_str());
+    let identity = identity(from.proxy(), context);
+    let (connection, called) = (&connection, (host, port));
+    let asked = Asked { context, others, connection, called, identity: &identity, passes: true };
+    match from {
+        Origin::Proxy(place) => from_proxy(&mut answer, place, found, &asked),
+        Origin::Ambient(_) => from_ztunnel(&mut answer, found, &asked),
+    }
+    answer
+}
+
+/// Follows a request from the proxy beside who sends it.
+fn from_proxy(answer: &mut WhyNot, from: &Place, found: Option<&Service>, asked: &Asked<'_>) {
     let mut walkable = Walkable::read(&from.had, &mut ReadRoutes::default());
-    let walk = walkable.walk(&connection);
+    let walk = walkable.walk(asked.connection);
     answer.steps.push(match walk.listener.as_str() {
         "" => "no listener of its proxy takes the connection".to_owned(),
         listener => format!("its proxy takes the connection at listener {listener:?}"),
@@ -80,20 +146,81 @@ pub fn why_not(context: &PushContext, from: &Place, request: &Request, at: impl 
     if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
         answer.steps.push(format!("route {route:?} takes the request"));
     }
-    let host = found.map_or(request.host.as_str(), |service| service.key.hostname.as_str());
-    let end = outcome(&walk, (host, port), own.as_str());
+    let end = outcome(&walk, asked.called, from.proxy.namespace.as_str());
     answer.steps.push(match walk.outcome {
         Outcome::Forwarded(_) => format!("it goes to {end}"),
         Outcome::Closed(_) | Outcome::NotFound | Outcome::Redirected { .. } | Outcome::Answered(_) => {
             format!("it ends there: {end}")
         }
     });
-    if let Some((reason, advice)) = outbound_reason(&walk, context) {
+    if let Some((reason, advice)) = outbound_reason(&walk, asked.context) {
         (answer.reason, answer.advice) = (Some(reason), advice);
-        return answer;
+        return;
     }
-    inbound(&mut answer, (&walk, &connection), (from, context), at);
-    answer
+    let passes_one = first_endpoints(&walk).any(|endpoint| endpoint.waypoint.is_some());
+    if let Some(waypoint) =
+        found.filter(|_| !passes_one).and_then(|service| serving(&asked.others, service, asked.connection))
+    {
+        answer.steps.push(format!(
+            "it goes past waypoint {}, which is for ambient clients: its routes and policies do not count",
+            waypoint.proxy.name
+        ));
+    }
+    follow(answer, &walk, asked);
+}
+
+/// Follows a request of an ambient pod: to the waypoint of the service, or to its endpoints.
+fn from_ztunnel(answer: &mut WhyNot, found: Option<&Service>, asked: &Asked<'_>) {
+    answer.steps.push("ztunnel on its node takes the connection".to_owned());
+    let Some(service) = found else {
+        answer.steps.push("it goes where it was sent, as plain text".to_owned());
+        return;
+    };
+    if let Some(waypoint) = serving(&asked.others, service, asked.connection) {
+        pass(answer, &waypoint, asked.connection.destination, asked);
+        return;
+    }
+    if let Some(name) = use_waypoint(service, asked.context) {
+        answer
+            .unknown
+            .push(format!("{} is to have waypoint {name}, and none that serves it is connected here", service.origin));
+    }
+    let known = asked.context.directory.endpoints.get(&service.key);
+    let port = service.port(asked.called.1).map(|port| port.name.clone());
+    let ready = known.into_iter().flat_map(|known| &known.endpoints).filter(|one| {
+        Some(&one.port_name) == port.as_ref() && !matches!(one.health, Health::Unhealthy | Health::Terminating)
+    });
+    let ready: Vec<SocketAddr> =
+        ready.filter_map(|one| Some(SocketAddr::new(one.addresses.first()?.parse().ok()?, one.port))).collect();
+    if ready.is_empty() {
+        answer.reason = Some(format!("{} has no endpoints", service.origin));
+        answer.advice = Some(unready(asked.context, service.key.hostname.as_str()));
+        return;
+    }
+    answer.steps.push(format!("it goes to {} endpoints of {}", ready.len(), service.origin));
+    for destination in ready {
+        if !arrive(answer, destination, asked) {
+            return;
+        }
+    }
+}
+
+/// The waypoint that a service, or its namespace, asks for.
+fn use_waypoint(service: &Service, context: &PushContext) -> Option<String> {
+    let objects = &context.objects;
+    let key = NamespacedName::new("", service.key.namespace.as_str());
+    let own = objects.any(&service.origin);
+    let own = own.as_ref().and_then(|object| object.meta().labels.get(USE_WAYPOINT).map(|name| name.to_string()));
+    let of_namespace = || Some(objects.namespaces.get(&key)?.meta.labels.get(USE_WAYPOINT)?.to_string());
+    own.or_else(of_namespace).filter(|name| !matches!(name.as_str(), "" | "none"))
+}
+
+/// The identity of a workload, as its certificate has it.
+pub(super) fn identity(proxy: &Proxy, context: &PushContext) -> String {
+    let account = proxy.meta("SERVICE_ACCOUNT").filter(|account| !account.is_empty());
+    let account = account.unwrap_or_else(|| "default".to_owned());
+    let domain = &context.mesh.config.trust_domain;
+    format!("spiffe://{domain}/ns/{}/sa/{account}", proxy.namespace)
 }
 
 /// A service by the name that a workload of a namespace calls it.
@@ -126,7 +253,7 @@ fn address(context: &PushContext, service: Option<&Service>) -> IpAddr {
 }
 
 /// Why a request does not leave its own proxy, and what helps.
-fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(String, Option<String>)> {
+pub(super) fn outbound_reason(walk: &Walk, context: &PushContext) -> Option<(String, Option<String>)> {
     match &walk.outcome {
         Outcome::Closed(reason) => Some((format!("the proxy closes the connection: {reason}"), None)),
         Outcome::NotFound => Some((
@@ -176,92 +303,4 @@ fn unready(context: &PushContext, host: &str) -> String {
             format!("{known} endpoints are known, {unready} of them not ready; a subset's labels may fit none of them")
         }
     }
-}
-
-/// Follows the request to the proxies of its endpoints: their TLS and their policies.
-fn inbound(
-    answer: &mut WhyNot,
-    (walk, asked): (&Walk, &Connection),
-    (from, context): (&Place, &PushContext),
-    at: impl Fn(IpAddr) -> Option<Place>,
-) {
-    let mut is_told = false;
-    for address in walk.addresses() {
-        let Some(destination) = address.parse::<SocketAddr>().ok() else { continue };
-        let Some(place) = at(destination.ip()) else {
-            if !is_told {
-                answer.steps.push(format!("no proxy that is connected here is at {destination}"));
-                is_told = true;
-            }
-            continue;
-        };
-        let account = from.proxy.meta("SERVICE_ACCOUNT").filter(|account| !account.is_empty());
-        let account = account.unwrap_or_else(|| "default".to_owned());
-        let domain = &context.mesh.config.trust_domain;
-        let identity = format!("spiffe://{domain}/ns/{}/sa/{account}", from.proxy.namespace);
-        let walkable = Walkable::read(&place.had, &mut ReadRoutes::default());
-        if let Some(reason) = refused_at(&place, walkable.resources(), (destination, &identity, asked), answer) {
-            answer.reason = Some(reason);
-            return;
-        }
-        answer.steps.push(format!("{} at {destination} lets it in", place.proxy.name));
-    }
-}
-
-/// Why the proxy of an endpoint does not let a request in.
-fn refused_at(
-    place: &Place,
-    resources: &Resources,
-    (destination, identity, asked): (SocketAddr, &str, &Connection),
-    answer: &mut WhyNot,
-) -> Option<String> {
-    let source = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let with = |tls: Option<Tls>| Connection {
-        entry: Entry::Inbound,
-        destination,
-        source: None,
-        tls,
-        http: asked.http.clone(),
-    };
-    let mutual = Tls { sni: String::new(), alpn: vec!["istio".to_owned(), "istio-peer-exchange".to_owned()] };
-    let mutual = with(Some(mutual));
-    let plain = with(None);
-    let (chain, identity) = match (resources.chain(&mutual), resources.chain(&plain)) {
-        (Some(chain), _) => (chain, Some(identity)),
-        (None, Some(chain)) => (chain, None),
-        (None, None) => return Some(format!("{} takes no connection to {destination}", place.proxy.name)),
-    };
-    let visitor =
-        Visitor { identity, source, destination: (destination.ip(), destination.port()), http: asked.http.as_ref() };
-    let who = identity.unwrap_or("nobody in particular (plain text)");
-    match verdict(chain, &visitor) {
-        Verdict::Passes => None,
-        Verdict::Denied(rule) => {
-            answer.advice = policy_of(&rule).map(|policy| format!("it is {policy}"));
-            Some(format!("{} denies it to {who}: 403 by {rule}", place.proxy.name))
-        }
-        Verdict::NotAllowed(rules) => {
-            let policies: Vec<String> = rules.iter().filter_map(|rule| policy_of(rule)).collect();
-            let named = if policies.is_empty() {
-                "an AuthorizationPolicy that allows nothing".to_owned()
-            } else {
-                policies.join(", ")
-            };
-            answer.advice = Some(format!("policies that allow: {named}; none of their rules fits"));
-            Some(format!("{} allows it to others, not to {who}: 403", place.proxy.name))
-        }
-        Verdict::Unknown => {
-            answer
-                .unknown
-                .push(format!("whether a policy of {} allows it depends on a token or on metadata", place.proxy.name));
-            None
-        }
-    }
-}
-
-/// The policy behind the name of a rule, such as `ns[shop]-policy[p]-rule[0]`.
-fn policy_of(rule: &str) -> Option<String> {
-    let (namespace, rest) = rule.split_once("ns[")?.1.split_once("]-policy[")?;
-    let (name, _) = rest.split_once(']')?;
-    Some(format!("AuthorizationPolicy {namespace}/{name}"))
 }

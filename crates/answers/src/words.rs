@@ -12,11 +12,15 @@ pub(super) fn short(host: &str, namespace: &str) -> String {
     }
 }
 
-/// Port, subset and host of a cluster's name, where it is one of a service.
+/// Port, subset and host of a cluster's name, where it is one of a service: for clients, or behind a waypoint.
 pub(super) fn service_of(cluster: &str) -> Option<(u16, &str, &str)> {
     let mut parts = cluster.split('|');
     match (parts.next(), parts.next(), parts.next(), parts.next(), parts.next()) {
         (Some("outbound"), Some(port), Some(subset), Some(host), None) => Some((port.parse().ok()?, subset, host)),
+        (Some("inbound-vip"), Some(port), Some(transport), Some(host), None) => {
+            let subset = transport.split_once('/').map_or("", |(_, subset)| subset);
+            Some((port.parse().ok()?, subset, host))
+        }
         _ => None,
     }
 }
@@ -75,8 +79,16 @@ mod tests {
     use navarch_walk::Endpoint;
 
     #[test]
+    fn clusters_of_services_are_known_by_their_names() {
+        assert_eq!(service_of("outbound|80|v1|a.example"), Some((80, "v1", "a.example")));
+        assert_eq!(service_of("inbound-vip|80|http/v1|a.example"), Some((80, "v1", "a.example")));
+        assert_eq!(service_of("inbound-vip|80|tcp|a.example"), Some((80, "", "a.example")));
+        assert_eq!((service_of("PassthroughCluster"), service_of("inbound|80||")), (None, None));
+    }
+
+    #[test]
     fn shares_are_told_in_percent() {
-        let endpoint = Endpoint { address: "10.0.0.1:80".to_owned(), priority: 0, weight: 1 };
+        let endpoint = Endpoint { address: "10.0.0.1:80".to_owned(), waypoint: None, priority: 0, weight: 1 };
         let share = |cluster: &str, weight, endpoints| Share {
             cluster: cluster.to_owned(),
             weight,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use navarch_proto::envoy::config::core::v3::CidrRange;
 use navarch_proto::envoy::config::listener::v3::{FilterChain, FilterChainMatch, Listener};
 
-use super::Connection;
+use super::{Connection, matcher};
 
 /// How well a chain suits one thing that a connection shows; `None` where it does not.
 type Fit = Option<u32>;
@@ -13,6 +13,9 @@ type Fit = Option<u32>;
 /// The chain that takes a connection: thing by thing, those that suit it best go on, and none that was left behind comes
 /// back. Without any the default chain does.
 pub(super) fn find<'a>(listener: &'a Listener, connection: &Connection) -> Option<&'a FilterChain> {
+    if let Some(tree) = &listener.filter_chain_matcher {
+        return matcher::find(listener, tree, connection);
+    }
     let nothing = FilterChainMatch::default();
     let mut left: Vec<&FilterChain> = listener.filter_chains.iter().collect();
     let fits: [fn(&FilterChainMatch, &Connection) -> Fit; 6] =
@@ -56,13 +59,18 @@ fn ranges_fit(ranges: &[CidrRange], ip: IpAddr) -> Fit {
 
 /// Whether a range holds an address.
 pub(super) fn holds(range: &CidrRange, ip: IpAddr) -> bool {
-    let length = range.prefix_len.unwrap_or_default();
+    range_fit(&range.address_prefix, range.prefix_len.unwrap_or_default(), ip).is_some()
+}
+
+/// How narrow a range is that holds an address.
+pub(super) fn range_fit(start: &str, length: u32, ip: IpAddr) -> Fit {
     let same = |a: u128, b: u128, bits: u32| length == 0 || (length <= bits && (a ^ b) >> (bits - length) == 0);
-    match (range.address_prefix.parse::<IpAddr>(), ip) {
+    let holds = match (start.parse::<IpAddr>(), ip) {
         (Ok(IpAddr::V4(start)), IpAddr::V4(ip)) => same(u128::from(start.to_bits()), u128::from(ip.to_bits()), 32),
         (Ok(IpAddr::V6(start)), IpAddr::V6(ip)) => same(start.to_bits(), ip.to_bits(), 128),
         (Ok(IpAddr::V4(_) | IpAddr::V6(_)) | Err(_), _) => false,
-    }
+    };
+    holds.then_some(length)
 }
 
 /// The name that TLS shows: the whole name fits best, then the longest wildcard.

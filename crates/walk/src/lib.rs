@@ -10,6 +10,7 @@
 mod chain;
 mod http;
 mod listener;
+mod matcher;
 mod pattern;
 pub mod policy;
 mod upstream;
@@ -48,6 +49,8 @@ pub enum Entry {
     Inbound,
     /// It was opened to the proxy itself.
     Direct,
+    /// It came out of a tunnel (HBONE) that ends at the proxy.
+    Tunnel,
 }
 
 /// A connection and what it carries.
@@ -147,8 +150,10 @@ pub enum Upstream {
 /// One endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
-    /// Its address and port; a path for a socket.
+    /// Its address and port, at the end of the tunnel where it is reached by one; a path for a socket.
     pub address: String,
+    /// Where the tunnel ends that leads to it, where that is elsewhere: at a waypoint.
+    pub waypoint: Option<String>,
     /// Lower ones are used while they last.
     pub priority: u32,
     /// Its weight within its locality.

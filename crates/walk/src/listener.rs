@@ -7,6 +7,9 @@ use navarch_proto::envoy::config::listener::v3::Listener;
 
 use super::{Connection, Entry};
 
+/// The listener behind the end of a proxy's tunnels.
+const MAIN: &str = "main_internal";
+
 /// The listener that takes a connection.
 ///
 /// What was redirected comes to the listener of its direction, which hands it to the one of the original destination, if there
@@ -16,6 +19,7 @@ pub(super) fn find<'a>(listeners: &'a [Listener], connection: &Connection) -> Op
     match connection.entry {
         Entry::Inbound => named("virtualInbound").or_else(|| bound(listeners, connection.destination)),
         Entry::Direct => bound(listeners, connection.destination),
+        Entry::Tunnel => named(MAIN),
         Entry::Outbound => {
             let outbound = listeners.iter().filter(|listener| !listener.name.starts_with("virtual"));
             let outbound: Vec<&Listener> = outbound.collect();

@@ -13,10 +13,13 @@ use navarch_proto::envoy::extensions::filters::network::http_connection_manager:
     HttpConnectionManager, http_filter,
 };
 use navarch_proto::envoy::extensions::filters::network::rbac::v3::Rbac as NetworkRbac;
-use navarch_proto::envoy::r#type::matcher::v3::path_matcher;
+use navarch_proto::envoy::r#type::matcher::v3::{filter_state_matcher, path_matcher};
 use prost::Message;
 
 use super::{HttpRequest, chain, pattern};
+
+/// What the end of a tunnel notes the identity of its peer under.
+const PEER_PRINCIPAL: &str = "io.istio.peer_principal";
 
 /// Who asks for what.
 #[derive(Clone, Debug)]
@@ -160,6 +163,16 @@ fn is(principal: &Principal, visitor: &Visitor<'_>) -> Option<bool> {
             (None, Some(_)) => true,
             (_, None) => false,
         }),
+        // Behind the end of a tunnel the identity of its peer is noted there.
+        Identifier::FilterState(matcher) if matcher.key == PEER_PRINCIPAL => {
+            Some(match (&matcher.matcher, visitor.identity) {
+                (Some(filter_state_matcher::Matcher::StringMatch(matcher)), Some(identity)) => {
+                    pattern::text(matcher, identity)
+                }
+                (_, Some(_)) => return None,
+                (_, None) => false,
+            })
+        }
         Identifier::DirectRemoteIp(range) | Identifier::RemoteIp(range) | Identifier::SourceIp(range) => {
             Some(chain::holds(range, visitor.source))
         }

@@ -4,11 +4,16 @@ use std::net::SocketAddr;
 
 use navarch_proto::envoy::config::cluster::v3::Cluster;
 use navarch_proto::envoy::config::cluster::v3::cluster::{ClusterDiscoveryType, DiscoveryType, LbConfig};
-use navarch_proto::envoy::config::core::v3::{Address, address, socket_address};
+use navarch_proto::envoy::config::core::v3::{Address, Metadata, address, socket_address};
 use navarch_proto::envoy::config::endpoint::v3::{ClusterLoadAssignment, lb_endpoint};
+
+use prost_types::value::Kind;
 
 use super::listener::socket;
 use super::{Connection, Endpoint, Resources, Upstream};
+
+/// The metadata of endpoints behind tunnels.
+const ORIGINAL_DST: &str = "envoy.filters.listener.original_dst";
 
 /// Where the cluster of this name sends a connection to.
 pub(super) fn of(resources: &Resources, name: &str, connection: &Connection) -> Upstream {
@@ -51,12 +56,24 @@ fn endpoints(assignment: &ClusterLoadAssignment) -> Vec<Endpoint> {
     for locality in &assignment.endpoints {
         for endpoint in &locality.lb_endpoints {
             let Some(lb_endpoint::HostIdentifier::Endpoint(host)) = &endpoint.host_identifier else { continue };
-            let Some(address) = host.address.as_ref().and_then(shown) else { continue };
+            let inner = |name: &str| tunnel(endpoint.metadata.as_ref()?, name);
+            let address = inner("local").or_else(|| host.address.as_ref().and_then(shown));
+            let Some(address) = address else { continue };
             let weight = endpoint.load_balancing_weight.unwrap_or(1);
-            all.push(Endpoint { address, priority: locality.priority, weight });
+            all.push(Endpoint { address, waypoint: inner("waypoint"), priority: locality.priority, weight });
         }
     }
     all
+}
+
+/// What an endpoint says of the tunnel to it: where it leads (`local`), or where it ends on the way (`waypoint`).
+fn tunnel(metadata: &Metadata, name: &str) -> Option<String> {
+    match metadata.filter_metadata.get(ORIGINAL_DST)?.fields.get(name)?.kind.as_ref()? {
+        Kind::StringValue(text) => Some(text.clone()),
+        Kind::NullValue(_) | Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) | Kind::ListValue(_) => {
+            None
+        }
+    }
 }
 
 /// An address as people write it.
@@ -73,6 +90,7 @@ fn shown(address: &Address) -> Option<String> {
             Some(format!("{}:{port}", named.address))
         }
         address::Address::Pipe(pipe) => Some(pipe.path.clone()),
+        // What is not said to be a tunnel leads to a listener of the proxy's own.
         address::Address::EnvoyInternalAddress(_) => None,
     }
 }

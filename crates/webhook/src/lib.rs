@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! API server ─▶ routes (limits, content type) ─▶ review (v1, v1beta1) ─┬▶ validation ─▶ verdict, neighbours
-//!                                                                      └▶ injection ──▶ inject
+//!                                                                      ├▶ injection ──▶ inject
+//!                                                                      └▶ advice ─────▶ whoever knows what changes do
 //! registration ─▶ the API server's webhook configurations: whom to ask, and by which roots to know it
 //! ```
 //!
@@ -10,6 +11,7 @@
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "builders of test values read best taking values"))]
 
+mod advice;
 mod caller_shares;
 pub mod inject;
 mod injection;
@@ -23,6 +25,7 @@ mod routes;
 mod validation;
 pub mod verdict;
 
+pub use advice::{Advice, Adviser, Intent};
 pub use injection::inject_review;
 pub use injector_state::{CurrentInjector, InjectorState};
 pub use limits::{Limits, MAX_BODY, SMALL_BODY};

@@ -45,6 +45,15 @@ pub struct Metrics {
     injection_time: Histogram,
     /// `navarch_injector_state`.
     injector: Family<StateLabel, Gauge>,
+    /// `navarch_plan_warnings_total`.
+    advised: Family<OutcomeLabel, Counter>,
+}
+
+/// What became of something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    /// In a word.
+    outcome: &'static str,
 }
 
 /// What was judged.
@@ -138,6 +147,9 @@ impl Metrics {
         registry.register("sidecar_injection_time_seconds", "Seconds to answer about a pod", m.injection_time);
         let help = "1 for the state of the injector's configuration: off, pending, failed, ready, or stale where a later one is refused";
         registry.register("navarch_injector_state", help, m.injector);
+        let help =
+            "Objects about which was asked what they would do: told, unchanged, or not found out (late, busy, unknown)";
+        registry.register("navarch_plan_warnings", help, m.advised);
         metrics
     }
 
@@ -146,6 +158,11 @@ impl Metrics {
         for state in InjectorState::LABELS {
             self.injector.get_or_create(&StateLabel { state }).set(i64::from(state == now.label()));
         }
+    }
+
+    /// Counts an object about which was asked what it would do.
+    pub(super) fn advised(&self, outcome: &'static str) {
+        self.advised.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
     /// Counts an object that was judged; `refused` is istiod's word for why it was.
@@ -220,6 +237,7 @@ impl Default for Metrics {
             skipped: Counter::default(),
             injection_time: Histogram::new([0.1, 1.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0]),
             injector: Family::default(),
+            advised: Family::default(),
         }
     }
 }

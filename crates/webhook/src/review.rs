@@ -31,8 +31,10 @@ pub(super) struct Review {
 pub(super) struct Request {
     /// By which the API server knows the answer.
     pub(super) uid: String,
-    /// What kind of object it is.
+    /// What kind of object it is, as API paths have it.
     pub(super) resource: Resource,
+    /// The same as objects have it.
+    pub(super) kind: GroupVersionKind,
     /// The namespace of the object.
     pub(super) namespace: Option<String>,
     /// The name of the object, where it has one yet.
@@ -53,6 +55,17 @@ pub(super) struct Resource {
     pub(super) version: String,
     /// The plural of the kind.
     pub(super) resource: String,
+}
+
+/// What kind of object it is, as objects have it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(super) struct GroupVersionKind {
+    /// The group; empty for the core group.
+    pub(super) group: String,
+    pub(super) version: String,
+    /// The kind in the singular.
+    pub(super) kind: String,
 }
 
 /// What is answered.
@@ -118,12 +131,35 @@ impl Answer {
 
 /// Reads a review, has it answered, and writes the answer in the version of the review. What cannot be read is refused.
 pub(super) fn answer(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Result<Vec<u8>, serde_json::Error> {
+    answered(body, decide).write()
+}
+
+/// As [`answer`], without writing it.
+pub(super) fn answered(body: &[u8], decide: impl FnOnce(Request) -> Answer) -> Unwritten {
     let (version, uid, answer) = match read(body) {
         Err(refusal) => (V1_BETA1, String::new(), Answer::refuse(refusal)),
         Ok((version, request)) => (version, request.uid.clone(), decide(request)),
     };
-    let response = Answer { uid, ..answer };
-    serde_json::to_vec(&Written { kind: "AdmissionReview", api_version: version, response })
+    Unwritten { version, answer: Answer { uid, ..answer } }
+}
+
+/// An answer with the version that it is to be written in.
+#[derive(Debug)]
+pub(super) struct Unwritten {
+    version: &'static str,
+    answer: Answer,
+}
+
+impl Unwritten {
+    /// Has the user told more.
+    pub(super) fn warn(&mut self, warnings: Vec<String>) {
+        self.answer.warnings.extend(warnings);
+    }
+
+    /// Writes it.
+    pub(super) fn write(self) -> Result<Vec<u8>, serde_json::Error> {
+        serde_json::to_vec(&Written { kind: "AdmissionReview", api_version: self.version, response: self.answer })
+    }
 }
 
 /// An answer as it is written.

@@ -13,11 +13,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 use http::Request;
 
+use super::advice::{self, Adviser, Intent};
 use super::inject::Injector;
 use super::injection;
 use super::injector_state::CurrentInjector;
 use super::limits::{Intake, Limits, NotTaken};
 use super::metrics::{Metrics, PodFate};
+use super::review::Unwritten;
 use super::validation;
 use navarch_net::turns::Turns;
 use navarch_store::Objects;
@@ -38,6 +40,8 @@ pub struct Webhooks {
     surroundings: ObjectsProvider,
     /// What injects.
     injector: CurrentInjector,
+    /// What says what changes would do, where that is asked for.
+    adviser: Option<Adviser>,
     /// Takes reviews within limits.
     intake: Intake,
     /// Large reviews that are answered at once, each on a thread of its own: answering takes many times their bytes. Callers
@@ -71,7 +75,13 @@ impl Webhooks {
     ) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let large = Turns::new(processors, WAITING);
-        Self { ready, surroundings, injector, intake: Intake::new(limits), large, metrics }
+        Self { ready, surroundings, injector, adviser: None, intake: Intake::new(limits), large, metrics }
+    }
+
+    /// Has `/plan` answer with what changes would do.
+    #[must_use]
+    pub fn with_adviser(self, adviser: Adviser) -> Self {
+        Self { adviser: Some(adviser), ..self }
     }
 }
 
@@ -82,11 +92,23 @@ enum Asked {
     Validation,
     /// `/inject`, with the whole path, and what injects.
     Injection(String, Arc<Injector>),
+    /// `/plan`.
+    Advice,
+}
+
+/// What is made of a review.
+enum Decided {
+    /// The answer.
+    Answer(Vec<u8>),
+    /// An answer that warnings may be added to, and what they are to be about.
+    Advise(Unwritten, Intent),
 }
 
 /// All paths of the webhooks. What is below a webhook's path is the same webhook, as with istiod.
 pub fn routes(webhooks: Arc<Webhooks>) -> Router {
-    Router::new()
+    let advised = webhooks.adviser.is_some().then(|| Router::new().route("/plan", any(advise)));
+    advised
+        .unwrap_or_default()
         .route("/validate", any(validate))
         .route("/validate/{*rest}", any(validate))
         .route("/validate/", any(validate))
@@ -133,6 +155,11 @@ async fn inject(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -
     review(webhooks, Asked::Injection(path, injector), request).await
 }
 
+/// Answers `/plan`.
+async fn advise(State(webhooks): State<Arc<Webhooks>>, request: Request<Body>) -> Response {
+    review(webhooks, Asked::Advice, request).await
+}
+
 /// Takes a review and answers it.
 async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -> Response {
     let taken = match webhooks.intake.take(request).await {
@@ -151,13 +178,19 @@ async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -
             return NotTaken::Busy.into_response();
         };
         // It goes on where the caller gives up, and is charged as long.
+        let webhooks = webhooks.clone();
         let decided = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             decide(&webhooks, &asked, &taken.body)
         });
         decided.await.unwrap_or(None)
     };
-    match decided {
+    let answer = match decided {
+        Some(Decided::Answer(answer)) => Some(answer),
+        Some(Decided::Advise(answer, intent)) => advised(&webhooks, answer, intent).await,
+        None => None,
+    };
+    match answer {
         Some(answer) => ([(header::CONTENT_TYPE, "application/json")], answer).into_response(),
         None => {
             (StatusCode::INTERNAL_SERVER_ERROR, "the review could not be answered; see Navarch's log").into_response()
@@ -165,24 +198,37 @@ async fn review(webhooks: Arc<Webhooks>, asked: Asked, request: Request<Body>) -
     }
 }
 
+/// An answer with what there is to say to an intent.
+async fn advised(webhooks: &Webhooks, mut answer: Unwritten, intent: Intent) -> Option<Vec<u8>> {
+    if let Some(adviser) = &webhooks.adviser {
+        let advice = adviser(intent).await;
+        webhooks.metrics.advised(advice.word());
+        answer.warn(advice.lines());
+    }
+    written(answer.write())
+}
+
+/// An answer, where it could be written.
+fn written(answer: Result<Vec<u8>, serde_json::Error>) -> Option<Vec<u8>> {
+    answer.inspect_err(|error| tracing::error!(%error, "an answer could not be written")).ok()
+}
+
 /// Answers the body of a review; `None` when that failed. A panic goes no further: the next review is answered as if it had
 /// not been.
-fn decide(webhooks: &Webhooks, asked: &Asked, body: &[u8]) -> Option<Vec<u8>> {
+fn decide(webhooks: &Webhooks, asked: &Asked, body: &[u8]) -> Option<Decided> {
     let answer = || {
         let objects = (webhooks.surroundings)();
-        match asked {
+        let answer = match asked {
             Asked::Validation => validation::counted(body, objects.as_ref(), &webhooks.metrics),
             Asked::Injection(path, injector) => {
                 injection::counted(body, path, injector, objects.as_ref(), &webhooks.metrics)
             }
-        }
+            Asked::Advice => match advice::read(body) {
+                (answer, Some(intent)) => return Some(Decided::Advise(answer, intent)),
+                (answer, None) => answer.write(),
+            },
+        };
+        written(answer).map(Decided::Answer)
     };
-    match catch_unwind(AssertUnwindSafe(answer)) {
-        Ok(Ok(answer)) => Some(answer),
-        Ok(Err(error)) => {
-            tracing::error!(%error, "an answer could not be written");
-            None
-        }
-        Err(_) => None,
-    }
+    catch_unwind(AssertUnwindSafe(answer)).unwrap_or(None)
 }

@@ -238,6 +238,7 @@ ENABLE_NATIVE_SIDECARS | `auto` | Injected proxies are native sidecars: `true`, 
 INJECTION_WEBHOOK_CONFIG_NAME | `istio-sidecar-injector` | The MutatingWebhookConfiguration that gets the roots; none if set to nothing
 INJECT_ENABLED | `true` | Pods are injected
 ISTIO_WORKLOAD_ENTRY_VALIDATE_IDENTITY | `true` | A workload may register only by the service account of its WorkloadGroup
+NAVARCH_PLAN_WARNINGS | `false` | The webhook `/plan` warns of what an object does that is stored or deleted
 NAVARCH_WEBHOOK_ROOT_GRACE | `10m` | How long roots that are none of this control plane's are left in webhook configurations
 PILOT_ANALYSIS_INTERVAL | `10s` | How often configuration is analysed, with `PILOT_ENABLE_ANALYSIS`
 PILOT_CA_CERT_CONFIGMAP | `istio-ca-root-cert` | Name of the ConfigMap with the roots in each namespace

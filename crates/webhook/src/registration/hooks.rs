@@ -14,6 +14,9 @@ use super::bundle::{self, Grace};
 /// How the names of webhooks end that inject.
 const INJECTOR: &str = "sidecar-injector.istio.io";
 
+/// How the names of webhooks end that only warn: where they cannot be asked, nothing is refused.
+const ADVISER: &str = "warnings.navarch.io";
+
 /// The kinds of webhook configurations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookKind {
@@ -84,14 +87,21 @@ pub(super) fn set_bundle(
     until
 }
 
-/// Whether some webhook lets objects through that it was not asked about.
-pub(super) fn is_open(object: &DynamicObject) -> bool {
-    webhooks(object).any(|webhook| webhook.get("failurePolicy").is_some_and(|policy| policy != "Fail"))
+/// Whether a webhook only warns.
+fn only_warns(webhook: &Value) -> bool {
+    webhook.get("name").and_then(Value::as_str).is_some_and(|name| name.ends_with(ADVISER))
 }
 
-/// Has all webhooks refuse what they cannot be asked about.
+/// Whether some webhook that may refuse lets objects through that it was not asked about.
+pub(super) fn is_open(object: &DynamicObject) -> bool {
+    let mut refusing = webhooks(object).filter(|webhook| !only_warns(webhook));
+    refusing.any(|webhook| webhook.get("failurePolicy").is_some_and(|policy| policy != "Fail"))
+}
+
+/// Has all webhooks refuse what they cannot be asked about, but for those that only warn.
 pub(super) fn close(object: &mut DynamicObject) {
-    for webhook in object.data.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+    let all = object.data.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten();
+    for webhook in all.filter(|webhook| !only_warns(webhook)) {
         if let Some(members) = webhook.as_object_mut() {
             members.insert("failurePolicy".to_owned(), json!("Fail"));
         }

@@ -16,6 +16,9 @@
   {{- $_ := set $env "PILOT_ENABLE_NODE_UNTAINT_CONTROLLERS" "true" }}
   {{- $_ := set $env "PILOT_NODE_UNTAINT_CONTROLLERS_TAINT_NAME" .Values.taint.name }}
 {{- end }}
+{{- if $global.istiod.planWarnings }}
+  {{- $_ := set $env "NAVARCH_PLAN_WARNINGS" "true" }}
+{{- end }}
 {{- if $global.externalIstiod }}
   {{- $_ := set $env "EXTERNAL_ISTIOD" "true" }}
 {{- end }}

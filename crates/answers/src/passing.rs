@@ -1,0 +1,79 @@
+//! Which waypoint a request passes, and what it does with it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use navarch_proto::envoy::config::listener::v3::FilterChain;
+use navarch_push::proxy::ProxyKind;
+use navarch_registry::model::Service;
+use navarch_walk::policy::Visitor;
+use navarch_walk::{Connection, Entry, HttpRequest};
+
+use super::arrival::{follow, judged};
+use super::had::{ReadRoutes, Walkable};
+use super::why::WhyNot;
+use super::why_not::{Asked, Others, Place, identity, outbound_reason};
+use super::words::{outcome, service_of};
+
+/// A connection that comes out of a tunnel.
+fn tunnelled(destination: SocketAddr, http: Option<HttpRequest>) -> Connection {
+    Connection { entry: Entry::Tunnel, destination, source: None, tls: None, http }
+}
+
+/// The waypoint that serves a service at an address, by the listeners that it was sent; the first by name.
+pub(super) fn serving(others: &Others<'_>, service: &Service, asked: &Connection) -> Option<Place> {
+    let serves = |place: &Place| {
+        let walkable = Walkable::read(&place.had, &mut ReadRoutes::default());
+        let chain = walkable.resources().chain(&tunnelled(asked.destination, asked.http.clone()));
+        chain
+            .and_then(|chain| service_of(&chain.name))
+            .is_some_and(|(_, _, host)| host == service.key.hostname.as_str())
+    };
+    let mut all = (others.waypoints)();
+    all.retain(|place| place.proxy.kind == ProxyKind::Waypoint);
+    all.sort_by(|one, other| one.proxy.name.cmp(&other.proxy.name));
+    all.into_iter().find(serves)
+}
+
+/// Takes a request through a waypoint to the endpoints behind it. False where it fails, which the answer then says.
+pub(super) fn pass(answer: &mut WhyNot, waypoint: &Place, destination: SocketAddr, asked: &Asked<'_>) -> bool {
+    let name = &waypoint.proxy.name;
+    let connection = tunnelled(destination, asked.connection.http.clone());
+    let mut walkable = Walkable::read(&waypoint.had, &mut ReadRoutes::default());
+    let Some(chain) = walkable.resources().chain(&connection) else {
+        answer.reason = Some(format!("waypoint {name} serves nothing at {destination}"));
+        answer.advice =
+            Some("see what its Gateway is for (istio.io/waypoint-for), and whether the service names it".to_owned());
+        return false;
+    };
+    answer.steps.push(format!("waypoint {name} takes it for {}", served(chain)));
+    let visitor = Visitor {
+        identity: Some(asked.identity),
+        source: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        destination: (destination.ip(), destination.port()),
+        http: connection.http.as_ref(),
+    };
+    if let Some(reason) = judged(name, chain, &visitor, answer) {
+        answer.reason = Some(reason);
+        return false;
+    }
+    let walk = walkable.walk(&connection);
+    if let Some(route) = walk.route.as_ref().filter(|route| !route.is_empty()) {
+        answer.steps.push(format!("its route {route:?} takes the request"));
+    }
+    answer.steps.push(format!("it goes on to {}", outcome(&walk, asked.called, waypoint.proxy.namespace.as_str())));
+    if let Some((reason, advice)) = outbound_reason(&walk, asked.context) {
+        (answer.reason, answer.advice) = (Some(reason), advice);
+        return false;
+    }
+    // A request passes one waypoint; behind it, it comes from there.
+    let identity = identity(&waypoint.proxy, asked.context);
+    follow(answer, &walk, &Asked { identity: &identity, passes: false, ..*asked })
+}
+
+/// What a chain of a waypoint is for.
+fn served(chain: &FilterChain) -> String {
+    match service_of(&chain.name) {
+        Some((port, _, host)) => format!("{host}:{port}"),
+        None => "the workload itself".to_owned(),
+    }
+}

@@ -1,0 +1,149 @@
+//! `/plan`: what an object would do that is about to be stored or deleted, told as warnings. All of it is allowed: `/validate` says
+//! what may not be.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::review::{self, Answer, Request, Unwritten, cut};
+use super::verdict::judge;
+use navarch_api::any_object::AnyObject;
+use navarch_api::decode::Subject;
+use navarch_api::object::{NamespacedName, ObjectRef};
+
+/// How many warnings are told of one object.
+const WARNINGS: usize = 3;
+/// The longest warning: API servers cut longer ones.
+const LONGEST_WARNING: usize = 250;
+
+/// What somebody is about to do.
+#[derive(Clone, Debug)]
+pub enum Intent {
+    /// Store this object.
+    Put(Box<AnyObject>),
+    /// Delete this object.
+    Remove(ObjectRef),
+}
+
+/// What is said to an intent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// What it would do, in lines; none where it changes nothing.
+    Warnings(Vec<String>),
+    /// Nothing: it was not found out in time.
+    Late,
+    /// Nothing: another one is being looked into, or such took too long of late.
+    Busy,
+    /// Nothing: not everything has been read yet, or it could not be found out.
+    Unknown,
+}
+
+/// Says what an intent would do, within a time of its own.
+pub type Adviser = Arc<dyn Fn(Intent) -> Pin<Box<dyn Future<Output = Advice> + Send>> + Send + Sync>;
+
+impl Advice {
+    /// As it is counted.
+    pub(super) fn word(&self) -> &'static str {
+        match self {
+            Self::Warnings(lines) if lines.is_empty() => "unchanged",
+            Self::Warnings(_) => "told",
+            Self::Late => "late",
+            Self::Busy => "busy",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The warnings of an answer.
+    pub(super) fn lines(self) -> Vec<String> {
+        match self {
+            Self::Warnings(lines) => lines.iter().take(WARNINGS).map(|line| cut(line, LONGEST_WARNING)).collect(),
+            Self::Late | Self::Busy | Self::Unknown => Vec::new(),
+        }
+    }
+}
+
+/// Reads a review: the answer that allows it, and what there is to say something to.
+pub(super) fn read(body: &[u8]) -> (Unwritten, Option<Intent>) {
+    let mut intent = None;
+    let answer = review::answered(body, |request| {
+        intent = intent_of(&request);
+        Answer::allow()
+    });
+    (answer, intent)
+}
+
+/// What a request is about to do; nothing for what is not valid, or of no kind that is read here.
+fn intent_of(request: &Request) -> Option<Intent> {
+    match request.operation.as_str() {
+        "CREATE" | "UPDATE" if request.object.is_object() => {
+            let judged = judge(&request.object);
+            let object = judged.object.filter(|_| judged.verdict.is_valid())?;
+            Some(Intent::Put(Box::new(object.without_internal_annotations())))
+        }
+        "DELETE" => {
+            let kind = &request.kind;
+            let api_version = format!("{}/{}", kind.group, kind.version);
+            let subject = Subject { api_version, kind: kind.kind.clone(), ..Subject::default() };
+            let kind = subject.known_kind()?;
+            let name = request.name.as_deref().filter(|name| !name.is_empty())?;
+            let namespace = request.namespace.as_deref().filter(|_| !kind.is_cluster_scoped()).unwrap_or_default();
+            Some(Intent::Remove(ObjectRef { kind, name: NamespacedName::new(namespace, name) }))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A review of an operation.
+    fn review(operation: &str, object: &Value) -> Vec<u8> {
+        let request = json!({
+            "uid": "u",
+            "kind": {"group": "networking.istio.io", "version": "v1", "kind": "VirtualService"},
+            "namespace": "shop",
+            "name": "reviews",
+            "operation": operation,
+            "object": object,
+        });
+        json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+            .to_string()
+            .into_bytes()
+    }
+
+    #[test]
+    fn all_is_allowed_and_only_what_is_valid_has_something_to_be_said_to() {
+        let object = |hosts: &Value| {
+            json!({
+                "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+                "metadata": {"name": "reviews", "namespace": "shop"},
+                "spec": {"hosts": hosts, "http": [{"route": [{"destination": {"host": "reviews"}}]}]},
+            })
+        };
+        let told = |operation, object: &Value| {
+            let (answer, intent) = read(&review(operation, object));
+            let written: Value = serde_json::from_slice(&answer.write().unwrap()).unwrap();
+            assert_eq!(written["response"], json!({"uid": "u", "allowed": true}));
+            intent
+        };
+        let good = object(&json!(["reviews"]));
+        assert!(
+            matches!(told("CREATE", &good), Some(Intent::Put(put)) if put.object_ref().name.name == "reviews".into())
+        );
+        assert!(told("UPDATE", &object(&json!(["*.com", "a b"]))).is_none());
+        let removed = told("DELETE", &Value::Null);
+        assert!(matches!(removed, Some(Intent::Remove(name)) if name.to_string() == "VirtualService shop/reviews"));
+        assert!(told("CONNECT", &good).is_none() && told("CREATE", &Value::Null).is_none());
+    }
+
+    #[test]
+    fn warnings_are_few_and_short() {
+        let long = "ü".repeat(1000);
+        let lines = Advice::Warnings(vec![long; 9]).lines();
+        assert!(lines.len() == 3 && lines.iter().all(|line| line.len() <= 256), "{lines:?}");
+        assert!(Advice::Late.lines().is_empty());
+    }
+}

@@ -1,0 +1,282 @@
+//! The control planes of the cluster that a kubeconfig names: their pods, and questions to them by the API server's port-forward.
+
+use std::fmt;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use futures_util::FutureExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Api, ResourceExt as _};
+use navarch_agent::local_http::{Answer, Question};
+use navarch_kubernetes::InWords;
+
+use crate::server::api_client;
+
+/// The label of control planes, by which istioctl finds them, too.
+const APP: &str = "app=istiod";
+/// The label of the revision that a control plane is of.
+const REVISION: &str = "istio.io/rev";
+/// The name of the monitoring port in the pods of the charts.
+const PORT_NAME: &str = "http-monitoring";
+/// The monitoring port of pods that do not name it.
+const PORT: u16 = 15014;
+/// How long the API server may take to say which pods there are.
+const LISTING: Duration = Duration::from_secs(15);
+
+/// Which cluster, and which of its control planes.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ClusterFlags {
+    /// Kubeconfig of the cluster whose control planes are asked; by default $KUBECONFIG, else ~/.kube/config
+    #[arg(long, global = true, value_name = "FILE", conflicts_with = "addresses")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig; the current one if unset
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "addresses")]
+    context: Option<String>,
+    /// Namespace of the control planes
+    #[arg(
+        short = 'i',
+        long = "istioNamespace",
+        alias = "istio-namespace",
+        global = true,
+        value_name = "NAMESPACE",
+        default_value = "istio-system"
+    )]
+    istio_namespace: String,
+    /// Revision of the control planes that are asked (label istio.io/rev); all if unset
+    #[arg(long, global = true, value_name = "NAME", conflicts_with = "addresses")]
+    revision: Option<String>,
+}
+
+/// The control planes of a cluster.
+#[derive(Clone)]
+pub(super) struct Cluster {
+    pods: Api<Pod>,
+    namespace: String,
+    selector: String,
+    /// Which cluster it is, for people.
+    name: String,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("name", &self.name).field("selector", &self.selector).finish_non_exhaustive()
+    }
+}
+
+/// One control plane that is ready.
+#[derive(Clone)]
+pub(super) struct ReadyPod {
+    pods: Api<Pod>,
+    namespace: String,
+    name: String,
+    port: u16,
+}
+
+impl fmt::Display for ReadyPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.name, self.namespace)
+    }
+}
+
+impl fmt::Debug for ReadyPod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl ClusterFlags {
+    /// The cluster that is named, or that the environment names; nothing where there is no kubeconfig at all.
+    ///
+    /// # Errors
+    /// When a kubeconfig cannot be used.
+    pub(super) async fn open(&self) -> anyhow::Result<Option<Cluster>> {
+        let is_asked_for = self.context.is_some() || self.revision.is_some();
+        let Some(file) = self.kubeconfig(is_asked_for)? else { return Ok(None) };
+        let context = self.context.clone().or_else(|| file.current_context.clone());
+        let Some(context) = context.filter(|name| !name.is_empty()) else {
+            if self.kubeconfig.is_some() || is_asked_for {
+                bail!("the kubeconfig has no current context: name one of `kubectl config get-contexts` by --context");
+            }
+            return Ok(None);
+        };
+        let options = KubeConfigOptions { context: Some(context.clone()), ..KubeConfigOptions::default() };
+        let config = kube::Config::from_custom_kubeconfig(file, &options).await;
+        let config = config.with_context(|| {
+            format!("context {context:?} cannot be used: `kubectl config get-contexts` lists those there are")
+        })?;
+        let name = format!("context {context:?}, {}", config.cluster_url);
+        let client = api_client(config).with_context(|| name.clone())?;
+        let selector = match &self.revision {
+            Some(revision) => format!("{APP},{REVISION}={revision}"),
+            None => APP.to_owned(),
+        };
+        let pods = Api::namespaced(client, &self.istio_namespace);
+        Ok(Some(Cluster { pods, namespace: self.istio_namespace.clone(), selector, name }))
+    }
+
+    /// The kubeconfig that is named, or that kubectl would read; nothing where there is none.
+    fn kubeconfig(&self, is_asked_for: bool) -> anyhow::Result<Option<Kubeconfig>> {
+        if let Some(path) = &self.kubeconfig {
+            let read = Kubeconfig::read_from(path);
+            return read.map(Some).with_context(|| format!("--kubeconfig {}", path.display()));
+        }
+        match Kubeconfig::from_env().context("KUBECONFIG")? {
+            Some(file) => Ok(Some(file)),
+            None => match Kubeconfig::read() {
+                Ok(file) => Ok(Some(file)),
+                Err(error) if is_missing(&error) && !is_asked_for => Ok(None),
+                Err(error) => Err(error).context("name a kubeconfig by --kubeconfig, or a control plane by --address"),
+            },
+        }
+    }
+}
+
+/// Whether there is no kubeconfig where kubectl looks for one.
+fn is_missing(error: &KubeconfigError) -> bool {
+    matches!(error, KubeconfigError::FindPath)
+        || matches!(error, KubeconfigError::ReadConfig(error, _) if error.kind() == ErrorKind::NotFound)
+}
+
+impl Cluster {
+    /// The control planes that are ready, by name.
+    ///
+    /// # Errors
+    /// When the API server does not say, or there are none.
+    pub(super) async fn ready(&self) -> anyhow::Result<Vec<ReadyPod>> {
+        let Self { pods, namespace, selector, name } = self;
+        let parameters = ListParams::default().labels(selector);
+        let listed = tokio::time::timeout(LISTING, pods.list(&parameters)).await;
+        let listed =
+            listed.with_context(|| format!("{name} does not answer within {LISTING:?}: see `kubectl get pods`"))?;
+        let listed = listed.map_err(|error| match &error {
+            kube::Error::Api(_) => anyhow::anyhow!(
+                "{name}: {}. Ask for the verb list of pods in {namespace}, or name a control plane by --address",
+                InWords(&error)
+            ),
+            _ => anyhow::anyhow!(
+                "{name} does not answer: {:#}. Try `kubectl get pods -n {namespace}`, or name a control plane by --address",
+                anyhow::Error::from(error)
+            ),
+        })?;
+        let mut ready: Vec<_> = listed.iter().filter(|pod| is_ready(pod)).map(|pod| self.pod(pod)).collect();
+        ready.sort_unstable_by(|one, other| one.name.cmp(&other.name));
+        if !ready.is_empty() {
+            return Ok(ready);
+        }
+        let others: Vec<_> = listed.iter().map(kube::ResourceExt::name_any).collect();
+        match others.as_slice() {
+            [] => bail!(
+                "{name}: namespace {namespace} has no pod with the labels {selector}: `kubectl get pods -A -l {APP}` \
+                 finds control planes; name theirs by --istioNamespace and --revision"
+            ),
+            some => bail!(
+                "{name}: no control plane in {namespace} is ready ({}): see `kubectl describe pods -n {namespace} -l {selector}`",
+                some.join(", ")
+            ),
+        }
+    }
+
+    /// A pod as one to ask.
+    fn pod(&self, pod: &Pod) -> ReadyPod {
+        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+        let mut ports = containers.flat_map(|container| container.ports.iter().flatten());
+        let named = ports.find(|port| port.name.as_deref() == Some(PORT_NAME));
+        let port = named.and_then(|port| u16::try_from(port.container_port).ok()).unwrap_or(PORT);
+        ReadyPod { pods: self.pods.clone(), namespace: self.namespace.clone(), name: pod.name_any(), port }
+    }
+}
+
+/// Whether a pod runs, is ready and is to stay.
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let is_ready = conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    is_ready && pod.metadata.deletion_timestamp.is_none()
+}
+
+impl ReadyPod {
+    /// Asks it, by a connection of its own through the API server.
+    ///
+    /// # Errors
+    /// When there is no whole answer in the question's time.
+    pub(super) async fn ask(&self, question: Question) -> anyhow::Result<Answer> {
+        let timeout = question.timeout;
+        let answer = tokio::time::timeout(timeout, self.forwarded(question)).await;
+        answer.with_context(|| format!("{self} does not answer within {timeout:?}"))?
+    }
+
+    /// Asks without a limit of time for the way there.
+    async fn forwarded(&self, question: Question) -> anyhow::Result<Answer> {
+        let mut forward =
+            self.pods.portforward(&self.name, &[self.port]).await.map_err(|error| self.refused(&error))?;
+        let lost = || format!("port {} of {self} cannot be forwarded to", self.port);
+        let mut error = forward.take_error(self.port).with_context(lost)?.boxed();
+        let stream = forward.take_stream(self.port).with_context(lost)?;
+        // In the pod it arrives from loopback; that it is meant for that machine is said by this name.
+        let answer = Question { host: "localhost".to_owned(), port: self.port, ..question }.ask_over(stream).await;
+        let said = (&mut error).now_or_never().flatten();
+        forward.abort();
+        answer.map_err(anyhow::Error::from).with_context(|| match said {
+            Some(said) => format!("{self} does not answer on port {}: {}", self.port, said.trim()),
+            None => format!("{self} does not answer on port {}", self.port),
+        })
+    }
+
+    /// Why the API server does not forward.
+    fn refused(&self, error: &kube::Error) -> anyhow::Error {
+        let Self { namespace, name, .. } = self;
+        match error {
+            kube::Error::Api(status) if matches!(status.code, 401 | 403) => anyhow::anyhow!(
+                "{self}: {}. Ask for the verbs get and create of pods/portforward in {namespace}, or name a control plane \
+                 by --address with --token-file",
+                InWords(error)
+            ),
+            kube::Error::Api(status) if status.code == 404 => {
+                anyhow::anyhow!("{self} is gone: ask again (`kubectl get pods -n {namespace}`)")
+            }
+            _ => anyhow::anyhow!(
+                "{self} cannot be reached through the API server: {}. Try `kubectl port-forward -n {namespace} {name} {}`",
+                InWords(error),
+                self.port
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_is_asked_once_it_is_ready_and_until_it_is_to_end() {
+        let pod = |ready: &str, ends: Option<&str>| -> Pod {
+            serde_json::from_value(json!({
+                "metadata": {"name": "istiod-1", "deletionTimestamp": ends},
+                "status": {"conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}]},
+            }))
+            .unwrap()
+        };
+        assert!(is_ready(&pod("True", None)) && !is_ready(&pod("False", None)));
+        assert!(!is_ready(&pod("True", Some("2026-01-01T00:00:00Z"))) && !is_ready(&Pod::default()));
+    }
+
+    #[test]
+    fn no_kubeconfig_is_no_fault_unless_one_is_asked_for() {
+        let missing = Kubeconfig::read_from("/nowhere/kubeconfig").unwrap_err();
+        assert!(is_missing(&missing) && is_missing(&KubeconfigError::FindPath));
+        assert!(!is_missing(&KubeconfigError::CurrentContextNotSet));
+        let flags = ClusterFlags {
+            kubeconfig: Some("/nowhere/kubeconfig".into()),
+            context: None,
+            istio_namespace: "istio-system".to_owned(),
+            revision: None,
+        };
+        assert!(flags.kubeconfig(false).unwrap_err().to_string().contains("--kubeconfig /nowhere"));
+    }
+}

@@ -1,0 +1,137 @@
+//! Says to those who store or delete an object what that would do (`NAVARCH_PLAN_WARNINGS`): the plan of `navarch plan`, in brief, as
+//! warnings of a webhook.
+//!
+//! A plan takes as long as it takes, but nobody waits for it longer than [`LIMIT`]; one that takes longer goes on to its end. All
+//! together take [`BURST`] and then [`SHARE`] of a core: whoever reaches the port of the webhooks can ask.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use crate::admin::{Plans, plan_client};
+use navarch_answers::STACK;
+use navarch_answers::client::Client;
+use navarch_answers::plan::plan_of;
+use navarch_push::worker::PushHandle;
+use navarch_push::world::Change;
+use navarch_webhook::{Advice, Adviser, Intent};
+use navarch_xds::connections::Connections;
+
+/// How long whoever stores an object waits for what is said of it.
+const LIMIT: Duration = Duration::from_millis(500);
+/// How long plans may take after a rest.
+const BURST: Duration = Duration::from_secs(10);
+/// What part of the time plans may take in the long run.
+const SHARE: f64 = 0.1;
+
+/// What plans are made from.
+#[derive(Clone, Debug)]
+pub(super) struct PlanWarnings {
+    push: PushHandle,
+    connections: Arc<Connections>,
+    plans: Plans,
+    spent: Arc<Mutex<Spent>>,
+}
+
+/// What plans took of late.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spent {
+    /// Seconds, less what is forgiven since.
+    seconds: f64,
+    /// When that was worked out.
+    at: Option<Instant>,
+}
+
+impl Spent {
+    /// Whether there may be another plan.
+    fn has_room(&mut self, now: Instant) -> bool {
+        let since = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        (self.seconds, self.at) = ((self.seconds - since * SHARE).max(0.0), Some(now));
+        self.seconds < BURST.as_secs_f64()
+    }
+
+    /// Takes in how long one took.
+    fn add(&mut self, took: Duration) {
+        self.seconds += took.as_secs_f64();
+    }
+}
+
+impl PlanWarnings {
+    /// Over what is in force; plans of pages take turns with these.
+    pub(super) fn new(push: &PushHandle, connections: Arc<Connections>, plans: &Plans) -> Self {
+        Self { push: push.clone(), connections, plans: plans.clone(), spent: Arc::default() }
+    }
+
+    /// As the webhooks ask for it.
+    pub(super) fn adviser(self) -> Adviser {
+        Arc::new(move |intent| {
+            let this = self.clone();
+            Box::pin(async move { this.advise(intent).await })
+        })
+    }
+
+    /// What an intent would do.
+    async fn advise(&self, intent: Intent) -> Advice {
+        if !self.push.is_synced() {
+            return Advice::Unknown;
+        }
+        let context = self.push.context();
+        let change = match intent {
+            Intent::Put(object) => {
+                let old = context.objects.any(&object.object_ref());
+                if old.is_some_and(|old| old.same_content(&object)) {
+                    return Advice::Warnings(Vec::new());
+                }
+                Change::Put(*object)
+            }
+            Intent::Remove(name) if context.objects.contains(&name) => Change::Removed(name),
+            Intent::Remove(_) => return Advice::Warnings(Vec::new()),
+        };
+        let now = Instant::now();
+        if !self.spent.lock().has_room(now) {
+            return Advice::Busy;
+        }
+        let Ok(turn) = self.plans.turn() else { return Advice::Busy };
+        let clients: Vec<Client> = self.connections.list().iter().map(plan_client).collect();
+        let (answer, made) = oneshot::channel();
+        let spent = self.spent.clone();
+        let work = move || {
+            let lines = plan_of(&context, clients, change).in_brief();
+            spent.lock().add(now.elapsed());
+            // Whoever asked may have gone.
+            _ = answer.send(lines);
+            drop(turn);
+        };
+        if let Err(error) = std::thread::Builder::new().name("plan".to_owned()).stack_size(STACK).spawn(work) {
+            tracing::warn!(%error, "no plan can be made for the warnings of an object");
+            return Advice::Unknown;
+        }
+        match timeout(LIMIT, made).await {
+            Ok(Ok(lines)) => Advice::Warnings(lines),
+            Ok(Err(_)) => Advice::Unknown,
+            Err(_) => Advice::Late,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_take_a_tenth_of_the_time_in_the_long_run() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut spent = Spent::default();
+        let mut made = 0;
+        for at in 0..1000 {
+            if spent.has_room(start + second * at) {
+                spent.add(second);
+                made += 1;
+            }
+        }
+        assert!((105..=112).contains(&made), "10 at first, then one in ten seconds: {made}");
+    }
+}

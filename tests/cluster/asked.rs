@@ -1,0 +1,135 @@
+//! Commands that ask the control plane, as somebody types them who has a kubeconfig and nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use navarch_testkit::bookshop::pods;
+use navarch_testkit::mesh::{self, Mesh};
+use navarch_testkit::process::Process;
+use navarch_testkit::{client, cluster, wait};
+use serde_json::{Value, json};
+
+use crate::program;
+
+/// A command with a kubeconfig in the environment, and no home.
+fn command(program: &Path, kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("KUBECONFIG", kubeconfig).env("HOME", "/nonexistent").env_remove("RUST_BACKTRACE");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// What navarch answers as JSON, with its exit code.
+fn told(mesh: &Mesh, arguments: &[&str]) -> Result<(Value, i32)> {
+    let all = [arguments, &["-o", "json"]].concat();
+    read(&command(&program("navarch"), &mesh.node.kubeconfig(), &all).output()?)
+}
+
+/// An answer in JSON with the exit code.
+fn read(output: &Output) -> Result<(Value, i32)> {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let value = serde_json::from_slice(&output.stdout).with_context(|| said.into_owned())?;
+    Ok((value, output.status.code().unwrap_or(-1)))
+}
+
+/// What navarch says where it fails.
+fn refused(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
+    let output = command(&program("navarch"), kubeconfig, arguments).output()?;
+    ensure!(output.status.code() == Some(1), "{arguments:?} fails: {output:?}");
+    Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Without an address, commands find the control plane by the kubeconfig and reach it by port-forward, also as a plugin of kubectl.
+pub(crate) async fn commands_find_the_control_plane_by_the_kubeconfig(mesh: &Mesh) -> Result<()> {
+    let (health, _) = told(mesh, &["doctor"])?;
+    let address = health[0]["address"].as_str().context("an address")?;
+    ensure!(address.starts_with("istiod-") && address.ends_with(".istio-system"), "a pod answers: {health}");
+    ensure!(health[0]["health"].is_object(), "it says how it is: {health}");
+
+    let kube = cluster::programs()?;
+    let folder = tempfile::tempdir()?;
+    std::os::unix::fs::symlink(program("navarch"), folder.path().join("kubectl-navarch"))?;
+    let path = format!("{}:/usr/bin:/bin", folder.path().display());
+    let asked = ["navarch", "applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "-o", "json"];
+    let output = command(&kube.join("kubectl"), &mesh.node.kubeconfig(), &asked).env("PATH", path).output()?;
+    let (applied, code) = read(&output)?;
+    let of_one = &applied["replicas"][0]["applied"];
+    ensure!(code == 0 && of_one["taken"] == 5 && of_one["reached"] == 5, "all sidecars have it: {applied}");
+
+    let list = mesh.node.get(pods::NAMESPACE, &["pods", "--selector=app=storefront"])?;
+    let pod = format!("{}.{}", list["items"][0]["metadata"]["name"].as_str().context("a pod")?, pods::NAMESPACE);
+    let (way, code) = told(mesh, &["why", "not", &pod, "reviews:9080/reviews/"])?;
+    ensure!(code == 0 && way["reason"].is_null(), "{way}");
+
+    let log = folder.path().join("log");
+    let kubeconfig = format!("--kubeconfig={}", mesh.node.kubeconfig().display());
+    let dashboard = Process::start("dashboard", &program("navarch"), &["dashboard".to_owned(), kubeconfig], &log)?;
+    let url = || {
+        dashboard
+            .output()
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("http://")?.strip_suffix('/').map(str::to_owned))
+    };
+    wait::until("the dashboard says where it is", || async { url().is_some() }).await;
+    let own = url().context("an address")?.parse()?;
+    let page = client::get(own, "localhost", "/", &[]).await?;
+    ensure!(page.status == 200 && page.body.contains("<script"), "the page: {page:?}");
+    let proxies = client::get(own, "localhost", "/debug/view/proxies", &[]).await?;
+    ensure!(proxies.status == 200 && proxies.body.contains(&pod), "its views: {proxies:?}");
+    drop(dashboard);
+
+    who_may_not_is_told_what_is_missing(mesh, folder.path())
+}
+
+/// What is missing is told with what to do next: rights, pods, the API server.
+fn who_may_not_is_told_what_is_missing(mesh: &Mesh, folder: &Path) -> Result<()> {
+    let kubeconfig = mesh.node.kubeconfig();
+    let said = refused(&kubeconfig, &["doctor", "--istioNamespace", "default"])?;
+    ensure!(said.contains("no pod with the labels app=istiod") && said.contains("--istioNamespace"), "{said}");
+    let said = refused(&kubeconfig, &["doctor", "--revision", "canary"])?;
+    ensure!(said.contains("app=istiod,istio.io/rev=canary"), "{said}");
+    let said = refused(&kubeconfig, &["doctor", "--context", "nowhere"])?;
+    ensure!(said.contains("kubectl config get-contexts"), "{said}");
+
+    let may_nothing = kubeconfig_of(mesh, folder, "nobody")?;
+    let said = refused(&may_nothing, &["doctor"])?;
+    ensure!(said.contains("cannot list resource \"pods\"") && said.contains("verb list of pods"), "{said}");
+    let rights = ["create", "role", "watcher", "--verb=list", "--resource=pods"];
+    let given = ["create", "rolebinding", "watcher", "--role=watcher", "--serviceaccount=istio-system:watcher"];
+    for words in [&rights[..], &given[..]] {
+        mesh.node.kubectl(&[&["--namespace", mesh::NAMESPACE], words].concat())?;
+    }
+    let may_list = kubeconfig_of(mesh, folder, "watcher")?;
+    let said = refused(&may_list, &["plan", "--remove", "vs/bookshop/reviews"])?;
+    ensure!(said.contains("verbs get and create of pods/portforward in istio-system"), "{said}");
+
+    let mut away: Value = serde_json::from_slice(&std::fs::read(&may_list)?)?;
+    away["clusters"][0]["cluster"]["server"] = json!("https://127.0.0.1:1");
+    std::fs::write(&may_list, away.to_string())?;
+    let said = refused(&may_list, &["doctor"])?;
+    ensure!(said.contains("https://127.0.0.1:1") && said.contains("does not answer"), "{said}");
+    Ok(())
+}
+
+/// A kubeconfig for a new service account of the control plane's namespace.
+fn kubeconfig_of(mesh: &Mesh, folder: &Path, account: &str) -> Result<PathBuf> {
+    let namespace = ["--namespace", mesh::NAMESPACE];
+    mesh.node.kubectl(&[&namespace[..], &["create", "serviceaccount", account]].concat())?;
+    let token = mesh.node.kubectl(&[&namespace[..], &["create", "token", account]].concat())?;
+    let own = mesh.node.kubectl(&["config", "view", "--raw", "--minify", "--output=json"])?;
+    let mut own: Value = serde_json::from_str(&own)?;
+    own["users"][0]["user"] = json!({ "token": token.trim() });
+    let path = folder.join(account);
+    std::fs::write(&path, own.to_string())?;
+    Ok(path)
+}
+
+/// With two replicas `applied` asks both: each knows its own proxies.
+pub(crate) fn every_replica_is_asked(mesh: &Mesh) -> Result<()> {
+    let asked = ["applied", "vs", "reviews", "-n", pods::NAMESPACE, "--wait", "--timeout=60s"];
+    let (applied, code) = told(mesh, &asked)?;
+    let replicas = applied["replicas"].as_array().context("replicas")?;
+    ensure!(code == 0 && replicas.len() == 2, "both answer: {applied}");
+    Ok(())
+}

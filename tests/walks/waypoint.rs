@@ -1,0 +1,194 @@
+//! Requests that pass a waypoint: what they meet there, and what plans say of them.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use navarch::api::decode::{Format, Outcome, decode_documents};
+use navarch::api::mesh::MeshConfig;
+use navarch::api::object::NamespacedName;
+use navarch::push::context::PushContext;
+use navarch::push::world::{Change, World};
+use navarch_answers::mirror::Mirror;
+use navarch_answers::plan::{Plan, plan_of};
+use navarch_answers::why::WhyNot;
+use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
+use navarch_answers::{ambient, implied};
+
+/// The pod of the waypoint, two versions of `web` behind it, a client, and `plain`, which has no waypoint.
+fn shop(more: &str) -> String {
+    let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
+    let redirected = "ambient.istio.io/redirection: enabled";
+    let mut yaml = String::new();
+    for (name, ip, labels, annotations) in [
+        ("way", "10.1.0.9", managed, ""),
+        ("web-one", "10.1.0.1", "app: web, version: one", redirected),
+        ("web-two", "10.1.0.2", "app: web, version: two", redirected),
+        ("plain", "10.1.0.3", "app: plain", redirected),
+        ("client", "10.1.0.4", "app: client", redirected),
+        ("beside", "10.1.0.5", "app: beside", ""),
+    ] {
+        writeln!(
+            yaml,
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: shop, labels: {{{labels}}}, annotations: {{{annotations}}}}}\n\
+             spec: {{serviceAccountName: {name}, containers: [{{name: app, image: app}}]}}\n\
+             status: {{phase: Running, podIP: {ip}, podIPs: [{{ip: {ip}}}], conditions: [{{type: Ready, status: 'True'}}]}}\n---"
+        )
+        .unwrap();
+    }
+    for (name, vip, port, labels, pods) in [
+        ("way", "10.96.0.9", 15008, managed, vec![("way", "10.1.0.9")]),
+        ("web", "10.96.0.1", 80, "istio.io/use-waypoint: way", vec![("web-one", "10.1.0.1"), ("web-two", "10.1.0.2")]),
+        ("plain", "10.96.0.2", 80, "", vec![("plain", "10.1.0.3")]),
+    ] {
+        let endpoint = |(pod, ip): &(&str, &str)| {
+            format!(
+                "{{addresses: [{ip}], conditions: {{ready: true}}, targetRef: {{kind: Pod, name: {pod}, namespace: shop}}}}"
+            )
+        };
+        let endpoints = pods.iter().map(endpoint).collect::<Vec<_>>().join(", ");
+        let target = if port == 80 { 8080 } else { port };
+        writeln!(
+            yaml,
+            "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop, labels: {{{labels}}}}}\n\
+             spec: {{clusterIP: {vip}, clusterIPs: [{vip}], selector: {{app: {name}}}, ports: [{{name: http, port: {port}, targetPort: {target}}}]}}\n---\n\
+             apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+             metadata: {{name: {name}-1, namespace: shop, labels: {{kubernetes.io/service-name: {name}}}}}\naddressType: IPv4\n\
+             endpoints: [{endpoints}]\nports: [{{name: http, port: {target}, protocol: TCP}}]\n---"
+        )
+        .unwrap();
+    }
+    yaml + "apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {istio.io/dataplane-mode: ambient}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: istio-waypoint}
+spec: {controllerName: istio.io/mesh-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: way, namespace: shop}
+spec: {gatewayClassName: istio-waypoint, listeners: [{name: mesh, port: 15008, protocol: HBONE}]}
+status: {addresses: [{type: Hostname, value: way.shop.svc.cluster.local}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec: {host: web, subsets: [{name: one, labels: {version: one}}, {name: two, labels: {version: two}}]}
+---
+" + &split("web", 90)
+        + "---\n"
+        + more
+}
+
+/// A split between the two versions.
+fn split(name: &str, one: u32) -> String {
+    let two = 100 - one;
+    format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: shop}}\n\
+         spec: {{hosts: [web], http: [{{match: [{{uri: {{prefix: /}}}}], route: [\
+         {{destination: {{host: web, subset: one}}, weight: {one}}}, {{destination: {{host: web, subset: two}}, weight: {two}}}]}}]}}\n"
+    )
+}
+
+/// The objects of a text, as changes.
+fn changes(yaml: &str) -> Vec<Change> {
+    let read = |outcome| match outcome {
+        Outcome::Read { object, .. } => Some(Change::Put(object)),
+        Outcome::Ignored => None,
+        Outcome::Rejected(error) => panic!("{error}"),
+    };
+    decode_documents(yaml, Format::Yaml).into_iter().filter_map(|document| read(document.outcome)).collect()
+}
+
+/// The snapshot of the shop, in ambient mode.
+fn snapshot(more: &str) -> Arc<PushContext> {
+    let on = |name: &str| (name == "PILOT_ENABLE_AMBIENT").then(|| "true".to_owned());
+    let mut world = World::new(navarch::cli::environment::settings(on).unwrap());
+    let mesh = Change::Mesh(Arc::new(MeshConfig::istio_defaults()));
+    world.apply(std::iter::once(mesh).chain(changes(&shop(more))).collect::<Vec<_>>());
+    world.context()
+}
+
+/// Why a request of a pod to a host fails, with the proxies that the shop implies.
+fn asked(more: &str, pod: &str, host: &str) -> WhyNot {
+    let context = snapshot(more);
+    let mirror = Mirror::of(&context, implied(&context));
+    let places =
+        mirror.clients().enumerate().map(|(at, client)| Place { proxy: client.proxy.clone(), had: mirror.had(at) });
+    let places: Vec<Place> = places.collect();
+    let at = |ip: IpAddr| places.iter().find(|place| place.proxy.ips.contains(&ip)).cloned();
+    let name = NamespacedName::new("shop", pod);
+    let origin = match ambient(&context, &name) {
+        Some(pod) => Origin::Ambient(Arc::new(pod)),
+        None => Origin::Proxy(places.iter().find(|place| place.proxy.name.starts_with(pod)).unwrap().clone()),
+    };
+    let request = Request { host: host.to_owned(), port: None, method: "GET".to_owned(), path: "/".to_owned() };
+    why_not(&context, &origin, &request, Others { at: &at, waypoints: &|| places.clone() })
+}
+
+#[test]
+fn a_request_of_an_ambient_pod_passes_the_waypoint_of_the_service() {
+    let answer = asked("", "client", "web");
+    assert_eq!(answer.reason, None, "{answer}");
+    let text = answer.to_string();
+    for step in [
+        "ztunnel on its node takes the connection",
+        "waypoint way.shop takes it for web.shop.svc.cluster.local:80",
+        "it goes on to one 90 %, two 10 %",
+        "ztunnel takes it in for the pod at 10.1.0.1:8080",
+        "policies without targetRefs are enforced there",
+    ] {
+        assert!(text.contains(step), "{step} in\n{text}");
+    }
+    // One without a waypoint is reached at once.
+    let text = asked("", "client", "plain").to_string();
+    assert!(text.contains("it goes to 1 endpoints of Service shop/plain") && !text.contains("waypoint"), "{text}");
+}
+
+#[test]
+fn policies_of_the_waypoint_are_the_reason_where_they_deny() {
+    let policy = |account: &str| {
+        format!(
+            "apiVersion: security.istio.io/v1\nkind: AuthorizationPolicy\nmetadata: {{name: web, namespace: shop}}\n\
+             spec: {{targetRefs: [{{kind: Service, name: web}}], action: DENY, rules: [{{from: [{{source: \
+             {{principals: [cluster.local/ns/shop/sa/{account}]}}}}]}}]}}\n"
+        )
+    };
+    let answer = asked(&policy("client"), "client", "web");
+    let reason = answer.reason.clone().unwrap_or_default();
+    assert!(reason.starts_with("way.shop denies it to spiffe://cluster.local/ns/shop/sa/client: 403"), "{answer}");
+    assert_eq!(answer.advice.as_deref(), Some("it is AuthorizationPolicy shop/web"), "{answer}");
+    assert_eq!(asked(&policy("somebody"), "client", "web").reason, None);
+}
+
+#[test]
+fn what_the_waypoint_has_no_endpoints_for_fails_there() {
+    let none = "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {name: web, namespace: shop}\n\
+                spec: {hosts: [web], http: [{route: [{destination: {host: web, subset: three}}]}]}\n";
+    let answer = asked(none, "client", "web");
+    assert!(answer.reason.as_deref().is_some_and(|reason| reason.contains("503")), "{answer}");
+}
+
+#[test]
+fn a_sidecar_goes_past_the_waypoint_and_is_told_so() {
+    let answer = asked("", "beside", "web");
+    assert_eq!(answer.reason, None, "{answer}");
+    assert!(answer.to_string().contains("it goes past waypoint way.shop"), "{answer}");
+}
+
+#[test]
+fn a_plan_tells_what_changes_behind_a_waypoint() {
+    let context = snapshot("");
+    let planned = |yaml: &str| -> Plan { plan_of(&context, implied(&context), changes(yaml).pop().unwrap()) };
+    let plan = planned(&split("web", 50));
+    let told: Vec<String> =
+        plan.traffic.iter().map(|one| format!("{}: {} → {}", one.request, one.before, one.after)).collect();
+    let expected = "GET web:80/ at waypoint way: one 90 %, two 10 % → one 50 %, two 50 %".to_owned();
+    assert!(told.contains(&expected), "{told:?}");
+    assert!(plan.to_string().contains(&format!("  {expected}\n")), "{plan}");
+    // The same as is there changes nothing.
+    assert!(planned(&split("web", 90)).traffic.is_empty());
+}
