@@ -21,6 +21,8 @@
 mod default;
 #[path = "agent_pods/injected.rs"]
 mod injected;
+#[path = "agent_pods/machine.rs"]
+mod machine;
 #[path = "agent_pods/net.rs"]
 mod net;
 #[path = "agent_pods/pod.rs"]

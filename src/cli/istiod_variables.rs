@@ -193,7 +193,7 @@ pub(super) const ISTIOD: &[(&str, Option<&str>)] = &[
     ("UNSAFE_ENABLE_ADMIN_ENDPOINTS", None),
     ("UNSAFE_PILOT_ENABLE_RUNTIME_ASSERTIONS", Some("false")),
     ("USE_CACERTS_FOR_SELF_SIGNED_CA", Some("false")),
-    ("USE_REMOTE_CERTS", Some("false")),
+    ("USE_REMOTE_CERTS", None),
     ("VALIDATION_WEBHOOK_CONFIG_NAME", None),
     ("XDS_AUTH", None),
     ("XDS_AUTH_PLAINTEXT", None),

@@ -66,6 +66,7 @@ pub(super) fn config(variable: impl Fn(&str) -> Option<String>) -> anyhow::Resul
     config.streams.plain_auth = flag("XDS_AUTH_PLAINTEXT", false)?;
     config.streams.checks_identity = flag("PILOT_ENABLE_XDS_IDENTITY_CHECK", true)?;
     config.debug_by_namespace = flag("ENABLE_DEBUG_ENDPOINT_AUTH", true)?;
+    config.plugged_in_secret = flag("USE_REMOTE_CERTS", false)?;
     config.publishes_revocations = flag("PILOT_ENABLE_CA_CRL", true)?;
     Ok(config)
 }

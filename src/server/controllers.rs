@@ -12,7 +12,6 @@ use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
 use super::{Tasks, ingress, object_status, progress, spawn};
 use navarch_api::names::Hostname;
-use navarch_api::object::NamespacedName;
 use navarch_envoy::ClusterLocalHosts;
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
@@ -84,11 +83,15 @@ impl Default for WritingConfig {
     }
 }
 
-/// Whether a Service is served in its own cluster alone, by the mesh config of this moment.
-fn is_cluster_local(context: &PushContext, service: &NamespacedName) -> bool {
-    let domain = &context.mesh.settings.domain_suffix;
-    let host = Hostname::new(format!("{}.{}.svc.{domain}", service.name, service.namespace));
-    ClusterLocalHosts::of(&context.mesh.config, domain).hold(&host)
+/// Which Services are served in their own cluster alone, by the mesh config of the moment.
+pub(super) fn stays_local(push: &PushHandle) -> StaysLocal {
+    let push = push.clone();
+    Arc::new(move |service| {
+        let context = push.context();
+        let domain = &context.mesh.settings.domain_suffix;
+        let host = Hostname::new(format!("{}.{}.svc.{domain}", service.name, service.namespace));
+        ClusterLocalHosts::of(&context.mesh.config, domain).hold(&host)
+    })
 }
 
 /// What the controllers stand on.
@@ -134,8 +137,7 @@ impl Controllers<'_> {
         let work = move |stop| controller.clone().run(stop);
         self.lead("status of Ingresses", Lock::Ingress, &default_revision, work);
         if self.config.exports {
-            let (cluster, push) = (self.cluster.clone(), push.clone());
-            let stays_local: StaysLocal = Arc::new(move |name| is_cluster_local(&push.context(), name));
+            let (cluster, stays_local) = (self.cluster.clone(), stays_local(push));
             let controller = ServiceExports { cluster, scope, stays_local };
             let work = move |stop| controller.clone().run(stop);
             self.lead("exports of Services", Lock::ServiceExport, &default_revision, work);

@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::api_rate::ApiRate;
-use super::controllers::selected_namespaces;
+use super::controllers::{selected_namespaces, stays_local};
 use super::{Config, Tasks, kubernetes, spawn, until};
 use crate::admin::{ManagedClusters, Problems};
 use clusters::Clusters;
@@ -109,6 +109,7 @@ pub(super) fn follow(
         webhooks: config.webhooks.clone(),
         told,
         scope: selected_namespaces(writing.only.clone(), push, stop, tasks),
+        exports: writing.exports.then(|| stays_local(push)),
     };
     let clusters = Clusters {
         config: config.remotes.clone(),

@@ -42,6 +42,9 @@ const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub struct SecurityConfig {
     /// `ROOT_CA_DIR`: the folder of a plugged-in CA. Default `./etc/cacerts`.
     pub plugged_in: PathBuf,
+    /// `USE_REMOTE_CERTS`: where that folder holds no whole CA, it is read from the Secret `cacerts` of the cluster that configures
+    /// the mesh. Default false.
+    pub plugged_in_secret: bool,
     /// `ENABLE_CA_SERVER`: workloads get certificates here, and namespaces its roots. Default true.
     pub signs: bool,
     /// Where a self-signed root is kept, where there is no API server to keep it; `None` keeps it in memory.
@@ -142,6 +145,7 @@ impl Default for SecurityConfig {
     fn default() -> Self {
         Self {
             plugged_in: PathBuf::from("./etc/cacerts"),
+            plugged_in_secret: false,
             signs: true,
             state: None,
             key_type: KeyType::default(),
@@ -342,6 +346,8 @@ async fn roots(
             (RootStore::Memory, RootStore::Memory)
         }
     };
+    let secrets = client.filter(|_| config.plugged_in_secret && config.signs);
+    let secrets = secrets.map(|client| Api::namespaced(client.clone(), names.namespace.as_str()));
     let trust_domain = push.context().mesh.config.trust_domain.clone();
     let (key_type, lifetime) = (config.key_type, config.root_lifetime);
     let keeper = KeeperConfig {
@@ -350,7 +356,7 @@ async fn roots(
             longest: config.lifetimes.max.max(config.lifetimes.default),
             renewed_at: (!config.root_check.is_zero()).then_some(config.root_grace),
         },
-        plugged_in: PluggedIn { folder: config.plugged_in.clone() },
+        plugged_in: PluggedIn { folder: config.plugged_in.clone(), secrets },
         self_signed,
         rotation,
         distributed: distributed(config, names, client).await,

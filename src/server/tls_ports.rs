@@ -15,6 +15,7 @@ use super::{Config, Tasks, ended_unasked, spawn, write_back};
 use navarch_push::worker::PushHandle;
 use navarch_security::authenticate::Gatekeeper;
 use navarch_security::ca::{self, keeper::Orders};
+use navarch_webhook::registration::Announcements;
 use navarch_webhook::{self, Webhooks};
 use navarch_xds::Ads;
 
@@ -87,12 +88,18 @@ impl TlsPorts {
             tracing::info!(%ends, "CA ready");
         }
         let roots = security.tls.roots();
-        let webhooks = self.https.is_some().then(|| HookRoots { roots: roots.clone(), metrics: self.hooks.metrics() });
+        let announcements = Announcements::default();
+        let webhooks = self.https.is_some().then(|| HookRoots {
+            roots: roots.clone(),
+            announcements: announcements.clone(),
+            metrics: self.hooks.metrics(),
+        });
         if let Some(open) = self.https {
             let port = super::webhooks::WebhookPort {
                 open,
                 tls: security.tls.clone(),
                 roots: roots.clone(),
+                announcements,
                 client: self.client.as_ref(),
                 config: &config.webhooks,
                 namespace: namespace.as_str(),

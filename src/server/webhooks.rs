@@ -15,7 +15,7 @@ use crate::admin::Readiness;
 use navarch_net::rejections::Rejections;
 use navarch_push::worker::PushHandle;
 use navarch_security::serving::ServingTls;
-use navarch_webhook::registration::{HookKind, Registration, rollover};
+use navarch_webhook::registration::{Announcements, HookKind, Registration, rollover};
 use navarch_webhook::{Limits, Metrics, Webhooks};
 
 /// What flags and environment say of the webhooks.
@@ -84,6 +84,8 @@ pub(super) struct WebhookPort<'a> {
     pub(super) tls: ServingTls,
     /// The roots of its certificates.
     pub(super) roots: watch::Receiver<Arc<str>>,
+    /// Where they are told, those of remote clusters included.
+    pub(super) announcements: Announcements,
     /// The client of the Kubernetes API, where it is used.
     pub(super) client: Option<&'a kube::Client>,
     /// What flags and environment say.
@@ -101,14 +103,13 @@ pub(super) struct WebhookPort<'a> {
 impl WebhookPort<'_> {
     /// Serves, and tells the API server of it.
     pub(super) fn start(self, stop: &CancellationToken, tasks: &mut Tasks) {
-        let mut registered = Vec::new();
         if let Some(client) = self.client {
             let kinds = [(HookKind::Mutating, &self.config.injection), (HookKind::Validating, &self.config.validation)];
             for (kind, _) in kinds.into_iter().filter(|(_, name)| !name.is_empty()) {
-                registered.push(self.register(kind, client, stop, tasks));
+                self.register(kind, client, stop, tasks);
             }
         }
-        let (tls, follow) = rollover(self.tls, registered);
+        let (tls, follow) = rollover(self.tls, self.announcements);
         let stopped = stop.clone();
         spawn("certificate of the webhooks", tasks, async move {
             super::until(&stopped, follow).await;
@@ -122,15 +123,9 @@ impl WebhookPort<'_> {
         });
     }
 
-    /// Keeps the webhook configurations of a kind, once all is read. Gives the roots that stand in them.
-    fn register(
-        &self,
-        kind: HookKind,
-        client: &kube::Client,
-        stop: &CancellationToken,
-        tasks: &mut Tasks,
-    ) -> watch::Receiver<Arc<str>> {
-        let (sender, receiver) = watch::channel(self.roots.borrow().clone());
+    /// Keeps the webhook configurations of a kind, once all is read.
+    fn register(&self, kind: HookKind, client: &kube::Client, stop: &CancellationToken, tasks: &mut Tasks) {
+        let registered = self.announcements.add("the own cluster", self.roots.borrow().clone());
         let registration = Registration {
             client: client.clone(),
             kind,
@@ -143,12 +138,11 @@ impl WebhookPort<'_> {
         let (push, stop) = (self.push.clone(), stop.clone());
         spawn("webhook configurations", tasks, async move {
             if let Some(Ok(())) = super::until(&stop, push.wait_synced()).await {
-                registration.run(sender, stop).await;
+                registration.run(registered, stop).await;
             } else {
                 stop.cancelled().await;
             }
             Ok(())
         });
-        receiver
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 /// The user of agents and Envoys, whose traffic is not captured.
-const PROXY: u32 = 1337;
+pub(crate) const PROXY: u32 = 1337;
 /// The port of every application.
 pub(crate) const PORT: u16 = 8080;
 /// How long anything may take.
@@ -257,6 +257,19 @@ impl Pod {
     /// Has the application get a page.
     pub(crate) async fn get(&self, host: &str, path: &str) -> Result<Value> {
         self.app(&json!({"op": "get", "host": host, "path": path})).await
+    }
+
+    /// Whether a file is there, by its path in the pod.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.folder.join(path).exists()
+    }
+
+    /// Ends the application.
+    pub(crate) fn stop_app(&mut self) -> Result<()> {
+        let mut app = self.app.take().context("it has an application")?;
+        app.kill()?;
+        app.wait()?;
+        Ok(())
     }
 
     /// Asks the agent to end; says whether it did.

@@ -23,6 +23,8 @@ use crate::pod::{Launch, PORT, Pod, PodConfig, PodKind, Told};
 
 /// The last parts of the addresses of pods, by name.
 const PODS: [(&str, u8); 3] = [("client", 11), ("web", 12), ("gateway", 13)];
+/// That of a machine that is no pod, with its name.
+const MACHINE: (&str, u8) = ("machine", 14);
 /// The address of the service `web`.
 const SERVICE: &str = "10.96.7.7";
 /// How long the control plane may take for anything.
@@ -77,7 +79,7 @@ impl World {
         let secure = format!("--secure-grpc-addr={}", SocketAddr::from((self.net.address(1), 15012)));
         let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
         let kubeconfig = self.cluster.admin_kubeconfig();
-        let environment = [("POD_NAMESPACE", "istio-system")];
+        let environment = [("POD_NAMESPACE", "istio-system"), ("PILOT_WORKLOAD_ENTRY_GRACE_PERIOD", "1s")];
         self.navarch = Some(Navarch::start_on_kubernetes(program, &kubeconfig, &[&secure], &environment).await?);
         Ok(())
     }
@@ -104,12 +106,26 @@ impl World {
 
     /// Starts a pod of the mesh.
     pub(crate) async fn pod(&mut self, name: &str, kind: PodKind) -> Result<Pod> {
-        self.start_pod(name, |told| Ok(Launch::by_hand(name, kind, told))).await
+        let token = self.pods_token(name).await?;
+        self.start_pod(name, token, |told| Ok(Launch::by_hand(name, kind, told)))
+    }
+
+    /// Starts a machine outside of the cluster, with a token of its service account.
+    pub(crate) async fn machine(&mut self, launch: impl FnOnce(Told) -> Result<Launch>) -> Result<Pod> {
+        let (name, _) = MACHINE;
+        let token = self.token(name, json!({})).await?;
+        self.start_pod(name, token, launch)
+    }
+
+    /// What writes objects.
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
     }
 
     /// Starts a pod of the mesh as its injected spec says.
     pub(crate) async fn injected(&mut self, name: &str, pod: &Value) -> Result<Pod> {
-        self.start_pod(name, |told| crate::injected::launch(pod, told)).await
+        let token = self.pods_token(name).await?;
+        self.start_pod(name, token, |told| crate::injected::launch(pod, told))
     }
 
     /// Where pods find Envoy.
@@ -118,8 +134,8 @@ impl World {
     }
 
     /// Starts a pod.
-    async fn start_pod(&mut self, name: &str, launch: impl FnOnce(Told) -> Result<Launch>) -> Result<Pod> {
-        let last = PODS.iter().find(|(pod, _)| *pod == name).context("a pod of the mesh")?.1;
+    fn start_pod(&mut self, name: &str, token: String, launch: impl FnOnce(Told) -> Result<Launch>) -> Result<Pod> {
+        let (_, last) = *PODS.iter().chain([&MACHINE]).find(|(pod, _)| *pod == name).context("a pod of the mesh")?;
         let hosts = format!("{} istiod.istio-system.svc\n", self.net.address(1));
         let resolver = format!("nameserver {}\nsearch shop.svc.cluster.local svc.cluster.local\n", self.net.address(1));
         let space = self.net.namespace(name, last, &hosts, &resolver)?;
@@ -127,16 +143,22 @@ impl World {
         std::fs::create_dir(&folder)?;
         std::fs::write(folder.join("space"), &space)?;
         let ip = self.net.address(last);
-        let told = Told { ip, envoy: self.envoy(), token: self.token(name).await?, root: self.root.clone() };
+        let told = Told { ip, envoy: self.envoy(), token, root: self.root.clone() };
         let launch = launch(told)?;
         Pod::start(PodConfig { space, name, ip, folder, programs: self.folder.path(), launch })
     }
 
     /// A token as the kubelet puts it into a pod: the API server's, of the pod's account, for the CA, bound to the pod.
-    async fn token(&self, name: &str) -> Result<String> {
-        let path = format!("/api/v1/namespaces/shop/serviceaccounts/{name}/token");
+    async fn pods_token(&self, name: &str) -> Result<String> {
         let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": format!("{name}-1")});
-        let spec = json!({"audiences": ["istio-ca"], "expirationSeconds": 3600, "boundObjectRef": bound});
+        self.token(name, json!({"boundObjectRef": bound})).await
+    }
+
+    /// A token of a service account for the CA.
+    async fn token(&self, account: &str, mut spec: Value) -> Result<String> {
+        let path = format!("/api/v1/namespaces/shop/serviceaccounts/{account}/token");
+        spec["audiences"] = json!(["istio-ca"]);
+        spec["expirationSeconds"] = json!(3600);
         let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec});
         let answer = self.cluster.call("POST", &path, "application/json", &ask).await?;
         Ok(answer["status"]["token"].as_str().context("a token")?.to_owned())

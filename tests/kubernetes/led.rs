@@ -1,9 +1,12 @@
 //! A remote cluster whose annotation `topology.istio.io/controlPlaneClusters` names this control plane's cluster gets the root
-//! certificates, and the caBundle in its injection webhooks.
+//! certificates, and the caBundle in its injection webhooks. The CA itself may be in the cluster that configures the mesh.
+
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use navarch_security::ca::{Bundle, KeyType};
 use navarch_testkit::cluster::{Cluster, ClusterConfig, Writer};
 use navarch_testkit::navarch::Navarch;
 use navarch_testkit::{ports, wait};
@@ -18,6 +21,23 @@ const BUNDLES: [&str; 2] = [
     "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
     "--feature-gates=ClusterTrustBundle=true",
 ];
+
+/// What exports a Service of a remote cluster.
+const EXPORT: &str = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/default/serviceexports/web";
+
+/// The definition of ServiceExports.
+fn exports_defined() -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "serviceexports.multicluster.x-k8s.io"},
+        "spec": {
+            "group": "multicluster.x-k8s.io", "scope": "Namespaced",
+            "names": {"kind": "ServiceExport", "plural": "serviceexports", "singular": "serviceexport"},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}],
+        },
+    })
+}
 
 /// A configuration of webhooks for a revision, as `istiodRemote.injectionURL` makes it, with one that is of somebody else.
 fn configuration(kind: &str, name: &str, revision: &str) -> Value {
@@ -133,14 +153,61 @@ async fn a_remote_cluster_that_is_led_is_told_of_the_ca_and_others_are_not() -> 
     ensure!(there.get(BUNDLE).await.is_err(), "roots in ConfigMaps are in no ClusterTrustBundle");
     navarch.stop().await?;
 
-    let navarch = start(primary, &[("ENABLE_CLUSTER_TRUST_BUNDLE_API", "true")]).await?;
+    other.apply(&exports_defined().to_string())?;
+    elsewhere
+        .put(&json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"ports": [{"port": 80}]},
+        }))
+        .await?;
+    let more = [("ENABLE_CLUSTER_TRUST_BUNDLE_API", "true"), ("ENABLE_MCS_AUTO_EXPORT", "true")];
+    let navarch = start(primary, &more).await?;
     wait::until("the roots are in the remote cluster's ClusterTrustBundle", || async {
         let found = there.get(BUNDLE).await.unwrap_or_default();
         found["spec"]["trustBundle"].as_str().is_some_and(|bundle| bundle.trim() == root)
     })
     .await;
     ensure!(elsewhere.get(BUNDLE).await.is_err(), "another's cluster has none");
+    wait::until("its Services are exported all the same", || async { elsewhere.get(EXPORT).await.is_ok() }).await;
     navarch.stop().await?;
     here.delete(&secret("led", &led)?).await?;
     here.delete(&secret("other", &other)?).await
+}
+
+/// A new CA, and the Secret that holds it as users make it.
+fn plugged_in() -> Result<(Bundle, Value)> {
+    let ca = Bundle::self_signed("cluster.local", KeyType::P256, Duration::from_hours(24), SystemTime::now())?;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "cacerts", "namespace": "istio-system"},
+        "stringData": {
+            "ca-cert.pem": ca.certificate, "ca-key.pem": std::str::from_utf8(ca.key.expose())?,
+            "cert-chain.pem": ca.certificate, "root-cert.pem": ca.roots,
+        },
+    });
+    Ok((ca, secret))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ca_in_the_cluster_that_configures_the_mesh_signs_and_is_replaced_there() -> Result<()> {
+    let primary = Cluster::start_with(ClusterConfig::default()).await?;
+    let here = primary.writer().await?;
+    here.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}})).await?;
+    let (first, secret) = plugged_in()?;
+    here.put(&secret).await?;
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path().display().to_string();
+    let roots = || text(&here, "istio-ca-root-cert", "root-cert.pem");
+
+    let navarch = start(&primary, &[("USE_REMOTE_CERTS", "true"), ("ROOT_CA_DIR", &folder)]).await?;
+    wait::until("its root is in every namespace", || async { roots().await == first.roots.trim() }).await;
+    let (second, secret) = plugged_in()?;
+    here.put(&secret).await?;
+    wait::until("the next one is distributed", || async {
+        let roots = roots().await;
+        roots.contains(first.roots.trim()) && roots.contains(second.roots.trim())
+    })
+    .await;
+    ensure!(std::fs::read_dir(&folder)?.next().is_none(), "no key is written to a file");
+    navarch.stop().await?;
+    Ok(())
 }

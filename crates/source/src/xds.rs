@@ -12,6 +12,8 @@
 mod connection;
 mod metrics;
 mod stream;
+#[cfg(test)]
+mod tests;
 mod tls;
 
 use std::sync::Arc;
@@ -34,6 +36,8 @@ use navarch_api::object::Kind;
 pub use metrics::XdsMetrics;
 use stream::{Ended, Stream};
 
+/// The largest response: a hundred thousand objects of 2 KiB.
+const MAX_RESPONSE: usize = 256 << 20;
 /// How long a stream must have been of use for the next wait to be the shortest.
 const OF_USE: Duration = Duration::from_secs(10);
 
@@ -68,6 +72,8 @@ pub struct XdsSource {
     synced: bool,
     /// Whether it was told why there is no connection.
     ailing: bool,
+    /// Bytes of the largest response; tests have less.
+    max_response: usize,
 }
 
 /// What was told of one kind.
@@ -101,7 +107,7 @@ impl XdsSource {
         let kinds = mcp::kinds().filter(|kind| !config.services_alone || services.contains(kind));
         let prefix: Arc<str> = Arc::from(format!("{name}/"));
         let held = kinds.map(|kind| Asked { kind, held: Held::new(kind, prefix.clone()), answered: false }).collect();
-        Self { config, name, held, synced: false, ailing: false }
+        Self { config, name, held, synced: false, ailing: false, max_response: MAX_RESPONSE }
     }
 
     /// Tells what the server has until nobody listens.

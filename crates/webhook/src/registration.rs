@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use bundle::Grace;
 pub use hooks::HookKind;
-pub use rollover::{Rollover, rollover};
+pub use rollover::{Announcements, Rollover, rollover};
 
 /// The label that names a revision.
 const REVISION: &str = "istio.io/rev";

@@ -28,7 +28,7 @@ ISTIO_KUBE_CLIENT_CONTENT_TYPE | `protobuf` | Form in which the Kubernetes API i
 ISTIO_WATCH_NAMESPACE | - | The one namespace that is read and written to; all if unset
 KUBECONFIG | - | Kubeconfigs, parted by colons, of which the first that says anything counts; the flag `--kubeconfig` counts more
 KUBERNETES_SERVICE_HOST | - | Set by Kubernetes in every container: where it is set there is a cluster to read, also with `--config-dir`
-LOCAL_CLUSTER_SECRET_WATCHER | `false` | Kubeconfigs of other clusters are read from the cluster that is served
+LOCAL_CLUSTER_SECRET_WATCHER | `false` | With `EXTERNAL_ISTIOD`, kubeconfigs of other clusters are read from the cluster that the control plane runs in, not from that which configures the mesh
 MUTEX_PROFILE_FRACTION | `1000` | Sampling of Go's profile of locks | there are no Go profiles
 PILOT_IGNORE_RESOURCES | - | Kinds that are not read: `plural.group`, or `*.group` for all of a group, comma-separated
 PILOT_INCLUDE_RESOURCES | - | Kinds that are read though `PILOT_IGNORE_RESOURCES` names them, in the same form
@@ -80,7 +80,7 @@ TOKEN_AUDIENCES | `istio-ca` | Audiences that Kubernetes tokens of clients may h
 TOKEN_ISSUER | - | Issuer of tokens of workloads outside Kubernetes | `JWT_RULE` names issuers and audiences
 TRUSTED_GATEWAY_CIDR | - | Ranges of addresses whose clients may say by a header (XFCC) who they speak for, comma-separated
 USE_CACERTS_FOR_SELF_SIGNED_CA | `false` | A root that the control plane makes is kept in the Secret `cacerts`
-USE_REMOTE_CERTS | `false` | CA certificates are read from the cluster that holds the configuration
+USE_REMOTE_CERTS | `false` | Where `ROOT_CA_DIR` holds no whole CA, it is read from the Secret `cacerts` of the cluster that configures the mesh
 XDS_AUTH | `true` | Clients of xDS over TLS must prove who they are
 XDS_AUTH_PLAINTEXT | `false` | Clients of xDS in plain text must do so, too
 ";

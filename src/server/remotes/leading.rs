@@ -1,5 +1,5 @@
 //! What a control plane does for a remote cluster that it leads: it tells it of the CA as it tells its own, and the API server
-//! there how to know the webhooks.
+//! there how to know the webhooks. ServiceExports it makes in all remote clusters, where it may.
 //!
 //! A control plane outside of all clusters (`EXTERNAL_ISTIOD`) leads those remote clusters whose system namespace names its own
 //! cluster in an annotation; every other one leads none (Istio's `checkShouldLead`).
@@ -7,8 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
+use kube::api::PostParams;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -16,9 +18,11 @@ use super::super::publishing::{Published, PublishedObjects, Publisher};
 use super::super::until;
 use super::super::webhooks::WebhookConfig;
 use navarch_api::names::ClusterId;
-use navarch_status::{Candidate, Cluster, DefaultRevision, Election, Location, NamespaceScope};
+use navarch_status::{
+    Candidate, Cluster, DefaultRevision, Election, Location, Lock, NamespaceScope, ServiceExports, StaysLocal,
+};
 use navarch_webhook::Metrics;
-use navarch_webhook::registration::{HookKind, Registration};
+use navarch_webhook::registration::{Announcements, HookKind, Registration};
 
 /// The annotation of a system namespace that names the clusters whose control planes lead here.
 const LEADERS: &str = "topology.istio.io/controlPlaneClusters";
@@ -42,6 +46,8 @@ pub(in crate::server) struct ToldRemotes {
 pub(in crate::server) struct HookRoots {
     /// The roots in PEM.
     pub(in crate::server) roots: watch::Receiver<Arc<str>>,
+    /// Where it is told which of them stand where.
+    pub(in crate::server) announcements: Announcements,
     /// What is counted.
     pub(in crate::server) metrics: Metrics,
 }
@@ -68,11 +74,19 @@ pub(super) struct Leading {
     pub(super) told: watch::Receiver<Option<ToldRemotes>>,
     /// Which namespaces count.
     pub(super) scope: watch::Receiver<NamespaceScope>,
+    /// `ENABLE_MCS_AUTO_EXPORT`: ServiceExports are made, but of these Services.
+    pub(super) exports: Option<StaysLocal>,
 }
 
 impl Leading {
-    /// Leads a cluster until told to stop, if it is this one's to lead.
-    pub(super) async fn run(mut self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
+    /// Works for a remote cluster until told to stop.
+    pub(super) async fn run(self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
+        let export = self.clone().export(remote.clone(), client.clone(), stop.clone());
+        tokio::join!(self.lead(remote, client, stop), export);
+    }
+
+    /// Leads a cluster, if it is this one's to lead.
+    async fn lead(mut self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
         if !self.external || until(&stop, self.should_lead(&client)).await != Some(true) {
             return;
         }
@@ -86,7 +100,7 @@ impl Leading {
         };
         let register = async {
             if let Some(webhooks) = webhooks {
-                self.register(webhooks, &client, &stop).await;
+                self.register(webhooks, &remote, &client, &stop).await;
             }
         };
         tokio::join!(publish, register);
@@ -94,24 +108,79 @@ impl Leading {
 
     /// Tells the cluster of the CA, as its leader.
     async fn publish(&self, published: Published, client: &kube::Client, stop: &CancellationToken) {
-        let cluster = Cluster(client.clone());
         let (objects, scope) = (self.objects.clone(), self.scope.clone());
-        let publisher = Publisher { cluster: cluster.clone(), objects, published, scope };
-        if !self.elects {
-            return publisher.run(stop.clone()).await;
+        let publisher = Publisher { cluster: Cluster(client.clone()), objects, published, scope };
+        let lock = publisher.lock();
+        self.elected(client, lock, stop, move |stop| publisher.clone().run(stop)).await;
+    }
+
+    /// Makes ServiceExports of the cluster's Services, as its leader. Other than the rest it is done in every remote cluster, as
+    /// istiod does it.
+    async fn export(self, remote: ClusterId, client: kube::Client, stop: CancellationToken) {
+        let Some(stays_local) = self.exports.clone() else { return };
+        if self.elects {
+            match until(&stop, self.may_lock(&client)).await {
+                Some(true) => {}
+                Some(false) => {
+                    tracing::info!(cluster = %remote, "ServiceExports are left to the cluster's own control plane: ConfigMaps may not be created there");
+                    return;
+                }
+                None => return,
+            }
         }
+        let controller = ServiceExports { cluster: Cluster(client.clone()), scope: self.scope.clone(), stays_local };
+        self.elected(&client, Lock::ServiceExport, &stop, move |stop| controller.clone().run(stop)).await;
+    }
+
+    /// Whether this control plane may hold locks in a cluster. Where it may not, as with the rights of `istio-reader` alone, the
+    /// cluster's own control plane is the one that exports.
+    async fn may_lock(&self, client: &kube::Client) -> bool {
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(ResourceAttributes {
+                    namespace: Some(self.namespace.clone()),
+                    resource: Some("configmaps".to_owned()),
+                    verb: Some("create".to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
+        let mut waits = RETRY.into_iter();
+        loop {
+            match reviews.create(&PostParams::default(), &review).await {
+                Ok(answer) => return answer.status.is_some_and(|status| status.allowed),
+                Err(error) => tracing::debug!(%error, "failed to ask a remote cluster for the own rights"),
+            }
+            tokio::time::sleep(waits.next().unwrap_or(LONGEST)).await;
+        }
+    }
+
+    /// Does work in a cluster while this control plane holds a lock there.
+    async fn elected<W: Future<Output = ()> + Send + 'static>(
+        &self,
+        client: &kube::Client,
+        lock: Lock,
+        stop: &CancellationToken,
+        work: impl Fn(CancellationToken) -> W,
+    ) {
+        if !self.elects {
+            return work(stop.clone()).await;
+        }
+        let cluster = Cluster(client.clone());
         let (told, default_revision) = watch::channel(String::new());
         let follow = DefaultRevision { cluster: cluster.clone(), namespace: self.namespace.clone() };
         let revision = if self.revision.is_empty() { "default".to_owned() } else { self.revision.clone() };
         let candidate = Candidate { identity: self.identity.clone(), revision, location: Location::Remote };
-        let election = Election::new(&cluster, &self.namespace, publisher.lock(), candidate, default_revision);
-        let work = move |stop: CancellationToken| publisher.clone().run(stop);
+        let election = Election::new(&cluster, &self.namespace, lock, candidate, default_revision);
         tokio::join!(follow.run(told, stop.clone()), election.run(stop.clone(), work));
     }
 
     /// Keeps the CA in the webhooks that inject there. Each revision has webhooks of its own, so there is no leader; those that check
     /// objects are not touched, for objects of the mesh are the configuring cluster's.
-    async fn register(&self, hooks: HookRoots, client: &kube::Client, stop: &CancellationToken) {
+    async fn register(&self, hooks: HookRoots, remote: &ClusterId, client: &kube::Client, stop: &CancellationToken) {
         if self.webhooks.injection.is_empty() {
             return;
         }
@@ -124,8 +193,8 @@ impl Leading {
             grace: self.webhooks.grace,
             metrics: hooks.metrics,
         };
-        // Who waits for the roots to be registered waits for the own cluster alone: another one may be away.
-        let (registered, _) = watch::channel(hooks.roots.borrow().clone());
+        // Dropped with the cluster, which then keeps nobody waiting.
+        let registered = hooks.announcements.add(remote.as_str(), Arc::default());
         registration.run(registered, stop.clone()).await;
     }
 

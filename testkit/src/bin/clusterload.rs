@@ -1,11 +1,13 @@
 //! What remote clusters cost: one after the other is added; seconds until it is served, CPU, memory, and CPU while nothing happens.
 //!
-//! `clusterload NAVARCH ROOT RESULTS [CLUSTERS]`: the program, the checkout, a folder for the result, and how many clusters are
-//! added, 10 if that is not said. Each is an API server of its own with 300 services and 4,200 endpoints; the services have the
-//! same names in all, so that those of the last have 46,200 endpoints.
+//! `clusterload NAVARCH ROOT RESULTS [CLUSTERS [SERVICES [PODS]]]`: the program, the checkout, a folder for the result, how many
+//! clusters are added, and services and pods behind each service of one; 10, 300 and 14 if that is not said. Each is an API server
+//! of its own; the services have the same names in all, so that those of the last have 46,200 endpoints. A cluster is served when
+//! a service that it alone has counts: all that was read of it is taken in at once. Prints a table, and writes all figures to
+//! `RESULTS/clusters.json`.
 
 #![allow(clippy::indexing_slicing, reason = "JSON that is built here takes any field, and gives null for none")]
-#![expect(clippy::print_stdout, reason = "the result is the output")]
+#![expect(clippy::print_stdout, reason = "the table is the output")]
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,12 +19,10 @@ use navarch_testkit::usage::{settle, usage};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Clusters that are added unless another number is given.
-const CLUSTERS: usize = 10;
-/// Services of each.
-const SERVICES: usize = 300;
-/// Pods behind each service.
-const PODS: usize = 14;
+/// Clusters that are added, services of each, and pods behind each service, unless other numbers are given.
+const SIZE: [usize; 3] = [10, 300, 14];
+/// What a remote cluster may cost: bytes, and the share of a core while nothing happens.
+const GOAL: (f64, f64) = (15e6, 0.002);
 /// For how long nothing happens after a cluster was added, and after the last.
 const IDLE: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(60)];
 /// How long a cluster may take to be served.
@@ -35,37 +35,45 @@ async fn main() -> Result<()> {
     let mut args = std::env::args_os().skip(1);
     let mut path = || args.next().map(PathBuf::from).context("usage: clusterload NAVARCH ROOT RESULTS [CLUSTERS]");
     let (program, root, results) = (path()?, path()?, path()?);
-    let clusters = match args.next() {
-        Some(clusters) => clusters.to_string_lossy().parse().context("CLUSTERS is a number")?,
-        None => CLUSTERS,
-    };
+    let mut size = SIZE;
+    for (number, arg) in size.iter_mut().zip(args) {
+        *number = arg.to_string_lossy().parse().context("CLUSTERS, SERVICES and PODS are numbers")?;
+    }
     std::fs::create_dir_all(&results)?;
-    let report = serde_json::to_string_pretty(&measure(&program, &root, clusters).await?)? + "\n";
-    std::fs::write(results.join("clusters.json"), &report)?;
-    print!("{report}");
+    let report = measure(&program, &root, size).await?;
+    std::fs::write(results.join("clusters.json"), serde_json::to_string_pretty(&report)? + "\n")?;
+    print!("{}", table(&report));
     Ok(())
 }
 
 /// A cluster with its services, and one that it alone has: by that it is seen to be served.
-async fn start(number: usize) -> Result<Cluster> {
-    let cluster = Cluster::start_with(ClusterConfig::default()).await?;
-    cluster.seed(World { services: SERVICES, pods: PODS, rules: 0, namespaces: 10, number }).await?;
+async fn start(number: usize, [_, services, pods]: [usize; 3]) -> Result<Cluster> {
+    let config = ClusterConfig {
+        api_server_flags: vec!["--service-cluster-ip-range=10.96.0.0/12".to_owned()],
+        ..ClusterConfig::default()
+    };
+    let cluster = Cluster::start_with(config).await?;
+    cluster.seed(World { services, pods, rules: 0, namespaces: 10, number }).await?;
+    cluster.wait_seen(services).await?;
+    let writer = cluster.writer().await?;
+    let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "istio-system"}});
     let own = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": format!("only-{number}"), "namespace": "ns0"},
         "spec": {"ports": [{"name": "http", "port": 80}]},
     });
-    cluster.writer().await?.put(&own).await?;
-    cluster.wait_seen(SERVICES).await?;
+    writer.put(&system).await?;
+    writer.put(&own).await?;
     Ok(cluster)
 }
 
 /// Adds clusters one at a time.
-async fn measure(program: &Path, root: &Path, clusters: usize) -> Result<Value> {
-    let primary = start(0).await?;
+async fn measure(program: &Path, root: &Path, size: [usize; 3]) -> Result<Value> {
+    let [clusters, services, pods] = size;
+    let primary = start(0, size).await?;
     primary.apply_crds(root)?;
     let mut remotes = Vec::new();
     for number in 1..=clusters {
-        remotes.push(start(number).await?);
+        remotes.push(start(number, size).await?);
         eprintln!("{number} of {clusters} clusters run");
     }
     let navarch = Navarch::start_on_kubernetes(program, &primary.admin_kubeconfig(), &[], &[]).await?;
@@ -85,7 +93,8 @@ async fn measure(program: &Path, root: &Path, clusters: usize) -> Result<Value> 
         (value(&all) - value(&alone)) / f64::from(u32::try_from(clusters).unwrap_or(u32::MAX))
     };
     let each = json!({"rss_kb": each("rss_kb"), "idle_cpu_share": each("idle_cpu_share")});
-    Ok(json!({"alone": alone, "added": steps, "all": all, "each_remote_cluster": each}))
+    let size = json!({"clusters": clusters, "services": services, "endpoints": services * pods});
+    Ok(json!({"size": size, "alone": alone, "added": steps, "all": all, "each_remote_cluster": each}))
 }
 
 /// Adds a cluster, and waits until it is served and memory rests.
@@ -117,8 +126,8 @@ async fn add(navarch: &Navarch, writer: &Writer, (number, remote): (usize, &Clus
 
 /// How many services are known.
 async fn services(navarch: &Navarch) -> Result<u64> {
-    let page = navarch.page("metrics").await?;
-    let line = page.lines().find_map(|line| line.strip_prefix("pilot_services "));
+    let metrics = navarch.metrics().await?;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("pilot_services "));
     line.context("pilot_services is not among the metrics")?.parse().context("a number")
 }
 
@@ -129,4 +138,43 @@ async fn idle(pid: u32, time: Duration) -> Result<Value> {
     let after = usage(pid)?;
     let share = (after.cpu_seconds - before.cpu_seconds) / time.as_secs_f64();
     Ok(json!({"rss_kb": after.rss_kb, "peak_rss_kb": after.peak_kb, "idle_cpu_share": share}))
+}
+
+/// The figures as a table for people.
+fn table(report: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or_default();
+    let megabytes = |kilobytes: &Value| number(kilobytes) * 1024.0 / 1e6;
+    let idle = |value: &Value| format!("{:.2} %", number(&value["idle_cpu_share"]) * 100.0);
+    let mut text = format!(
+        "{} services and {} endpoints in each cluster\n\n\
+         | remote clusters | served after | CPU until then | memory | more than before | CPU while nothing happens |\n\
+         | --- | --- | --- | --- | --- | --- |\n",
+        report["size"]["services"], report["size"]["endpoints"]
+    );
+    let alone = &report["alone"];
+    text += &format!("| 0 | | | {:.1} MB | | {} |\n", megabytes(&alone["rss_kb"]), idle(alone));
+    for step in report["added"].as_array().into_iter().flatten() {
+        text += &format!(
+            "| {} | {:.2} s | {:.2} s | {:.1} MB | {:.1} MB | {} |\n",
+            step["cluster"],
+            number(&step["served_seconds"]),
+            number(&step["cpu_seconds_until_served"]),
+            megabytes(&step["rss_kb"]),
+            megabytes(&step["rss_kb_added"]),
+            idle(step),
+        );
+    }
+    let (all, each) = (&report["all"], &report["each_remote_cluster"]);
+    let (bytes, share) = GOAL;
+    text + &format!(
+        "| all of them, over a minute | | | {:.1} MB (peak {:.1} MB) | | {} |\n\n\
+         Each remote cluster: {:.1} MB (goal {:.0} MB), {} of a core (goal {:.1} %).\n",
+        megabytes(&all["rss_kb"]),
+        megabytes(&all["peak_rss_kb"]),
+        idle(all),
+        megabytes(&each["rss_kb"]),
+        bytes / 1e6,
+        idle(each),
+        share * 100.0,
+    )
 }

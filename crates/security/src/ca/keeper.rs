@@ -42,7 +42,7 @@ const ORDERS: usize = 8;
 pub struct KeeperConfig {
     /// How roots follow each other.
     pub rules: RotationRules,
-    /// The folder of a plugged-in CA.
+    /// Where a plugged-in CA is.
     pub plugged_in: PluggedIn,
     /// Where self-signed roots are kept.
     pub self_signed: RootStore,
@@ -94,7 +94,7 @@ pub struct RootKeeper {
     set: RootSet,
     /// Their version in the store, as far as known; `None` where they are not kept.
     version: Option<String>,
-    /// What was last seen in the folder; an error by its text.
+    /// The plugged-in CA as it was seen last; an error by its text.
     seen: Result<Option<Bundle>, String>,
     /// Who lacks roots, as of the last look.
     missing: Vec<Missing>,
@@ -253,27 +253,32 @@ impl RootKeeper {
         self.adopt(set)
     }
 
-    /// Reads the folder; what is new in it and stays for a moment is distributed.
+    /// Reads the plugged-in CA; what is new and stays for a moment is distributed.
     async fn read_files(&mut self, now: SystemTime) -> Result<(), KeeperError> {
-        let read = |plugged_in: &PluggedIn| plugged_in.read().map_err(|error| chain(&error));
-        let found = read(&self.config.plugged_in);
+        let plugged_in = self.config.plugged_in.clone();
+        let read = async || match plugged_in.read().await {
+            // That says nothing of the CA.
+            Err(error @ PluggedInError::Secret(_)) => Err(KeeperError::PluggedIn(error)),
+            read => Ok(read.map_err(|error| chain(&error))),
+        };
+        let found = read().await?;
         if found == self.seen {
             return Ok(());
         }
         tokio::time::sleep(SETTLE).await;
-        if read(&self.config.plugged_in) != found {
+        if read().await? != found {
             return Ok(());
         }
-        let folder = self.config.plugged_in.folder.display().to_string();
+        let place = plugged_in.place();
         let before = std::mem::replace(&mut self.seen, found.clone());
         let before = before.ok().flatten();
         // Broken files are told of once, and not tried again before they change.
         let next = match &found {
             Ok(Some(files)) => {
                 let next = self.set.with_files(files, before.as_ref(), &self.config.rules, now);
-                next.map_err(|source| chain(&PluggedInError::Bundle { folder: folder.clone().into(), source }))
+                next.map_err(|source| chain(&PluggedInError::Bundle { place: place.clone(), source }))
             }
-            Ok(None) => Err(format!("the CA's files in {folder} are gone")),
+            Ok(None) => Err(format!("the CA's files in {place} are gone")),
             Err(error) => Err(error.clone()),
         };
         self.file_problem = next.as_ref().err().cloned();
@@ -281,7 +286,7 @@ impl RootKeeper {
             Err(problem) => tracing::error!(problem, "the new CA certificate is invalid; the current one stays in use"),
             Ok(None) => {}
             Ok(Some(next)) => {
-                tracing::info!(folder, "the CA files changed");
+                tracing::info!(place, "the CA files changed");
                 self.keep_files(next, before).await?;
             }
         }

@@ -1,7 +1,11 @@
-//! A CA from outside, in a folder (`cacerts` as Kubernetes mounts it).
+//! A CA from outside: in a folder (`cacerts` as Kubernetes mounts it), or in the Secret itself where it is another cluster's.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 
 use super::{Bundle, BundleError};
 use navarch_api::kubernetes::SecretBytes;
@@ -16,14 +20,19 @@ const REVOCATIONS: &str = "ca-crl.pem";
 /// How long files must have stayed equal to count: a mounted Secret's are not all replaced in one moment.
 pub(super) const SETTLE: Duration = Duration::from_millis(500);
 
-/// A folder that holds a CA.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The Secret that holds a CA where no folder does.
+const SECRET: &str = "cacerts";
+
+/// Where a CA from outside is.
+#[derive(Clone)]
 pub struct PluggedIn {
     /// The folder.
     pub folder: PathBuf,
+    /// `USE_REMOTE_CERTS`: where the Secret `cacerts` is, for as long as the folder holds no whole CA.
+    pub secrets: Option<Api<Secret>>,
 }
 
-/// Why a folder's CA cannot be used.
+/// Why a CA from outside cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum PluggedInError {
     /// A file cannot be read.
@@ -34,21 +43,36 @@ pub enum PluggedInError {
         #[source]
         source: std::io::Error,
     },
+    /// The API server does not answer or says no.
+    #[error("the Secret {SECRET} cannot be read")]
+    Secret(#[source] Box<kube::Error>),
     /// Some files are there and others are not.
-    #[error("{folder} holds part of a CA: {missing} is missing")]
+    #[error("{place} holds part of a CA: {missing} is missing")]
     Incomplete {
-        folder: PathBuf,
+        /// The folder or Secret.
+        place: String,
         /// The first file that is missing.
         missing: &'static str,
     },
+    /// A file of a Secret is no text.
+    #[error("the Secret {SECRET}: {0} is no text")]
+    NoText(&'static str),
     /// The files do not belong together.
-    #[error("the CA in {folder} cannot be used")]
+    #[error("the CA in {place} cannot be used")]
     Bundle {
-        folder: PathBuf,
+        /// The folder or Secret.
+        place: String,
         /// Why.
         #[source]
         source: BundleError,
     },
+}
+
+impl fmt::Debug for PluggedIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let uses_secret = self.secrets.is_some();
+        f.debug_struct("PluggedIn").field("folder", &self.folder).field("uses_secret", &uses_secret).finish()
+    }
 }
 
 /// The content of a file; `None` if it is not there.
@@ -60,30 +84,64 @@ fn read_if_there(path: &Path) -> Result<Option<String>, PluggedInError> {
     }
 }
 
+/// The CA whose files `get` gives by their names; `None` if there is none of them.
+fn bundle(
+    place: impl Fn() -> String,
+    get: impl Fn(&'static str) -> Result<Option<String>, PluggedInError>,
+) -> Result<Option<Bundle>, PluggedInError> {
+    let layout = if get("tls.crt")?.is_some() { TLS_LAYOUT } else { OWN_LAYOUT };
+    let [certificate, key, chain, roots] = layout;
+    let found = [get(certificate)?, get(key)?, get(roots)?];
+    match (found, [certificate, key, roots]) {
+        ([None, None, None], _) => Ok(None),
+        ([Some(certificate), Some(key), Some(roots)], _) => Ok(Some(Bundle {
+            certificate,
+            key: SecretBytes::new(key),
+            chain: get(chain)?.unwrap_or_default(),
+            roots,
+            revocations: get(REVOCATIONS)?.unwrap_or_default(),
+        })),
+        (found, names) => {
+            let missing = found.iter().zip(names).find(|(file, _)| file.is_none());
+            let missing = missing.map_or("a file", |(_, name)| name);
+            Err(PluggedInError::Incomplete { place: place(), missing })
+        }
+    }
+}
+
 impl PluggedIn {
-    /// The CA in the folder; `None` if none of its files are there.
+    /// The CA in the folder, or in the Secret; `None` if there is nothing of one.
     ///
     /// # Errors
     /// When it is there in part, or cannot be read.
-    pub fn read(&self) -> Result<Option<Bundle>, PluggedInError> {
-        let get = |name: &str| read_if_there(&self.folder.join(name));
-        let layout = if get("tls.crt")?.is_some() { TLS_LAYOUT } else { OWN_LAYOUT };
-        let [certificate, key, chain, roots] = layout;
-        let found = [get(certificate)?, get(key)?, get(roots)?];
-        match (found, [certificate, key, roots]) {
-            ([None, None, None], _) => Ok(None),
-            ([Some(certificate), Some(key), Some(roots)], _) => Ok(Some(Bundle {
-                certificate,
-                key: SecretBytes::new(key),
-                chain: get(chain)?.unwrap_or_default(),
-                roots,
-                revocations: get(REVOCATIONS)?.unwrap_or_default(),
-            })),
-            (found, names) => {
-                let missing = found.iter().zip(names).find(|(file, _)| file.is_none());
-                let missing = missing.map_or("a file", |(_, name)| name);
-                Err(PluggedInError::Incomplete { folder: self.folder.clone(), missing })
-            }
+    pub async fn read(&self) -> Result<Option<Bundle>, PluggedInError> {
+        let in_folder = bundle(|| self.folder.display().to_string(), |name| read_if_there(&self.folder.join(name)));
+        let Some(secrets) = &self.secrets else { return in_folder };
+        match in_folder {
+            Ok(None) => Self::in_secret(secrets).await,
+            // As istiod has it; what the folder lacks is said where there is no Secret either.
+            Err(error @ PluggedInError::Incomplete { .. }) => match Self::in_secret(secrets).await? {
+                Some(found) => Ok(Some(found)),
+                None => Err(error),
+            },
+            found => found,
         }
+    }
+
+    /// The CA in the Secret; `None` if there is none.
+    async fn in_secret(secrets: &Api<Secret>) -> Result<Option<Bundle>, PluggedInError> {
+        let secret = secrets.get_opt(SECRET).await.map_err(|error| PluggedInError::Secret(Box::new(error)))?;
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        let get = |name: &'static str| {
+            let text = data.get(name).map(|bytes| String::from_utf8(bytes.0.clone()));
+            text.transpose().map_err(|_| PluggedInError::NoText(name))
+        };
+        bundle(|| format!("the Secret {SECRET}"), get)
+    }
+
+    /// What it is called where it is told of.
+    pub(super) fn place(&self) -> String {
+        let folder = self.folder.display();
+        if self.secrets.is_some() { format!("{folder} or the Secret {SECRET}") } else { folder.to_string() }
     }
 }

@@ -124,21 +124,21 @@ fn parts_that_do_not_belong_together_make_no_authority() {
     assert!(!format!("{leaf:?}").contains("PRIVATE"), "keys are not printed");
 }
 
-#[test]
-fn a_plugged_in_ca_is_read_in_both_layouts() {
+#[tokio::test]
+async fn a_plugged_in_ca_is_read_in_both_layouts() {
     let folder = tempfile::tempdir().unwrap();
-    let plugged_in = PluggedIn { folder: folder.path().to_owned() };
-    assert!(plugged_in.read().unwrap().is_none());
+    let plugged_in = PluggedIn { folder: folder.path().to_owned(), secrets: None };
+    assert!(plugged_in.read().await.unwrap().is_none());
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     let root = bundle(KeyType::P256);
     write("ca-cert.pem", &root.certificate);
-    assert!(plugged_in.read().unwrap_err().to_string().contains("ca-key.pem is missing"));
+    assert!(plugged_in.read().await.unwrap_err().to_string().contains("ca-key.pem is missing"));
     write("ca-key.pem", std::str::from_utf8(root.key.expose()).unwrap());
     write("root-cert.pem", &root.roots);
-    assert_eq!(plugged_in.read().unwrap(), Some(root));
+    assert_eq!(plugged_in.read().await.unwrap(), Some(root));
     let next = bundle(KeyType::P256);
     write("tls.key", std::str::from_utf8(next.key.expose()).unwrap());
     write("ca.crt", &next.roots);
     write("tls.crt", &next.certificate);
-    assert_eq!(plugged_in.read().unwrap(), Some(Bundle { chain: next.certificate.clone(), ..next }));
+    assert_eq!(plugged_in.read().await.unwrap(), Some(Bundle { chain: next.certificate.clone(), ..next }));
 }

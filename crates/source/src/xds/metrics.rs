@@ -57,4 +57,10 @@ impl XdsMetrics {
         let answer = if taken { "ack" } else { "nack" };
         self.responses.get_or_create(&ResponseLabel { source: source.clone(), answer }).inc();
     }
+
+    /// How many responses were answered so.
+    #[cfg(test)]
+    pub(super) fn count(&self, source: &str, answer: &'static str) -> u64 {
+        self.responses.get_or_create(&ResponseLabel { source: Arc::from(source), answer }).get()
+    }
 }

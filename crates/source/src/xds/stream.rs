@@ -21,8 +21,6 @@ use navarch_api::decode::StoredObject;
 use navarch_api::go_text::quoted;
 use navarch_api::mcp;
 
-/// The largest response: a hundred thousand objects of 2 KiB.
-const MAX_RESPONSE: usize = 256 << 20;
 /// The most objects of one type.
 const MAX_OBJECTS: usize = 200_000;
 /// How long a server may take to answer the call.
@@ -82,7 +80,8 @@ impl<'a> Stream<'a> {
             // There is room for one of each.
             _ = requests.try_send(request);
         }
-        let mut client = AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(MAX_RESPONSE);
+        let mut client =
+            AggregatedDiscoveryServiceClient::new(channel).max_decoding_message_size(self.source.max_response);
         let call = timeout(CALL_TIMEOUT, client.stream_aggregated_resources(ReceiverStream::new(waiting))).await;
         let slow = || Ended::Broken(format!("the server did not answer within {CALL_TIMEOUT:?}"));
         let mut responses = call.map_err(|_| slow())?.map_err(|status| broken(&status))?.into_inner();
@@ -124,20 +123,24 @@ impl<'a> Stream<'a> {
             Some(format!("{} objects of a type, more than {MAX_OBJECTS}: none is taken", resources.len()))
         } else {
             asked.held.begin_round();
-            let mut strangers = 0;
+            let (mut strangers, mut nameless) = (0, 0);
             for resource in &resources {
                 if resource.type_url != mcp::RESOURCE_URL {
                     strangers += 1;
                     continue;
                 }
                 let (subject, outcome) = mcp::decode(asked.kind, &resource.value);
+                nameless += usize::from(subject.name.is_empty());
                 asked.held.put(
                     StoredObject { version: String::new(), subject, outcome },
                     &self.source.config.scope,
                     &mut batch,
                 );
             }
-            asked.held.end_round(&mut batch);
+            // What cannot be read may be any of those that are held: then none of them goes.
+            if strangers + nameless == 0 {
+                asked.held.end_round(&mut batch);
+            }
             refusal(&batch, strangers)
         };
         (asked.answered, *answered) = (true, true);

@@ -219,3 +219,6 @@ fn certificates(pem: &[u8], field: &'static str) -> Result<Vec<CertificateDer<'s
     let found: Vec<_> = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok).collect();
     if found.is_empty() { Err(TlsError::Pem { field, what: "certificate" }) } else { Ok(found) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ pub(super) struct Begun {
     pub(super) set: RootSet,
     /// Their version in the store, where there are any.
     pub(super) version: Option<String>,
-    /// What the folder of a plugged-in CA holds.
+    /// The plugged-in CA.
     pub(super) found: Option<Bundle>,
     /// What is wrong with it.
     pub(super) problem: Option<String>,
@@ -40,7 +40,7 @@ struct Found {
 
 /// Finds the roots, or makes them.
 pub(super) async fn begin(config: &KeeperConfig) -> Result<Begun, KeeperError> {
-    let found = config.plugged_in.read()?;
+    let found = config.plugged_in.read().await?;
     let mut tries = TRIES;
     loop {
         let outcome = match &found {
@@ -60,8 +60,8 @@ async fn without_files(config: &KeeperConfig) -> Result<Begun, KeeperError> {
     if let Some(Kept { set, version, .. }) = config.rotation.load().await?
         && was_in_force(config, &config.rotation, &set)?
     {
-        let folder = config.plugged_in.folder.display();
-        let problem = format!("the CA's files in {folder} are gone; the last one is kept in {:?}", config.rotation);
+        let place = config.plugged_in.place();
+        let problem = format!("the CA's files in {place} are gone; the last one is kept in {:?}", config.rotation);
         tracing::error!(problem, "the last plugged-in CA stays in use");
         let store = config.rotation.clone();
         return Ok(Begun { store, set, version, found: None, problem: Some(problem) });

@@ -22,7 +22,7 @@ fn root() -> Bundle {
 fn config(folder: &Path) -> KeeperConfig {
     KeeperConfig {
         rules: RotationRules { overlap: Duration::ZERO, longest: DAY, renewed_at: None },
-        plugged_in: PluggedIn { folder: folder.join("cacerts") },
+        plugged_in: PluggedIn { folder: folder.join("cacerts"), secrets: None },
         self_signed: RootStore::Folder(folder.join("state")),
         rotation: RootStore::Folder(folder.join("state/plugged-in")),
         distributed: None,

@@ -1,0 +1,350 @@
+//! A source against a server whose every word is the test's.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use navarch_proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use prost_types::Any;
+use prost_types::value::Kind as ValueKind;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::*;
+use navarch_api::decode::{Outcome, decode_value};
+
+/// How long to wait for what must come.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// The largest response that sources of these tests take.
+const LARGEST: usize = 64 << 10;
+
+const VIRTUAL_SERVICES: &str = "networking.istio.io/v1/VirtualService";
+
+/// A stream that a source has opened.
+struct Opened {
+    requests: Streaming<DiscoveryRequest>,
+    responses: mpsc::Sender<Result<DiscoveryResponse, Status>>,
+}
+
+/// Hands the streams of clients to the test.
+struct Server(mpsc::Sender<Opened>);
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Server {
+    type StreamAggregatedResourcesStream = ReceiverStream<Result<DiscoveryResponse, Status>>;
+    type DeltaAggregatedResourcesStream = ReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        let (responses, stream) = mpsc::channel(64);
+        let opened = Opened { requests: request.into_inner(), responses };
+        self.0.send(opened).await.map_err(|_| Status::unavailable("the test is over"))?;
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        _: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Err(Status::unimplemented("sources ask in the other protocol"))
+    }
+}
+
+/// A server and a source of it.
+struct Rig {
+    address: SocketAddr,
+    opened: mpsc::Sender<Opened>,
+    streams: mpsc::Receiver<Opened>,
+    events: mpsc::Receiver<Batch>,
+    metrics: XdsMetrics,
+    serve: JoinHandle<()>,
+    run: JoinHandle<()>,
+}
+
+/// Serves until it is ended, which takes all connections with it.
+fn serve(listener: TcpListener, opened: mpsc::Sender<Opened>) -> JoinHandle<()> {
+    let service = AggregatedDiscoveryServiceServer::new(Server(opened));
+    let server = tonic::transport::Server::builder().add_service(service);
+    tokio::spawn(async move { drop(server.serve_with_incoming(TcpListenerStream::new(listener)).await) })
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (opened, streams) = mpsc::channel(4);
+        let serve = serve(listener, opened.clone());
+        let (sender, events) = mpsc::channel(16);
+        let metrics = XdsMetrics::default();
+        let mut source = XdsSource::new(XdsSourceConfig {
+            address: address.to_string(),
+            tls: None,
+            services_alone: false,
+            scope: KubernetesScope { revision: "canary".to_owned(), ..KubernetesScope::default() },
+            pod: Arc::from("istiod-1"),
+            secrets: None,
+            metrics: metrics.clone(),
+        });
+        source.max_response = LARGEST;
+        let run = tokio::spawn(source.run(sender));
+        Self { address, opened, streams, events, metrics, serve, run }
+    }
+
+    /// The next stream that the source opens.
+    async fn stream(&mut self) -> Opened {
+        timeout(TIMEOUT, self.streams.recv()).await.unwrap().unwrap()
+    }
+
+    /// The next events in brief.
+    async fn next(&mut self) -> Vec<String> {
+        let batch = timeout(TIMEOUT, self.events.recv()).await.unwrap().unwrap();
+        batch.into_iter().map(brief).collect()
+    }
+
+    /// Responses that were taken whole, and not.
+    fn answered(&self) -> [u64; 2] {
+        ["ack", "nack"].map(|answer| self.metrics.count(&format!("xds://{}", self.address), answer))
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.serve.abort();
+        self.run.abort();
+    }
+}
+
+impl Opened {
+    async fn request(&mut self) -> DiscoveryRequest {
+        timeout(TIMEOUT, self.requests.message()).await.unwrap().unwrap().unwrap()
+    }
+
+    /// Takes one request for each type.
+    async fn all_types(&mut self) -> Vec<DiscoveryRequest> {
+        let mut all = Vec::new();
+        for _ in mcp::kinds() {
+            all.push(self.request().await);
+        }
+        all
+    }
+
+    /// Sends all resources of a type.
+    async fn tell(&self, type_url: &str, version: &str, resources: Vec<Any>) {
+        let (type_url, version_info) = (type_url.to_owned(), version.to_owned());
+        let nonce = format!("nonce of {version}");
+        let response = DiscoveryResponse { type_url, version_info, resources, nonce, ..DiscoveryResponse::default() };
+        self.responses.send(Ok(response)).await.unwrap();
+    }
+
+    /// Sends all resources of a type; gives the version that the source holds then, and why it refuses what was sent.
+    async fn send(&mut self, type_url: &str, version: &str, resources: Vec<Any>) -> (String, Option<String>) {
+        self.tell(type_url, version, resources).await;
+        let answer = self.request().await;
+        assert_eq!((answer.type_url.as_str(), answer.response_nonce), (type_url, format!("nonce of {version}")));
+        (answer.version_info, answer.error_detail.map(|detail| detail.message))
+    }
+
+    /// As [`Opened::send`] of VirtualServices.
+    async fn routes(&mut self, version: &str, resources: Vec<Any>) -> (String, Option<String>) {
+        self.send(VIRTUAL_SERVICES, version, resources).await
+    }
+}
+
+/// An event in brief. Of problems it says the object, and the first of them; what is about the source as a whole has no object.
+fn brief(event: SourceEvent) -> String {
+    match event {
+        SourceEvent::Added(object) => format!("+{}", object.meta().key()),
+        SourceEvent::Updated(object) => format!("~{}", object.meta().key()),
+        SourceEvent::Deleted(name) => format!("-{}", name.name),
+        SourceEvent::Problems { place, problems } => {
+            let object = place.strip_prefix("xds://").unwrap().split_once('/').map_or("", |(_, object)| object);
+            let problem = problems.first().map_or("well".to_owned(), |problem| problem.fault.to_string());
+            format!("{object}: {problem}")
+        }
+        SourceEvent::FullSync => "synced".to_owned(),
+        event @ (SourceEvent::MeshConfig(_) | SourceEvent::MeshNetworks(_) | SourceEvent::Keys(..)) => {
+            panic!("not of this source: {event:?}")
+        }
+    }
+}
+
+/// A VirtualService as a resource.
+fn virtual_service(name: &str, host: &str, labels: Value) -> Any {
+    let route = json!([{ "route": [{ "destination": { "host": "reviews" } }] }]);
+    let (_, outcome) = decode_value(&json!({
+        "apiVersion": "networking.istio.io/v1", "kind": "VirtualService",
+        "metadata": { "name": name, "namespace": "shop", "labels": labels }, "spec": { "hosts": [host], "http": route },
+    }));
+    let Outcome::Read { object, .. } = outcome else { panic!("{outcome:?}") };
+    Any { type_url: mcp::RESOURCE_URL.to_owned(), value: mcp::encode(&object).unwrap().into() }
+}
+
+/// A VirtualService for this host.
+fn route(name: &str, host: &str) -> Any {
+    virtual_service(name, host, json!({}))
+}
+
+/// What is no resource.
+fn stranger() -> Any {
+    Any { type_url: "type.googleapis.com/google.protobuf.Empty".to_owned(), value: Vec::new() }
+}
+
+#[tokio::test]
+async fn what_is_good_is_taken_and_what_is_not_is_refused_by_name_field_and_reason() {
+    let mut rig = Rig::start().await;
+    let mut stream = rig.stream().await;
+    let requests = stream.all_types().await;
+    let node = requests[0].node.clone().unwrap();
+    assert_eq!(node.id, "sidecar~127.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local");
+    let metadata = node.metadata.unwrap().fields;
+    assert_eq!(metadata["GENERATOR"].kind, Some(ValueKind::StringValue("api".to_owned())));
+    assert_eq!(metadata["ISTIO_REVISION"].kind, Some(ValueKind::StringValue("canary".to_owned())));
+    assert!(requests[1..].iter().all(|request| request.node.is_none()), "it is said once");
+
+    let of_another_revision = virtual_service("other", "o.com", json!({ "istio.io/rev": "stable" }));
+    let answer = stream.routes("1", vec![route("good", "a.com"), route("bad", "b.com"), of_another_revision]).await;
+    assert_eq!(answer, ("1".to_owned(), None));
+    assert_eq!(rig.next().await, ["+shop/good", "+shop/bad"]);
+
+    let (version, refused) = stream.routes("2", vec![route("good", "c.com"), route("bad", "*.*")]).await;
+    let refused = refused.unwrap();
+    assert!(refused.starts_with("VirtualService shop/bad: spec.hosts"), "{refused}");
+    assert_eq!(version, "1", "the version before is still the one that was taken");
+    let reason = refused.strip_prefix("VirtualService shop/bad: ").unwrap();
+    assert_eq!(rig.next().await, ["~shop/good".to_owned(), format!("VirtualService/shop/bad: {reason}")]);
+    assert_eq!(rig.answered(), [1, 1]);
+
+    // It is refused as long as it is broken, and its last good version stays; then it is well.
+    let (version, refused) = stream.routes("3", vec![route("good", "c.com"), route("bad", "*.*")]).await;
+    assert_eq!(
+        (version.as_str(), refused.as_deref()),
+        ("1", Some(format!("VirtualService shop/bad: {reason}").as_str()))
+    );
+    assert_eq!(rig.next().await, [format!("VirtualService/shop/bad: {reason}")]);
+    assert_eq!(stream.routes("4", vec![route("bad", "b.com")]).await, ("4".to_owned(), None));
+    assert_eq!(rig.next().await, ["VirtualService/shop/bad: well", "-shop/good"]);
+    assert_eq!(rig.answered(), [2, 2]);
+}
+
+#[tokio::test]
+async fn nothing_goes_while_a_response_holds_what_has_no_name() {
+    let mut rig = Rig::start().await;
+    let mut stream = rig.stream().await;
+    stream.all_types().await;
+    stream.routes("1", vec![route("a", "a.com"), route("b", "b.com")]).await;
+    assert_eq!(rig.next().await, ["+shop/a", "+shop/b"]);
+
+    let (version, refused) = stream.routes("2", vec![route("a", "c.com"), stranger(), stranger()]).await;
+    assert_eq!(version, "1");
+    assert_eq!(refused.unwrap(), "2 resources are no type.googleapis.com/istio.mcp.v1alpha1.Resource");
+    assert_eq!(rig.next().await, ["~shop/a"], "either of the strangers may be b");
+
+    let garbled = Any { type_url: mcp::RESOURCE_URL.to_owned(), value: vec![0xff; 9] };
+    let (_, refused) = stream.routes("3", vec![route("a", "d.com"), garbled]).await;
+    let refused = refused.unwrap();
+    assert!(
+        refused.starts_with("VirtualService: is no type.googleapis.com/istio.mcp.v1alpha1.Resource: "),
+        "{refused}"
+    );
+    let told = rig.next().await;
+    assert_eq!(told[0], "~shop/a");
+    assert!(told.len() == 2 && told[1].starts_with("VirtualService: is no "), "{told:?}");
+
+    assert_eq!(stream.routes("4", vec![route("a", "d.com")]).await, ("4".to_owned(), None));
+    assert_eq!(rig.next().await, ["VirtualService: well", "-shop/b"]);
+}
+
+#[tokio::test]
+async fn an_object_of_another_type_than_was_asked_for_is_refused_and_an_unasked_type_passed_over() {
+    let mut rig = Rig::start().await;
+    let mut stream = rig.stream().await;
+    stream.all_types().await;
+    let (_, refused) = stream.send("networking.istio.io/v1/Gateway", "1", vec![route("a", "a.com")]).await;
+    let refused = refused.unwrap();
+    assert!(
+        refused.starts_with("Gateway shop/a: body: must be a istio.networking.v1alpha3.Gateway, is a"),
+        "{refused}"
+    );
+    let told = rig.next().await;
+    assert!(told.len() == 1 && told[0].starts_with("Gateway/shop/a: body: "), "{told:?}");
+
+    // There is no answer to what was not asked for: the next request is about the next response.
+    stream.tell("type.googleapis.com/envoy.config.cluster.v3.Cluster", "1", vec![stranger()]).await;
+    stream.tell("networking.istio.io/v1beta1/VirtualService", "1", vec![route("a", "a.com")]).await;
+    assert_eq!(stream.routes("2", vec![route("a", "a.com")]).await, ("2".to_owned(), None));
+    assert_eq!(rig.next().await, ["+shop/a"]);
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_takes_nothing_with_it_and_is_found_when_it_is_back() {
+    let mut rig = Rig::start().await;
+    let mut stream = rig.stream().await;
+    let requests = stream.all_types().await;
+    stream.routes("1", vec![route("a", "a.com"), route("b", "b.com")]).await;
+    assert_eq!(rig.next().await, ["+shop/a", "+shop/b"]);
+    let others = requests.iter().filter(|request| request.type_url != VIRTUAL_SERVICES);
+    for request in others {
+        assert_eq!(stream.send(&request.type_url, "1", Vec::new()).await, ("1".to_owned(), None));
+    }
+    assert_eq!(rig.next().await, ["synced"], "once all types are answered");
+
+    // A stream ends, and another begins: only what differs is told.
+    stream.responses.send(Err(Status::unavailable("going away"))).await.unwrap();
+    assert_eq!(rig.next().await, [": cannot be read: the server ended the stream with Unavailable: \"going away\""]);
+    let mut stream = rig.stream().await;
+    let again = stream.all_types().await;
+    assert!(again[0].node.is_some() && again.len() == requests.len());
+    stream.routes("9", vec![route("a", "a.com"), route("b", "*.*")]).await;
+    let told = rig.next().await;
+    assert!(told[0].starts_with("VirtualService/shop/b: spec.hosts"), "its last good version stays: {told:?}");
+    assert_eq!(told[1..], [": well"]);
+
+    // The server is gone, with its port.
+    rig.serve.abort();
+    drop(stream);
+    let mut told = rig.next().await;
+    while !told[0].starts_with(": cannot be read: no connection") {
+        assert!(told.len() == 1 && told[0].starts_with(": cannot be read: "), "{told:?}");
+        told = rig.next().await;
+    }
+    let listener = TcpListener::bind(rig.address).await.unwrap();
+    rig.serve = serve(listener, rig.opened.clone());
+    let mut stream = rig.stream().await;
+    stream.all_types().await;
+    stream.routes("1", vec![route("b", "b.com"), route("c", "c.com")]).await;
+    let mut told = rig.next().await;
+    while told.len() == 1 && told[0].starts_with(": cannot be read: ") {
+        told = rig.next().await;
+    }
+    assert_eq!(told, ["VirtualService/shop/b: well", "+shop/c", "-shop/a", ": well"]);
+}
+
+#[tokio::test]
+async fn a_response_that_is_too_large_ends_the_stream_and_takes_nothing_with_it() {
+    let mut rig = Rig::start().await;
+    let mut stream = rig.stream().await;
+    stream.all_types().await;
+    stream.routes("1", vec![route("a", "a.com")]).await;
+    assert_eq!(rig.next().await, ["+shop/a"]);
+    let large = Any { type_url: mcp::RESOURCE_URL.to_owned(), value: vec![0; LARGEST] };
+    stream.tell(VIRTUAL_SERVICES, "2", vec![large]).await;
+    let told = rig.next().await;
+    assert!(told.len() == 1 && told[0].starts_with(": cannot be read: the server ended the stream with"), "{told:?}");
+    assert!(told[0].contains("message length too large"), "{told:?}");
+
+    let mut stream = rig.stream().await;
+    stream.all_types().await;
+    assert_eq!(stream.routes("3", vec![route("a", "a.com")]).await, ("3".to_owned(), None));
+    assert_eq!(rig.next().await, [": well"], "nothing was lost");
+}
