@@ -25,10 +25,10 @@ const BUNDLES: [&str; 2] = [
 /// What exports a Service of a remote cluster.
 const EXPORT: &str = "/apis/multicluster.x-k8s.io/v1alpha1/namespaces/default/serviceexports/web";
 
-/// The definition of ServiceExports.
-fn exports_defined() -> Value {
+/// Defines ServiceExports in a cluster, and a Service that could be exported.
+async fn defines_exports(cluster: &Cluster, writer: &Writer) -> Result<()> {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
-    json!({
+    let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "serviceexports.multicluster.x-k8s.io"},
         "spec": {
@@ -36,7 +36,13 @@ fn exports_defined() -> Value {
             "names": {"kind": "ServiceExport", "plural": "serviceexports", "singular": "serviceexport"},
             "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": schema}],
         },
-    })
+    });
+    cluster.apply(&definition.to_string())?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"ports": [{"port": 80}]},
+    });
+    writer.put(&service).await
 }
 
 /// A configuration of webhooks for a revision, as `istiodRemote.injectionURL` makes it, with one that is of somebody else.
@@ -153,13 +159,7 @@ async fn a_remote_cluster_that_is_led_is_told_of_the_ca_and_others_are_not() -> 
     ensure!(there.get(BUNDLE).await.is_err(), "roots in ConfigMaps are in no ClusterTrustBundle");
     navarch.stop().await?;
 
-    other.apply(&exports_defined().to_string())?;
-    elsewhere
-        .put(&json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": "default"},
-            "spec": {"ports": [{"port": 80}]},
-        }))
-        .await?;
+    defines_exports(&other, &elsewhere).await?;
     let more = [("ENABLE_CLUSTER_TRUST_BUNDLE_API", "true"), ("ENABLE_MCS_AUTO_EXPORT", "true")];
     let navarch = start(primary, &more).await?;
     wait::until("the roots are in the remote cluster's ClusterTrustBundle", || async {

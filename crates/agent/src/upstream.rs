@@ -4,30 +4,22 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::transport::Channel;
 
 use navarch_api::regular_file::{self, MAX_SETTINGS_BYTES};
+use navarch_net::grpc_target::{GrpcTarget, Io};
 
 /// How long a connection may take to stand.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Quiet after which the server is asked for a sign of life, and how long it may take; as Istio's.
-const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
-/// Bytes that may be under way on a stream and on a connection: large pushes should not wait for round trips.
-const WINDOW: u32 = 1 << 20;
 /// The largest token that is sent. Those of Kubernetes have about 1 KiB.
 const MAX_TOKEN: u64 = 16 << 10;
 /// The name of the server where it is reached on loopback, by a forwarded port.
@@ -144,27 +136,18 @@ impl Upstream {
     pub async fn connect(&self) -> Result<Channel, UpstreamError> {
         let address = &self.0.address;
         let wrong = || UpstreamError::Address(address.clone());
-        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let port = port.parse::<u16>().map_err(|_| wrong())?;
+        let target = GrpcTarget::parse(address).ok_or_else(wrong)?;
         let tls = match &self.0.transport {
             Transport::Plain => None,
             Transport::Tls { roots, certificate, server_name } => {
                 let config = client_config(roots, certificate.as_ref()).await?;
+                let host = target.host();
                 let name = server_name.as_deref().unwrap_or(if host == "localhost" { FORWARDED } else { host });
                 let name = ServerName::try_from(name.to_owned()).map_err(|_| wrong())?;
                 Some((Arc::new(config), name))
             }
         };
-        let connector = Connector { host: Arc::from(host), port, tls };
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
-        let endpoint = endpoint
-            .connect_timeout(CONNECT_TIMEOUT)
-            .http2_keep_alive_interval(KEEPALIVE.0)
-            .keep_alive_timeout(KEEPALIVE.1)
-            .initial_stream_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW);
-        let connected = endpoint.connect_with_connector(connector).await;
+        let connected = target.connect(CONNECT_TIMEOUT, move |stream| secure(stream, tls.clone())).await;
         connected.map_err(|source| UpstreamError::Connect { address: address.clone(), source })
     }
 
@@ -257,79 +240,10 @@ pub(super) async fn root_store(roots: &Roots) -> Result<RootCertStore, UpstreamE
     Ok(store)
 }
 
-/// Makes the connections of a channel.
-#[derive(Clone)]
-struct Connector {
-    /// The host, without brackets.
-    host: Arc<str>,
-    /// The port.
-    port: u16,
-    /// TLS and the server's name, if it is spoken.
-    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
-}
-
-/// A connection.
-enum Stream {
-    /// In plain text.
-    Plain(TcpStream),
-    /// Over TLS.
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl tower_service::Service<Uri> for Connector {
-    type Response = TokioIo<Stream>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, io::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), io::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Uri) -> Self::Future {
-        let Self { host, port, tls } = self.clone();
-        let connect = async move {
-            let stream = TcpStream::connect((&*host, port)).await?;
-            stream.set_nodelay(true)?;
-            Ok(TokioIo::new(match tls {
-                None => Stream::Plain(stream),
-                Some((config, name)) => Stream::Tls(Box::new(TlsConnector::from(config).connect(name, stream).await?)),
-            }))
-        };
-        Box::pin(async move {
-            let slow = || io::Error::new(io::ErrorKind::TimedOut, "the server takes too long");
-            tokio::time::timeout(CONNECT_TIMEOUT, connect).await.unwrap_or_else(|_| Err(slow()))
-        })
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Self::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
+/// Speaks TLS to a server of this name, where that is asked for.
+async fn secure(stream: TcpStream, tls: Option<(Arc<ClientConfig>, ServerName<'static>)>) -> io::Result<Box<dyn Io>> {
+    Ok(match tls {
+        None => Box::new(stream),
+        Some((config, name)) => Box::new(TlsConnector::from(config).connect(name, stream).await?),
+    })
 }

@@ -12,6 +12,7 @@ pub mod answers;
 pub mod any_certificate;
 pub mod budget;
 pub mod destination;
+pub mod grpc_target;
 pub mod handshake;
 pub mod log_limit;
 pub mod peer;

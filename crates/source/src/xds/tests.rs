@@ -1,5 +1,7 @@
 //! A source against a server whose every word is the test's.
 
+#![expect(clippy::disallowed_methods, reason = "server and source end with the test")]
+
 use std::net::SocketAddr;
 use std::time::Duration;
 

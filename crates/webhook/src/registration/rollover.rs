@@ -48,6 +48,16 @@ struct Announcement {
     told: watch::Receiver<Arc<str>>,
 }
 
+impl Announcement {
+    /// Whether somebody keeps the place up to date.
+    fn is_kept(&self) -> bool {
+        let mut told = self.told.clone();
+        // A last word that nobody has heard is no reason to wait for another.
+        told.mark_unchanged();
+        told.has_changed().is_ok()
+    }
+}
+
 impl Announcements {
     /// Adds a place where these roots stand. Who is told of others keeps it up to date, and drops it to be waited for no more.
     #[must_use]
@@ -55,13 +65,13 @@ impl Announcements {
         let (sender, told) = watch::channel(roots);
         let mut open = self.0.lock();
         // Those that nobody keeps any more.
-        open.retain(|announcement| announcement.told.has_changed().is_ok());
+        open.retain(Announcement::is_kept);
         open.push(Announcement { place: Arc::from(place), told });
         sender
     }
 
-    /// Waits until these roots stand everywhere, for a time at the most. Gives the places where they do not.
-    async fn reach(&self, roots: &str) -> Vec<Arc<str>> {
+    /// Waits until these roots stand everywhere and were noticed, for a time at the most. Gives the places where they do not stand.
+    async fn reach(&self, roots: &str, notice: Duration, limit: Duration) -> Vec<Arc<str>> {
         let mut open = self.0.lock().clone();
         let is_watched = !open.is_empty();
         let told = async {
@@ -70,15 +80,14 @@ impl Announcements {
                 drop(announcement.told.wait_for(|told| **told == *roots).await);
             }
             if is_watched {
-                sleep(NOTICE).await;
+                sleep(notice).await;
             }
         };
-        if timeout(ANNOUNCE_TIMEOUT, told).await.is_ok() {
+        if timeout(limit, told).await.is_ok() {
             return Vec::new();
         }
-        let lacks = |announcement: &&Announcement| {
-            announcement.told.has_changed().is_ok() && **announcement.told.borrow() != *roots
-        };
+        let lacks =
+            |announcement: &&Announcement| announcement.is_kept() && **announcement.told.borrow() != *roots;
         open.iter().filter(lacks).map(|announcement| announcement.place.clone()).collect()
     }
 }
@@ -93,7 +102,7 @@ pub fn rollover(
         while tls.changed().await {
             let next = tls.web();
             if *sender.borrow().roots != *next.roots {
-                let missing = announcements.reach(&next.roots).await;
+                let missing = announcements.reach(&next.roots, NOTICE, ANNOUNCE_TIMEOUT).await;
                 if !missing.is_empty() {
                     let clusters = missing.join(", ");
                     tracing::warn!(
@@ -114,28 +123,35 @@ pub fn rollover(
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    /// Time for what comes at once, and what will not come.
+    const SHORT: Duration = Duration::from_millis(50);
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
     async fn a_cluster_that_is_cut_off_is_waited_for_no_longer_than_it_is_said() {
-        let begun = tokio::time::Instant::now();
         let announcements = Announcements::default();
-        assert_eq!(announcements.reach("new").await, Vec::<Arc<str>>::new());
-        assert_eq!(begun.elapsed(), Duration::ZERO, "there is no webhook");
+        let none = Vec::<Arc<str>>::new();
+        assert_eq!(announcements.reach("new", LONG, LONG).await, none, "there is no webhook");
 
         let [own, east, gone] = ["own", "east", "gone"].map(|place| announcements.add(place, Arc::from("old")));
         drop(gone);
         own.send_replace(Arc::from("new"));
-        assert_eq!(announcements.reach("new").await, [Arc::from("east")]);
-        assert_eq!(begun.elapsed(), ANNOUNCE_TIMEOUT);
+        assert_eq!(announcements.reach("new", Duration::ZERO, SHORT).await, [Arc::from("east")]);
 
-        let begun = tokio::time::Instant::now();
+        let begun = Instant::now();
         let told = async {
-            sleep(Duration::from_secs(5)).await;
+            sleep(SHORT).await;
             east.send_replace(Arc::from("new"));
         };
-        let (missing, ()) = tokio::join!(announcements.reach("new"), told);
-        assert_eq!(missing, Vec::<Arc<str>>::new());
-        assert_eq!(begun.elapsed(), Duration::from_secs(5) + NOTICE, "API servers have time to notice");
+        let (missing, ()) = tokio::join!(announcements.reach("new", SHORT, LONG), told);
+        assert_eq!(missing, none);
+        assert!(begun.elapsed() >= SHORT * 2, "API servers have time to notice");
+        drop(east);
+        let _west = announcements.add("west", Arc::from("new"));
+        assert_eq!(announcements.0.lock().len(), 2, "places that nobody keeps are forgotten");
     }
 }

@@ -12,8 +12,8 @@ use tonic::Status;
 use crate::debug::is_debug;
 use crate::node::Served;
 use crate::session::diff::Brought;
-use navarch_api::mcp::MESH_CONFIG_URL;
 use navarch_api::names::ResourceName;
+use navarch_proto::any::TYPE_URL_PREFIX;
 use navarch_push::resource::ResourceType;
 
 /// Names in one request. A client may build up more with several; [`MAX_WATCHED`](crate::session::MAX_WATCHED) bounds those.
@@ -282,8 +282,8 @@ impl Wire for DeltaDiscoveryRequest {
     }
 }
 
-/// A request of a type that is not among those served. Envoy's own are answered with nothing, as istiod does; what others take
-/// an empty answer for is not ours to know: an empty mesh, or no policies.
+/// A request of a type that is not among those served. Envoy's own are answered with nothing, as istiod does, and kinds of objects
+/// where the stream lets them pass; what others take an empty answer for is not ours to know: an empty mesh, or no policies.
 fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorDetail>) -> Result<Request, Status> {
     match url.as_str() {
         HEALTH_URL => Ok(Request::Health(Quoted::new(String::new(), error).error)),
@@ -297,8 +297,8 @@ fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorD
             }
             Ok(Request::Question { url, names, nonce })
         }
-        // istiod's clients ask for it first, and use nothing of it.
-        MESH_CONFIG_URL => Ok(Request::Unserved { url }),
+        // As group, version and kind: the stream knows who may ask for objects of other control planes' kinds.
+        _ if !url.starts_with(TYPE_URL_PREFIX) => Ok(Request::Unserved { url }),
         _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
         _ => Ok(Request::Unserved { url }),
     }
@@ -392,6 +392,7 @@ mod tests {
             (DeltaDiscoveryRequest { type_url: url(), ..DeltaDiscoveryRequest::default() }, Ok(())),
             (DeltaDiscoveryRequest { type_url: unserved("istio.workload.Bus"), ..Default::default() }, refused()),
             (DeltaDiscoveryRequest { type_url: "istio.io/debug/syncz".to_owned(), ..Default::default() }, Ok(())),
+            (DeltaDiscoveryRequest { type_url: "example.com/v1/Widget".to_owned(), ..Default::default() }, Ok(())),
             (
                 DeltaDiscoveryRequest {
                     type_url: "istio.io/debug".to_owned(),

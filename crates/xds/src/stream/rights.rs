@@ -7,6 +7,7 @@ use crate::node::Served;
 use crate::session::discovery_request::{Request, not_served};
 use navarch_api::mcp::MESH_CONFIG_URL;
 use navarch_api::object::Kind;
+use navarch_proto::any::TYPE_URL_PREFIX;
 use navarch_push::resource::ResourceType;
 use navarch_security::rules;
 
@@ -19,8 +20,16 @@ impl Stream {
     /// # Errors
     /// The status with which the stream ends.
     pub(super) fn may_ask(&self, request: &Request) -> Result<(), Status> {
-        let is_mesh_config = matches!(request, Request::Unserved { url } if url == MESH_CONFIG_URL);
-        let kind = if is_mesh_config { Some(ANY_OBJECT) } else { request.kind() };
+        let kind = match request {
+            Request::Unserved { url } if !url.starts_with(TYPE_URL_PREFIX) => {
+                // istiod's clients ask for MeshConfig first, and use nothing of it. Those of another version know other kinds.
+                if url != MESH_CONFIG_URL && self.connection.proxy.meta("GENERATOR").as_deref() != Some("api") {
+                    return Err(not_served(url));
+                }
+                Some(ANY_OBJECT)
+            }
+            request => request.kind(),
+        };
         match kind {
             Some(kind) if kind.is_ambient() && self.core.served != Served::Ambient => Err(not_served(kind.type_url())),
             Some(kind @ ResourceType::Object(_)) if !self.may_subscribe(kind) => Err(self.objects_refused()),

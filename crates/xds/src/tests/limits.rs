@@ -178,3 +178,25 @@ fn a_stream_has_one_row_of_rejections_for_each_type() {
         assert_eq!(mesh.metric("pilot_xds_lds_reject{"), [""; 0]);
     });
 }
+
+#[test]
+fn a_control_plane_that_asks_for_kinds_of_another_version_is_answered_with_nothing() {
+    run(async {
+        let mesh = Mesh::new(&[]).await;
+        for url in ["example.com/v1/Widget", "core/v1alpha1/MeshConfig", "gateway.networking.k8s.io/v1/HTTPRoute"] {
+            let text =
+                |text: &str| prost_types::Value { kind: Some(prost_types::value::Kind::StringValue(text.to_owned())) };
+            let metadata = prost_types::Struct { fields: [("GENERATOR".to_owned(), text("api"))].into() };
+            let id = "sidecar~10.0.0.1~istiod-1.istio-system~istio-system.svc.cluster.local".to_owned();
+            let node = Node { id, metadata: Some(metadata), ..Node::default() };
+            // In plain text nobody proves to be a control plane.
+            let mut client = mesh.delta().await.of(node);
+            client.ask(url).await;
+            let status = client.end().await;
+            assert_eq!(status.code(), Code::Unauthenticated, "{url}");
+        }
+        let mut client = mesh.delta().await;
+        client.ask("example.com/v1/Widget").await;
+        assert_eq!(client.end().await.code(), Code::Unimplemented, "proxies have nothing to do with it");
+    });
+}

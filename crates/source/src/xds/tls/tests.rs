@@ -1,3 +1,5 @@
+#![expect(clippy::disallowed_methods, reason = "the server ends with the test")]
+
 use std::net::SocketAddr;
 
 use navarch_api::error_chain::chain;
@@ -117,17 +119,22 @@ impl Drop for Server {
     }
 }
 
+/// Settings that are good for a server `istiod.west` of an authority.
+fn simple(authority: &Authority) -> ClientTlsSettings {
+    ClientTlsSettings {
+        mode: ClientTlsMode::Simple,
+        sni: "istiod.west".to_owned(),
+        ca_certificates: authority.root.clone(),
+        ..ClientTlsSettings::default()
+    }
+}
+
 #[tokio::test]
 async fn every_setting_has_its_effect() {
     let (authority, other) = (Authority::new(), Authority::new());
     let (served, own) = (authority.leaf("istiod.west"), authority.leaf("istiod.east"));
     let mut server = Server::start(&served, &authority).await;
-    let simple = ClientTlsSettings {
-        mode: ClientTlsMode::Simple,
-        sni: "istiod.west".to_owned(),
-        ca_certificates: authority.root.clone(),
-        ..ClientTlsSettings::default()
-    };
+    let simple = simple(&authority);
     let seen = |sni: &str, certificate| Ok((Some(sni.to_owned()), certificate));
     assert_eq!(server.connect(&simple).await, seen("istiod.west", false));
 
@@ -157,7 +164,18 @@ async fn every_setting_has_its_effect() {
         ..simple.clone()
     };
     assert_eq!(server.connect(&unchecked).await, seen("anything", false));
+    let current = ClientTlsSettings { ca_crl: authority.revokes(&[]), ..simple.clone() };
+    assert_eq!(server.connect(&current).await, seen("istiod.west", false), "a list without this certificate");
+    assert!(client(&ClientTlsSettings::default(), None, &Namespace::default()).await.unwrap().is_none(), "plain text");
+}
 
+#[tokio::test]
+async fn what_cannot_be_used_or_is_somebody_else_is_refused_with_its_reason() {
+    let authority = Authority::new();
+    let (served, own) = (authority.leaf("istiod.west"), authority.leaf("istiod.east"));
+    let mut server = Server::start(&served, &authority).await;
+    let simple = simple(&authority);
+    let mutual = ClientTlsSettings { mode: ClientTlsMode::Mutual, ..simple.clone() };
     let with = |change: fn(&mut ClientTlsSettings)| {
         let mut settings = simple.clone();
         change(&mut settings);
@@ -211,7 +229,4 @@ async fn every_setting_has_its_effect() {
         let error = server.connect(&settings).await.unwrap_err();
         assert!(error.contains(reason), "{reason}: {error}");
     }
-    let current = ClientTlsSettings { ca_crl: authority.revokes(&[]), ..simple.clone() };
-    assert_eq!(server.connect(&current).await, seen("istiod.west", false), "a list without this certificate");
-    assert!(client(&ClientTlsSettings::default(), None, &Namespace::default()).await.unwrap().is_none(), "plain text");
 }

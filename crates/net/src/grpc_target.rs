@@ -1,0 +1,122 @@
+//! The other end of a gRPC channel: one connection to `host:port`, on which whoever asks for the channel speaks what it will.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Error, Uri};
+
+/// Quiet after which the server is asked for a sign of life, and how long it may take; as Istio's.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(10));
+/// Bytes that may be under way on a stream and on a connection, as Istio has it: large pushes should not wait for round trips.
+const WINDOW: u32 = 1 << 20;
+
+/// What is read from and written to.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// Where a channel leads.
+#[derive(Clone, Debug)]
+pub struct GrpcTarget {
+    host: Arc<str>,
+    port: u16,
+    endpoint: Endpoint,
+}
+
+/// Makes the connections of a channel.
+#[derive(Clone)]
+struct Connector<S> {
+    host: Arc<str>,
+    port: u16,
+    timeout: Duration,
+    /// What is spoken on a connection.
+    secure: S,
+}
+
+impl GrpcTarget {
+    /// The target of `host:port`, with an IPv6 address in brackets; `None` where the text has another form.
+    #[must_use]
+    pub fn parse(address: &str) -> Option<Self> {
+        let (host, port) = address.rsplit_once(':')?;
+        let bare = match host.strip_prefix('[') {
+            Some(host) => host.strip_suffix(']')?,
+            None if host.is_empty() || host.contains(':') => return None,
+            None => host,
+        };
+        let port = port.parse().ok()?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).ok()?;
+        let endpoint = endpoint
+            .http2_keep_alive_interval(KEEPALIVE.0)
+            .keep_alive_timeout(KEEPALIVE.1)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW);
+        Some(Self { host: Arc::from(bare), port, endpoint })
+    }
+
+    /// The host, without brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// A channel, connected within a time. `secure` makes of each TCP connection what is spoken on.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub async fn connect<S, F>(self, timeout: Duration, secure: S) -> Result<Channel, Error>
+    where
+        S: Fn(TcpStream) -> F + Clone + Send + 'static,
+        F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
+    {
+        let Self { host, port, endpoint } = self;
+        let connector = Connector { host, port, timeout, secure };
+        endpoint.connect_timeout(timeout).connect_with_connector(connector).await
+    }
+}
+
+impl<S, F> tower_service::Service<Uri> for Connector<S>
+where
+    S: Fn(TcpStream) -> F + Clone + Send + 'static,
+    F: Future<Output = io::Result<Box<dyn Io>>> + Send + 'static,
+{
+    type Response = TokioIo<Box<dyn Io>>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let Self { host, port, timeout, secure } = self.clone();
+        let open = async move {
+            let stream = TcpStream::connect((&*host, port)).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(secure(stream).await?))
+        };
+        let slow = || io::Error::new(io::ErrorKind::TimedOut, "the server takes too long");
+        Box::pin(async move { tokio::time::timeout(timeout, open).await.unwrap_or_else(|_| Err(slow())) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_host_and_a_port() {
+        let host = |address: &str| GrpcTarget::parse(address).map(|target| (target.host().to_owned(), target.port));
+        assert_eq!(host("istiod.istio-system.svc:15012"), Some(("istiod.istio-system.svc".to_owned(), 15012)));
+        assert_eq!(host("[2001:db8::1]:15012"), Some(("2001:db8::1".to_owned(), 15012)));
+        for wrong in ["", ":15012", "istiod", "istiod:", "istiod:70000", "2001:db8::1:15012", "[::1:15012", "a b:1"] {
+            assert_eq!(host(wrong), None, "{wrong}");
+        }
+    }
+}
