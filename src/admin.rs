@@ -31,6 +31,7 @@ mod push_status;
 mod redact;
 mod registryz;
 mod reply;
+mod rollout;
 mod scopes;
 mod scratch;
 mod state;
@@ -42,7 +43,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 
 pub use access::{DebugAccess, is_of_this_machine};
-pub use applied::changed_at;
+pub use applied::{Compared, changed_at, last_change};
 pub use ca::ORDER as CA_ORDER;
 pub use clusterz::{ManagedClusters, SyncStatus};
 pub use ctrlz::control_routes;
@@ -52,6 +53,7 @@ pub use log_scopes::{LogScope, LogScopes, ScopeError};
 pub use over_xds::DebugOverXds;
 pub use plan::Plans;
 pub(crate) use plan::client as plan_client;
+pub use rollout::{RolloutDesk, RolloutRefusal, RolloutWish, WishedRollout};
 pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
 

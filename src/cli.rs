@@ -27,6 +27,7 @@ mod reference;
 mod remotes;
 mod replay;
 mod request;
+mod rollout;
 mod security;
 mod support_bundle;
 mod version;
@@ -76,6 +77,8 @@ enum Command {
     Plan(Box<plan::PlanCommand>),
     /// Say which proxies have taken an object
     Applied(Box<applied::AppliedCommand>),
+    /// Show changes that reach proxies in stages; pause, promote or abort them
+    Rollout(Box<rollout::Rollout>),
     /// Say why a proxy has what it has, or why its requests fail
     Why(Box<why::Why>),
     /// Say what is wrong with this installation, and what to type next
@@ -116,6 +119,7 @@ pub fn run() -> anyhow::Result<std::process::ExitCode> {
         Command::Analyze(analyze) => return analyze.run(),
         Command::Plan(plan) => return plan.run(),
         Command::Applied(applied) => return applied.run(),
+        Command::Rollout(rollout) => return rollout.run(),
         Command::Why(why) => return why.run(),
         Command::Doctor(doctor) => return doctor.run(),
         Command::Replay(replay) => return replay.run(),

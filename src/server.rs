@@ -31,6 +31,8 @@ mod reflection;
 mod refusals;
 mod registration;
 mod remotes;
+mod reports;
+mod rollout;
 mod secret_access;
 mod secure;
 mod security;
@@ -129,6 +131,8 @@ pub struct Config {
     pub objects_for_all: bool,
     /// `NAVARCH_QUARANTINE`: an object whose effect proxies refuse is taken out of force until it is edited. Default true.
     pub quarantines: bool,
+    /// `NAVARCH_PROMETHEUS_URL`: who is asked whether a change may go on to the next stage; `None` nobody.
+    pub prometheus: Option<String>,
     /// Where it is recorded what comes in and what proxies are shown; `None` nowhere.
     pub record: Option<RecordConfig>,
     /// How the keys of token issuers are fetched.
@@ -200,6 +204,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let servers = RemoteServers::new(config.settings.clusters.aliases.clone());
     let asked = client.as_ref().map(|client| (client, servers.clone()));
     let ads = xds(asked, &config, (&push, &recording), (&mut metrics, rejections.clone()), &stop, &mut tasks);
+    let rollouts = rollout::start(client.as_ref(), &config, (&push, ads.connections()), &stop, &mut tasks).await?;
     let (problems, reload) = (Problems::default(), Arc::new(Notify::new()));
     let gatekeeper = security::gatekeeper(&config.security, (client.as_ref(), servers.clone()), &push)?;
     let access = pages::debug_access(&config, &gatekeeper);
@@ -214,7 +219,7 @@ pub async fn run(mut config: Config) -> anyhow::Result<()> {
     let hooks = webhooks::start(&config, client.as_ref(), (&push, warns), counted, &readiness, (&stop, &mut tasks));
     let on_http = if https.is_none() { navarch_webhook::routes(hooks.clone()) } else { axum::Router::new() };
     let seen = (problems, followed.clusters, readiness.clone(), Exposition::new(metrics));
-    let state = pages::admin_state(&config, (&push, &ads), hooks.injector(), seen, (access, plans));
+    let state = pages::admin_state(&config, (&push, &ads), (hooks.injector(), rollouts), seen, (access, plans));
     ads.answer_debug(Arc::new(DebugOverXds::new(state.clone(), config.debug.on_http)));
     control::start(&config, &state, &rejections, &stop, &mut tasks).await;
     let roots = state.roots.clone();

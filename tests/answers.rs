@@ -1,4 +1,4 @@
-//! Answers about changes: `navarch plan`, `applied`, `why`, `doctor`, against files and a running control plane.
+//! Answers about changes: `navarch plan`, `applied`, `why`, `doctor`, `rollout`, against files and a running control plane.
 
 #![allow(
     clippy::disallowed_methods,
@@ -15,6 +15,8 @@ mod live;
 mod plans;
 #[path = "answers/proxy.rs"]
 mod proxy;
+#[path = "answers/rollouts.rs"]
+mod rollouts;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -30,6 +30,8 @@ mod policy;
 mod quarantine;
 #[path = "envoy/requests.rs"]
 mod requests;
+#[path = "envoy/rollouts.rs"]
+mod rollouts;
 #[path = "envoy/secrets.rs"]
 mod secrets;
 #[path = "envoy/traffic.rs"]

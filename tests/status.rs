@@ -34,6 +34,8 @@ mod leaders;
 mod quarantine;
 #[path = "status/registration.rs"]
 mod registration;
+#[path = "status/rollouts.rs"]
+mod rollouts;
 #[path = "status/roots.rs"]
 mod roots;
 #[path = "status/untaint.rs"]

@@ -34,6 +34,19 @@ pub(super) struct Come {
     pub(super) behind: BTreeMap<ProxyId, Vec<ResourceType>>,
 }
 
+/// Collections that were compared. A proxy that comes to see another version of an object may be shown an equal collection, of which it is
+/// not told. They are to be held elsewhere as long as this is used, so that no other comes to their address.
+#[derive(Debug, Default)]
+pub struct Compared(BTreeMap<(*const Collection, *const Collection), bool>);
+
+impl Compared {
+    /// Whether two are equal. Proxies alike share collections: each two are compared once.
+    pub fn are_equal(&mut self, one: &Arc<Collection>, other: &Arc<Collection>) -> bool {
+        let compare = || **one == **other;
+        Arc::ptr_eq(one, other) || *self.0.entry((Arc::as_ptr(one), Arc::as_ptr(other))).or_insert_with(compare)
+    }
+}
+
 /// What proxies have taken: collections with the snapshots that they come from.
 type Taken = BTreeMap<(ProxyId, ResourceType), (Arc<Collection>, u64)>;
 
@@ -74,9 +87,11 @@ fn taken(connections: &[ConnectionInfo]) -> Taken {
 fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Taken) -> Come {
     let reached = inspect.engine.reached(&facts_of(object));
     let changed_at = changed_at(inspect, &object.object_ref());
-    let has = |proxy: ProxyId, kind: ResourceType| {
+    let mut compared = Compared::default();
+    let mut has = |proxy: ProxyId, kind: ResourceType| {
         let Some((collection, revision)) = taken.get(&(proxy, kind)) else { return false };
-        let is_shown = || inspect.engine.shown(proxy, kind).is_some_and(|shown| Arc::ptr_eq(&shown, collection));
+        let mut is_shown =
+            || inspect.engine.shown(proxy, kind).is_some_and(|shown| compared.are_equal(&shown, collection));
         *revision >= changed_at || is_shown()
     };
     let mut behind = BTreeMap::new();
@@ -95,10 +110,14 @@ fn of_one(inspect: &Inspect<'_>, object: &AnyObject, taken: &Taken) -> Come {
 
 /// The snapshot in which an object changed last; of one that did not lately, the oldest that is remembered. Never too old.
 pub fn changed_at(inspect: &Inspect<'_>, object: &ObjectRef) -> u64 {
-    let fact = FactKey::Object(object.clone());
+    last_change(inspect, &FactKey::Object(object.clone()))
+}
+
+/// The snapshot in which a fact changed last, as [`changed_at`].
+pub fn last_change(inspect: &Inspect<'_>, fact: &FactKey) -> u64 {
     // Where not all facts are remembered, the object's may be among them.
     let may_hold =
-        inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(&fact));
+        inspect.pushes.iter().rev().find(|push| push.facts > push.changed.len() || push.changed.contains(fact));
     let oldest = || inspect.pushes.front().map_or_else(|| inspect.engine.revision(), |push| push.revision);
     may_hold.map_or_else(oldest, |push| push.revision)
 }
@@ -121,7 +140,8 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
             Applied { generation: one.generation, quarantined: Some(one.said.to_string()), ..Applied::default() };
         return reply::json(&parameters, &json!(applied));
     }
-    let Some(object) = context.objects.any(&name) else {
+    let rollout = context.rollouts.get(&name).map(|rollout| state.rollouts.state(&name, rollout));
+    let Some(object) = context.objects.any(&name).or_else(|| context.new_versions.any(&name)) else {
         return (StatusCode::NOT_FOUND, format!("there is no {name}\n")).into_response();
     };
     let generation = object.meta().generation;
@@ -131,6 +151,7 @@ pub(super) async fn applied(State(state): State<AdminState>, parameters: Paramet
     if let Some(one) = quarantined {
         (applied.generation, applied.quarantined) = (one.generation, Some(one.said.to_string()));
     }
+    applied.rollout = rollout;
     reply::json(&parameters, &json!(applied))
 }
 

@@ -10,11 +10,11 @@ use super::reply::{Parameters, json};
 use super::state::AdminState;
 use super::{
     ambientz, applied, ca, cachez, clusterz, config_dump, configz, distribution, doctor, endpointz, page, plan,
-    policies, pprof, push_status, registryz, scopes, syncz, why,
+    policies, pprof, push_status, registryz, rollout, scopes, syncz, why,
 };
 
 /// Each page with what it shows, in the order of the list of names.
-const PAGES: [(&str, &str); 45] = [
+const PAGES: [(&str, &str); 46] = [
     ("adsz", "Connected proxies with what they watch (?proxyID=)"),
     ("adsz?push=true", "Sends all proxies all that they watch once more"),
     ("ambientz", "Workloads, services and policies of ambient mode"),
@@ -50,6 +50,7 @@ const PAGES: [(&str, &str); 45] = [
     ("pushcontext", "AuthorizationPolicies, and gateways between networks"),
     ("registryz", "All services"),
     ("resourcesz", "The kinds of configuration that are read"),
+    ("rollout", "Changes that reach proxies in stages (?object=KIND/NAMESPACE/NAME)"),
     ("sidecarz", "What a proxy sees by its Sidecar (?proxyID=)"),
     ("syncz", "What each proxy was sent and has acknowledged (?namespace=)"),
     ("telemetryz", "All Telemetries, or those that hold for a proxy (?proxyID=)"),
@@ -103,6 +104,10 @@ pub(super) fn pages(state: &AdminState) -> Router<AdminState> {
         .route("/debug/pushcontext", get(policies::pushcontext))
         .route("/debug/registryz", get(registryz::registryz))
         .route("/debug/resourcesz", get(configz::resourcesz))
+        .route(
+            "/debug/rollout",
+            get(rollout::status).post(rollout::order).layer(DefaultBodyLimit::max(rollout::MAX_BYTES)),
+        )
         .route("/debug/sidecarz", get(scopes::sidecarz))
         .route("/debug/syncz", get(syncz::syncz))
         .route("/debug/telemetryz", get(policies::telemetryz))

@@ -11,6 +11,7 @@ use super::reply::{self, Parameters};
 use super::state::AdminState;
 use navarch_answers::doctor::{Health, Level};
 use navarch_push::engine::{Faulty, Remark};
+use navarch_push::rollout::RolloutProgress;
 use navarch_push::worker::Inspect;
 use navarch_xds::connections::{ConnectionInfo, TypeInfo};
 
@@ -36,6 +37,7 @@ pub(super) async fn doctor(State(state): State<AdminState>, parameters: Paramete
     };
     readiness(&state, &mut health);
     quarantined(&context, &mut health);
+    stopped(&context, &mut health);
     refused(&connections, &mut health);
     rejected(&state, &mut health);
     left_out(&faults, &remarks, &mut health);
@@ -70,6 +72,20 @@ fn quarantined(context: &navarch_push::context::PushContext, health: &mut Health
         health.add(Level::Wrong, what, &format!("kubectl edit {kind} -n {namespace} {}", name.name.name));
     }
     health.more(context.quarantined.len(), "quarantined objects", "navarch request GET /debug/push_status");
+}
+
+/// Changes that were stopped on their way to proxies.
+fn stopped(context: &navarch_push::context::PushContext, health: &mut Health) {
+    let all = context.rollouts.iter().filter_map(|(name, rollout)| match &rollout.progress {
+        RolloutProgress::Stopped(reason) => Some((name, reason)),
+        RolloutProgress::Waiting | RolloutProgress::Stage { .. } => None,
+    });
+    for (name, reason) in all.clone().take(OF_ONE) {
+        let what = format!("a change of {name} was stopped on its way, all proxies have the version before: {reason}");
+        let (kind, namespace) = (name.kind.as_str().to_ascii_lowercase(), &name.name.namespace);
+        health.add(Level::Wrong, what, &format!("kubectl edit {kind} -n {namespace} {}", name.name.name));
+    }
+    health.more(all.count(), "changes that were stopped", "navarch rollout status");
 }
 
 /// What proxies refuse or leave unanswered.

@@ -195,6 +195,7 @@ impl Discovery {
             client_memory: limits::client_memory(variable)?,
             objects_for_all: !environment::flag(variable, "ENABLE_XDS_API_GENERATOR_AUTH", true)?,
             quarantines: environment::flag(variable, "NAVARCH_QUARANTINE", true)?,
+            prometheus: variable("NAVARCH_PROMETHEUS_URL").filter(|address| !address.is_empty()),
             resolves_gateways: environment::flag(variable, "RESOLVE_HOSTNAME_GATEWAYS", true)?,
             record: self.record.map(|dir| RecordConfig { dir, max_size: self.record_max_size }),
             keys,

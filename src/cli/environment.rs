@@ -10,6 +10,7 @@ use navarch_api::cluster_settings::ClusterSettings;
 use navarch_api::duration::Duration;
 use navarch_api::go_text::parse_bool;
 use navarch_api::names::{ClusterId, Namespace};
+use navarch_api::rollout::{RolloutSettings, Stages, parse_pause};
 use navarch_api::settings::{CompliancePolicy, KeyFetching, Settings};
 use navarch_status::GatewayControllerSettings;
 
@@ -38,6 +39,7 @@ pub fn settings(variable: impl Fn(&str) -> Option<String>) -> Result<Settings, V
     read_listeners(&read, &mut settings)?;
     read_gateways(&read, &mut settings)?;
     read_gateway_api(&read, &mut settings)?;
+    read_rollouts(&read, &mut settings.rollouts)?;
     Ok(settings)
 }
 
@@ -197,6 +199,14 @@ fn read_registry(read: &Reader<'_>, settings: &mut Settings) -> Result<(), Varia
     read_clusters_of_mesh(read, &mut settings.clusters)?;
     read.flag("DISABLE_SHADOW_HOST_SUFFIX", &mut settings.disable_shadow_host_suffix)?;
     read.flag("PILOT_ENABLE_ABSOLUTE_FQDN_VHOST_DOMAIN", &mut settings.absolute_fqdn_domains)
+}
+
+/// What concerns changes that reach proxies in stages.
+fn read_rollouts(read: &Reader<'_>, rollouts: &mut RolloutSettings) -> Result<(), VariableError> {
+    let stages = |text: &str| Stages::parse(text).ok().map(Some);
+    read.set("NAVARCH_ROLLOUT", &mut rollouts.stages, "list of growing shares such as 5%,25%,100%", stages)?;
+    let pause = "duration such as 30s, at most 24h";
+    read.set("NAVARCH_ROLLOUT_PAUSE", &mut rollouts.pause, pause, |text| parse_pause(text).ok())
 }
 
 /// What concerns ambient mode.

@@ -64,6 +64,15 @@ impl Collector for ConfigurationMetrics {
             "Objects out of force since proxies refuse them",
             quarantined,
         )?;
+        let stopped = context.rollouts.values().filter(|rollout| rollout.is_stopped()).count();
+        let under_way = context.rollouts.len() - stopped;
+        gauge(&mut encoder, "navarch_rollouts", "Changes on their way to proxies in stages", under_way)?;
+        gauge(
+            &mut encoder,
+            "navarch_rollouts_stopped",
+            "Changes that were stopped on their way, and are in force nowhere",
+            stopped,
+        )?;
         let notices = self.standing.notices();
         let counts = count(&notices);
         for (name, help) in GAUGES {

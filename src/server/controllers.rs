@@ -1,5 +1,6 @@
 //! Starts what writes back to the cluster, each behind its lock.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
-use super::{Tasks, ingress, object_status, progress, spawn};
+use super::{Tasks, ingress, object_status, progress, reports, spawn};
 use navarch_api::names::Hostname;
+use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_envoy::ClusterLocalHosts;
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;
 use navarch_status::{
     AddressAllocation, Analysis, Candidate, Cluster, DefaultRevision, Distribution, Election, GatewayClasses,
     GatewayControllerSettings, GatewayDeployments, InferencePoolServices, IngressAddresses, IngressStatus, Location,
-    Lock, NamespaceScope, NodeUntaint, QuarantineReports, QuarantinedObjects, Range, RegistrationConfig, Reporter,
-    ServiceExports, StaysLocal,
+    Lock, NamespaceScope, NodeUntaint, ObjectReport, ObjectReports, Range, RegistrationConfig, ReportedCondition,
+    ReportedObjects, Reporter, ServiceExports, StaysLocal,
 };
 use navarch_webhook::CurrentInjector;
 use navarch_xds::connections::Connections;
@@ -163,7 +165,8 @@ impl Controllers<'_> {
             self.lead("status of the Gateway API's objects", Lock::GatewayStatus, &default_revision, work);
         }
         self.conditions(push, connections, &default_revision);
-        self.quarantine(push);
+        self.report(push, ("quarantine reports", ReportedCondition::Quarantined), reports::quarantined);
+        self.report(push, ("rollout reports", ReportedCondition::RolledOut), reports::rolled_out);
         if let Some(interval) = self.config.analysis {
             let (cluster, revision) = (self.cluster.clone(), self.config.revision.clone());
             let controller = Analysis { cluster, interval, revision };
@@ -222,20 +225,24 @@ impl Controllers<'_> {
         Distribution { cluster: self.cluster.clone(), namespace, identity, progresses }
     }
 
-    /// Starts what tells objects that they are quarantined: whoever has quarantined them, for others may not have.
-    fn quarantine(&mut self, push: &PushHandle) {
-        let (told, quarantined) = watch::channel(QuarantinedObjects::default());
+    /// Starts what tells objects how they are in force where not all proxies have them as they are written: every replica does, for others
+    /// may not have quarantined them.
+    fn report(
+        &mut self,
+        push: &PushHandle,
+        (name, condition): (&'static str, ReportedCondition),
+        read: fn(&PushContext) -> BTreeMap<ObjectRef, ObjectReport>,
+    ) {
+        let (told, reported) = watch::channel(ReportedObjects::default());
         let (mut contexts, stop) = (push.contexts(), self.stop.clone());
         let controller = push.context().mesh.settings.gateway_api.controller.clone();
         let identity = self.config.identity.clone();
-        let reports = QuarantineReports { cluster: self.cluster.clone(), identity, controller, quarantined };
-        spawn("quarantine reports", self.tasks, async move {
+        let reports = ObjectReports { cluster: self.cluster.clone(), identity, controller, condition, reported };
+        spawn(name, self.tasks, async move {
             let follow = async {
                 while contexts.changed().await.is_ok() {
-                    let context = contexts.borrow_and_update().clone();
+                    let now = read(&contexts.borrow_and_update());
                     told.send_if_modified(|told| {
-                        let now =
-                            context.quarantined.iter().map(|(name, one)| (name.clone(), one.said.clone())).collect();
                         let is_new = **told != now;
                         if is_new {
                             *told = Arc::new(now);

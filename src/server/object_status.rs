@@ -13,11 +13,10 @@ use navarch_envoy::gateway_api::StatusSubject;
 use navarch_push::engine::{Interest, PushCause, Sink};
 use navarch_push::proxy::{Locality, Proxy};
 use navarch_push::resource::{Collection, Resource, ResourceType};
+use navarch_push::rollout::STATUS_CLIENT;
 use navarch_push::worker::PushHandle;
 use navarch_status::{Cluster, ObjectStatuses, Share, WantedStatus, WantedStatuses};
 
-/// The node id under which statuses are asked for.
-const NODE: &str = "router~127.0.0.1~status.navarch~navarch";
 /// The controller of waypoints, in whose name policies are told of the mesh as well.
 const MESH_CONTROLLER: &str = "istio.io/mesh-controller";
 
@@ -65,7 +64,8 @@ pub(super) async fn run(
     settings: Settings,
     stop: CancellationToken,
 ) {
-    let proxy = match Proxy::parse(NODE, Value::Object(Map::new()), Locality::default()) {
+    let node = format!("router~127.0.0.1~{STATUS_CLIENT}~navarch");
+    let proxy = match Proxy::parse(&node, Value::Object(Map::new()), Locality::default()) {
         Ok(proxy) => Arc::new(proxy),
         Err(error) => {
             tracing::error!(%error, "statuses are not written");

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::Config;
-use crate::admin::{self, AdminState, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness};
+use crate::admin::{
+    self, AdminState, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness, RolloutDesk,
+};
 use navarch_push::worker;
 use navarch_security::authenticate::Gatekeeper;
 use navarch_webhook::CurrentInjector;
@@ -13,7 +15,7 @@ use navarch_xds::Ads;
 pub(super) fn admin_state(
     config: &Config,
     (push, ads): (&worker::PushHandle, &Ads),
-    injector: CurrentInjector,
+    (injector, rollouts): (CurrentInjector, RolloutDesk),
     (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
     (access, plans): (DebugAccess, Plans),
 ) -> AdminState {
@@ -25,6 +27,7 @@ pub(super) fn admin_state(
         readiness,
         metrics: Arc::new(metrics),
         roots: Arc::default(),
+        rollouts,
         access,
         build: config.build,
         pod: config.pod.clone(),

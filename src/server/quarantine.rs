@@ -102,6 +102,9 @@ impl QuarantineWork {
         if self.given_up.get(&(id, kind)).is_some_and(|known| Arc::ptr_eq(known, &shown)) {
             return;
         }
+        if self.is_of_rollout(&info, kind).await {
+            return;
+        }
         let candidates = self.candidates(&info, watch, &said).await;
         let is_tried = candidates.len() > 1;
         let found = match candidates.as_slice() {
@@ -131,6 +134,21 @@ impl QuarantineWork {
         if is_tried && !is_quarantined {
             self.give_up((id, kind), shown).await;
         }
+    }
+
+    /// Whether a proxy sees the new version of an object that others do not see, in what it refused: that is stopped, and the proxy gets
+    /// something else.
+    async fn is_of_rollout(&self, info: &ConnectionInfo, kind: ResourceType) -> bool {
+        let context = self.push.context();
+        let seen = context.rollouts.iter().filter(|(_, rollout)| rollout.is_seen_by(&info.proxy.name));
+        let facts: Vec<FactKey> =
+            seen.filter_map(|(name, _)| context.new_versions.any(name)).flat_map(|object| facts_of(&object)).collect();
+        if facts.is_empty() {
+            return false;
+        }
+        let id = info.proxy_id;
+        let reached = self.push.inspect(move |inspect| inspect.engine.reached(&facts)).await;
+        reached.is_ok_and(|reached| reached.get(&id).is_some_and(|kinds| kinds.contains(&kind)))
     }
 
     /// Has a proxy sent again what is in force, after something was tried on it.

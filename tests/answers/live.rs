@@ -11,7 +11,7 @@ use crate::proxy::{Manner, Sidecar, connect};
 use crate::{bookshop, edited, json, told};
 
 /// A control plane on a copy of the sample mesh.
-async fn start() -> (TempDir, Navarch) {
+pub(crate) async fn start() -> (TempDir, Navarch) {
     let folder = bookshop();
     let flags = ["--registries=".to_owned()];
     let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), folder.path(), &flags).await.unwrap();
@@ -19,7 +19,7 @@ async fn start() -> (TempDir, Navarch) {
 }
 
 /// Runs a command against the control plane.
-async fn asked(navarch: &Navarch, arguments: &[&str]) -> (serde_json::Value, i32) {
+pub(crate) async fn asked(navarch: &Navarch, arguments: &[&str]) -> (serde_json::Value, i32) {
     let mut all: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
     all.extend(["--address".to_owned(), navarch.monitoring.to_string()]);
     spawn_blocking(move || json(&all.iter().map(String::as_str).collect::<Vec<_>>())).await.unwrap()
@@ -38,7 +38,7 @@ async fn taken_by(navarch: &Navarch, count: u64) -> serde_json::Value {
 }
 
 /// Sidecars of the sample mesh.
-async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
+pub(crate) async fn sidecars(navarch: &Navarch, manners: &[Manner]) -> Vec<Sidecar> {
     let mut all = Vec::new();
     for (n, manner) in manners.iter().enumerate() {
         let (pod, ip) = (format!("web-{n}"), format!("10.7.{}.{}", n / 250, n % 250 + 1));

@@ -1,6 +1,7 @@
 //! Simulated sidecars that take, refuse or ignore what they are sent.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
@@ -23,11 +24,22 @@ pub(crate) enum Manner {
 }
 
 /// A sidecar. It goes when dropped.
-pub(crate) struct Sidecar(JoinHandle<()>);
+pub(crate) struct Sidecar {
+    task: JoinHandle<()>,
+    /// The route that it was sent last.
+    route: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Sidecar {
+    /// Whether the route that it was sent last holds this text.
+    pub(crate) fn routes_by(&self, text: &str) -> bool {
+        self.route.lock().unwrap().windows(text.len()).any(|part| part == text.as_bytes())
+    }
+}
 
 impl Drop for Sidecar {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
     }
 }
 
@@ -66,7 +78,8 @@ pub(crate) async fn connect(
     let clusters = clusters.map(|name| format!("{name}.{namespace}.svc.cluster.local"));
     requests.send(ask(EDS, &clusters.each_ref().map(String::as_str))).await.unwrap();
     let responses = service.delta_aggregated_resources(ReceiverStream::new(outgoing)).await.unwrap().into_inner();
-    Sidecar(tokio::spawn(answer(responses, requests, manner)))
+    let route = Arc::<Mutex<Vec<u8>>>::default();
+    Sidecar { task: tokio::spawn(answer(responses, requests, manner, route.clone())), route }
 }
 
 /// Answers until the stream ends.
@@ -74,10 +87,16 @@ async fn answer(
     mut responses: Streaming<DeltaDiscoveryResponse>,
     requests: mpsc::Sender<DeltaDiscoveryRequest>,
     manner: Manner,
+    route: Arc<Mutex<Vec<u8>>>,
 ) {
     let mut seen = std::collections::BTreeSet::new();
     while let Ok(Some(response)) = responses.message().await {
         let is_first = seen.insert(response.type_url.clone());
+        if let Some(body) =
+            response.resources.iter().find_map(|one| one.resource.as_ref()).filter(|body| body.type_url == RDS)
+        {
+            route.lock().unwrap().clone_from(&body.value.to_vec());
+        }
         let holds = |text: &str| {
             let mut bodies = response.resources.iter().filter_map(|one| one.resource.as_ref());
             bodies.any(|body| body.value.windows(text.len()).any(|part| part == text.as_bytes()))

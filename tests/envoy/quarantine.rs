@@ -16,7 +16,7 @@ use super::ONE_AT_A_TIME;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An EnvoyFilter that puts an HTTP filter before the router of outbound listeners.
-fn filter(name: &str, config: &str) -> String {
+pub(crate) fn filter(name: &str, config: &str) -> String {
     format!(
         "apiVersion: networking.istio.io/v1alpha3\nkind: EnvoyFilter\nmetadata: {{name: {name}, namespace: bookshop}}\n\
          spec: {{configPatches: [{{applyTo: HTTP_FILTER, match: {{context: SIDECAR_OUTBOUND, listener: {{filterChain: \
@@ -26,12 +26,12 @@ fn filter(name: &str, config: &str) -> String {
 }
 
 /// The configuration of a Lua filter.
-fn lua(script: &str) -> String {
+pub(crate) fn lua(script: &str) -> String {
     format!("{{'@type': type.googleapis.com/envoy.extensions.filters.http.lua.v3.Lua, inline_code: '{script}'}}")
 }
 
 /// What is quarantined: objects, and what Envoy said.
-async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String)>> {
+pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String)>> {
     let page: Value = serde_json::from_str(&navarch.page("/debug/push_status").await?)?;
     let all = page["quarantined"].as_array().context("a list")?.clone();
     let text = |one: &Value, member: &str| one[member].as_str().unwrap_or_default().to_owned();
@@ -52,7 +52,7 @@ async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Result<Vec<String>> {
 }
 
 /// Waits until requests for the reviews are answered so.
-async fn answered(wanted: &str) -> Result<()> {
+pub(crate) async fn answered(wanted: &str) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
         let answers = bookshop::ask(SIDECAR, "reviews", "/", 10).await;

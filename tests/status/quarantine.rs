@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use navarch::api::object::{Kind, NamespacedName, ObjectRef};
-use navarch::status::{QuarantineReports, QuarantinedObjects};
+use navarch::status::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -28,13 +28,16 @@ pub(crate) async fn a_condition_and_an_event_say_what_proxies_said(deployed: &De
         "spec": { "hosts": ["a"], "http": [{ "route": [{ "destination": { "host": "a" } }] }] },
     });
     deployed.cluster.apply(&service.to_string()).unwrap();
-    let (told, quarantined) = watch::channel(QuarantinedObjects::default());
+    let (told, reported) = watch::channel(ReportedObjects::default());
     let cluster = deployed.as_navarch().await;
     let stop = CancellationToken::new();
     let (identity, controller) = ("istiod-1".to_owned(), "istio.io/gateway-controller".to_owned());
-    let task = tokio::spawn(QuarantineReports { cluster, identity, controller, quarantined }.run(stop.clone()));
+    let condition = ReportedCondition::Quarantined;
+    let task = tokio::spawn(ObjectReports { cluster, identity, controller, condition, reported }.run(stop.clone()));
     let name = ObjectRef { kind: Kind::VirtualService, name: NamespacedName::new("default", "refused") };
-    told.send_replace(Arc::new([(name, Arc::from("no such host"))].into()));
+    let (message, warning) = (Arc::from("no such host"), Some(Arc::from("refused: no such host")));
+    let report = ObjectReport { is_true: true, reason: "RefusedByProxies", message, warning };
+    told.send_replace(Arc::new([(name, report)].into()));
     let condition = async || deployed.get(PATH).await["status"]["conditions"][0].clone();
     until("the condition is there", async || condition().await["status"] == "True").await;
     let first = condition().await;

@@ -26,7 +26,7 @@ async fn roots(deployed: &Deployed, namespace: &str) -> Value {
 }
 
 /// Starts a replica.
-async fn start(deployed: &Deployed, name: &str) -> Navarch {
+pub(crate) async fn start(deployed: &Deployed, name: &str) -> Navarch {
     let kubeconfig = deployed.cluster.kubeconfig_of(NAMESPACE, "istiod").await.unwrap();
     let environment = [
         ("POD_NAME", name),

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::rollout::RolloutState;
+
 /// How many proxies are named of each sort.
 pub const NAMED: usize = 50;
 
@@ -27,6 +29,9 @@ pub struct Applied {
     pub refused_proxies: Vec<RefusedProxy>,
     /// What Envoy said of it, where it is quarantined: proxies are served the version before, or none.
     pub quarantined: Option<String>,
+    /// How a change of it stands that reaches proxies in stages, if there is one. The rest is about what the others have.
+    #[serde(default)]
+    pub rollout: Option<RolloutState>,
 }
 
 /// A proxy that has not said yet.
@@ -79,9 +84,9 @@ pub enum Standing {
     Unknown,
     /// No control plane knows the object.
     Missing,
-    /// A proxy refused it, or it is quarantined.
+    /// A proxy refused it, it is quarantined, or was stopped on its way.
     Refused,
-    /// A proxy has not said yet, or a control plane has not read the generation.
+    /// A proxy has not said yet, a control plane has not read the generation, or a change is on its way in stages.
     Pending,
     /// Every proxy that it reaches has taken it.
     Taken,
@@ -97,10 +102,12 @@ impl AppliedEverywhere {
             Standing::Unknown
         } else if known.is_empty() {
             Standing::Missing
-        } else if known.iter().any(|applied| applied.refused > 0 || applied.quarantined.is_some()) {
+        } else if known.iter().any(|applied| {
+            applied.refused > 0 || applied.quarantined.is_some() || applied.rollout == Some(RolloutState::Stopped)
+        }) {
             Standing::Refused
         } else if known.len() < self.replicas.len()
-            || known.iter().any(|applied| applied.pending > 0 || applied.generation < newest)
+            || known.iter().any(|one| one.pending > 0 || one.generation < newest || one.rollout.is_some())
         {
             Standing::Pending
         } else {
@@ -130,6 +137,10 @@ impl fmt::Display for AppliedEverywhere {
         for applied in &known {
             if let Some(said) = &applied.quarantined {
                 writeln!(f, "  quarantined: proxies have the version before it, or none; Envoy said: {said}")?;
+            }
+            if let Some(state) = applied.rollout {
+                let word = state.word();
+                writeln!(f, "  a change of it that reaches proxies in stages is {word}; see navarch rollout status")?;
             }
             for one in &applied.pending_proxies {
                 let since = match one.since_seconds {

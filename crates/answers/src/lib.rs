@@ -20,6 +20,7 @@ pub mod plan;
 pub mod proposal;
 mod question;
 mod refusal;
+pub mod rollout;
 mod route_example;
 mod text;
 mod traffic;

@@ -73,6 +73,18 @@ macro_rules! kinds {
                 self
             }
 
+            /// Whether two versions of an object make the same of proxies: the same spec and labels, and the same age.
+            #[must_use]
+            pub fn same_effect(&self, other: &Self) -> bool {
+                match (self, other) {
+                    $((Self::$kind(a), Self::$kind(b)) => {
+                        let (one, other) = (&a.meta, &b.meta);
+                        one.labels == other.labels && one.created == other.created && a.spec == b.spec
+                    })*
+                    _ => false,
+                }
+            }
+
             /// Whether two versions say the same ([`Object::same_content`]); objects of two kinds never do.
             #[must_use]
             pub fn same_content(&self, other: &Self) -> bool {

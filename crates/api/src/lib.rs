@@ -39,6 +39,7 @@ pub mod object;
 pub mod proto_json;
 pub mod regular_file;
 pub mod resolv_conf;
+pub mod rollout;
 pub mod settings;
 pub mod shared_texts;
 pub mod small_map;

@@ -13,6 +13,7 @@ use super::duration::Duration;
 use super::gateway_api::GatewayApiSettings;
 use super::hbone_settings::HboneSettings;
 use super::names::{ClusterId, Namespace};
+use super::rollout::RolloutSettings;
 
 /// What flags and environment say. Field docs name Istio's variable or flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -182,6 +183,8 @@ pub struct Settings {
     pub hbone: HboneSettings,
     /// What is made of several clusters.
     pub clusters: ClusterSettings,
+    /// How changes reach proxies.
+    pub rollouts: RolloutSettings,
 }
 
 /// Which service accounts may read the secrets of their namespace (kept in Kubernetes Secrets and served over SDS).
@@ -319,6 +322,7 @@ impl Default for Settings {
             gateway_api: GatewayApiSettings::default(),
             hbone: HboneSettings::default(),
             clusters: ClusterSettings::default(),
+            rollouts: RolloutSettings::default(),
         }
     }
 }

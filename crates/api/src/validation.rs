@@ -63,6 +63,7 @@ use self::path::Path;
 use super::any_object::{AnyObject, INTERNAL};
 use super::field_error::FieldError;
 use super::object::{Object, ObjectMeta};
+use super::rollout;
 
 /// One thing that is wrong with one field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,9 +182,25 @@ pub fn validate<T: Validate>(object: &Object<T>) -> Verdict {
 /// The annotation that asks for a dry run.
 const DRY_RUN: &str = "istio.io/dry-run";
 
-/// Judges an object of any kind. Kubernetes' own kinds are judged by the API server alone, and always valid here.
+/// Judges an object of any kind. Kubernetes' own kinds are judged by the API server alone, and valid here, unless how their changes
+/// reach proxies cannot be read.
 #[must_use]
 pub fn validate_any(object: &AnyObject) -> Verdict {
+    let mut verdict = by_kind(object);
+    let metadata = Path::root("metadata");
+    let annotations = metadata.field("annotations");
+    for fault in rollout::faults(object.kind(), object.meta()) {
+        let at = annotations.field(fault.annotation);
+        match rollout::is_staged(object.kind()) {
+            true => verdict.error(&at, fault.message),
+            false => verdict.warn(&at, fault.message),
+        }
+    }
+    verdict
+}
+
+/// Judges an object by the rules of its kind.
+fn by_kind(object: &AnyObject) -> Verdict {
     match object {
         AnyObject::VirtualService(object) => validate(object),
         AnyObject::DestinationRule(object) => validate(object),

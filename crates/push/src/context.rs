@@ -9,6 +9,7 @@ use super::fact::{FactKey, RemoteFact};
 use super::name_list::NameList;
 use super::name_parts::NameParts;
 use super::quarantine::Quarantined;
+use super::rollout::Rollout;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::{MeshConfig, MeshNetworks};
@@ -51,6 +52,10 @@ pub struct PushContext {
     pub remote_secret_readers: OrdMap<(ClusterId, NamespacedName), bool>,
     /// Objects that are not in force as they are written, since proxies refused what they make.
     pub quarantined: OrdMap<ObjectRef, Arc<Quarantined>>,
+    /// Changes that reach proxies in stages, or were stopped on the way. `objects` holds the versions before.
+    pub rollouts: OrdMap<ObjectRef, Arc<Rollout>>,
+    /// The new versions of their objects.
+    pub new_versions: Objects,
 }
 
 /// The mesh-wide configuration as one fact.

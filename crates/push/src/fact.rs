@@ -49,6 +49,8 @@ pub enum FactKey {
     List(Kind, Namespace),
     /// The configuration objects of a kind in all namespaces, values included.
     ListAll(Kind),
+    /// Which proxies see the new version of an object.
+    Rollout(ObjectRef),
     /// The names of all workloads and services that ztunnel can be told of.
     AddressNames,
     /// The objects that are found by an address, by a node, by a label or by a pod.

@@ -108,7 +108,9 @@ impl Metrics {
                 | Change::Keys(..)
                 | Change::TrustBundle(_)
                 | Change::Quarantine(..)
-                | Change::GatewayHost(..) => continue,
+                | Change::GatewayHost(..)
+                | Change::Stages
+                | Change::Rollout(..) => continue,
             };
             let (family, r#type) = match registry_word(name.kind) {
                 Some(word) => (&self.registry, word),
@@ -166,7 +168,8 @@ fn update(change: &Change) -> Option<&'static str> {
         Change::Removed(name) | Change::Remote(_, RemoteChange::Removed(name)) => of_kind(name.kind, "svcdelete"),
         Change::Mesh(_) | Change::Networks(_) | Change::Keys(..) | Change::TrustBundle(_) => Some("config"),
         Change::GatewayHost(..) | Change::Remote(_, RemoteChange::Reset(_) | RemoteChange::Gone) => Some("config"),
-        Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) | Change::Quarantine(..) => None,
+        Change::SecretReader(..) | Change::Remote(_, RemoteChange::SecretReader(..)) => None,
+        Change::Quarantine(..) | Change::Stages | Change::Rollout(..) => None,
     }
 }
 
@@ -224,7 +227,7 @@ fn trigger(fact: &FactKey) -> &'static str {
         FactKey::Namespace(_) => "namespace",
         FactKey::SecretReader(_) => "secret",
         FactKey::Keys(_) => "config",
-        FactKey::Object(name) => of_object(name.kind),
+        FactKey::Object(name) | FactKey::Rollout(name) => of_object(name.kind),
         FactKey::Clusters => "cluster",
         FactKey::Remote(_, RemoteFact::TargetsOf(_) | RemoteFact::TargetsAt(_) | RemoteFact::Workload(_)) => "proxy",
         FactKey::Remote(_, RemoteFact::SecretReader(_)) => "secret",

@@ -65,14 +65,18 @@ impl Quarantine {
         &self.before
     }
 
+    /// Whether a change puts an object as it is written while another version is in force for that very reason.
+    pub(super) fn knows(&self, change: &Change) -> bool {
+        let Change::Put(object) = change else { return false };
+        let written = self.written.get(&object.object_ref());
+        written.is_some_and(|written| written.same_content(object))
+    }
+
     /// The change to be made in the place of one that comes in, if any, on top of what is in force. An edit ends a quarantine.
     pub(super) fn admit(&mut self, change: Change, seen: &Objects) -> Option<Change> {
         match change {
             Change::Put(object) => {
                 let name = object.object_ref();
-                if self.written.get(&name).is_some_and(|written| written.same_content(&object)) {
-                    return None;
-                }
                 self.release(&name);
                 if is_chargeable(name.kind) {
                     let current = seen.any(&name);
@@ -95,7 +99,9 @@ impl Quarantine {
             | Change::SecretReader(..)
             | Change::Keys(..)
             | Change::TrustBundle(_)
-            | Change::GatewayHost(..)) => Some(other),
+            | Change::GatewayHost(..)
+            | Change::Stages
+            | Change::Rollout(..)) => Some(other),
         }
     }
 
@@ -114,7 +120,7 @@ impl Quarantine {
     }
 
     /// Ends the quarantine of an object, if it is in one.
-    fn release(&mut self, name: &ObjectRef) {
+    pub(super) fn release(&mut self, name: &ObjectRef) {
         self.told.remove(name);
         self.written.remove(name);
     }

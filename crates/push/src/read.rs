@@ -10,11 +10,10 @@ use super::view::View;
 use navarch_api::key_source::KeySource;
 use navarch_api::mesh::MeshNetworks;
 use navarch_api::names::{Hostname, Namespace, NetworkId};
-use navarch_api::object::{NamespacedName, Object, ObjectRef};
+use navarch_api::object::{NamespacedName, ObjectRef};
 use navarch_registry::address_index::{AddressKey, LabelKey};
 use navarch_registry::directory::{NetworkGateway, TargetsAt};
 use navarch_registry::model::{Labels, Service, ServiceEndpoints, ServiceKey, ServiceTarget, Workload};
-use navarch_store::Stored;
 
 impl View<'_> {
     /// Mesh config and settings.
@@ -146,33 +145,5 @@ impl View<'_> {
     #[must_use]
     pub fn trust_bundle(&self) -> &[Arc<str>] {
         &self.read(FactKey::TrustBundle).trust_bundle
-    }
-
-    /// One object.
-    #[must_use]
-    pub fn object<T: Stored>(&self, name: &NamespacedName) -> Option<&Arc<Object<T>>> {
-        let fact = FactKey::Object(ObjectRef { kind: T::KIND, name: name.clone() });
-        T::table(&self.read(fact).objects).get(name)
-    }
-
-    /// The names of all objects of a kind, in order. What objects say reaches the reader only where it reads them.
-    pub fn names<T: Stored>(&self) -> impl Iterator<Item = &NamespacedName> {
-        T::table(&self.read(FactKey::Names(T::KIND)).objects).iter().map(|object| &object.meta.key)
-    }
-
-    /// The names of the objects of a kind that are in one part of all, in order; of kinds that have parts.
-    pub fn names_in<T: Stored>(&self, part: u8) -> impl Iterator<Item = &NamespacedName> {
-        self.read(FactKey::NamesIn(T::KIND, part)).name_parts.get(T::KIND, part)
-    }
-
-    /// The objects of a kind in one namespace, by name.
-    pub fn list<T: Stored>(&self, namespace: &Namespace) -> impl Iterator<Item = &Arc<Object<T>>> {
-        let fact = FactKey::List(T::KIND, namespace.clone());
-        T::table(&self.read(fact).objects).in_namespace(namespace)
-    }
-
-    /// All objects of a kind, by namespace and name.
-    pub fn list_all<T: Stored>(&self) -> impl Iterator<Item = &Arc<Object<T>>> {
-        T::table(&self.read(FactKey::ListAll(T::KIND)).objects).iter()
     }
 }

@@ -422,6 +422,7 @@ impl Worker {
                 }
             }
             Command::Synced => {
+                self.pending.push(Change::Stages);
                 self.push();
                 self.tell(|_| Event::Synced);
                 self.synced.send_replace(true);

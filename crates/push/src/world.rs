@@ -12,6 +12,7 @@ use super::name_list::NameList;
 use super::name_parts::NameParts;
 use super::quarantine::Quarantine;
 use super::remotes::Remotes;
+use super::rollout::{InForce, RolloutOrder, Rollouts};
 use super::witness::Before;
 use navarch_api::any_object::AnyObject;
 use navarch_api::key_source::KeySource;
@@ -47,6 +48,10 @@ pub enum Change {
     Quarantine(ObjectRef, Arc<str>),
     /// The host name of a gateway between networks was resolved, or matters no more (`None`).
     GatewayHost(Arc<str>, Option<Arc<[IpAddr]>>),
+    /// The first reading is in: from now on changes of objects that ask for it reach proxies in stages.
+    Stages,
+    /// What becomes of a change that reaches proxies in stages.
+    Rollout(ObjectRef, Arc<RolloutOrder>),
 }
 
 /// One change of a remote cluster.
@@ -95,6 +100,8 @@ pub struct World {
     address_names: NameList,
     /// Objects that are not in force as they are written.
     quarantine: Quarantine,
+    /// Changes that do not hold for all proxies.
+    rollouts: Rollouts,
 }
 
 impl World {
@@ -126,6 +133,7 @@ impl World {
             addresses: AddressIndex::default(),
             address_names: NameList::default(),
             quarantine: Quarantine::default(),
+            rollouts: Rollouts::default(),
         }
     }
 
@@ -145,6 +153,7 @@ impl World {
         let hosts = hosts.map(|(host, addresses)| Change::GatewayHost(host.clone(), Some(addresses.clone())));
         let objects = context.objects.all().map(Change::Put);
         world.apply(mesh.into_iter().chain(readers).chain(keys).chain(hosts).chain(objects));
+        world.rollouts = Rollouts::of(&context.rollouts, &context.new_versions);
         world
     }
 
@@ -166,6 +175,8 @@ impl World {
             remotes: self.remotes.seen().clone(),
             remote_secret_readers: self.remote_secret_readers.clone(),
             quarantined: self.quarantine.told().clone(),
+            rollouts: self.rollouts.all().clone(),
+            new_versions: self.rollouts.new_versions().clone(),
         })
     }
 
@@ -184,7 +195,7 @@ impl World {
         let mut facts: BTreeSet<FactKey> = BTreeSet::new();
         let (mut mesh, mut networks) = (None, None);
         for change in changes {
-            let Some(change) = self.quarantine.admit(change, self.objects.seen()) else { continue };
+            let Some(change) = self.admit(change, &mut objects) else { continue };
             match change {
                 Change::Put(object) => self.objects.put(object, &mut objects),
                 Change::Removed(name) => self.objects.remove(&name, &mut objects),
@@ -199,8 +210,8 @@ impl World {
                     let differs = set(&mut self.keys, &source, keys);
                     facts.extend(differs.then_some(FactKey::Keys(source)));
                 }
-                // It was made a change of the object.
-                Change::Quarantine(..) => {}
+                // It was made a change of the object, if it is one.
+                Change::Quarantine(..) | Change::Stages | Change::Rollout(..) => {}
                 Change::GatewayHost(host, addresses) => {
                     let differs = set(&mut self.gateway_hosts, &host, addresses);
                     facts.extend(differs.then_some(FactKey::Networks));
@@ -215,6 +226,7 @@ impl World {
             self.objects.select(&config.discovery_selectors, &mut objects);
             self.remotes.select(&config.discovery_selectors);
         }
+        facts.extend(self.rollouts.settle(&mut InForce { objects: &mut self.objects, changed: &mut objects }));
         // What goes and comes back, as when a source reads all anew, is no change.
         objects.retain(|object| self.objects.seen().differs(&before, object));
         let remotes = self.remotes.settle();
@@ -237,6 +249,20 @@ impl World {
             }
         }
         facts.into_iter().collect()
+    }
+
+    /// The change to be made for all proxies in the place of one that comes in, if any.
+    fn admit(&mut self, change: Change, changed: &mut BTreeSet<ObjectRef>) -> Option<Change> {
+        if self.quarantine.knows(&change) {
+            return None;
+        }
+        let name = if let Change::Put(object) = &change { Some(object.object_ref()) } else { None };
+        let mut in_force = InForce { objects: &mut self.objects, changed };
+        let Some(change) = self.rollouts.admit(change, &mut in_force, &self.mesh.settings.rollouts) else {
+            name.inspect(|name| self.quarantine.release(name));
+            return None;
+        };
+        self.quarantine.admit(change, self.objects.seen())
     }
 
     /// Takes in a change of a remote cluster; gives the fact that differs, where that is no object.

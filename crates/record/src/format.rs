@@ -103,6 +103,10 @@ pub enum Input {
     Quarantine(ObjectName, String),
     /// The addresses of a gateway between networks.
     GatewayHost(String, Option<Vec<IpAddr>>),
+    /// From now on changes of objects that ask for it reach proxies in stages.
+    Stages,
+    /// What became of a change that reaches proxies in stages.
+    Rollout(ObjectName, Box<RolloutLine>),
     /// An object of a remote cluster.
     RemotePut(String, Value),
     /// An object of a remote cluster is gone.
@@ -113,6 +117,32 @@ pub enum Input {
     RemoteGone(String),
     /// As `secretReader`, in a remote cluster.
     RemoteSecretReader(String, Account, Option<bool>),
+}
+
+/// What became of a change that reaches proxies in stages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutLine {
+    /// It is at this stage, from 0, with these proxies beside those of the stage's share.
+    Stage(usize, Vec<String>),
+    /// It was stopped, for this reason.
+    Stop(String),
+    /// It is in force for all.
+    Complete,
+    /// It was under way: the new version, the one before, and how far it had come.
+    Restore(Value, Option<Value>, RolloutProgress),
+}
+
+/// How far a change has come that reaches proxies in stages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutProgress {
+    /// No proxy has it yet.
+    Waiting,
+    /// It is at this stage, from 0, with these proxies beside those of the stage's share.
+    Stage(usize, Vec<String>),
+    /// No proxy has it any more, for this reason.
+    Stopped(String),
 }
 
 /// What names an object.

@@ -12,12 +12,14 @@ use navarch_api::mesh::{MeshConfig, MeshNetworks};
 use navarch_api::names::ClusterId;
 use navarch_api::object::{Kind, NamespacedName, ObjectRef};
 use navarch_push::context::PushContext;
+use navarch_push::rollout::RolloutOrder;
 use navarch_push::witness::Before;
 use navarch_push::world::{Change, RemoteChange};
 
 use super::format::{Account, Input, KeyPlace, ObjectName};
 use super::redact::Redactor;
 use super::restore::Restorer;
+use super::rollout;
 
 /// All that came in and is not gone.
 #[derive(Debug, Default)]
@@ -31,6 +33,8 @@ pub(crate) struct Inputs {
     keys: BTreeMap<KeySource, Arc<str>>,
     roots: Arc<[Arc<str>]>,
     hosts: BTreeMap<Arc<str>, Arc<[IpAddr]>>,
+    /// Whether changes are staged.
+    stages: bool,
 }
 
 impl Inputs {
@@ -44,8 +48,9 @@ impl Inputs {
             Change::SecretReader(account, may) => set(&mut self.readers, account, may.as_ref()),
             Change::Keys(source, keys) => set(&mut self.keys, source, keys.as_ref()),
             Change::TrustBundle(roots) => self.roots = roots.clone(),
-            // Snapshots say what is quarantined.
-            Change::Quarantine(..) => {}
+            Change::Stages => self.stages = true,
+            // Snapshots say what is quarantined, and which versions are in force.
+            Change::Quarantine(..) | Change::Rollout(..) => {}
             Change::GatewayHost(host, addresses) => set(&mut self.hosts, host, addresses.as_ref()),
             Change::Remote(cluster, change) => self.apply_remote(cluster, change),
         }
@@ -99,6 +104,12 @@ impl Inputs {
         }
         let quarantined = context.quarantined.iter();
         all.extend(quarantined.map(|(name, how)| Change::Quarantine(name.clone(), how.said.clone())));
+        for (name, rollout) in &context.rollouts {
+            let Some(new) = context.new_versions.any(name) else { continue };
+            let (before, progress) = (context.objects.any(name), rollout.progress.clone());
+            all.push(Change::Rollout(name.clone(), Arc::new(RolloutOrder::Restore { new, before, progress })));
+        }
+        all.extend(self.stages.then_some(Change::Stages));
         all
     }
 }
@@ -145,6 +156,8 @@ pub(crate) fn written(change: &Change, redactor: &Redactor) -> Result<Input, ser
         }
         Change::TrustBundle(roots) => Input::Roots(roots.iter().map(ToString::to_string).collect()),
         Change::Quarantine(name, said) => Input::Quarantine(name_of(name), said.to_string()),
+        Change::Stages => Input::Stages,
+        Change::Rollout(name, order) => Input::Rollout(name_of(name), Box::new(rollout::written(order, object)?)),
         Change::GatewayHost(host, addresses) => {
             Input::GatewayHost(host.to_string(), addresses.as_ref().map(|all| all.to_vec()))
         }
@@ -181,6 +194,8 @@ pub(crate) fn read(input: Input, restorer: &Restorer) -> Result<Change, InputErr
         Input::Roots(roots) => Change::TrustBundle(roots.into_iter().map(Arc::from).collect()),
         Input::Quarantine(name, said) => Change::Quarantine(ref_of(&name)?, said.into()),
         Input::GatewayHost(host, addresses) => Change::GatewayHost(host.into(), addresses.map(Into::into)),
+        Input::Stages => Change::Stages,
+        Input::Rollout(name, line) => Change::Rollout(ref_of(&name)?, Arc::new(rollout::read(*line, object)?)),
         Input::RemotePut(cluster, value) => remote(cluster, RemoteChange::Put(object(value)?)),
         Input::RemoteRemoved(cluster, name) => remote(cluster, RemoteChange::Removed(ref_of(&name)?)),
         Input::RemoteReset(cluster, all) => {
@@ -230,6 +245,7 @@ mod tests {
         let name = ObjectRef { kind: Kind::KubernetesGateway, name: NamespacedName::new("shop", "web") };
         let (account, cluster) = (NamespacedName::new("shop", "web"), ClusterId::new("east"));
         let remote = |change| Change::Remote(cluster.clone(), change);
+        let order = |order| Change::Rollout(name.clone(), Arc::new(order));
         let changes = [
             Change::Removed(name.clone()),
             Change::Mesh(Arc::new(MeshConfig::istio_defaults())),
@@ -241,7 +257,11 @@ mod tests {
             Change::TrustBundle(vec![Arc::from("root")].into()),
             Change::Quarantine(name.clone(), "no".into()),
             Change::GatewayHost("host".into(), Some(vec![IpAddr::from([10, 0, 0, 1])].into())),
-            remote(RemoteChange::Removed(name)),
+            Change::Stages,
+            order(RolloutOrder::Stage { serial: None, at: 1, chosen: Arc::new([Arc::from("p.shop")].into()) }),
+            order(RolloutOrder::Stop { serial: None, reason: "no".into() }),
+            order(RolloutOrder::Complete { serial: None }),
+            remote(RemoteChange::Removed(name.clone())),
             remote(RemoteChange::Reset(Vec::new())),
             remote(RemoteChange::Gone),
             remote(RemoteChange::SecretReader(account, Some(false))),

@@ -24,6 +24,7 @@ mod redact;
 mod report;
 mod restore;
 mod ring;
+mod rollout;
 
 pub use metrics::Metrics;
 pub use play::{PlayError, Player};

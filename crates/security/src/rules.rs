@@ -47,7 +47,7 @@ const fn debug(what: &'static str, rule: Rule) -> Row {
     Row { interface: Interface::Debug, what, rule }
 }
 
-const TABLE: [Row; 56] = [
+const TABLE: [Row; 57] = [
     xds("cds", Rule::Anyone),
     xds("eds", Rule::Anyone),
     xds("lds", Rule::Anyone),
@@ -94,6 +94,7 @@ const TABLE: [Row; 56] = [
     debug("ready", Rule::Operator),
     debug("registryz", Rule::Operator),
     debug("resourcesz", Rule::Operator),
+    debug("rollout", Rule::Operator),
     debug("sidecarz", Rule::Operator),
     debug("syncz", Rule::Operator),
     debug("view/changes", Rule::Operator),

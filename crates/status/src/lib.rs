@@ -42,13 +42,14 @@ mod ingress;
 mod lock;
 mod lock_object;
 mod namespaces;
+mod object_reports;
 mod object_status;
-mod quarantine;
 mod reconciled;
 mod registration;
 mod report;
 mod reporter;
 mod reports;
+mod rollout_store;
 mod root_certificates;
 mod service_exports;
 mod untaint;
@@ -67,14 +68,15 @@ pub use inference_pools::InferencePoolServices;
 pub use ingress::{IngressAddress, IngressAddresses, IngressStatus};
 pub use lock::Lock;
 pub use namespaces::NamespaceScope;
+pub use object_reports::{ObjectReport, ObjectReports, ReportedCondition, ReportedObjects};
 pub use object_status::{ObjectStatuses, Share, WantedStatus, WantedStatuses, status_correction};
-pub use quarantine::{QuarantineReports, QuarantinedObjects};
 pub use reconciled::Progress;
 pub use registration::{
     Claim, KnownObjects, Registered, Registrar, RegistrationConfig, RegistrationError, RegistrationMetrics, Workload,
     WorkloadHealth,
 };
 pub use reporter::Reporter;
+pub use rollout_store::{KeptRollout, KeptState, RolloutStore, StoreError};
 pub use root_certificates::{REVOCATIONS, REVOCATIONS_KEY, ROOTS_KEY, RootCertificates};
 pub use service_exports::{ServiceExports, StaysLocal};
 pub use untaint::NodeUntaint;

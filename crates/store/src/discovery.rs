@@ -116,6 +116,12 @@ impl Discovery {
         changed.extend(from.move_namespace(namespace, self.scope, to));
     }
 
+    /// Whether an object of this name counts, or would if it were there.
+    #[must_use]
+    pub fn counts(&self, name: &ObjectRef) -> bool {
+        !self.scope.covers(name.kind) || self.discovers(&name.name.namespace)
+    }
+
     /// Whether a namespace is discovered. Under selectors, one that is not there is not.
     fn discovers(&self, namespace: &Namespace) -> bool {
         if self.selectors.is_empty() {

@@ -100,7 +100,10 @@ NAVARCH_MAX_TLS_HANDSHAKES | 1024, or a fifth of the port's connections | Most c
 NAVARCH_MAX_UNAUTHENTICATED_NAMES | `50000` | Most names of resources that a stream without a credential may watch
 NAVARCH_MAX_WEBHOOK_CONNECTIONS | 1024, or 1 of 24 files | Most connections on 15017
 NAVARCH_MAX_XDS_CONNECTIONS | 32768, or 3 of 8 files | Most connections on each of 15010 and 15012
+NAVARCH_PROMETHEUS_URL | empty | Prometheus that is asked the queries of `navarch.io/rollout-query`, such as `http://prometheus.istio-system:9090`
 NAVARCH_QUARANTINE | `true` | An object whose effect proxies refuse is taken out of force until it is edited
+NAVARCH_ROLLOUT | empty | Stages in which changes of objects without the annotation `navarch.io/rollout` reach proxies, such as `5%,25%,100%`; empty: all at once
+NAVARCH_ROLLOUT_PAUSE | `30s` | How long a stage lasts at the least, unless `navarch.io/rollout-pause` says otherwise
 PILOT_CONVERT_SIDECAR_SCOPE_CONCURRENCY | `1` | Threads that compute the scopes of Sidecars | one thread computes all
 PILOT_DEBOUNCE_AFTER | `0s` | How long there must be no further change before changes are pushed. istiod waits 100ms; here changes go at once
 PILOT_DEBOUNCE_MAX | `10s` | Longest that changes wait for others, with `PILOT_DEBOUNCE_AFTER`

@@ -1,5 +1,6 @@
 //! The last pushes, as they are remembered.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -34,8 +35,14 @@ pub struct PushRecord {
 
 /// The first of the objects that a push is about.
 pub(super) fn objects_of(context: &PushContext, changed: &[FactKey]) -> Vec<(ObjectRef, Option<i64>)> {
-    let object = |fact: &FactKey| if let FactKey::Object(object) = fact { Some(object.clone()) } else { None };
-    let generation = |name: &ObjectRef| context.objects.any(name).map(|object| object.meta().generation);
-    let objects = changed.iter().filter_map(object).take(REMEMBERED_OBJECTS);
-    objects.map(|name| (name.clone(), generation(&name))).collect()
+    // Of an object of which two versions are in force, some proxies are sent the new one.
+    let generation = |name: &ObjectRef| match context.rollouts.get(name) {
+        Some(rollout) if rollout.share().is_some() => Some(rollout.generation),
+        Some(_) | None => context.objects.any(name).map(|object| object.meta().generation),
+    };
+    let object = |fact: &FactKey| {
+        if let FactKey::Object(name) | FactKey::Rollout(name) = fact { Some(name.clone()) } else { None }
+    };
+    let objects: BTreeSet<ObjectRef> = changed.iter().filter_map(object).collect();
+    objects.into_iter().take(REMEMBERED_OBJECTS).map(|name| (name.clone(), generation(&name))).collect()
 }

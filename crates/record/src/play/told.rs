@@ -7,6 +7,7 @@ use std::sync::Arc;
 use navarch_answers::difference::Step as Resources;
 use navarch_answers::proposal::Action;
 use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::rollout::RolloutOrder;
 use navarch_push::world::{Change, RemoteChange};
 
 use super::State;
@@ -88,6 +89,13 @@ pub(super) fn input(change: &Change) -> String {
         Change::TrustBundle(_) => "roots of trust".to_owned(),
         Change::Quarantine(name, _) => format!("{name} (quarantined)"),
         Change::GatewayHost(host, _) => format!("addresses of {host}"),
+        Change::Stages => "changes may reach proxies in stages".to_owned(),
+        Change::Rollout(name, order) => match &**order {
+            RolloutOrder::Stage { at, .. } => format!("{name} (stage {})", at + 1),
+            RolloutOrder::Stop { reason, .. } => format!("{name} (stopped: {reason})"),
+            RolloutOrder::Complete { .. } => format!("{name} (all stages done)"),
+            RolloutOrder::Restore { .. } => format!("{name} (stages taken up where they were left)"),
+        },
         Change::Remote(cluster, change) => match change {
             RemoteChange::Put(object) => format!("{} of cluster {cluster}", object.object_ref()),
             RemoteChange::Removed(name) => format!("{name} of cluster {cluster} (gone)"),

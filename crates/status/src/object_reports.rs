@@ -1,5 +1,5 @@
-//! Tells objects that they are quarantined: a condition in their status, of routes of the Gateway API for each of their parents, and an
-//! Event.
+//! Tells objects how they are in force where not all proxies have them as they are written: by a condition in their status, of routes of
+//! the Gateway API for each of their parents, and by an Event.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,41 +19,90 @@ use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, ObjectRef};
 use navarch_kubernetes::{InWords, status_patch};
 
-/// The type of the condition.
-const TYPE: &str = "Quarantined";
 /// How long it is waited before what could not be written is tried again.
 const AGAIN: Duration = Duration::from_secs(10);
 /// The longest note of an Event.
 const NOTE: usize = 1024;
 
-/// The objects that are quarantined here, each with what the proxy said.
-pub type QuarantinedObjects = Arc<BTreeMap<ObjectRef, Arc<str>>>;
+/// What is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReportedCondition {
+    /// `Quarantined`: proxies refuse what the object makes.
+    Quarantined,
+    /// `RolledOut`: all proxies have the object as it is written.
+    RolledOut,
+}
+
+/// What one object is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectReport {
+    /// Whether the condition is true.
+    pub is_true: bool,
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// The condition's message.
+    pub message: Arc<str>,
+    /// What an Event says that warns of it, if there is to be one.
+    pub warning: Option<Arc<str>>,
+}
+
+/// The objects to be told of a condition here.
+pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
 /// Writes conditions and Events.
 #[derive(Clone, Debug)]
-pub struct QuarantineReports {
+pub struct ObjectReports {
     /// Cluster that is written to.
     pub cluster: Cluster,
     /// This replica.
     pub identity: String,
     /// The controller in whose name routes of the Gateway API are told of their parents.
     pub controller: String,
-    /// Objects that are in quarantine now.
-    pub quarantined: watch::Receiver<QuarantinedObjects>,
+    /// Which condition they are told of.
+    pub condition: ReportedCondition,
+    /// Objects that are to be told, as they stand now.
+    pub reported: watch::Receiver<ReportedObjects>,
 }
 
-impl QuarantineReports {
+impl ReportedCondition {
+    /// The condition's type.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Quarantined => "Quarantined",
+            Self::RolledOut => "RolledOut",
+        }
+    }
+
+    /// What is done to the object that an Event warns of.
+    fn action(self) -> &'static str {
+        match self {
+            Self::Quarantined => "Quarantine",
+            Self::RolledOut => "Rollout",
+        }
+    }
+
+    /// What an object is told once there is nothing more to be told.
+    fn end(self) -> ObjectReport {
+        let (is_true, reason) = match self {
+            Self::Quarantined => (false, "Edited"),
+            Self::RolledOut => (true, "Complete"),
+        };
+        ObjectReport { is_true, reason, message: Arc::default(), warning: None }
+    }
+}
+
+impl ObjectReports {
     /// Runs until told to stop. What cannot be written is logged and tried again.
     pub async fn run(mut self, stop: CancellationToken) {
         let reporter = Reporter { controller: "navarch".to_owned(), instance: Some(self.identity.clone()) };
         let recorder = Recorder::new(self.cluster.0.clone(), reporter);
-        let mut told: BTreeMap<ObjectRef, Arc<str>> = BTreeMap::new();
+        let mut told: BTreeMap<ObjectRef, ObjectReport> = BTreeMap::new();
         loop {
-            let now = self.quarantined.borrow_and_update().clone();
+            let now = self.reported.borrow_and_update().clone();
             let are_all_told = self.tell_all(&recorder, &now, &mut told).await;
             tokio::select! {
                 () = stop.cancelled() => return,
-                changed = self.quarantined.changed() => if changed.is_err() { return },
+                changed = self.reported.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(AGAIN), if !are_all_told => {}
             }
         }
@@ -63,16 +112,16 @@ impl QuarantineReports {
     async fn tell_all(
         &self,
         recorder: &Recorder,
-        now: &BTreeMap<ObjectRef, Arc<str>>,
-        told: &mut BTreeMap<ObjectRef, Arc<str>>,
+        now: &BTreeMap<ObjectRef, ObjectReport>,
+        told: &mut BTreeMap<ObjectRef, ObjectReport>,
     ) -> bool {
         let mut are_all_told = true;
-        for (name, said) in now {
-            if told.get(name) == Some(said) {
+        for (name, report) in now {
+            if told.get(name) == Some(report) {
                 continue;
             }
-            if self.tell(recorder, name, Some(said)).await {
-                told.insert(name.clone(), said.clone());
+            if self.tell(recorder, name, Some(report)).await {
+                told.insert(name.clone(), report.clone());
             } else {
                 are_all_told = false;
             }
@@ -88,34 +137,33 @@ impl QuarantineReports {
         are_all_told
     }
 
-    /// Tells one object that it is quarantined, for what a proxy said, or that it is no more. Whether it could be.
-    async fn tell(&self, recorder: &Recorder, name: &ObjectRef, said: Option<&Arc<str>>) -> bool {
+    /// Tells one object how it stands, or that there is nothing more to be told. Whether it could be.
+    async fn tell(&self, recorder: &Recorder, name: &ObjectRef, report: Option<&ObjectReport>) -> bool {
         let Some(resource) = resource_of(name.kind) else { return true };
         let objects =
             Api::<DynamicObject>::namespaced_with(self.cluster.0.clone(), name.name.namespace.as_str(), &resource);
         let outcome = async {
             let Some(object) = objects.get_opt(&name.name.name).await? else { return Ok(()) };
-            if let Some(said) = said {
-                let note: String = format!("Proxies refuse what it makes; the version before it is served: {said}")
-                    .chars()
-                    .take(NOTE)
-                    .collect();
+            if let Some((report, warning)) = report.and_then(|report| Some((report, report.warning.as_ref()?))) {
+                let reason = match self.condition {
+                    ReportedCondition::Quarantined => self.condition.name(),
+                    ReportedCondition::RolledOut => report.reason,
+                };
                 let event = Event {
                     type_: EventType::Warning,
-                    reason: "Quarantined".to_owned(),
-                    note: Some(note),
-                    action: "Quarantine".to_owned(),
+                    reason: reason.to_owned(),
+                    note: Some(warning.chars().take(NOTE).collect()),
+                    action: self.condition.action().to_owned(),
                     secondary: None,
                 };
                 recorder.publish(&event, &object.object_ref(&resource)).await?;
             }
             let status = object.data.get("status");
             let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-            let said = said.map(|said| &**said);
             let corrections = if is_route(name.kind) {
-                parents_corrections(status, said, &now, &self.controller)
+                parents_corrections(status, (self.condition, report), &now, &self.controller)
             } else {
-                let of_all = correction(status, said, &now);
+                let of_all = correction(status, (self.condition, report), &now);
                 of_all.map(|conditions| ("conditions".to_owned(), conditions)).into_iter().collect()
             };
             if corrections.is_empty() {
@@ -126,7 +174,7 @@ impl QuarantineReports {
         };
         let outcome: Result<(), kube::Error> = outcome.await;
         outcome
-            .inspect_err(|error| tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object of its quarantine"))
+            .inspect_err(|error| tracing::warn!(object = %name, error = %InWords(error), "failed to tell an object how it is in force"))
             .is_ok()
     }
 }
@@ -150,7 +198,7 @@ fn is_route(kind: Kind) -> bool {
 /// The conditions that the parents of a route should have, each with its place, in the entries of a controller.
 fn parents_corrections(
     status: Option<&Value>,
-    said: Option<&str>,
+    told: (ReportedCondition, Option<&ObjectReport>),
     now: &str,
     controller: &str,
 ) -> Vec<(String, Vec<Value>)> {
@@ -158,7 +206,7 @@ fn parents_corrections(
     let ours = |(_, entry): &(usize, &Value)| entry.get("controllerName").is_some_and(|name| name == controller);
     let parents = parents.into_iter().flatten().enumerate().filter(ours);
     let correct = |(at, entry): (usize, &Value)| {
-        let mut conditions = correction(Some(entry), said, now)?;
+        let mut conditions = correction(Some(entry), told, now)?;
         // These conditions are held to their schema, which has no other time.
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
             condition.remove("lastProbeTime");
@@ -169,21 +217,26 @@ fn parents_corrections(
 }
 
 /// The conditions that a status should have; `None` when they are right. Those of others stay as they are, in their places.
-fn correction(status: Option<&Value>, said: Option<&str>, now: &str) -> Option<Vec<Value>> {
+fn correction(
+    status: Option<&Value>,
+    (condition, report): (ReportedCondition, Option<&ObjectReport>),
+    now: &str,
+) -> Option<Vec<Value>> {
     let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
     let mut conditions = conditions.cloned().unwrap_or_default();
-    let place = conditions.iter().position(|condition| condition.get("type").is_some_and(|name| name == TYPE));
-    let value = if said.is_some() { "True" } else { "False" };
+    let name = condition.name();
+    let place = conditions.iter().position(|condition| condition.get("type").is_some_and(|one| one == name));
     let before = place.and_then(|place| conditions.get(place));
-    if before.is_none() && said.is_none() {
+    if before.is_none() && report.is_none() {
         return None;
     }
+    let report = report.cloned().unwrap_or_else(|| condition.end());
     let condition = json!({
-        "type": TYPE, "status": value, "reason": if said.is_some() { "RefusedByProxies" } else { "Edited" },
-        "message": said.unwrap_or_default(), "lastProbeTime": now, "lastTransitionTime": now,
+        "type": name, "status": if report.is_true { "True" } else { "False" }, "reason": report.reason,
+        "message": &*report.message, "lastProbeTime": now, "lastTransitionTime": now,
     });
     let is = |member: &str| before.and_then(|before| before.get(member)) == condition.get(member);
-    if is("status") && is("message") {
+    if is("status") && is("message") && is("reason") {
         return None;
     }
     match place.and_then(|place| conditions.get_mut(place)) {
@@ -195,19 +248,25 @@ fn correction(status: Option<&Value>, said: Option<&str>, now: &str) -> Option<V
 
 #[cfg(test)]
 mod tests {
+    use super::ReportedCondition::Quarantined;
     use super::*;
+
+    fn told(said: &str) -> ObjectReport {
+        ObjectReport { is_true: true, reason: "RefusedByProxies", message: said.into(), warning: None }
+    }
 
     #[test]
     fn routes_are_told_for_each_parent_of_ours() {
         let entry = |controller: &str| json!({ "controllerName": controller, "conditions": [{ "type": "Accepted" }] });
         let status = json!({ "parents": [entry("other"), entry("ours"), entry("ours")] });
-        let told = parents_corrections(Some(&status), Some("no such filter"), "t1", "ours");
-        let places: Vec<&str> = told.iter().map(|(place, _)| place.as_str()).collect();
+        let corrections =
+            parents_corrections(Some(&status), (Quarantined, Some(&told("no such filter"))), "t1", "ours");
+        let places: Vec<&str> = corrections.iter().map(|(place, _)| place.as_str()).collect();
         assert_eq!(places, ["parents/1/conditions", "parents/2/conditions"]);
-        let (_, conditions) = &told[0];
+        let (_, conditions) = &corrections[0];
         assert_eq!((&conditions[0]["type"], &conditions[1]["status"]), (&json!("Accepted"), &json!("True")));
         assert_eq!(conditions[1].get("lastProbeTime"), None);
-        assert_eq!(parents_corrections(Some(&status), None, "t2", "ours"), []);
+        assert_eq!(parents_corrections(Some(&status), (Quarantined, None), "t2", "ours"), []);
         assert_eq!(resource_of(Kind::HttpRoute).map(|resource| resource.plural).as_deref(), Some("httproutes"));
         assert_eq!(resource_of(Kind::Pod), None);
     }
@@ -215,16 +274,24 @@ mod tests {
     #[test]
     fn one_condition_is_kept_right_among_those_of_others() {
         let theirs = json!({ "type": "Mine", "status": "True" });
-        assert_eq!(correction(Some(&json!({ "conditions": [theirs] })), None, "t0"), None);
-        let first = correction(Some(&json!({ "conditions": [theirs] })), Some("no such filter"), "t1").unwrap();
+        let report = told("no such filter");
+        assert_eq!(correction(Some(&json!({ "conditions": [theirs] })), (Quarantined, None), "t0"), None);
+        let first = correction(Some(&json!({ "conditions": [theirs] })), (Quarantined, Some(&report)), "t1").unwrap();
         assert_eq!(
             (&first[0], &first[1]["status"], &first[1]["message"]),
             (&theirs, &json!("True"), &json!("no such filter"))
         );
-        let told = json!({ "conditions": first });
-        assert_eq!(correction(Some(&told), Some("no such filter"), "t2"), None);
-        let ended = correction(Some(&told), None, "t3").unwrap();
+        let status = json!({ "conditions": first });
+        assert_eq!(correction(Some(&status), (Quarantined, Some(&report)), "t2"), None);
+        let ended = correction(Some(&status), (Quarantined, None), "t3").unwrap();
         assert_eq!((&ended[1]["status"], &ended[1]["reason"]), (&json!("False"), &json!("Edited")));
-        assert_eq!(correction(Some(&json!({ "conditions": ended })), None, "t4"), None);
+        assert_eq!(correction(Some(&json!({ "conditions": ended })), (Quarantined, None), "t4"), None);
+        // Another condition stands beside it.
+        let stage = ObjectReport { is_true: false, reason: "Rolling", message: "stage 1 of 3".into(), warning: None };
+        let both = correction(Some(&status), (ReportedCondition::RolledOut, Some(&stage)), "t5").unwrap();
+        assert_eq!((&both[1]["type"], &both[2]["status"]), (&json!("Quarantined"), &json!("False")));
+        let status = json!({ "conditions": both });
+        let complete = correction(Some(&status), (ReportedCondition::RolledOut, None), "t6").unwrap();
+        assert_eq!((&complete[2]["status"], &complete[2]["reason"]), (&json!("True"), &json!("Complete")));
     }
 }

@@ -1,0 +1,144 @@
+//! Changes that reach proxies in stages: how far each has come among the proxies of one control plane.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How many proxies are named.
+pub const NAMED: usize = 20;
+
+/// The changes that reach proxies in stages, at one control plane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollouts {
+    /// By kind, namespace and name.
+    pub rollouts: Vec<Rollout>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Rollout {
+    /// `Kind namespace/name`.
+    pub object: String,
+    /// `metadata.generation` of the new version; 0 for objects from files.
+    pub generation: i64,
+    /// The generation that the other proxies have; `None` where they have no such object.
+    pub before: Option<i64>,
+    /// How it stands.
+    pub state: RolloutState,
+    /// The stage, from 1; 0 before the first and after a stop.
+    pub stage: usize,
+    /// The shares of the stages, such as `5%`.
+    pub stages: Vec<String>,
+    /// Seconds since the stage began.
+    pub seconds: f64,
+    /// Proxies that have the new version and are shown something made of it.
+    pub reached: usize,
+    /// Those of them that have taken it.
+    pub taken: usize,
+    /// The first of those that have not said yet.
+    pub pending_proxies: Vec<String>,
+    /// What it waits for, or why it was stopped.
+    pub reason: String,
+}
+
+/// How a rollout stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum RolloutState {
+    /// No proxy has the new version yet.
+    Waiting,
+    /// It goes from stage to stage.
+    Rolling,
+    /// It stays at its stage until it is promoted.
+    Paused,
+    /// All proxies have the version before, until the object is edited.
+    Stopped,
+}
+
+impl RolloutState {
+    /// The word for people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Rolling => "rolling",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for Rollouts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rollouts.is_empty() {
+            return writeln!(f, "no change is on its way in stages");
+        }
+        self.rollouts.iter().try_for_each(|rollout| write!(f, "{rollout}"))
+    }
+}
+
+impl fmt::Display for Rollout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let generation = |generation: i64| match generation {
+            0 => "the version before".to_owned(),
+            generation => format!("generation {generation}"),
+        };
+        let others = self.before.map_or_else(|| "no such object".to_owned(), generation);
+        write!(f, "{}: {}", self.object, self.state.word())?;
+        if let Some(share) = self.stage.checked_sub(1).and_then(|at| self.stages.get(at)) {
+            write!(f, ", stage {} of {} ({share})", self.stage, self.stages.len())?;
+            write!(f, " since {:.0} s", self.seconds)?;
+        }
+        writeln!(f)?;
+        match self.state {
+            RolloutState::Waiting | RolloutState::Stopped => writeln!(f, "  all proxies have {others}")?,
+            RolloutState::Rolling | RolloutState::Paused => {
+                let new = if self.generation == 0 { "the new version".to_owned() } else { generation(self.generation) };
+                writeln!(
+                    f,
+                    "  {new} is taken by {} of {} proxies that it reaches; the others have {others}",
+                    self.taken, self.reached
+                )?;
+            }
+        }
+        if !self.pending_proxies.is_empty() {
+            writeln!(f, "  pending: {}", self.pending_proxies.join(", "))?;
+        }
+        writeln!(f, "  {}", self.reason)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_state_is_told_in_words() {
+        let mut rollout = Rollout {
+            object: "VirtualService shop/reviews".to_owned(),
+            generation: 7,
+            before: Some(6),
+            state: RolloutState::Rolling,
+            stage: 2,
+            stages: ["5%", "25%", "100%"].map(str::to_owned).into(),
+            seconds: 12.3,
+            reached: 25,
+            taken: 24,
+            pending_proxies: vec!["web-1.shop".to_owned()],
+            reason: "waits for 1 proxy to acknowledge it".to_owned(),
+        };
+        let told = "VirtualService shop/reviews: rolling, stage 2 of 3 (25%) since 12 s\n  \
+                    generation 7 is taken by 24 of 25 proxies that it reaches; the others have generation 6\n  \
+                    pending: web-1.shop\n  waits for 1 proxy to acknowledge it\n";
+        assert_eq!(rollout.to_string(), told);
+        rollout.pending_proxies.clear();
+        (rollout.state, rollout.stage, rollout.before) = (RolloutState::Stopped, 0, None);
+        rollout.reason = "web-1.shop refused rds: no such filter".to_owned();
+        let told = "VirtualService shop/reviews: stopped\n  all proxies have no such object\n  \
+                    web-1.shop refused rds: no such filter\n";
+        assert_eq!(rollout.to_string(), told);
+        assert_eq!(Rollouts::default().to_string(), "no change is on its way in stages\n");
+    }
+}

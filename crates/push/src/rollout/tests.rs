@@ -1,0 +1,350 @@
+//! Which version of an object each proxy sees, on a world and an engine of its own.
+
+use bytes::Bytes;
+use navarch_api::decode::{Format, Outcome, decode_documents};
+use navarch_api::istio::VirtualService;
+use navarch_api::names::ResourceName;
+use navarch_api::settings::Settings;
+use proptest::prelude::*;
+
+use super::*;
+use crate::engine::{Engine, Interest, ProxyId, PushCause, Sink};
+use crate::proxy::{Locality, Proxy};
+use crate::resource::{Collection, ResourceType};
+use crate::view::{Translator, View};
+use crate::world::World;
+
+/// One route for each VirtualService by name, and one that lists all hosts: what is read one by one, by names, by namespace and at once.
+struct Hosts;
+
+fn hosts<'a>(rules: impl Iterator<Item = &'a Arc<navarch_api::object::Object<VirtualService>>>) -> String {
+    rules.flat_map(|rule| rule.spec.hosts.iter().cloned()).collect::<Vec<_>>().join(",")
+}
+
+impl Translator for Hosts {
+    fn names(&self, _: ResourceType, view: &View<'_>) -> Vec<ResourceName> {
+        let names = view.names::<VirtualService>().map(|name| ResourceName::new(&*name.name));
+        names.chain(["all", "shop"].map(ResourceName::new)).collect()
+    }
+
+    fn resource(&self, _: ResourceType, name: &ResourceName, view: &View<'_>) -> Option<Bytes> {
+        let text = match name.as_str() {
+            "all" => hosts(view.list_all::<VirtualService>()),
+            "shop" => hosts(view.list::<VirtualService>(&navarch_api::names::Namespace::new("shop"))),
+            name => hosts(view.object::<VirtualService>(&NamespacedName::new("shop", name)).into_iter()),
+        };
+        Some(Bytes::from(text))
+    }
+}
+
+struct Quiet;
+
+impl Sink for Quiet {
+    fn publish(&self, _: ResourceType, _: Arc<Collection>, _: &Arc<PushCause>) {}
+}
+
+/// A world, an engine on it, and proxies that are shown everything.
+struct Mesh {
+    world: World,
+    engine: Engine,
+    proxies: Vec<ProxyId>,
+}
+
+fn rule(name: &str, host: &str, annotations: &str) -> AnyObject {
+    let yaml = format!(
+        "apiVersion: networking.istio.io/v1\nkind: VirtualService\nmetadata: {{name: {name}, namespace: shop, annotations: {{{annotations}}}}}\n\
+         spec: {{hosts: [{host}], http: [{{route: [{{destination: {{host: a}}}}]}}]}}\n"
+    );
+    match decode_documents(&yaml, Format::Yaml).remove(0).outcome {
+        Outcome::Read { object, .. } => object,
+        other @ (Outcome::Ignored | Outcome::Rejected(_)) => panic!("{other:?}"),
+    }
+}
+
+const STAGED: &str = "navarch.io/rollout: '30%,60%'";
+
+fn staged(host: &str) -> Change {
+    Change::Put(rule("v", host, STAGED))
+}
+
+fn plain(host: &str) -> Change {
+    Change::Put(rule("v", host, ""))
+}
+
+fn name() -> ObjectRef {
+    rule("v", "a", "").object_ref()
+}
+
+fn order(order: RolloutOrder) -> Change {
+    Change::Rollout(name(), Arc::new(order))
+}
+
+fn stage(at: usize, chosen: &[&str]) -> Change {
+    let chosen = Arc::new(chosen.iter().map(|name| Arc::from(*name)).collect());
+    order(RolloutOrder::Stage { serial: None, at, chosen })
+}
+
+fn stop() -> Change {
+    order(RolloutOrder::Stop { serial: None, reason: "no".into() })
+}
+
+fn proxy(n: usize) -> String {
+    format!("p{n}.shop")
+}
+
+impl Mesh {
+    /// Changes are taken in before any may be staged.
+    fn new(proxies: usize, changes: impl IntoIterator<Item = Change>) -> Self {
+        let mut world = World::new(Settings::default());
+        world.apply(changes);
+        let engine = Engine::new(world.context(), Arc::new(Hosts));
+        let mut mesh = Self { world, engine, proxies: Vec::new() };
+        for n in 0..proxies {
+            let id = format!("sidecar~10.0.0.1~{}~shop.svc.cluster.local", proxy(n));
+            let proxy = Proxy::parse(&id, serde_json::json!({}), Locality::default()).unwrap();
+            let id = mesh.engine.connect(Arc::new(proxy), Arc::new(Quiet));
+            mesh.engine.subscribe(id, ResourceType::Cluster, Interest { wildcard: true, ..Interest::default() });
+            mesh.proxies.push(id);
+        }
+        mesh
+    }
+
+    fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> crate::engine::Settled {
+        let facts = self.world.apply(changes);
+        if facts.is_empty() {
+            return crate::engine::Settled::default();
+        }
+        self.engine.apply(self.world.context(), facts)
+    }
+
+    /// Each resource that a proxy is shown, with what it says.
+    fn shown(&self, n: usize) -> Vec<(String, String)> {
+        let shown = self.engine.shown(self.proxies[n], ResourceType::Cluster).unwrap();
+        let text = |body: &Bytes| String::from_utf8_lossy(body).into_owned();
+        shown.resources.iter().map(|one| (one.name.to_string(), text(&one.body))).collect()
+    }
+
+    /// The host that each proxy sees, the same wherever it is read.
+    fn hosts(&self) -> Vec<Option<String>> {
+        let host = |n: usize| {
+            let shown: BTreeMap<String, String> = self.shown(n).into_iter().collect();
+            let own = shown.get("v").cloned();
+            assert_eq!(
+                (&shown["all"], &shown["shop"]),
+                (&own.clone().unwrap_or_default(), &own.clone().unwrap_or_default())
+            );
+            own
+        };
+        (0..self.proxies.len()).map(host).collect()
+    }
+
+    fn count(&self, host: &str) -> usize {
+        self.hosts().iter().filter(|one| one.as_deref() == Some(host)).count()
+    }
+
+    fn rollout(&self) -> Arc<Rollout> {
+        self.world.context().rollouts[&name()].clone()
+    }
+}
+
+#[test]
+fn a_change_reaches_ever_more_proxies_and_none_loses_it_on_the_way() {
+    let mut mesh = Mesh::new(40, [plain("old")]);
+    mesh.apply([Change::Stages]);
+    mesh.apply([staged("new")]);
+    assert_eq!(mesh.count("old"), 40, "until somebody says who begins, nobody does");
+    mesh.apply([stage(0, &["p3.shop"])]);
+    let first = mesh.hosts();
+    let count = mesh.count("new");
+    assert!((5..20).contains(&count), "{count} of 40 are about 30 %");
+    assert_eq!(first[3].as_deref(), Some("new"));
+    // All computations are shared by two groups.
+    mesh.apply([stage(1, &["p3.shop"])]);
+    let second = mesh.hosts();
+    assert!(mesh.count("new") > count);
+    for (first, second) in first.iter().zip(&second) {
+        assert!(first.as_deref() != Some("new") || second.as_deref() == Some("new"));
+    }
+    mesh.apply([stage(2, &[])]);
+    assert_eq!(mesh.count("new"), 40);
+    let settled = mesh.apply([order(RolloutOrder::Complete { serial: None })]);
+    assert_eq!((mesh.count("new"), settled.published), (40, 0), "all have it already");
+    assert!(mesh.world.context().rollouts.is_empty() && mesh.world.context().new_versions.all().next().is_none());
+}
+
+#[test]
+fn what_is_made_of_either_version_is_made_once() {
+    let mut mesh = Mesh::new(40, [plain("old"), Change::Put(rule("other", "x", ""))]);
+    mesh.apply([Change::Stages]);
+    let begun = mesh.apply([staged("new")]);
+    // The version before is made once more, now that it is asked who sees it: its own, both lists, the names and the collection.
+    assert!(begun.published == 0 && begun.computed < 60, "{begun:?}");
+    let moved = mesh.apply([stage(0, &[])]);
+    let (new, old) = (mesh.count("new"), mesh.count("x,old"));
+    assert_eq!((moved.published, old), (new, 0), "those are sent something who see another version");
+    // Each proxy is asked whether it sees the new version; what is made of it is computed for the first.
+    let asked = 40;
+    assert!(moved.computed <= asked + 12, "{moved:?}");
+}
+
+#[test]
+fn a_mesh_where_nothing_is_under_way_asks_nothing() {
+    let mut mesh = Mesh::new(10, [plain("old")]);
+    let before = mesh.engine.sizes();
+    mesh.apply([Change::Stages]);
+    mesh.apply([plain("new")]);
+    mesh.apply([staged("new")]);
+    assert_eq!(mesh.count("new"), 10, "an annotation alone is no change to roll out");
+    let sizes = mesh.engine.sizes();
+    assert_eq!((sizes.questions, sizes.answers), (before.questions, before.answers));
+}
+
+#[test]
+fn what_is_stopped_is_seen_by_nobody_until_it_is_edited() {
+    let mut mesh = Mesh::new(10, [plain("old")]);
+    mesh.apply([Change::Stages, staged("bad"), stage(1, &["p0.shop"])]);
+    assert!(mesh.count("bad") > 0);
+    // A refusal is charged to the version that is under way, and nothing is quarantined.
+    mesh.apply([Change::Quarantine(name(), "no such filter".into())]);
+    assert_eq!((mesh.count("old"), mesh.world.context().quarantined.len()), (10, 0));
+    assert_eq!(mesh.rollout().progress, RolloutProgress::Stopped("no such filter".into()));
+    mesh.apply([stage(2, &[]), order(RolloutOrder::Complete { serial: None }), staged("bad")]);
+    assert_eq!(mesh.count("old"), 10, "neither an order nor the same once more begins it again");
+    mesh.apply([Change::Quarantine(name(), "again".into())]);
+    assert_eq!((mesh.count("old"), mesh.world.context().quarantined.len()), (10, 0));
+    // An edit begins from the last complete version.
+    mesh.apply([staged("mended")]);
+    assert_eq!((mesh.count("old"), mesh.rollout().progress.clone()), (10, RolloutProgress::Waiting));
+    mesh.apply([plain("for all")]);
+    assert_eq!((mesh.count("for all"), mesh.world.context().rollouts.len()), (10, 0));
+}
+
+#[test]
+fn an_edit_on_the_way_takes_the_place_of_the_new_version() {
+    let mut mesh = Mesh::new(10, [plain("old")]);
+    mesh.apply([Change::Stages, staged("one"), stage(1, &["p0.shop"])]);
+    let serial = mesh.rollout().serial;
+    mesh.apply([staged("two")]);
+    assert_eq!(mesh.count("old"), 10);
+    let late = RolloutOrder::Stage { serial: Some(serial), at: 1, chosen: Arc::default() };
+    mesh.apply([order(late)]);
+    assert_eq!(mesh.count("old"), 10, "an order for the one before is for nobody");
+    mesh.apply([stage(2, &[])]);
+    assert_eq!(mesh.count("two"), 10);
+    // Back to what all had: nothing is left to be rolled out.
+    mesh.apply([plain("old")]);
+    assert_eq!((mesh.count("old"), mesh.world.context().rollouts.len()), (10, 0));
+}
+
+#[test]
+fn a_new_object_is_there_for_those_of_the_stage_and_one_that_goes_for_nobody() {
+    let mut mesh = Mesh::new(10, []);
+    mesh.apply([Change::Stages, staged("new"), stage(0, &["p0.shop"])]);
+    let hosts = mesh.hosts();
+    assert!(hosts.contains(&None) && hosts[0].as_deref() == Some("new"), "{hosts:?}");
+    // Gone and back in one batch, as when a source reads all anew.
+    assert_eq!(mesh.apply([Change::Removed(name()), staged("new")]).published, 0);
+    assert_eq!(mesh.hosts(), hosts);
+    mesh.apply([Change::Removed(name())]);
+    assert_eq!((mesh.hosts(), mesh.world.context().rollouts.len()), (vec![None; 10], 0));
+}
+
+#[test]
+fn a_copy_of_the_world_has_both_versions() {
+    let mut mesh = Mesh::new(10, [plain("old")]);
+    mesh.apply([Change::Stages, staged("new"), stage(0, &["p0.shop"])]);
+    let mut copy = World::fork(&mesh.world.context());
+    let (one, other) = (mesh.world.context(), copy.context());
+    assert_eq!((&one.rollouts, one.new_versions.any(&name())), (&other.rollouts, other.new_versions.any(&name())));
+    // What is tried there is tried on all.
+    copy.apply([staged("tried")]);
+    let tried = copy.context();
+    assert!(tried.rollouts.is_empty() && tried.objects.virtual_services.iter().next().unwrap().spec.hosts == ["tried"]);
+}
+
+#[test]
+fn what_was_under_way_before_the_process_began_is_taken_up() {
+    let object = |host| rule("v", host, STAGED);
+    let kept = |progress| RolloutOrder::Restore { new: object("new"), before: Some(object("old")), progress };
+    let begun = || kept(RolloutProgress::Stage { at: 1, chosen: Arc::default() });
+    // Before the object is read, and after.
+    for changes in [[order(begun()), staged("new")], [staged("new"), order(begun())]] {
+        let mut mesh = Mesh::new(20, changes);
+        mesh.apply([Change::Stages]);
+        assert!(mesh.count("new") > 0 && mesh.count("old") > 0, "{:?}", mesh.hosts());
+    }
+    let mut aborted = Mesh::new(20, [order(kept(RolloutProgress::Stopped("bad".into()))), staged("new")]);
+    aborted.apply([Change::Stages]);
+    assert_eq!(aborted.count("old"), 20);
+    // It was edited while nobody looked.
+    let mut edited = Mesh::new(20, [order(begun()), staged("newer"), Change::Stages]);
+    edited.apply([staged("newer")]);
+    assert_eq!((edited.count("newer"), edited.world.context().rollouts.len()), (20, 0));
+}
+
+/// One thing that happens, and to which of two objects.
+fn event() -> impl Strategy<Value = Change> {
+    let object = prop_oneof![Just("v"), Just("w")];
+    let host = prop_oneof![Just("a"), Just("b"), Just("c")];
+    let annotations = prop_oneof![3 => Just(STAGED), 1 => Just(""), 1 => Just("navarch.io/rollout: '100%'")];
+    let put = (object.clone(), host, annotations).prop_map(|(name, host, with)| Change::Put(rule(name, host, with)));
+    let of = |name: &str| rule(name, "a", "").object_ref();
+    let step = (object.clone(), 0..4_usize, any::<bool>()).prop_map(move |(name, at, chosen)| {
+        let chosen = if chosen { Arc::new([Arc::from("p0.shop")].into()) } else { Arc::default() };
+        Change::Rollout(of(name), Arc::new(RolloutOrder::Stage { serial: None, at, chosen }))
+    });
+    let end = (object.clone(), any::<bool>()).prop_map(move |(name, is_good)| {
+        let end = if is_good {
+            RolloutOrder::Complete { serial: None }
+        } else {
+            RolloutOrder::Stop { serial: None, reason: "no".into() }
+        };
+        Change::Rollout(of(name), Arc::new(end))
+    });
+    let refused = object.clone().prop_map(move |name| Change::Quarantine(of(name), "no".into()));
+    let gone = object.prop_map(move |name| Change::Removed(of(name)));
+    prop_oneof![5 => put, 5 => step, 2 => end, 1 => refused, 1 => gone]
+}
+
+/// What a fresh control plane shows of the versions that are in force.
+fn fresh(context: &crate::context::PushContext) -> Mesh {
+    let old = context.objects.all().map(Change::Put);
+    let restored = context.rollouts.iter().map(|(name, rollout)| {
+        let (new, before) = (context.new_versions.any(name).unwrap(), context.objects.any(name));
+        let order = RolloutOrder::Restore { new, before, progress: rollout.progress.clone() };
+        Change::Rollout(name.clone(), Arc::new(order))
+    });
+    let written = context.new_versions.all().map(Change::Put);
+    let changes: Vec<Change> = old.chain(restored).chain(written).chain([Change::Stages]).collect();
+    Mesh::new(6, changes)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_order_of_edits_stages_and_ends_shows_what_a_fresh_start_does(
+        batches in prop::collection::vec(prop::collection::vec(event(), 1..4), 1..12),
+    ) {
+        let mut mesh = Mesh::new(6, [plain("a"), Change::Put(rule("w", "b", ""))]);
+        mesh.apply([Change::Stages]);
+        for batch in batches {
+            mesh.apply(batch);
+            let fresh = fresh(&mesh.world.context());
+            for n in 0..6 {
+                prop_assert_eq!(fresh.shown(n), mesh.shown(n), "proxy {}", n);
+            }
+        }
+        // Complete or stopped, all see one version.
+        let context = mesh.world.context();
+        for name in context.rollouts.keys() {
+            mesh.apply([Change::Rollout(name.clone(), Arc::new(RolloutOrder::Complete { serial: None }))]);
+        }
+        let mut all = mesh.world.context();
+        let left: Vec<Change> = Arc::make_mut(&mut all).objects.all().map(Change::Put).collect();
+        let fresh = Mesh::new(6, left);
+        for n in 0..6 {
+            prop_assert_eq!(fresh.shown(n), mesh.shown(n), "proxy {}", n);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! `/debug/rollout`: changes that reach proxies in stages, for operators to see, and for those on the same machine to pause, promote
+//! or abort.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::reply::{self, Parameters};
+use super::state::AdminState;
+use navarch_answers::proposal::object_ref;
+use navarch_answers::rollout::{RolloutState, Rollouts};
+use navarch_api::object::ObjectRef;
+use navarch_push::rollout::Rollout;
+
+/// What an operator wants of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RolloutWish {
+    /// It stays at its stage.
+    Pause,
+    /// It goes on to the next stage now.
+    Promote,
+    /// All proxies get the new version now.
+    PromoteFull,
+    /// All proxies get the version before.
+    Abort,
+}
+
+/// A wish, and where it is told whether it is fulfilled; else why not.
+pub type WishedRollout = (ObjectRef, RolloutWish, oneshot::Sender<Result<(), RolloutRefusal>>);
+
+/// The most bytes of an order.
+pub(super) const MAX_BYTES: usize = 4 << 10;
+
+/// Why a wish is not fulfilled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RolloutRefusal {
+    /// There is no such rollout.
+    #[error("no change of {0} is on its way in stages; navarch rollout status lists those that are")]
+    Unknown(ObjectRef),
+    /// It was stopped.
+    #[error("the change of {0} was stopped, and all proxies have the version before: edit the object to begin again")]
+    Stopped(ObjectRef),
+    /// It could not be kept for other replicas.
+    #[error("the order cannot be kept, so that other replicas would not know of it: {0}")]
+    NotKept(String),
+}
+
+/// Who looks after rollouts.
+#[derive(Clone, Debug)]
+pub struct RolloutDesk {
+    /// Takes wishes.
+    pub wishes: mpsc::Sender<WishedRollout>,
+    /// How they stand.
+    pub standing: watch::Receiver<Arc<Rollouts>>,
+}
+
+impl RolloutWish {
+    /// The wish of this word.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        match word {
+            "pause" => Some(Self::Pause),
+            "promote" => Some(Self::Promote),
+            "promote-full" => Some(Self::PromoteFull),
+            "abort" => Some(Self::Abort),
+            _ => None,
+        }
+    }
+}
+
+impl RolloutDesk {
+    /// How a rollout stands.
+    pub(super) fn state(&self, name: &ObjectRef, rollout: &Rollout) -> RolloutState {
+        if rollout.is_stopped() {
+            return RolloutState::Stopped;
+        }
+        let (standing, name) = (self.standing.borrow(), name.to_string());
+        let told = standing.rollouts.iter().find(|told| told.object == name && told.state != RolloutState::Stopped);
+        told.map_or(RolloutState::Waiting, |told| told.state)
+    }
+}
+
+/// How rollouts stand: all, or that of `object=KIND/NAMESPACE/NAME`.
+pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
+    let mut standing = Rollouts::clone(&state.rollouts.standing.borrow());
+    if let Some(name) = parameters.get("object") {
+        match object_ref(name) {
+            Ok(name) => standing.rollouts.retain(|rollout| rollout.object == name.to_string()),
+            Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+        }
+    }
+    reply::json(&parameters, &json!(standing))
+}
+
+/// An order, as `{"object": "KIND/NAMESPACE/NAME", "order": "pause"}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Order {
+    object: String,
+    order: String,
+}
+
+/// Does what the body says. It must be called JSON: a page in somebody's browser cannot send that to another site unasked.
+pub(super) async fn order(
+    State(state): State<AdminState>,
+    parameters: Parameters,
+    order: Result<Json<Order>, JsonRejection>,
+) -> Response {
+    let Order { object, order } = match order {
+        Ok(Json(order)) => order,
+        Err(rejection) => return rejection.into_response(),
+    };
+    let Some(wish) = RolloutWish::parse(&order) else {
+        let text = "order must be pause, promote, promote-full or abort\n";
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    };
+    let name = match object_ref(&object) {
+        Ok(name) => name,
+        Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
+    };
+    let (answer, outcome) = oneshot::channel();
+    if state.rollouts.wishes.send((name, wish, answer)).await.is_err() {
+        return reply::ended();
+    }
+    match outcome.await {
+        Ok(Ok(())) => reply::json(&parameters, &json!({})),
+        Ok(Err(refusal)) => {
+            let code = match &refusal {
+                RolloutRefusal::Unknown(_) => StatusCode::NOT_FOUND,
+                RolloutRefusal::Stopped(_) => StatusCode::CONFLICT,
+                RolloutRefusal::NotKept(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            };
+            (code, format!("{refusal}\n")).into_response()
+        }
+        Err(_) => reply::ended(),
+    }
+}

@@ -1,0 +1,192 @@
+//! `navarch rollout`: changes that reach proxies in stages.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+use http::Method;
+use serde_json::json;
+
+use super::debug_api::{Asked, DebugApi};
+use super::output::{Output, print};
+use navarch_agent::local_http::Answer;
+use navarch_answers::proposal::{kind_of, object_ref};
+use navarch_answers::rollout::{RolloutState, Rollouts};
+
+/// How long one answer may take.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long is waited before it is asked again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// The exit codes beside those of every command.
+const UNDER_WAY: u8 = 3;
+const STOPPED: u8 = 4;
+const MISSING: u8 = 5;
+
+/// Show changes that reach proxies in stages, and pause, promote or abort them.
+///
+/// An object asks for stages by the annotation navarch.io/rollout, such as 5%,25%,100%. Each edit then reaches that share of the
+/// proxies first, and more once all of those have taken it and a pause is over; it is stopped when a proxy refuses it.
+///
+/// Exit codes: 0 done, or no change is on its way; 1 the control plane gave no answer, or refused; 2 the command line is wrong; 3 a
+/// change is on its way; 4 one was stopped; 5 there is none to be paused, promoted or aborted.
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  navarch rollout status
+  navarch rollout status vs reviews -n shop --wait --timeout 10m && echo everywhere
+  navarch rollout pause virtualservice reviews -n shop
+  navarch rollout promote virtualservice reviews -n shop
+  navarch rollout abort virtualservice reviews -n shop
+
+A change is paused, promoted or aborted from the control plane's own machine alone, or through a forwarded port:
+  kubectl port-forward -n istio-system deploy/istiod 15014")]
+pub(super) struct Rollout {
+    /// What to do
+    #[command(subcommand)]
+    command: Command,
+    /// How the answer is printed
+    #[arg(short = 'o', long, global = true, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    api: DebugApi,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Say how far changes have come: those of an object, or all
+    Status {
+        #[command(flatten)]
+        object: AnyObject,
+        /// Wait until no change is on its way, or one is stopped
+        #[arg(long)]
+        wait: bool,
+        /// How long to wait
+        #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = super::discovery::duration, requires = "wait")]
+        timeout: Duration,
+    },
+    /// Have the change of an object stay at its stage until it is promoted
+    Pause {
+        #[command(flatten)]
+        object: TheObject,
+    },
+    /// Have the change of an object go on to the next stage now, whatever it waits for
+    Promote {
+        #[command(flatten)]
+        object: TheObject,
+        /// To all proxies at once
+        #[arg(long)]
+        full: bool,
+    },
+    /// Have all proxies go back to the version before the change, until the object is edited
+    Abort {
+        #[command(flatten)]
+        object: TheObject,
+    },
+}
+
+/// An object.
+#[derive(Args, Debug)]
+struct TheObject {
+    /// Its kind, as kubectl takes it
+    kind: String,
+    /// Its name
+    name: String,
+    /// Its namespace
+    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+}
+
+/// An object, or none.
+#[derive(Args, Debug)]
+struct AnyObject {
+    /// Its kind, as kubectl takes it
+    #[arg(requires = "name")]
+    kind: Option<String>,
+    /// Its name
+    name: Option<String>,
+    /// Its namespace
+    #[arg(short = 'n', long, value_name = "NAMESPACE", default_value = "default")]
+    namespace: String,
+}
+
+impl Rollout {
+    /// Asks, and prints the answer.
+    ///
+    /// # Errors
+    /// When the kind is not known, or the control plane gives no answer or refuses.
+    pub(super) fn run(self) -> anyhow::Result<ExitCode> {
+        let (object, order) = match &self.command {
+            Command::Status { object, wait, timeout } => {
+                let object = match (&object.kind, &object.name) {
+                    (Some(kind), Some(name)) => Some(path(kind, &object.namespace, name)?),
+                    _ => None,
+                };
+                return self.status(object.as_deref(), wait.then_some(*timeout));
+            }
+            Command::Pause { object } => (object, "pause"),
+            Command::Promote { object, full: false } => (object, "promote"),
+            Command::Promote { object, full: true } => (object, "promote-full"),
+            Command::Abort { object } => (object, "abort"),
+        };
+        let object = path(&object.kind, &object.namespace, &object.name)?;
+        let body = json!({ "object": object, "order": order }).to_string().into_bytes();
+        let asked = Asked { method: Method::POST, path: "/debug/rollout".to_owned(), body, timeout: ANSWER };
+        let answer = self.api.ask(&asked)?;
+        if answer.status.as_u16() == 404 {
+            let text = String::from_utf8_lossy(&answer.body).into_owned();
+            print(self.output, &text, &json!({ "error": text.trim() }))?;
+            return Ok(ExitCode::from(MISSING));
+        }
+        let standing = self.ask(Some(&object))?;
+        print(self.output, &standing, &standing)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says how changes stand, once or until none is on its way.
+    #[expect(clippy::disallowed_methods, reason = "waiting on a command line is by the real clock")]
+    fn status(&self, object: Option<&str>, wait: Option<Duration>) -> anyhow::Result<ExitCode> {
+        let end = wait.map(|timeout| Instant::now() + timeout);
+        loop {
+            let standing = self.ask(object)?;
+            let is = |states: &[RolloutState]| standing.rollouts.iter().any(|rollout| states.contains(&rollout.state));
+            let is_stopped = is(&[RolloutState::Stopped]);
+            let is_under_way = is(&[RolloutState::Waiting, RolloutState::Rolling, RolloutState::Paused]);
+            if is_stopped || !is_under_way || end.is_none_or(|end| Instant::now() >= end) {
+                print(self.output, &standing, &standing)?;
+                return Ok(ExitCode::from(match (is_stopped, is_under_way) {
+                    (true, _) => STOPPED,
+                    (false, true) => UNDER_WAY,
+                    (false, false) => 0,
+                }));
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    /// How changes stand.
+    fn ask(&self, object: Option<&str>) -> anyhow::Result<Rollouts> {
+        let path = match object {
+            Some(object) => format!("/debug/rollout?object={object}"),
+            None => "/debug/rollout".to_owned(),
+        };
+        read(&self.api.ask(&Asked::get(path, ANSWER))?)
+    }
+}
+
+/// An object as the debug API takes it.
+fn path(kind: &str, namespace: &str, name: &str) -> anyhow::Result<String> {
+    let kind = kind_of(kind).map_err(anyhow::Error::msg)?;
+    let path = format!("{}/{namespace}/{name}", kind.as_str());
+    object_ref(&path).map_err(anyhow::Error::msg)?;
+    Ok(path)
+}
+
+/// What the control plane said.
+fn read(answer: &Answer) -> anyhow::Result<Rollouts> {
+    if answer.status.as_u16() == 404 {
+        bail!("the control plane has no such page: it is not Navarch, or an older one");
+    }
+    serde_json::from_slice(&answer.body).context("the answer is not that of a debug API")
+}

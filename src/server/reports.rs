@@ -1,0 +1,48 @@
+//! What objects are told of how they are in force, by the snapshot in force.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use navarch_api::object::ObjectRef;
+use navarch_push::context::PushContext;
+use navarch_push::quarantine::Quarantined;
+use navarch_push::rollout::{Rollout, RolloutProgress};
+use navarch_status::ObjectReport;
+
+/// Those that are quarantined.
+pub(super) fn quarantined(context: &PushContext) -> BTreeMap<ObjectRef, ObjectReport> {
+    let report = |one: &Arc<Quarantined>| ObjectReport {
+        is_true: true,
+        reason: "RefusedByProxies",
+        message: one.said.clone(),
+        warning: Some(format!("Proxies refuse what it makes; the version before it is served: {}", one.said).into()),
+    };
+    context.quarantined.iter().map(|(name, one)| (name.clone(), report(one))).collect()
+}
+
+/// Those of which a change reaches proxies in stages, or was stopped on the way.
+pub(super) fn rolled_out(context: &PushContext) -> BTreeMap<ObjectRef, ObjectReport> {
+    context.rollouts.iter().map(|(name, rollout)| (name.clone(), rollout_report(rollout))).collect()
+}
+
+/// How one stands: the same at all replicas.
+fn rollout_report(rollout: &Rollout) -> ObjectReport {
+    let (generation, shares) = (rollout.generation, rollout.plan.stages.shares());
+    let (reason, message, warning): (_, Arc<str>, Option<Arc<str>>) = match &rollout.progress {
+        RolloutProgress::Waiting => ("Waiting", format!("no proxy has generation {generation} yet").into(), None),
+        RolloutProgress::Stage { at, .. } => {
+            let share = shares.get(*at).map(ToString::to_string).unwrap_or_default();
+            let (stage, stages) = (at + 1, shares.len());
+            (
+                "Rolling",
+                format!("stage {stage} of {stages}: {share} of the proxies have generation {generation}").into(),
+                None,
+            )
+        }
+        RolloutProgress::Stopped(why) => {
+            let warning = format!("The change was stopped, and all proxies have the version before: {why}");
+            ("Stopped", why.clone(), Some(warning.into()))
+        }
+    };
+    ObjectReport { is_true: false, reason, message, warning }
+}

@@ -1,0 +1,353 @@
+//! Takes changes to proxies in stages: decides who begins, goes on when all have taken it, and back when one refuses it.
+//!
+//! ```text
+//! a change that asks for stages ─▶ Waiting ─▶ stage 1 ─▶ stage 2 ─▶ … ─▶ all ─▶ it is in force
+//!                                               └── refused, query fails, aborted ──▶ stopped, until it is edited
+//! ```
+//!
+//! The push thread holds who sees which version ([`navarch_push::rollout`]); here it is decided when that changes.
+
+mod agree;
+mod look;
+mod prometheus;
+mod shared;
+mod stage;
+mod standing;
+mod start;
+mod wishes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use self::agree::Agreed;
+use self::look::{Members, Refusing, Tally, chosen, refusing};
+use self::prometheus::{Answer, Prometheus};
+use self::shared::{LEAST, Shared};
+use self::stage::{Next, Query, Seen, next};
+use super::until;
+use crate::admin::WishedRollout;
+use jiff::Timestamp;
+use navarch_answers::rollout::Rollouts;
+use navarch_api::object::ObjectRef;
+use navarch_push::context::PushContext;
+use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_push::world::Change;
+use navarch_status::KeptState;
+use navarch_xds::connections::{ConnectionInfo, Connections};
+pub(super) use start::start;
+
+/// How often it is looked how far proxies have come.
+const LOOK: Duration = Duration::from_millis(200);
+/// For how many times as long as the last look took none is taken.
+const REST: u32 = 19;
+/// How many changes are on their way at once; others wait for their turn. Each may part the proxies that share results.
+const AT_ONCE: usize = 16;
+/// How long is waited before Prometheus is asked again, where it could not be.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
+/// What is known of a rollout beside what the push thread holds.
+#[derive(Debug)]
+struct Known {
+    /// Which rollout it is of.
+    serial: u64,
+    /// The stage that it is at, from 0.
+    at: Option<usize>,
+    /// Since when.
+    since: Instant,
+    /// Whether an operator has it stay.
+    is_paused: bool,
+    /// Who refused something before the stage began.
+    refusing: Refusing,
+    /// How far the proxies have come.
+    tally: Tally,
+    /// What Prometheus said at this stage, and when.
+    query: Option<(Answer, Instant)>,
+    /// Whether it is asked.
+    is_asked: bool,
+    /// Why it is not further.
+    reason: String,
+}
+
+/// An answer of Prometheus, and to which stage of which rollout it is.
+type Answered = (ObjectRef, u64, Option<usize>, Answer);
+
+/// Looks after rollouts.
+struct Work {
+    push: PushHandle,
+    connections: Arc<Connections>,
+    known: BTreeMap<ObjectRef, Known>,
+    told: watch::Sender<Arc<Rollouts>>,
+    prometheus: Arc<Prometheus>,
+    /// What replicas agree on; `None` where there is but this one.
+    shared: Option<Shared>,
+    /// Questions to Prometheus: one for each rollout at the most.
+    asked: JoinSet<Answered>,
+}
+
+impl Work {
+    /// Works until told to stop.
+    async fn run(mut self, mut wished: mpsc::Receiver<WishedRollout>, stop: CancellationToken) {
+        let mut contexts = self.push.contexts();
+        let mut due = Instant::now();
+        loop {
+            let is_idle = self.known.is_empty();
+            let tidies_at = self.shared.as_ref().map_or(due, Shared::next_read);
+            let event = async {
+                tokio::select! {
+                    wish = wished.recv() => wish,
+                    Some(answered) = self.asked.join_next() => {
+                        self.note(answered.ok());
+                        None
+                    }
+                    changed = contexts.changed(), if is_idle => { changed.ok(); None }
+                    () = tokio::time::sleep_until(due), if !is_idle => None,
+                    () = tokio::time::sleep_until(tidies_at), if is_idle && self.shared.is_some() => None,
+                }
+            };
+            let Some(wish) = until(&stop, event).await else { return };
+            let begun = Instant::now();
+            if let Some((name, wish, answer)) = wish {
+                let outcome = self.fulfil(&name, wish).await;
+                // Who asked may have gone.
+                answer.send(outcome).ok();
+            }
+            if self.look().await.is_err() {
+                // The process is going down.
+                stop.cancelled().await;
+                return;
+            }
+            due = Instant::now() + LOOK.max(begun.elapsed() * REST);
+        }
+    }
+
+    /// Looks at all rollouts, and does what follows.
+    async fn look(&mut self) -> Result<(), Ended> {
+        let context = self.push.context();
+        self.known.retain(|name, _| context.rollouts.contains_key(name));
+        if let Some(shared) = &mut self.shared {
+            shared.read(&context).await;
+            let missed = if self.push.is_synced() { shared.missed(&context) } else { Vec::new() };
+            if !missed.is_empty() {
+                self.push.change(missed.into_iter().filter_map(start::restored).collect()).await?;
+            }
+        }
+        if context.rollouts.is_empty() {
+            self.tell(&context);
+            return Ok(());
+        }
+        let connections = self.connections.list();
+        let mut under_way = context.rollouts.values().filter(|rollout| rollout.share().is_some()).count();
+        for (name, rollout) in &context.rollouts {
+            self.follow(name, rollout, &connections);
+            let held = match self.agree(name, (rollout, &context), &connections).await? {
+                Agreed::Done => continue,
+                Agreed::GoOn => None,
+                Agreed::Held(why) => Some(why),
+            };
+            match &rollout.progress {
+                RolloutProgress::Waiting if held.is_some() => self.note_reason(name, held.unwrap_or_default()),
+                RolloutProgress::Waiting if self.known.get(name).is_some_and(|known| known.is_paused) => {}
+                RolloutProgress::Waiting if under_way < AT_ONCE => {
+                    under_way += 1;
+                    if self.decide(name, &context, KeptState::Stage { at: 0, paused: false }).await {
+                        self.enter(name, rollout, 0, &connections).await?;
+                    }
+                }
+                RolloutProgress::Waiting => {
+                    let reason = format!("waits for its turn: {AT_ONCE} other changes are on their way");
+                    self.note_reason(name, reason);
+                }
+                RolloutProgress::Stopped(reason) => self.note_reason(name, reason.to_string()),
+                RolloutProgress::Stage { at, chosen } => {
+                    self.work_on(name, (rollout, &context), (*at, chosen), (&connections, held.as_deref())).await?;
+                }
+            }
+        }
+        self.tell(&self.push.context());
+        Ok(())
+    }
+
+    /// Knows a rollout, and what it is at.
+    fn follow(&mut self, name: &ObjectRef, rollout: &Rollout, connections: &[ConnectionInfo]) {
+        let at = match rollout.progress {
+            RolloutProgress::Stage { at, .. } => Some(at),
+            RolloutProgress::Waiting | RolloutProgress::Stopped(_) => None,
+        };
+        let known = self.known.get(name);
+        if known.is_some_and(|known| known.serial == rollout.serial && known.at == at) {
+            return;
+        }
+        let of_same = known.filter(|known| known.serial == rollout.serial);
+        let fresh = Known {
+            serial: rollout.serial,
+            at,
+            since: Instant::now(),
+            is_paused: of_same.is_some_and(|known| known.is_paused),
+            refusing: of_same.map_or_else(|| refusing(connections), |known| known.refusing.clone()),
+            tally: Tally::default(),
+            query: None,
+            is_asked: false,
+            reason: String::new(),
+        };
+        self.known.insert(name.clone(), fresh);
+    }
+
+    /// Looks at one that is at a stage, and does what follows.
+    async fn work_on(
+        &mut self,
+        name: &ObjectRef,
+        (rollout, context): (&Rollout, &PushContext),
+        (at, before): (usize, &BTreeSet<Arc<str>>),
+        (connections, held): (&[ConnectionInfo], Option<&str>),
+    ) -> Result<(), Ended> {
+        let (Some(known), Some(share)) = (self.known.get(name), rollout.share()) else { return Ok(()) };
+        let Some(object) = context.new_versions.any(name) else { return Ok(()) };
+        let (members, refusing) = (Members::of(rollout, connections), known.refusing.clone());
+        let tally = self.push.inspect(move |inspect| members.tally(inspect, &object, &refusing)).await?;
+        if let Some(shared) = &mut self.shared {
+            shared.say(name, tally.pending > 0).await;
+        }
+        let Some(known) = self.known.get(name) else { return Ok(()) };
+        let (shares, least) = (rollout.plan.stages.shares(), self.shared.as_ref().map(|_| LEAST).unwrap_or_default());
+        let seen = Seen {
+            is_last: at + 1 >= shares.len(),
+            at_stage: known.since.elapsed(),
+            pause: rollout.plan.pause.max(least),
+            is_paused: known.is_paused,
+            pending: tally.pending,
+            refused: tally.refused.as_deref(),
+            held,
+            query: asked(rollout, known),
+        };
+        let next = next(&seen);
+        if let Some(known) = self.known.get_mut(name) {
+            known.tally = tally.clone();
+        }
+        match next {
+            Next::Stay(reason) => {
+                self.note_reason(name, reason);
+                // A workload may have come since.
+                let now = chosen(rollout, share, before, connections.iter().map(|info| &*info.proxy));
+                if now.iter().any(|one| !before.contains(one)) {
+                    self.order(name, RolloutOrder::Stage { serial: Some(rollout.serial), at, chosen: Arc::new(now) })
+                        .await?;
+                }
+                Ok(())
+            }
+            Next::Ask => {
+                self.ask(name, rollout);
+                Ok(())
+            }
+            Next::Advance if self.decide(name, context, KeptState::Stage { at: at + 1, paused: false }).await => {
+                self.enter(name, rollout, at + 1, connections).await
+            }
+            Next::Complete if self.decide(name, context, KeptState::Complete { since: Timestamp::now() }).await => {
+                self.complete(name, rollout).await
+            }
+            Next::Advance | Next::Complete => Ok(()),
+            Next::Stop(reason) => self.stop(name, rollout, &reason).await,
+        }
+    }
+
+    /// Asks Prometheus, unless it is being asked.
+    fn ask(&mut self, name: &ObjectRef, rollout: &Rollout) {
+        let Some(known) = self.known.get_mut(name).filter(|known| !known.is_asked) else { return };
+        let Some(query) = rollout.plan.query.clone() else { return };
+        known.is_asked = true;
+        known.reason = "waits for Prometheus".to_owned();
+        let (prometheus, name, serial, at) = (self.prometheus.clone(), name.clone(), known.serial, known.at);
+        self.asked.spawn(async move { (name, serial, at, prometheus.ask(&query).await) });
+    }
+
+    /// Takes an answer of Prometheus in, if it is still waited for.
+    fn note(&mut self, answered: Option<Answered>) {
+        let Some((name, serial, at, answer)) = answered else { return };
+        let known = self.known.get_mut(&name).filter(|known| (known.serial, known.at) == (serial, at));
+        if let Some(known) = known {
+            known.is_asked = false;
+            known.query = Some((answer, Instant::now()));
+        }
+    }
+
+    /// Takes a rollout to a stage.
+    async fn enter(
+        &mut self,
+        name: &ObjectRef,
+        rollout: &Rollout,
+        at: usize,
+        connections: &[ConnectionInfo],
+    ) -> Result<(), Ended> {
+        let shares = rollout.plan.stages.shares();
+        let Some(share) = shares.get(at).copied() else { return self.complete(name, rollout).await };
+        let none = BTreeSet::new();
+        let before = match &rollout.progress {
+            RolloutProgress::Stage { chosen, .. } => chosen,
+            RolloutProgress::Waiting | RolloutProgress::Stopped(_) => &none,
+        };
+        let chosen = chosen(rollout, share, before, connections.iter().map(|info| &*info.proxy));
+        let (stage, stages, generation) = (at + 1, shares.len(), rollout.generation);
+        tracing::info!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation,
+            stage, stages, %share, "rollout: the change reaches this share of the proxies"
+        );
+        if let Some(known) = self.known.get_mut(name) {
+            known.refusing = refusing(connections);
+        }
+        self.order(name, RolloutOrder::Stage { serial: Some(rollout.serial), at, chosen: Arc::new(chosen) }).await
+    }
+
+    /// Puts a new version in force for all.
+    async fn complete(&mut self, name: &ObjectRef, rollout: &Rollout) -> Result<(), Ended> {
+        tracing::info!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
+            "rollout: complete, the change is in force for all proxies"
+        );
+        self.order(name, RolloutOrder::Complete { serial: Some(rollout.serial) }).await
+    }
+
+    /// Has everybody go back to the version before.
+    async fn stop(&mut self, name: &ObjectRef, rollout: &Rollout, reason: &str) -> Result<(), Ended> {
+        tracing::warn!(
+            kind = name.kind.as_str(), ns = %name.name.namespace, name = &*name.name.name, generation = rollout.generation,
+            reason, "rollout: stopped, all proxies get the version before until the object is edited"
+        );
+        self.order(name, RolloutOrder::Stop { serial: Some(rollout.serial), reason: reason.into() }).await
+    }
+
+    /// Gives an order, and waits until it is carried out.
+    async fn order(&mut self, name: &ObjectRef, order: RolloutOrder) -> Result<(), Ended> {
+        self.push.change(vec![Change::Rollout(name.clone(), Arc::new(order.clone()))]).await?;
+        let is_done = |context: &Arc<PushContext>| match (&order, context.rollouts.get(name)) {
+            (_, None) => true,
+            (RolloutOrder::Stage { serial, at, chosen }, Some(rollout)) => {
+                let there = RolloutProgress::Stage { at: *at, chosen: chosen.clone() };
+                Some(rollout.serial) != *serial || rollout.is_stopped() || rollout.progress == there
+            }
+            (RolloutOrder::Stop { serial, .. }, Some(rollout)) => {
+                Some(rollout.serial) != *serial || rollout.is_stopped()
+            }
+            (RolloutOrder::Complete { serial }, Some(rollout)) => Some(rollout.serial) != *serial,
+            (RolloutOrder::Restore { .. }, Some(_)) => true,
+        };
+        self.push.contexts().wait_for(is_done).await.map(drop).map_err(|_| Ended)
+    }
+}
+
+/// What Prometheus says of a rollout's query.
+fn asked<'a>(rollout: &Rollout, known: &'a Known) -> Query<'a> {
+    match (&rollout.plan.query, &known.query) {
+        (None, _) => Query::None,
+        (Some(_), None) => Query::Unasked,
+        (Some(_), Some((Answer::Holds, _))) => Query::Holds,
+        (Some(_), Some((Answer::Fails(what), _))) => Query::Fails(what),
+        (Some(_), Some((Answer::Unknown(_), at))) if at.elapsed() >= ASK_AGAIN => Query::Unasked,
+        (Some(_), Some((Answer::Unknown(why), _))) => Query::Unknown(why),
+    }
+}

@@ -1,0 +1,100 @@
+//! What follows from what other replicas decided, and how they are told what is decided here.
+
+use navarch_api::object::ObjectRef;
+use navarch_push::context::PushContext;
+use navarch_push::rollout::{Rollout, RolloutOrder, RolloutProgress};
+use navarch_push::worker::Ended;
+use navarch_status::{KeptState, StoreError};
+use navarch_xds::connections::ConnectionInfo;
+
+use super::Work;
+use super::shared::Kept;
+
+/// What becomes of a rollout by what other replicas decided.
+pub(super) enum Agreed {
+    /// Whatever follows from what is seen here.
+    GoOn,
+    /// It stays at its stage, for this reason.
+    Held(String),
+    /// What they decided was done.
+    Done,
+}
+
+impl Work {
+    /// Does what other replicas decided, and writes down what they do not know.
+    pub(super) async fn agree(
+        &mut self,
+        name: &ObjectRef,
+        (rollout, context): (&Rollout, &PushContext),
+        connections: &[ConnectionInfo],
+    ) -> Result<Agreed, Ended> {
+        let (Some(shared), Some(new)) = (&self.shared, context.new_versions.any(name)) else { return Ok(Agreed::GoOn) };
+        let (serial, here) = (Some(rollout.serial), &rollout.progress);
+        match (shared.of(name, &new), here) {
+            (Kept::Unknown(error), _) => Ok(Agreed::Held(format!("waits for the API server: {error}"))),
+            (Kept::Newer, _) => {
+                Ok(Agreed::Held("waits for the next version, which other replicas have read".to_owned()))
+            }
+            (Kept::Nothing, RolloutProgress::Waiting) => Ok(Agreed::GoOn),
+            (Kept::Nothing, RolloutProgress::Stage { at, .. }) => {
+                let paused = self.known.get(name).is_some_and(|known| known.is_paused);
+                self.decide(name, context, KeptState::Stage { at: *at, paused }).await;
+                Ok(Agreed::GoOn)
+            }
+            (Kept::State(KeptState::Stopped { .. }), RolloutProgress::Stopped(_)) => Ok(Agreed::GoOn),
+            (Kept::Nothing | Kept::State(KeptState::Stage { .. }), RolloutProgress::Stopped(reason)) => {
+                let reason = reason.to_string();
+                self.decide(name, context, KeptState::Stopped { reason }).await;
+                Ok(Agreed::GoOn)
+            }
+            (Kept::State(KeptState::Stopped { reason }), _) => {
+                self.stop(name, rollout, &reason).await?;
+                Ok(Agreed::Done)
+            }
+            (Kept::State(KeptState::Complete { .. }), RolloutProgress::Stopped(_)) => {
+                let before = shared.before(name).cloned();
+                let order = RolloutOrder::Restore { new, before, progress: RolloutProgress::Waiting };
+                self.order(name, order).await?;
+                self.order(name, RolloutOrder::Complete { serial: None }).await?;
+                Ok(Agreed::Done)
+            }
+            (Kept::State(KeptState::Complete { .. }), _) => {
+                self.order(name, RolloutOrder::Complete { serial }).await?;
+                Ok(Agreed::Done)
+            }
+            (Kept::State(KeptState::Stage { at: theirs, paused }), _) => {
+                if let Some(known) = self.known.get_mut(name) {
+                    known.is_paused = paused;
+                }
+                let is_behind = !matches!(here, RolloutProgress::Stage { at, .. } if *at >= theirs);
+                if is_behind {
+                    self.enter(name, rollout, theirs, connections).await?;
+                    return Ok(Agreed::Done);
+                }
+                let is_held = self.shared.as_ref().is_some_and(|shared| shared.is_waited_for(name));
+                let why = || "waits for proxies of other replicas to acknowledge it".to_owned();
+                Ok(if is_held { Agreed::Held(why()) } else { Agreed::GoOn })
+            }
+        }
+    }
+
+    /// Writes down what was decided, for other replicas. Whether it was, and may be done: not where another was faster.
+    pub(super) async fn decide(&mut self, name: &ObjectRef, context: &PushContext, state: KeptState) -> bool {
+        let Some(shared) = &mut self.shared else { return true };
+        match shared.write(name, context, state).await {
+            Ok(()) => true,
+            Err(StoreError::Stale) => false,
+            Err(error) => {
+                self.note_reason(name, format!("waits for the API server: {error}"));
+                false
+            }
+        }
+    }
+
+    /// Notes why a rollout is not further.
+    pub(super) fn note_reason(&mut self, name: &ObjectRef, reason: String) {
+        if let Some(known) = self.known.get_mut(name) {
+            known.reason = reason;
+        }
+    }
+}

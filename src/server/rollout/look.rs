@@ -1,0 +1,152 @@
+//! How far the proxies of this process have come with a new version: who has it, who has taken it, who refused it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use navarch_api::any_object::AnyObject;
+use navarch_push::context::facts_of;
+use navarch_push::engine::ProxyId;
+use navarch_push::fact::FactKey;
+use navarch_push::proxy::Proxy;
+use navarch_push::resource::{Collection, ResourceType};
+use navarch_push::rollout::Rollout;
+use navarch_push::worker::Inspect;
+use navarch_xds::connections::ConnectionInfo;
+
+use crate::admin::{Compared, last_change};
+use navarch_answers::rollout::NAMED;
+
+/// What says on which workload a pod's proxy stands, the first that there is.
+const WORKLOAD: &str = "WORKLOAD_NAME";
+/// Labels that say so where metadata does not.
+const LABELS: [&str; 3] = ["service.istio.io/canonical-name", "app.kubernetes.io/name", "app"];
+
+/// Proxies and types that refuse something.
+pub(super) type Refusing = BTreeSet<(ProxyId, ResourceType)>;
+
+/// How far the proxies have come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tally {
+    /// How many see the new version and are shown something made of it.
+    pub(super) reached: usize,
+    /// How many of those have taken it.
+    pub(super) taken: usize,
+    /// How many have not said yet.
+    pub(super) pending: usize,
+    /// The first of those.
+    pub(super) pending_proxies: Vec<String>,
+    /// The first that refused it, with what it said.
+    pub(super) refused: Option<String>,
+}
+
+/// What a proxy has said of one type.
+#[derive(Clone, Debug)]
+pub(super) struct Said {
+    taken: Option<(Arc<Collection>, u64)>,
+    refused: Option<(Option<Arc<Collection>>, Arc<str>)>,
+}
+
+/// What proxies have said, those that see the new version.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Members {
+    names: BTreeMap<ProxyId, Arc<str>>,
+    said: BTreeMap<(ProxyId, ResourceType), Said>,
+}
+
+impl Members {
+    /// The connected proxies that see the new version, with what they have said.
+    pub(super) fn of(rollout: &Rollout, connections: &[ConnectionInfo]) -> Self {
+        let mut members = Self::default();
+        for info in connections.iter().filter(|info| rollout.is_seen_by(&info.proxy.name)) {
+            members.names.insert(info.proxy_id, info.proxy.name.clone());
+            for watch in &info.types {
+                let refused = watch.rejected.as_ref().map(|said| (watch.refused.clone(), said.message.clone()));
+                let said = Said { taken: watch.taken.clone(), refused };
+                members.said.insert((info.proxy_id, watch.kind), said);
+            }
+        }
+        members
+    }
+
+    /// How far they have come. `before` are those that refused something of a type before the stage began: they count neither as
+    /// pending nor as refusing. Costs what depends on the object.
+    pub(super) fn tally(&self, inspect: &Inspect<'_>, object: &AnyObject, before: &Refusing) -> Tally {
+        let mut tally = Tally::default();
+        let began = last_change(inspect, &FactKey::Rollout(object.object_ref()));
+        let mut compared = Compared::default();
+        for (proxy, kinds) in inspect.engine.reached(&facts_of(object)) {
+            let Some(name) = self.names.get(&proxy) else { continue };
+            tally.reached += 1;
+            let mut is_pending = false;
+            for kind in kinds.into_iter().filter(|kind| !before.contains(&(proxy, *kind))) {
+                let shown = inspect.engine.shown(proxy, kind);
+                let mut is_shown =
+                    |of: &Arc<Collection>| shown.as_ref().is_some_and(|shown| compared.are_equal(shown, of));
+                let said = self.said.get(&(proxy, kind));
+                let taken = said.and_then(|said| said.taken.as_ref());
+                if taken.is_some_and(|(collection, revision)| *revision >= began || is_shown(collection)) {
+                    continue;
+                }
+                is_pending = true;
+                let refused = said.and_then(|said| said.refused.as_ref());
+                // It may have refused what came before, and not have answered yet.
+                if let Some((_, message)) = refused.filter(|(what, _)| what.as_ref().is_some_and(&mut is_shown)) {
+                    tally.refused.get_or_insert_with(|| format!("{name} refused {}: {message}", kind.short_name()));
+                }
+            }
+            if is_pending {
+                tally.pending += 1;
+                if tally.pending_proxies.len() < NAMED {
+                    tally.pending_proxies.push(name.to_string());
+                }
+            } else {
+                tally.taken += 1;
+            }
+        }
+        tally
+    }
+}
+
+/// The proxies that refuse something now.
+pub(super) fn refusing(connections: &[ConnectionInfo]) -> Refusing {
+    let of_one = |info: &ConnectionInfo| {
+        let refused = info.types.iter().filter(|watch| watch.rejected.is_some());
+        let id = info.proxy_id;
+        refused.map(move |watch| (id, watch.kind)).collect::<Vec<_>>()
+    };
+    connections.iter().flat_map(of_one).collect()
+}
+
+/// The proxies that see the new version at a stage beside those of its share: of each workload of which no connected proxy would,
+/// the first in order. Those of `before` that are connected stay.
+pub(super) fn chosen<'a>(
+    rollout: &Rollout,
+    share: navarch_api::rollout::Share,
+    before: &BTreeSet<Arc<str>>,
+    proxies: impl Iterator<Item = &'a Proxy>,
+) -> BTreeSet<Arc<str>> {
+    let mut workloads: BTreeMap<(Arc<str>, Arc<str>), (u64, Arc<str>, bool)> = BTreeMap::new();
+    let mut chosen = BTreeSet::new();
+    for proxy in proxies {
+        let rank = rollout.rank(&proxy.name);
+        let is_kept = before.contains(&proxy.name);
+        if is_kept {
+            chosen.insert(proxy.name.clone());
+        }
+        let sees = is_kept || share.holds(rank);
+        let entry = workloads.entry(workload(proxy)).or_insert_with(|| (rank, proxy.name.clone(), sees));
+        entry.2 |= sees;
+        if (rank, &proxy.name) < (entry.0, &entry.1) {
+            (entry.0, entry.1) = (rank, proxy.name.clone());
+        }
+    }
+    chosen.extend(workloads.into_values().filter(|(_, _, sees)| !sees).map(|(_, first, _)| first));
+    chosen
+}
+
+/// The workload of a proxy: namespace and name.
+fn workload(proxy: &Proxy) -> (Arc<str>, Arc<str>) {
+    let label = || LABELS.iter().find_map(|label| proxy.labels.get(*label).cloned());
+    let name = proxy.meta(WORKLOAD).map(Arc::from).or_else(label).unwrap_or_else(|| proxy.service_cluster.clone());
+    (Arc::from(proxy.namespace.as_str()), name)
+}

@@ -1,0 +1,115 @@
+//! Asks Prometheus whether what a rollout is to keep up holds.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use navarch_net::destination::AddressPolicy;
+use navarch_source::{FetchError, Fetcher};
+use serde_json::Value;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// What is said where nobody can be asked.
+const NOWHERE: &str =
+    "NAVARCH_PROMETHEUS_URL is not set, so that its query cannot be asked; set it, or promote the change";
+
+/// The Prometheus of the mesh.
+#[derive(Debug)]
+pub(super) struct Prometheus {
+    /// Where it is; `None` where nobody said.
+    address: Option<String>,
+    fetcher: Fetcher,
+}
+
+/// What Prometheus says of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// It holds.
+    Holds,
+    /// It does not: this is what came.
+    Fails(String),
+    /// It could not be asked.
+    Unknown(String),
+}
+
+impl Prometheus {
+    /// At the address of `NAVARCH_PROMETHEUS_URL`.
+    pub(super) fn new(address: Option<&str>) -> Self {
+        // Whoever runs the control plane says where it is; Prometheus may run beside it.
+        let fetcher = Fetcher::new(AddressPolicy { allow_loopback: true, ..AddressPolicy::default() });
+        Self { address: address.map(|address| address.trim_end_matches('/').to_owned()), fetcher }
+    }
+
+    /// Asks once.
+    pub(super) async fn ask(&self, query: &str) -> Answer {
+        let Some(address) = &self.address else { return Answer::Unknown(NOWHERE.to_owned()) };
+        let mut address = format!("{address}/api/v1/query?query=");
+        for byte in query.bytes() {
+            let is_plain = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+            if is_plain { address.push(char::from(byte)) } else { _ = write!(address, "%{byte:02X}") }
+        }
+        match self.fetcher.document(&address, TIMEOUT).await {
+            Ok(text) => read(&text),
+            // The address is not repeated: there may be a secret in it.
+            Err(FetchError::Address(_)) => {
+                Answer::Unknown("NAVARCH_PROMETHEUS_URL is not an address of HTTP".to_owned())
+            }
+            Err(error) => Answer::Unknown(navarch_api::error_chain::chain(&error)),
+        }
+    }
+}
+
+/// What an answer of Prometheus says: a vector holds unless it is empty, a scalar unless it is 0 or no number.
+fn read(text: &str) -> Answer {
+    let unknown = |why: &str| Answer::Unknown(format!("the answer of Prometheus {why}"));
+    let Ok(answer) = serde_json::from_str::<Value>(text) else { return unknown("is no JSON") };
+    let (kind, result) = (answer.pointer("/data/resultType"), answer.pointer("/data/result"));
+    match (kind.and_then(Value::as_str), result.and_then(Value::as_array)) {
+        (Some("vector"), Some(samples)) if samples.is_empty() => Answer::Fails("its vector is empty".to_owned()),
+        (Some("vector"), Some(_)) => Answer::Holds,
+        (Some("scalar"), Some(sample)) => {
+            let value = sample.get(1).and_then(Value::as_str).unwrap_or_default();
+            let holds = value.parse::<f64>().is_ok_and(|number| number != 0.0 && !number.is_nan());
+            if holds { Answer::Holds } else { Answer::Fails(format!("its scalar is {value}")) }
+        }
+        (Some(other @ ("matrix" | "string")), _) => {
+            unknown(&format!("is a {other}; the query must give a vector or a scalar"))
+        }
+        _ => unknown("is not one to a query"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(kind: &str, result: &str) -> Answer {
+        read(&format!(r#"{{"status":"success","data":{{"resultType":"{kind}","result":{result}}}}}"#))
+    }
+
+    #[test]
+    fn a_vector_holds_unless_it_is_empty_and_a_scalar_unless_it_is_zero() {
+        assert_eq!(answer("vector", r#"[{"metric":{},"value":[1,"0"]}]"#), Answer::Holds);
+        assert_eq!(answer("vector", "[]"), Answer::Fails("its vector is empty".to_owned()));
+        for (value, holds) in [("1", true), ("-0.5", true), ("+Inf", true), ("0", false), ("NaN", false), ("", false)] {
+            assert_eq!(answer("scalar", &format!(r#"[1,"{value}"]"#)) == Answer::Holds, holds, "{value}");
+        }
+        for text in ["", "{}", r#"{"status":"error","error":"x"}"#] {
+            assert!(matches!(read(text), Answer::Unknown(_)), "{text}");
+        }
+        assert!(matches!(answer("matrix", "[]"), Answer::Unknown(_)));
+    }
+
+    #[tokio::test]
+    async fn nowhere_and_nobody_are_told_without_the_address() {
+        let said = async |address: Option<&str>| match Prometheus::new(address).ask("up").await {
+            Answer::Unknown(why) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(said(None).await.contains("NAVARCH_PROMETHEUS_URL"));
+        for address in ["http://user:secret@127.0.0.1:1", "ftp://user:secret@x", "user:secret"] {
+            let why = said(Some(address)).await;
+            assert!(!why.contains("secret") && !why.is_empty(), "{why}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! How rollouts stand, for people.
+
+use std::sync::Arc;
+
+use navarch_answers::rollout::{Rollout as Told, RolloutState, Rollouts};
+use navarch_api::object::ObjectRef;
+use navarch_push::context::PushContext;
+use navarch_push::rollout::{Rollout, RolloutProgress};
+
+use super::{Known, Work};
+
+impl Work {
+    /// Tells how all stand.
+    pub(super) fn tell(&self, context: &PushContext) {
+        let one = |(name, rollout): (&ObjectRef, &Arc<Rollout>)| {
+            let known = self.known.get(name).filter(|known| known.serial == rollout.serial);
+            told(name, rollout, known)
+        };
+        let now = Rollouts { rollouts: context.rollouts.iter().map(one).collect() };
+        self.told.send_if_modified(|told| {
+            let is_new = **told != now;
+            if is_new {
+                *told = Arc::new(now);
+            }
+            is_new
+        });
+    }
+}
+
+/// How one stands, in words.
+fn told(name: &ObjectRef, rollout: &Rollout, known: Option<&Known>) -> Told {
+    let (state, stage) = match &rollout.progress {
+        RolloutProgress::Waiting => (RolloutState::Waiting, 0),
+        RolloutProgress::Stage { at, .. } if known.is_some_and(|known| known.is_paused) => {
+            (RolloutState::Paused, at + 1)
+        }
+        RolloutProgress::Stage { at, .. } => (RolloutState::Rolling, at + 1),
+        RolloutProgress::Stopped(_) => (RolloutState::Stopped, 0),
+    };
+    let reason = match &rollout.progress {
+        RolloutProgress::Stopped(reason) => reason.to_string(),
+        RolloutProgress::Waiting | RolloutProgress::Stage { .. } => {
+            known.map(|known| known.reason.clone()).unwrap_or_default()
+        }
+    };
+    let tally = known.filter(|_| stage > 0).map(|known| known.tally.clone()).unwrap_or_default();
+    Told {
+        object: name.to_string(),
+        generation: rollout.generation,
+        before: rollout.before,
+        state,
+        stage,
+        stages: rollout.plan.stages.shares().iter().map(ToString::to_string).collect(),
+        seconds: known.map(|known| known.since.elapsed().as_secs_f64()).unwrap_or_default(),
+        reached: tally.reached,
+        taken: tally.taken,
+        pending_proxies: tally.pending_proxies,
+        reason,
+    }
+}

@@ -1,0 +1,85 @@
+//! Starts what looks after rollouts, where it was left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use navarch_push::rollout::{RolloutOrder, RolloutProgress};
+use navarch_push::worker::{Ended, PushHandle};
+use navarch_push::world::Change;
+use navarch_status::{Cluster, KeptRollout, KeptState, RolloutStore};
+use navarch_xds::connections::Connections;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Work;
+use super::prometheus::Prometheus;
+use super::shared::Shared;
+use crate::admin::RolloutDesk;
+use crate::server::{Config, Tasks, spawn};
+
+/// How long it may take to read which rollouts are on their way.
+const TAKE_UP: Duration = Duration::from_secs(10);
+/// Wishes of operators that may wait.
+const WISHES: usize = 16;
+
+/// Takes rollouts up where they were left, and starts what looks after them. To be called before objects are read: else all proxies
+/// would see new versions until it is known that not all are to. Where objects come from the Kubernetes API, it is kept there how far
+/// they are.
+pub(in crate::server) async fn start(
+    client: Option<&kube::Client>,
+    config: &Config,
+    (push, connections): (&PushHandle, Arc<Connections>),
+    stop: &CancellationToken,
+    tasks: &mut Tasks,
+) -> anyhow::Result<RolloutDesk> {
+    let (wishes, wished) = mpsc::channel(WISHES);
+    let (told, standing) = watch::channel(Arc::default());
+    let shared = match client.filter(|_| config.settings.discover_configuration) {
+        Some(client) => {
+            let namespace = config.settings.system_namespace.as_str();
+            let store = RolloutStore::new(&Cluster(client.clone()), namespace);
+            take_up(&store, push).await?;
+            Some(Shared::new(store, &config.writing.identity))
+        }
+        None => None,
+    };
+    let prometheus = Arc::new(Prometheus::new(config.prometheus.as_deref()));
+    let (known, asked) = (BTreeMap::new(), JoinSet::new());
+    let work = Work { push: push.clone(), connections, known, told, prometheus, shared, asked };
+    let stop = stop.clone();
+    spawn("rollouts", tasks, async move {
+        work.run(wished, stop).await;
+        Ok(())
+    });
+    Ok(RolloutDesk { wishes, standing })
+}
+
+/// Has rollouts that are kept taken up once their objects are read.
+async fn take_up(store: &RolloutStore, push: &PushHandle) -> Result<(), Ended> {
+    let kept = match tokio::time::timeout(TAKE_UP, store.list()).await {
+        Ok(Ok(kept)) => kept,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "rollouts that were on their way are not known: new versions reach all proxies");
+            return Ok(());
+        }
+        Err(_) => {
+            tracing::warn!(after = ?TAKE_UP, "rollouts that were on their way cannot be read: new versions reach all proxies");
+            return Ok(());
+        }
+    };
+    push.change(kept.into_values().filter_map(restored).collect()).await
+}
+
+/// The change that takes a rollout up where it was left, unless it is over.
+pub(super) fn restored(kept: KeptRollout) -> Option<Change> {
+    let name = kept.name();
+    let progress = match kept.state {
+        KeptState::Stage { at, .. } => RolloutProgress::Stage { at, chosen: Arc::default() },
+        KeptState::Stopped { reason } => RolloutProgress::Stopped(reason.into()),
+        KeptState::Complete { .. } => return None,
+    };
+    let order = RolloutOrder::Restore { new: kept.new, before: kept.before, progress };
+    Some(Change::Rollout(name, Arc::new(order)))
+}

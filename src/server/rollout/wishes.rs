@@ -1,0 +1,54 @@
+//! Orders of operators.
+
+use jiff::Timestamp;
+use navarch_api::object::ObjectRef;
+use navarch_push::rollout::RolloutProgress;
+use navarch_status::KeptState;
+
+use super::Work;
+use crate::admin::{RolloutRefusal, RolloutWish};
+
+/// Why a rollout is stopped that an operator stops.
+const ABORTED: &str = "aborted by an operator";
+
+impl Work {
+    /// Does what an operator wants.
+    pub(super) async fn fulfil(&mut self, name: &ObjectRef, wish: RolloutWish) -> Result<(), RolloutRefusal> {
+        let context = self.push.context();
+        let rollout = context.rollouts.get(name).ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
+        if rollout.is_stopped() {
+            return if wish == RolloutWish::Abort { Ok(()) } else { Err(RolloutRefusal::Stopped(name.clone())) };
+        }
+        let connections = self.connections.list();
+        self.follow(name, rollout, &connections);
+        let (at, next) = match rollout.progress {
+            RolloutProgress::Stage { at, .. } => (at, at + 1),
+            RolloutProgress::Waiting | RolloutProgress::Stopped(_) => (0, 0),
+        };
+        let is_last = next >= rollout.plan.stages.shares().len();
+        let complete = || KeptState::Complete { since: Timestamp::now() };
+        let state = match wish {
+            RolloutWish::Pause => KeptState::Stage { at, paused: true },
+            RolloutWish::Promote if is_last => complete(),
+            RolloutWish::Promote => KeptState::Stage { at: next, paused: false },
+            RolloutWish::PromoteFull => complete(),
+            RolloutWish::Abort => KeptState::Stopped { reason: ABORTED.to_owned() },
+        };
+        // One that waits for its turn does not begin by being paused.
+        let is_kept = wish != RolloutWish::Pause || rollout.share().is_some();
+        if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
+            let kept = shared.insist(name, &context, &state).await;
+            kept.map_err(|error| RolloutRefusal::NotKept(error.to_string()))?;
+        }
+        if let Some(known) = self.known.get_mut(name) {
+            known.is_paused = wish == RolloutWish::Pause;
+        }
+        let done = match state {
+            KeptState::Stage { .. } if wish == RolloutWish::Pause => Ok(()),
+            KeptState::Stage { at, .. } => self.enter(name, rollout, at, &connections).await,
+            KeptState::Complete { .. } => self.complete(name, rollout).await,
+            KeptState::Stopped { .. } => self.stop(name, rollout, ABORTED).await,
+        };
+        done.map_err(|error| RolloutRefusal::NotKept(error.to_string()))
+    }
+}

@@ -1,0 +1,206 @@
+//! Changes that reach proxies in stages, of a running control plane with simulated sidecars.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use navarch_testkit::navarch::Navarch;
+use navarch_testkit::ports;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::edited;
+use crate::live::{asked, sidecars, start};
+use crate::proxy::{Manner, Sidecar};
+
+/// How long what follows an order may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The object, as commands take it.
+const REVIEWS: [&str; 4] = ["vs", "reviews", "-n", "bookshop"];
+
+/// Writes the rule of the reviews so that it marks requests, with annotations.
+fn write(folder: &Path, mark: &str, annotations: &str) {
+    let split = format!("    - name: split\n      headers: {{request: {{set: {{x: {mark}}}}}}}\n");
+    let with = format!("  name: reviews\n  annotations: {{{annotations}}}\n");
+    let text = edited("reviews-routing.yaml", &[("    - name: split\n", &split)]);
+    let at = text.find("kind: VirtualService").unwrap();
+    let (head, rule) = text.split_at(at);
+    assert!(rule.contains("  name: reviews\n"), "{rule}");
+    std::fs::write(
+        folder.join("reviews-routing.yaml"),
+        format!("{head}{}", rule.replacen("  name: reviews\n", &with, 1)),
+    )
+    .unwrap();
+}
+
+fn count(sidecars: &[Sidecar], mark: &str) -> usize {
+    sidecars.iter().filter(|sidecar| sidecar.routes_by(mark)).count()
+}
+
+/// Waits until the rollout of the reviews is so; gives it, and the exit code.
+async fn stands(navarch: &Navarch, what: &str, is_so: impl Fn(&Value) -> bool) -> (Value, i32) {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let (told, code) = asked(navarch, &[&["rollout", "status"][..], &REVIEWS].concat()).await;
+        if is_so(&told["rollouts"][0]) {
+            return (told["rollouts"][0].clone(), code);
+        }
+        assert!(Instant::now() < end, "{what}: {told}\n{}", navarch.output());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+async fn settled(sidecars: &[Sidecar], mark: &str, wanted: usize) {
+    let end = Instant::now() + PATIENCE;
+    while count(sidecars, mark) != wanted {
+        assert!(Instant::now() < end, "{mark}: {} of {wanted}", count(sidecars, mark));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn order(navarch: &Navarch, order: &str) -> (Value, i32) {
+    asked(navarch, &[&["rollout", order][..], &REVIEWS].concat()).await
+}
+
+/// A mesh of so many sidecars of one workload that all route by `first`.
+async fn mesh(manners: &[Manner]) -> (TempDir, Navarch, Vec<Sidecar>) {
+    let (folder, navarch) = start().await;
+    let sidecars = sidecars(&navarch, manners).await;
+    write(folder.path(), "first-mark", "");
+    settled(&sidecars, "first-mark", manners.len()).await;
+    (folder, navarch, sidecars)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_goes_from_stage_to_stage_and_back_at_an_operators_word() {
+    let (folder, navarch, sidecars) = mesh(&[Manner::Takes; 40]).await;
+    write(folder.path(), "second-mark", "navarch.io/rollout: '20%,60%', navarch.io/rollout-pause: 1h");
+    let taken = |stage: u64| {
+        move |one: &Value| one["stage"] == stage && one["reached"].as_u64() > Some(0) && one["taken"] == one["reached"]
+    };
+    let (first, code) = stands(&navarch, "the first stage", taken(1)).await;
+    let share = usize::try_from(first["reached"].as_u64().unwrap()).unwrap();
+    assert_eq!(
+        (code, &first["state"], &first["stages"]),
+        (3, &"rolling".into(), &serde_json::json!(["20%", "60%", "100%"])),
+        "{first}"
+    );
+    assert!((1..=20).contains(&share), "{share} of 40 are about 20 %");
+    assert_eq!((count(&sidecars, "second-mark"), count(&sidecars, "first-mark")), (share, 40 - share));
+    let early: Vec<usize> = (0..40).filter(|n| sidecars[*n].routes_by("second-mark")).collect();
+    let metrics = navarch.metrics().await.unwrap();
+    assert!(metrics.contains("navarch_rollouts 1") && metrics.contains("navarch_rollouts_stopped 0"), "{metrics}");
+
+    // What is paused goes on by an order, and those who had it keep it.
+    let (paused, code) = order(&navarch, "pause").await;
+    assert_eq!((code, &paused["rollouts"][0]["state"]), (0, &"paused".into()), "{paused}");
+    assert_eq!(order(&navarch, "promote").await.1, 0);
+    let (second, _) = stands(&navarch, "the second stage", taken(2)).await;
+    assert!(second["reached"].as_u64() > first["reached"].as_u64(), "{second}");
+    assert!(early.iter().all(|n| sidecars[*n].routes_by("second-mark")));
+    assert_eq!(order(&navarch, "promote").await.1, 0);
+    settled(&sidecars, "second-mark", 40).await;
+    assert_eq!(order(&navarch, "promote").await.1, 0);
+    let (_, code) = stands(&navarch, "complete", Value::is_null).await;
+    assert_eq!(code, 0);
+    assert_eq!(order(&navarch, "promote").await.1, 5, "nothing is left to be promoted");
+
+    // An abort lasts until the next edit, though the file is read again.
+    write(folder.path(), "third-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h");
+    stands(&navarch, "the first stage", taken(1)).await;
+    let (aborted, code) = order(&navarch, "abort").await;
+    assert_eq!((code, &aborted["rollouts"][0]["state"]), (0, &"stopped".into()), "{aborted}");
+    settled(&sidecars, "second-mark", 40).await;
+    write(folder.path(), "third-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 1h");
+    std::fs::write(folder.path().join("other.yaml"), "# read again\n").unwrap();
+    let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
+    assert_eq!((code, &stopped["reason"], count(&sidecars, "third-mark")), (4, &"aborted by an operator".into(), 0));
+    let address = navarch.monitoring.to_string();
+    let promote = move || crate::told(&[&["rollout", "promote"][..], &REVIEWS, &["--address", &address]].concat());
+    let (text, code) = tokio::task::spawn_blocking(promote).await.unwrap();
+    assert!(code == 1 && text.contains("was stopped"), "what was aborted is not promoted: {text}");
+    write(folder.path(), "fourth-mark", "navarch.io/rollout: '20%', navarch.io/rollout-pause: 0s");
+    settled(&sidecars, "fourth-mark", 40).await;
+    assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+    let waits = ["rollout", "status", "--wait", "--timeout", "5s"];
+    assert_eq!(asked(&navarch, &waits).await.1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_proxy_of_a_stage_refuses_goes_back_and_nothing_is_quarantined() {
+    let refuses = Manner::Refuses("bad-mark", "I do not know bad-mark");
+    let (folder, navarch, sidecars) = mesh(&[refuses; 20]).await;
+    write(folder.path(), "bad-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 1h");
+    let (stopped, code) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
+    assert_eq!(code, 4);
+    assert!(stopped["reason"].as_str().unwrap().contains("refused rds: I do not know bad-mark"), "{stopped}");
+    settled(&sidecars, "first-mark", 20).await;
+    let (applied, code) = asked(&navarch, &[&["applied"][..], &REVIEWS].concat()).await;
+    let applied = &applied["replicas"][0]["applied"];
+    let told = (code, &applied["quarantined"], &applied["taken"], &applied["rollout"]);
+    assert_eq!(told, (4, &Value::Null, &20.into(), &"stopped".into()), "{applied}");
+    let (health, code) = asked(&navarch, &["doctor"]).await;
+    assert!(code == 3 && health.to_string().contains("was stopped"), "{health}");
+    // One that refused before does not stop what comes after.
+    write(folder.path(), "good-mark", "navarch.io/rollout: '10%', navarch.io/rollout-pause: 0s");
+    settled(&sidecars, "good-mark", 20).await;
+    assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_does_not_answer_holds_a_change_up() {
+    let mut manners = vec![Manner::Takes; 10];
+    manners[3] = Manner::Ignores;
+    let (folder, navarch) = start().await;
+    let sidecars = sidecars(&navarch, &manners).await;
+    settled(&sidecars, "split", 10).await;
+    write(folder.path(), "new-mark", "navarch.io/rollout: '100%', navarch.io/rollout-pause: 0s");
+    let (waits, code) = stands(&navarch, "pending", |one| one["taken"] == 9).await;
+    assert_eq!((code, &waits["pendingProxies"]), (3, &serde_json::json!(["web-3.bookshop"])), "{waits}");
+    assert_eq!(asked(&navarch, &[&["rollout", "promote", "--full"][..], &REVIEWS].concat()).await.1, 0);
+    assert_eq!(stands(&navarch, "complete", Value::is_null).await.1, 0);
+}
+
+/// Answers queries with an empty vector after so many that hold.
+fn prometheus(holds: usize) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for (n, stream) in listener.incoming().enumerate() {
+            let Ok(mut stream) = stream else { return };
+            let mut first = String::new();
+            BufReader::new(&stream).read_line(&mut first).unwrap();
+            assert!(first.starts_with("GET /api/v1/query?query=up%20%3E%200 "), "{first}");
+            let result = if n < holds { r#"[{"metric":{},"value":[1,"1"]}]"# } else { "[]" };
+            let body = format!(r#"{{"status":"success","data":{{"resultType":"vector","result":{result}}}}}"#);
+            let length = body.len();
+            _ = write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+        }
+    });
+    format!("http://{address}")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_holds_no_more_takes_a_change_back() {
+    let folder = crate::bookshop();
+    let address = prometheus(1);
+    let flags = ["--registries=".to_owned()];
+    let program = Path::new(env!("CARGO_BIN_EXE_navarch"));
+    let variables =
+        [("NAVARCH_PROMETHEUS_URL", address.as_str()), ("NAVARCH_ROLLOUT", "50%"), ("NAVARCH_ROLLOUT_PAUSE", "0s")];
+    let address = || SocketAddr::from(([127, 0, 0, 1], ports::free().unwrap()));
+    let navarch =
+        Navarch::start_at(program, folder.path(), &flags, &variables, address(), address(), address()).await.unwrap();
+    let sidecars = sidecars(&navarch, &[Manner::Takes; 10]).await;
+    settled(&sidecars, "split", 10).await;
+    // The mesh's own stages hold for objects that say nothing.
+    write(folder.path(), "first-mark", "");
+    settled(&sidecars, "first-mark", 10).await;
+    stands(&navarch, "complete", Value::is_null).await;
+    write(folder.path(), "second-mark", "navarch.io/rollout-query: up > 0");
+    let (stopped, _) = stands(&navarch, "stopped", |one| one["state"] == "stopped").await;
+    assert!(stopped["reason"].as_str().unwrap().contains("its vector is empty"), "{stopped}");
+    settled(&sidecars, "first-mark", 10).await;
+    assert!(navarch.output().contains("stage=2") || navarch.output().contains("\"stage\":2"), "{}", navarch.output());
+}
