@@ -10,10 +10,10 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 
-/// How many times longer than a text took the next one waits: readers without number cost a fifth of one thread.
-const PAUSE: u32 = 4;
+/// How many times longer than a text took the next one waits: readers without number cost half of one thread.
+const PAUSE: u32 = 1;
 /// The longest wait for the next text.
-const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// All metrics and their text.
 #[derive(Debug)]
@@ -117,6 +117,6 @@ mod tests {
         assert_eq!(asked.0.load(Ordering::Relaxed), made + 1, "nobody gets a text from before it asked");
         let begun = Instant::now();
         exposition.text().await.unwrap();
-        assert!(begun.elapsed() >= Duration::from_millis(80), "texts are made one right after the other");
+        assert!(begun.elapsed() >= Duration::from_millis(30), "texts are made one right after the other");
     }
 }

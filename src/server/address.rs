@@ -1,9 +1,10 @@
 //! Listening addresses as Istio's flags write them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::str::FromStr;
 
+use navarch_net::listen::{listen, listen_on_all};
 use tokio::net::TcpListener;
 
 /// Where to listen: `:15010` (all addresses), `127.0.0.1:15010`, `[::1]:15010`, or empty for not at all.
@@ -53,18 +54,11 @@ impl ListenAddress {
     ///
     /// # Errors
     /// When the port is taken or may not be opened.
-    pub async fn bind(self) -> std::io::Result<Option<TcpListener>> {
+    pub fn bind(self) -> std::io::Result<Option<TcpListener>> {
         match self {
             Self::Off => Ok(None),
-            Self::At(address) => TcpListener::bind(address).await.map(Some),
-            Self::Every(port) => {
-                // Dual stack where the machine has IPv6, plain IPv4 elsewhere.
-                match TcpListener::bind(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)).await {
-                    Ok(listener) => Ok(Some(listener)),
-                    Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(error),
-                    Err(_) => TcpListener::bind(SocketAddr::from(([0, 0, 0, 0], port))).await.map(Some),
-                }
-            }
+            Self::At(address) => listen(address).map(Some),
+            Self::Every(port) => listen_on_all(port).map(Some),
         }
     }
 }

@@ -22,7 +22,7 @@ pub(super) async fn start(
     stop: &CancellationToken,
     tasks: &mut Tasks,
 ) {
-    let listener = match config.ctrlz.bind().await {
+    let listener = match config.ctrlz.bind() {
         Ok(Some(listener)) => listener,
         Ok(None) => return,
         Err(error) => {

@@ -47,16 +47,16 @@ impl Ports {
             Some(OpenHttpPort { listener, port, answers: answers.clone() })
         };
         Ok(Self {
-            grpc: open("grpc", bind(config.grpc, "--grpc-addr").await?, plain),
-            secure: open("secure-grpc", bind(config.secure, "--secure-grpc-addr").await?, xds),
-            https: open_http("https", bind(config.https, "--https-addr").await?, webhooks),
-            http: open_http("http", bind(config.http, "--http-addr").await?, http),
-            monitoring: open_http("monitoring", bind(config.monitoring, "--monitoring-addr").await?, web),
+            grpc: open("grpc", bind(config.grpc, "--grpc-addr")?, plain),
+            secure: open("secure-grpc", bind(config.secure, "--secure-grpc-addr")?, xds),
+            https: open_http("https", bind(config.https, "--https-addr")?, webhooks),
+            http: open_http("http", bind(config.http, "--http-addr")?, http),
+            monitoring: open_http("monitoring", bind(config.monitoring, "--monitoring-addr")?, web),
         })
     }
 }
 
 /// Opens a port, naming the flag that gave it.
-async fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
-    address.bind().await.with_context(|| format!("{flag}: cannot listen at {address}; is another server there?"))
+fn bind(address: ListenAddress, flag: &str) -> anyhow::Result<Option<TcpListener>> {
+    address.bind().with_context(|| format!("{flag}: cannot listen at {address}; is another server there?"))
 }

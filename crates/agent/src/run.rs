@@ -142,7 +142,7 @@ async fn serve_status(
         .collect();
     let table = Arc::new(move || table_source.as_ref()?.wire().map(|table| names::to_json(&table)));
     let config = status::config(prepared, variables, port, (conditions, metrics), table, give.clone())?;
-    let listener = status::listen(port).await?;
+    let listener = status::listen(port)?;
     tasks.spawn(stop.clone().run_until_cancelled_owned(status_server::serve(listener, config)));
     Ok(())
 }

@@ -17,6 +17,7 @@ use super::table::NameTableSink;
 use super::{BeforeTable, DnsConfig};
 use crate::metrics::AgentMetrics;
 use crate::random;
+use navarch_net::listen::listen;
 use navarch_net::port::{Port, PortLimits};
 use navarch_net::rejections::Rejections;
 use navarch_net::stream::PortStream;
@@ -59,7 +60,7 @@ impl DnsServer {
     pub async fn bind(config: DnsConfig, names: NameTableSink) -> io::Result<Self> {
         let (mut udp, mut tcp, mut own) = (Vec::new(), Vec::new(), Vec::new());
         for address in &config.listen {
-            let listener = TcpListener::bind(address).await?;
+            let listener = listen(*address)?;
             // Where the port is any, both have the same.
             let address = listener.local_addr()?;
             udp.push(UdpSocket::bind(address).await?);

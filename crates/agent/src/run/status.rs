@@ -1,6 +1,6 @@
 //! What the status server is given, by pilot-agent's variables.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -13,6 +13,7 @@ use crate::metrics::AgentMetrics;
 use crate::own_metrics::OwnMetrics;
 use crate::status_server::{Condition, ProbeSpecError, Probes, ScrapeConfig, ScrapeConfigError, StatusConfig};
 use crate::variables::Variables;
+use navarch_net::listen::listen_on_all;
 
 /// Gives the name table as JSON, if there is one.
 pub(super) type NameTableSource = Arc<dyn Fn() -> Option<Value> + Send + Sync>;
@@ -35,13 +36,8 @@ pub enum StatusError {
 }
 
 /// Listens on the status port, on all addresses.
-pub(super) async fn listen(port: u16) -> Result<TcpListener, StatusError> {
-    let any = |ip: IpAddr| TcpListener::bind(SocketAddr::new(ip, port));
-    // Without IPv6 in the kernel there is IPv4 alone.
-    match any(Ipv6Addr::UNSPECIFIED.into()).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => any(Ipv4Addr::UNSPECIFIED.into()).await.map_err(|error| StatusError::Listen(port, error)),
-    }
+pub(super) fn listen(port: u16) -> Result<TcpListener, StatusError> {
+    listen_on_all(port).map_err(|error| StatusError::Listen(port, error))
 }
 
 /// What the server is given.
