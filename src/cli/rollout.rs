@@ -28,9 +28,6 @@ const MISSING: u8 = 5;
 ///
 /// An object asks for stages by the annotation navarch.io/rollout, such as 5%,25%,100%. Each edit then reaches that share of the
 /// proxies first, and more once all of those have taken it and a pause is over; it is stopped when a proxy refuses it.
-///
-/// Exit codes: 0 done, or no change is on its way; 1 the control plane gave no answer, or refused; 2 the command line is wrong; 3 a
-/// change is on its way; 4 one was stopped; 5 there is none to be paused, promoted or aborted.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:
   navarch rollout status
@@ -40,7 +37,10 @@ const MISSING: u8 = 5;
   navarch rollout abort virtualservice reviews -n shop
 
 A change is paused, promoted or aborted from the control plane's own machine alone, or through a forwarded port:
-  kubectl port-forward -n istio-system deploy/istiod 15014")]
+  kubectl port-forward -n istio-system deploy/istiod 15014
+
+Exit codes: 0 done, or no change is on its way; 1 the control plane gave no answer, or refused; 2 the command line is
+wrong; 3 a change is on its way; 4 one was stopped; 5 there is none to be paused, promoted or aborted.")]
 pub(super) struct Rollout {
     /// What to do
     #[command(subcommand)]

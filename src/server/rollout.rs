@@ -113,15 +113,18 @@ impl Work {
             };
             let Some(wish) = until(&stop, event).await else { return };
             let begun = Instant::now();
-            if let Some((name, wish, answer)) = wish {
-                let outcome = self.fulfil(&name, wish).await;
-                // Who asked may have gone.
-                answer.send(outcome).ok();
-            }
+            let answered = match wish {
+                Some((name, wish, answer)) => Some((answer, self.fulfil(&name, wish).await)),
+                None => None,
+            };
             if self.look().await.is_err() {
                 // The process is going down.
                 stop.cancelled().await;
                 return;
+            }
+            if let Some((answer, outcome)) = answered {
+                // Who asked may have gone, and sees how it stands then.
+                answer.send(outcome).ok();
             }
             due = Instant::now() + LOOK.max(begun.elapsed() * REST);
         }

@@ -262,7 +262,7 @@ impl Rollouts {
             self.end(&name);
         } else if let Some((new, before, progress)) = self.awaited.remove(&name) {
             let plan = RolloutPlan::of(name.kind, object.meta(), settings);
-            if let Some(plan) = plan.filter(|_| new.same_effect(&object)) {
+            if let Some(plan) = plan.filter(|_| is_version(&new, &object)) {
                 set(&name, before.clone(), in_force);
                 self.begin(name, object, plan, before.as_ref(), progress);
                 return None;
@@ -376,7 +376,7 @@ impl Rollouts {
         settings: &RolloutSettings,
     ) {
         let written = self.new.any(&name).or_else(|| in_force.objects.seen().any(&name));
-        let is_written = written.as_ref().is_some_and(|written| written.same_effect(&new));
+        let is_written = written.as_ref().is_some_and(|written| is_version(&new, written));
         // What the object says now counts.
         let plan = RolloutPlan::of(name.kind, written.as_ref().unwrap_or(&new).meta(), settings);
         match (written, plan) {
@@ -418,6 +418,11 @@ pub(super) fn of_kind(
 ) -> impl Iterator<Item = (&ObjectRef, &Arc<Rollout>)> {
     let from = ObjectRef { kind, name: NamespacedName::default() };
     all.range(from..).take_while(move |(name, _)| name.kind == kind)
+}
+
+/// Whether an object is in the version that was kept: it may have been edited since and have come back to what it said.
+fn is_version(kept: &AnyObject, object: &AnyObject) -> bool {
+    kept.meta().generation == object.meta().generation && kept.same_effect(object)
 }
 
 /// Puts a version in force for those who do not see the new one.

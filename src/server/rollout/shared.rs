@@ -121,11 +121,13 @@ impl Shared {
         if let Some(error) = &self.failed {
             return Kept::Unknown(error.clone());
         }
+        if self.read_at.is_none() {
+            return Kept::Unknown("not read yet".to_owned());
+        }
         match self.kept.get(name) {
-            _ if self.read_at.is_none() => Kept::Unknown("not read yet".to_owned()),
             None => Kept::Nothing,
-            Some(kept) if kept.new.same_effect(new) => Kept::State(kept.state.clone()),
-            Some(kept) if kept.new.meta().generation > new.meta().generation => Kept::Newer,
+            Some(kept) if is_version(&kept.new, new) => Kept::State(kept.state.clone()),
+            Some(kept) if is_newer(&kept.new, new) => Kept::Newer,
             Some(_) => Kept::Nothing,
         }
     }
@@ -133,7 +135,7 @@ impl Shared {
     /// What others have begun with objects that were read here as if all proxies had the new version: this process began meanwhile.
     pub(super) fn missed(&self, context: &PushContext) -> Vec<KeptRollout> {
         let is_missed = |(name, kept): &(&ObjectRef, &KeptRollout)| {
-            let is_there = || context.objects.any(name).is_some_and(|object| object.same_effect(&kept.new));
+            let is_there = || context.objects.any(name).is_some_and(|object| is_version(&kept.new, &object));
             !matches!(kept.state, KeptState::Complete { .. }) && !context.rollouts.contains_key(*name) && is_there()
         };
         self.kept.iter().filter(is_missed).map(|(_, kept)| kept.clone()).collect()
@@ -154,7 +156,7 @@ impl Shared {
         let Some(new) = context.new_versions.any(name) else { return Ok(()) };
         let known = self.kept.get(name);
         let version = known.and_then(|kept| kept.version.clone());
-        let of_same = known.filter(|kept| kept.new.same_effect(&new));
+        let of_same = known.filter(|kept| is_version(&kept.new, &new));
         let is_same_stage = |kept: &&KeptRollout| match (&kept.state, &state) {
             (KeptState::Stage { at, .. }, KeptState::Stage { at: now, .. }) => at == now,
             _ => false,
@@ -220,4 +222,15 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether what is kept is of this version: an object may be edited and come back to what it said.
+fn is_version(kept: &AnyObject, new: &AnyObject) -> bool {
+    kept.meta().generation == new.meta().generation && kept.same_effect(new)
+}
+
+/// Whether what is kept is of a later version of the same object.
+fn is_newer(kept: &AnyObject, new: &AnyObject) -> bool {
+    let (kept, new) = (kept.meta(), new.meta());
+    kept.uid == new.uid && kept.generation > new.generation
 }
