@@ -86,8 +86,7 @@ impl Announcements {
         if timeout(limit, told).await.is_ok() {
             return Vec::new();
         }
-        let lacks =
-            |announcement: &&Announcement| announcement.is_kept() && **announcement.told.borrow() != *roots;
+        let lacks = |announcement: &&Announcement| announcement.is_kept() && **announcement.told.borrow() != *roots;
         open.iter().filter(lacks).map(|announcement| announcement.place.clone()).collect()
     }
 }
