@@ -12,6 +12,7 @@ use tonic::Status;
 use crate::debug::is_debug;
 use crate::node::Served;
 use crate::session::diff::Brought;
+use navarch_api::mcp;
 use navarch_api::names::ResourceName;
 use navarch_proto::any::TYPE_URL_PREFIX;
 use navarch_push::resource::ResourceType;
@@ -298,10 +299,17 @@ fn unserved(url: String, names: Vec<String>, nonce: String, error: Option<ErrorD
             Ok(Request::Question { url, names, nonce })
         }
         // As group, version and kind: the stream knows who may ask for objects of other control planes' kinds.
-        _ if !url.starts_with(TYPE_URL_PREFIX) => Ok(Request::Unserved { url }),
+        _ if !url.starts_with(TYPE_URL_PREFIX) && !is_other_version(&url) => Ok(Request::Unserved { url }),
         _ if !url.starts_with(ENVOY) => Err(not_served(&url)),
         _ => Ok(Request::Unserved { url }),
     }
+}
+
+/// Whether a type is another version of a kind that is served: who took an empty answer for it would lose objects that there are.
+fn is_other_version(url: &str) -> bool {
+    let parts = |url: &str| Some((url.split_once('/')?.0.to_owned(), url.rsplit_once('/')?.1.to_owned()));
+    let asked = parts(url);
+    mcp::kinds().any(|kind| parts(mcp::type_url(kind)) == asked)
 }
 
 /// The refusal of a type that is not served.
