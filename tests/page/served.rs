@@ -72,6 +72,11 @@ async fn answers_for_the_page_hold_some_rows_however_many_there_are() {
     };
     assert_eq!((&of("many")["services"], &of("many")["open"]), (&450.into(), &450.into()));
     assert_eq!(of("billing")["mtls"]["strict"], 1, "{mesh}");
+    // A filter leaves the arrows that lead to what it finds, or away from it.
+    let one = asked("/debug/view/mesh?filter=billing").await;
+    let arrows = one["arrows"].as_array().unwrap();
+    assert!(one["namespaces"].as_array().unwrap().len() == 1 && !arrows.is_empty(), "{one}");
+    assert!(arrows.iter().all(|arrow| arrow["from"] == "billing" || arrow["to"] == "billing"), "{one}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

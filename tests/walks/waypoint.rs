@@ -15,6 +15,29 @@ use navarch_answers::why::WhyNot;
 use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
 use navarch_answers::{ambient, implied};
 
+/// The waypoint, and what it is told of `web`.
+const WAYPOINT: &str = "apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {istio.io/dataplane-mode: ambient}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: istio-waypoint}
+spec: {controllerName: istio.io/mesh-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: way, namespace: shop}
+spec: {gatewayClassName: istio-waypoint, listeners: [{name: mesh, port: 15008, protocol: HBONE}]}
+status: {addresses: [{type: Hostname, value: way.shop.svc.cluster.local}]}
+---
+apiVersion: networking.istio.io/v1
+kind: DestinationRule
+metadata: {name: web, namespace: shop}
+spec: {host: web, subsets: [{name: one, labels: {version: one}}, {name: two, labels: {version: two}}]}
+---
+";
+
 /// The pod of the waypoint, two versions of `web` behind it, a client, and `plain`, which has no waypoint.
 fn shop(more: &str) -> String {
     let managed = "gateway.networking.k8s.io/gateway-name: way, gateway.istio.io/managed: istio.io-mesh-controller";
@@ -58,29 +81,7 @@ fn shop(more: &str) -> String {
         )
         .unwrap();
     }
-    yaml + "apiVersion: v1
-kind: Namespace
-metadata: {name: shop, labels: {istio.io/dataplane-mode: ambient}}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: istio-waypoint}
-spec: {controllerName: istio.io/mesh-controller}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: way, namespace: shop}
-spec: {gatewayClassName: istio-waypoint, listeners: [{name: mesh, port: 15008, protocol: HBONE}]}
-status: {addresses: [{type: Hostname, value: way.shop.svc.cluster.local}]}
----
-apiVersion: networking.istio.io/v1
-kind: DestinationRule
-metadata: {name: web, namespace: shop}
-spec: {host: web, subsets: [{name: one, labels: {version: one}}, {name: two, labels: {version: two}}]}
----
-" + &split("web", 90)
-        + "---\n"
-        + more
+    yaml + WAYPOINT + &split("web", 90) + "---\n" + more
 }
 
 /// A split between the two versions.

@@ -1,6 +1,6 @@
 // Boxes and arrows from left to right. Where boxes stand follows from the arrows alone, so that a graph looks the same each time.
 
-import { useId } from "preact/hooks";
+import { useId, useState } from "preact/hooks";
 
 export interface Box {
   id: string;
@@ -23,6 +23,10 @@ const WIDTH = 216;
 const LINE = 17;
 const GAP = 14;
 const AISLE = 92;
+/** How far arrows within one column reach out of it. */
+const BOW = 60;
+/** More arrows than this are no picture any more: those of one box are drawn, which is pointed at or has the focus. */
+const CROWDED = 150;
 
 /** The column of each box: one right of all that point at it, as far as arrows make no ring. */
 export function columns(boxes: Box[], arrows: Arrow[]): Map<string, number> {
@@ -49,9 +53,14 @@ export function columns(boxes: Box[], arrows: Arrow[]): Map<string, number> {
   return column;
 }
 
-export function Graph({ boxes, arrows, label }: { boxes: Box[]; arrows: Arrow[]; label: string }) {
+export function Graph({ boxes, arrows: all, label }: { boxes: Box[]; arrows: Arrow[]; label: string }) {
   const id = useId();
-  const column = columns(boxes, arrows);
+  const [active, setActive] = useState<string>();
+  const known = new Set(boxes.map((box) => box.id));
+  const drawable = all.filter(({ from, to }) => from !== to && known.has(from) && known.has(to));
+  const crowded = drawable.length > CROWDED;
+  const arrows = crowded ? drawable.filter(({ from, to }) => from === active || to === active) : drawable;
+  const column = columns(boxes, crowded ? [] : arrows);
   const filled = [...new Set(column.values())].sort((a, b) => a - b);
   const places = new Map<string, { x: number; y: number; height: number }>();
   let height = 0;
@@ -73,31 +82,38 @@ export function Graph({ boxes, arrows, label }: { boxes: Box[]; arrows: Arrow[];
     });
     height = 8 + Math.ceil(boxes.length / across) * (own + GAP);
   }
-  const width = Math.max(...[...places.values()].map((place) => place.x + WIDTH)) + 8;
+  const width = Math.max(...[...places.values()].map((place) => place.x + WIDTH)) + (all.length > 0 ? BOW : 8);
   return (
-    <div class="graph" role="region" aria-label={label} tabIndex={0}>
-      <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={label}>
-        <defs>
-          <marker id={`${id}head`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
-            <path d="M0 0 8 4 0 8z" class="head" />
-          </marker>
-        </defs>
-        {arrows.map((arrow) => {
-          const [from, to] = [places.get(arrow.from), places.get(arrow.to)];
-          if (!from || !to || arrow.from === arrow.to) return null;
-          const text = `${arrow.from} may call ${arrow.to}`;
-          return (
-            <path key={`${arrow.from}>${arrow.to}`} class="arrow" d={curve(from, to)} marker-end={`url(#${id}head)`}>
-              <title>{arrow.text ? `${text}: ${arrow.text}` : text}</title>
-            </path>
-          );
-        })}
-        {boxes.map((box) => {
-          const place = places.get(box.id);
-          return place && <BoxShape key={box.id} box={box} place={place} />;
-        })}
-      </svg>
-    </div>
+    <>
+      <div class="graph" role="region" aria-label={label} tabIndex={0}>
+        <svg width={width} height={height} viewBox={`0 0 ${width} ${height}`} role="group" aria-label={label}>
+          <defs>
+            <marker id={`${id}head`} viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">
+              <path d="M0 0 8 4 0 8z" class="head" />
+            </marker>
+          </defs>
+          {arrows.map((arrow) => {
+            const [from, to] = [places.get(arrow.from), places.get(arrow.to)];
+            if (!from || !to) return null;
+            const text = `${arrow.from} may call ${arrow.to}`;
+            return (
+              <path key={`${arrow.from}>${arrow.to}`} class="arrow" d={curve(from, to)} marker-end={`url(#${id}head)`}>
+                <title>{arrow.text ? `${text}: ${arrow.text}` : text}</title>
+              </path>
+            );
+          })}
+          {boxes.map((box) => {
+            const place = places.get(box.id);
+            return place && <BoxShape key={box.id} box={box} place={place} choose={crowded ? () => setActive(box.id) : undefined} />;
+          })}
+        </svg>
+      </div>
+      {crowded && (
+        <p class="quiet">
+          {drawable.length.toLocaleString("en")} arrows are too many to be drawn at once: point at a box, or go to it with Tab, to see its own.
+        </p>
+      )}
+    </>
   );
 }
 
@@ -116,7 +132,7 @@ function curve(from: Place, to: Place): string {
   return `M${x1} ${y1}C${x1 + own} ${y1} ${x2 - other} ${y2} ${x2} ${y2}`;
 }
 
-function BoxShape({ box, place }: { box: Box; place: Place }) {
+function BoxShape({ box, place, choose }: { box: Box; place: Place; choose?: (() => void) | undefined }) {
   const shape = (
     <>
       <rect x={place.x} y={place.y} width={WIDTH} height={place.height} rx="6" />
@@ -130,11 +146,11 @@ function BoxShape({ box, place }: { box: Box; place: Place }) {
     </>
   );
   return box.href ? (
-    <a href={box.href} class={`box ${box.tone}`} aria-label={box.lines.join(", ")}>
+    <a href={box.href} class={`box ${box.tone}`} aria-label={box.lines.join(", ")} onMouseEnter={choose} onFocus={choose}>
       {shape}
     </a>
   ) : (
-    <g class={`box ${box.tone}`} role="img" aria-label={box.lines.join(", ")}>
+    <g class={`box ${box.tone}`} role="img" aria-label={box.lines.join(", ")} onMouseEnter={choose}>
       {shape}
     </g>
   );

@@ -117,6 +117,7 @@ try {
   await plan();
   await keyboard();
   await inTheDarkAndOnAPhone();
+  await crowded();
   assert.deepEqual(complaints, [], "the browser complains");
   await gone();
   console.log("all views work");
@@ -312,6 +313,35 @@ async function inTheDarkAndOnAPhone() {
   }
   await page.emulateMedia({ colorScheme: "light" });
   await page.setViewportSize(WIDE);
+}
+
+/** More arrows than make a picture are drawn for one box at a time; a filter leaves those of what it finds. */
+async function crowded() {
+  const name = (n) => `crowd${String(n % 20).padStart(2, "0")}`;
+  const crowd = Array.from({ length: 20 }, (_, n) => {
+    const callers = Array.from({ length: 10 }, (_, next) => name(n + next + 1)).join(", ");
+    return `apiVersion: v1
+kind: Service
+metadata: {name: one, namespace: ${name(n)}}
+spec: {clusterIP: None, ports: [{port: 80, name: http}]}
+---
+apiVersion: security.istio.io/v1
+kind: AuthorizationPolicy
+metadata: {name: some, namespace: ${name(n)}}
+spec: {rules: [{from: [{source: {namespaces: [${callers}]}}]}]}
+`;
+  });
+  writeFileSync(`${mesh}/crowd.yaml`, crowd.join("---\n"));
+  await to("mesh", "Mesh");
+  await page.getByText("arrows are too many to be drawn at once").waitFor();
+  const arrows = page.locator("path.arrow");
+  assert.equal(await arrows.count(), 0);
+  await page.locator("svg a", { hasText: "crowd07" }).focus();
+  await page.waitForFunction(() => document.querySelectorAll("path.arrow").length === 20);
+  await picture("mesh-crowded");
+  await page.getByLabel("Filter by namespace").fill("crowd07");
+  await page.getByText("arrows are too many to be drawn at once").waitFor({ state: "detached" });
+  await page.waitForFunction(() => document.querySelectorAll("path.arrow").length === 20);
 }
 
 /** Where there is no answer the page says so in words, and keeps what it had. */

@@ -88,15 +88,23 @@ fn namespaces(context: &PushContext, proxies: BTreeMap<Namespace, usize>, parame
     for (namespace, count) in proxies {
         sums.entry(namespace.to_string()).or_default().proxies = count;
     }
-    let (total, total_arrows) = (sums.len(), arrows.len());
-    let chosen = sums.into_iter().filter(|(name, _)| fits(parameters, &[name])).take(NAMESPACES);
+    let total = sums.len();
+    let chosen: BTreeMap<String, Sum> = sums.into_iter().filter(|(name, _)| fits(parameters, &[name])).collect();
+    // Of those that are chosen all that leads there or away, also where the other end is not.
+    arrows.retain(|(from, to), _| chosen.contains_key(from) || chosen.contains_key(to));
     let rows: Vec<Value> = chosen
+        .iter()
+        .take(NAMESPACES)
         .map(|(name, sum)| {
             json!({
                 "name": name, "services": sum.services, "proxies": sum.proxies, "mtls": sum.mtls, "open": sum.open,
             })
         })
         .collect();
+    let total_arrows = arrows.len();
+    let mut arrows: Vec<_> = arrows.into_iter().collect();
+    // Those that are for most services come first where there are too many.
+    arrows.sort_by_key(|(_, services)| std::cmp::Reverse(*services));
     let arrows: Vec<Value> = arrows
         .into_iter()
         .take(ARROWS)

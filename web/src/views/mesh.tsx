@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import type { Demand, Mesh, MeshNamespace } from "../api";
 import { path } from "../api";
-import { Graph } from "../graph";
+import { type Box, Graph } from "../graph";
 import { at, useLoaded, useSettled } from "../hooks";
 import { Badge, type Column, DEMANDS, Filter, Loading, Table, Title } from "../parts";
 import { count } from "../words";
@@ -36,17 +36,21 @@ export function MeshView() {
 }
 
 function Namespaces({ mesh }: { mesh: Mesh }) {
+  const { arrows } = mesh;
   const known = new Set(mesh.namespaces.map((one) => one.name));
-  const arrows = mesh.arrows.filter((arrow) => known.has(arrow.from) && known.has(arrow.to));
   const told = new Set(arrows.flatMap((arrow) => [arrow.from, arrow.to]));
   // The few that arrows say something of come first where not all can be drawn.
   const drawn = [...mesh.namespaces].sort((a, b) => Number(told.has(b.name)) - Number(told.has(a.name))).slice(0, DRAWN);
-  const boxes = drawn.map((one) => ({
+  const boxes: Box[] = drawn.map((one) => ({
     id: one.name,
     lines: [one.name, `${count(one.services, "service")}, ${count(one.proxies, "proxy", "proxies")}`, ...(one.services > 0 ? [word(one)] : [])],
     tone: worst(one),
     href: at("mesh", one.name),
   }));
+  // The other ends of their arrows, where a filter leaves them out of the table.
+  for (const name of told) {
+    if (!known.has(name) && boxes.length < DRAWN) boxes.push({ id: name, lines: [name], tone: "plain", href: at("mesh", name) });
+  }
   return (
     <>
       {boxes.length > 0 && (
