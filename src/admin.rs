@@ -53,7 +53,7 @@ pub use log_scopes::{LogScope, LogScopes, ScopeError};
 pub use over_xds::DebugOverXds;
 pub use plan::Plans;
 pub(crate) use plan::client as plan_client;
-pub use rollout::{RolloutDesk, RolloutRefusal, RolloutWish, WishedRollout};
+pub use rollout::{OperatorOrder, OperatorRequest, RolloutControl, RolloutRefusal};
 pub use scratch::Turns;
 pub use state::{AdminState, Build, Problems, Readiness};
 

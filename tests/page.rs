@@ -15,6 +15,7 @@ mod browser;
 #[path = "page/build.rs"]
 mod build;
 #[path = "answers/proxy.rs"]
+#[allow(dead_code, reason = "the test of answers uses the rest")]
 mod proxy;
 #[path = "page/served.rs"]
 mod served;

@@ -21,7 +21,7 @@ use navarch_push::rollout::Rollout;
 
 /// What an operator wants of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RolloutWish {
+pub enum OperatorOrder {
     /// It stays at its stage.
     Pause,
     /// It goes on to the next stage now.
@@ -32,13 +32,13 @@ pub enum RolloutWish {
     Abort,
 }
 
-/// A wish, and where it is told whether it is fulfilled; else why not.
-pub type WishedRollout = (ObjectRef, RolloutWish, oneshot::Sender<Result<(), RolloutRefusal>>);
+/// An order, and where it is told whether it is carried out; else why not.
+pub type OperatorRequest = (ObjectRef, OperatorOrder, oneshot::Sender<Result<(), RolloutRefusal>>);
 
 /// The most bytes of an order.
 pub(super) const MAX_BYTES: usize = 4 << 10;
 
-/// Why a wish is not fulfilled.
+/// Why an order is not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RolloutRefusal {
     /// There is no such rollout.
@@ -54,15 +54,15 @@ pub enum RolloutRefusal {
 
 /// Who looks after rollouts.
 #[derive(Clone, Debug)]
-pub struct RolloutDesk {
-    /// Takes wishes.
-    pub wishes: mpsc::Sender<WishedRollout>,
+pub struct RolloutControl {
+    /// Takes orders.
+    pub orders: mpsc::Sender<OperatorRequest>,
     /// How they stand.
-    pub standing: watch::Receiver<Arc<Rollouts>>,
+    pub status: watch::Receiver<Arc<Rollouts>>,
 }
 
-impl RolloutWish {
-    /// The wish of this word.
+impl OperatorOrder {
+    /// The order of this word.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         match word {
@@ -75,28 +75,28 @@ impl RolloutWish {
     }
 }
 
-impl RolloutDesk {
+impl RolloutControl {
     /// How a rollout stands.
     pub(super) fn state(&self, name: &ObjectRef, rollout: &Rollout) -> RolloutState {
         if rollout.is_stopped() {
             return RolloutState::Stopped;
         }
-        let (standing, name) = (self.standing.borrow(), name.to_string());
-        let told = standing.rollouts.iter().find(|told| told.object == name && told.state != RolloutState::Stopped);
+        let (status, name) = (self.status.borrow(), name.to_string());
+        let told = status.rollouts.iter().find(|told| told.object == name && told.state != RolloutState::Stopped);
         told.map_or(RolloutState::Waiting, |told| told.state)
     }
 }
 
 /// How rollouts stand: all, or that of `object=KIND/NAMESPACE/NAME`.
 pub(super) async fn status(State(state): State<AdminState>, parameters: Parameters) -> Response {
-    let mut standing = Rollouts::clone(&state.rollouts.standing.borrow());
+    let mut status = Rollouts::clone(&state.rollouts.status.borrow());
     if let Some(name) = parameters.get("object") {
         match object_ref(name) {
-            Ok(name) => standing.rollouts.retain(|rollout| rollout.object == name.to_string()),
+            Ok(name) => status.rollouts.retain(|rollout| rollout.object == name.to_string()),
             Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
         }
     }
-    reply::json(&parameters, &json!(standing))
+    reply::json(&parameters, &json!(status))
 }
 
 /// An order, as `{"object": "KIND/NAMESPACE/NAME", "order": "pause"}`.
@@ -117,7 +117,7 @@ pub(super) async fn order(
         Ok(Json(order)) => order,
         Err(rejection) => return rejection.into_response(),
     };
-    let Some(wish) = RolloutWish::parse(&order) else {
+    let Some(order) = OperatorOrder::parse(&order) else {
         let text = "order must be pause, promote, promote-full or abort\n";
         return (StatusCode::BAD_REQUEST, text).into_response();
     };
@@ -126,7 +126,7 @@ pub(super) async fn order(
         Err(reason) => return (StatusCode::BAD_REQUEST, format!("{reason}\n")).into_response(),
     };
     let (answer, outcome) = oneshot::channel();
-    if state.rollouts.wishes.send((name, wish, answer)).await.is_err() {
+    if state.rollouts.orders.send((name, order, answer)).await.is_err() {
         return reply::ended();
     }
     match outcome.await {

@@ -9,7 +9,7 @@ use super::access::DebugAccess;
 use super::clusterz::ManagedClusters;
 use super::exposition::Exposition;
 use super::plan::Plans;
-use super::rollout::RolloutDesk;
+use super::rollout::RolloutControl;
 use super::scratch::Turns;
 use navarch_push::worker::PushHandle;
 use navarch_security::ca::keeper::Orders;
@@ -64,7 +64,7 @@ pub struct AdminState {
     /// Who looks after the roots, once there is a CA.
     pub roots: Arc<OnceLock<Orders>>,
     /// Who looks after changes that reach proxies in stages.
-    pub rollouts: RolloutDesk,
+    pub rollouts: RolloutControl,
     /// Who may make a plan.
     pub plans: Plans,
     /// Who may see the debug pages.

@@ -13,7 +13,7 @@ use super::object_status::Family;
 use super::publishing::{Published, PublishedObjects, Publisher};
 use super::{Tasks, ingress, object_status, progress, reports, spawn};
 use navarch_api::names::Hostname;
-use navarch_api::object::{NamespacedName, ObjectRef};
+use navarch_api::object::ObjectRef;
 use navarch_envoy::ClusterLocalHosts;
 use navarch_push::context::PushContext;
 use navarch_push::worker::PushHandle;

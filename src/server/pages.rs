@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Config;
 use crate::admin::{
-    self, AdminState, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness, RolloutDesk,
+    self, AdminState, DebugAccess, Exposition, ManagedClusters, Plans, Problems, Readiness, RolloutControl,
 };
 use navarch_push::worker;
 use navarch_security::authenticate::Gatekeeper;
@@ -15,7 +15,7 @@ use navarch_xds::Ads;
 pub(super) fn admin_state(
     config: &Config,
     (push, ads): (&worker::PushHandle, &Ads),
-    (injector, rollouts): (CurrentInjector, RolloutDesk),
+    (injector, rollouts): (CurrentInjector, RolloutControl),
     (problems, clusters, readiness, metrics): (Problems, ManagedClusters, Readiness, Exposition),
     (access, plans): (DebugAccess, Plans),
 ) -> AdminState {

@@ -9,12 +9,12 @@
 
 mod agree;
 mod look;
+mod orders;
 mod prometheus;
 mod shared;
 mod stage;
-mod standing;
 mod start;
-mod wishes;
+mod status;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use self::prometheus::{Answer, Prometheus};
 use self::shared::{LEAST, Shared};
 use self::stage::{Next, Query, Seen, next};
 use super::until;
-use crate::admin::WishedRollout;
+use crate::admin::OperatorRequest;
 use jiff::Timestamp;
 use navarch_answers::rollout::Rollouts;
 use navarch_api::object::ObjectRef;
@@ -93,7 +93,7 @@ struct Work {
 
 impl Work {
     /// Works until told to stop.
-    async fn run(mut self, mut wished: mpsc::Receiver<WishedRollout>, stop: CancellationToken) {
+    async fn run(mut self, mut received: mpsc::Receiver<OperatorRequest>, stop: CancellationToken) {
         let mut contexts = self.push.contexts();
         let mut due = Instant::now();
         loop {
@@ -101,7 +101,7 @@ impl Work {
             let tidies_at = self.shared.as_ref().map_or(due, Shared::next_read);
             let event = async {
                 tokio::select! {
-                    wish = wished.recv() => wish,
+                    order = received.recv() => order,
                     Some(answered) = self.asked.join_next() => {
                         self.note(answered.ok());
                         None
@@ -111,10 +111,10 @@ impl Work {
                     () = tokio::time::sleep_until(tidies_at), if is_idle && self.shared.is_some() => None,
                 }
             };
-            let Some(wish) = until(&stop, event).await else { return };
+            let Some(order) = until(&stop, event).await else { return };
             let begun = Instant::now();
-            let answered = match wish {
-                Some((name, wish, answer)) => Some((answer, self.fulfil(&name, wish).await)),
+            let answered = match order {
+                Some((name, order, answer)) => Some((answer, self.carry_out(&name, order).await)),
                 None => None,
             };
             if self.look().await.is_err() {

@@ -16,13 +16,13 @@ use tokio_util::sync::CancellationToken;
 use super::Work;
 use super::prometheus::Prometheus;
 use super::shared::Shared;
-use crate::admin::RolloutDesk;
+use crate::admin::RolloutControl;
 use crate::server::{Config, Tasks, spawn};
 
 /// How long it may take to read which rollouts are on their way.
 const TAKE_UP: Duration = Duration::from_secs(10);
-/// Wishes of operators that may wait.
-const WISHES: usize = 16;
+/// Orders of operators that may wait.
+const ORDERS: usize = 16;
 
 /// Takes rollouts up where they were left, and starts what looks after them. To be called before objects are read: else all proxies
 /// would see new versions until it is known that not all are to. Where objects come from the Kubernetes API, it is kept there how far
@@ -33,9 +33,9 @@ pub(in crate::server) async fn start(
     (push, connections): (&PushHandle, Arc<Connections>),
     stop: &CancellationToken,
     tasks: &mut Tasks,
-) -> anyhow::Result<RolloutDesk> {
-    let (wishes, wished) = mpsc::channel(WISHES);
-    let (told, standing) = watch::channel(Arc::default());
+) -> anyhow::Result<RolloutControl> {
+    let (orders, received) = mpsc::channel(ORDERS);
+    let (told, status) = watch::channel(Arc::default());
     let shared = match client.filter(|_| config.settings.discover_configuration) {
         Some(client) => {
             let namespace = config.settings.system_namespace.as_str();
@@ -50,10 +50,10 @@ pub(in crate::server) async fn start(
     let work = Work { push: push.clone(), connections, known, told, prometheus, shared, asked };
     let stop = stop.clone();
     spawn("rollouts", tasks, async move {
-        work.run(wished, stop).await;
+        work.run(received, stop).await;
         Ok(())
     });
-    Ok(RolloutDesk { wishes, standing })
+    Ok(RolloutControl { orders, status })
 }
 
 /// Has rollouts that are kept taken up once their objects are read.

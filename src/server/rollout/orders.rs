@@ -6,18 +6,18 @@ use navarch_push::rollout::RolloutProgress;
 use navarch_status::KeptState;
 
 use super::Work;
-use crate::admin::{RolloutRefusal, RolloutWish};
+use crate::admin::{OperatorOrder, RolloutRefusal};
 
 /// Why a rollout is stopped that an operator stops.
 const ABORTED: &str = "aborted by an operator";
 
 impl Work {
     /// Does what an operator wants.
-    pub(super) async fn fulfil(&mut self, name: &ObjectRef, wish: RolloutWish) -> Result<(), RolloutRefusal> {
+    pub(super) async fn carry_out(&mut self, name: &ObjectRef, order: OperatorOrder) -> Result<(), RolloutRefusal> {
         let context = self.push.context();
         let rollout = context.rollouts.get(name).ok_or_else(|| RolloutRefusal::Unknown(name.clone()))?;
         if rollout.is_stopped() {
-            return if wish == RolloutWish::Abort { Ok(()) } else { Err(RolloutRefusal::Stopped(name.clone())) };
+            return if order == OperatorOrder::Abort { Ok(()) } else { Err(RolloutRefusal::Stopped(name.clone())) };
         }
         let connections = self.connections.list();
         self.follow(name, rollout, &connections);
@@ -27,24 +27,24 @@ impl Work {
         };
         let is_last = next >= rollout.plan.stages.shares().len();
         let complete = || KeptState::Complete { since: Timestamp::now() };
-        let state = match wish {
-            RolloutWish::Pause => KeptState::Stage { at, paused: true },
-            RolloutWish::Promote if is_last => complete(),
-            RolloutWish::Promote => KeptState::Stage { at: next, paused: false },
-            RolloutWish::PromoteFull => complete(),
-            RolloutWish::Abort => KeptState::Stopped { reason: ABORTED.to_owned() },
+        let state = match order {
+            OperatorOrder::Pause => KeptState::Stage { at, paused: true },
+            OperatorOrder::Promote if is_last => complete(),
+            OperatorOrder::Promote => KeptState::Stage { at: next, paused: false },
+            OperatorOrder::PromoteFull => complete(),
+            OperatorOrder::Abort => KeptState::Stopped { reason: ABORTED.to_owned() },
         };
         // One that waits for its turn does not begin by being paused.
-        let is_kept = wish != RolloutWish::Pause || rollout.share().is_some();
+        let is_kept = order != OperatorOrder::Pause || rollout.share().is_some();
         if let Some(shared) = self.shared.as_mut().filter(|_| is_kept) {
             let kept = shared.insist(name, &context, &state).await;
             kept.map_err(|error| RolloutRefusal::NotKept(error.to_string()))?;
         }
         if let Some(known) = self.known.get_mut(name) {
-            known.is_paused = wish == RolloutWish::Pause;
+            known.is_paused = order == OperatorOrder::Pause;
         }
         let done = match state {
-            KeptState::Stage { .. } if wish == RolloutWish::Pause => Ok(()),
+            KeptState::Stage { .. } if order == OperatorOrder::Pause => Ok(()),
             KeptState::Stage { at, .. } => self.enter(name, rollout, at, &connections).await,
             KeptState::Complete { .. } => self.complete(name, rollout).await,
             KeptState::Stopped { .. } => self.stop(name, rollout, ABORTED).await,
