@@ -89,11 +89,9 @@ pub enum StoreError {
 
 impl From<kube::Error> for StoreError {
     fn from(error: kube::Error) -> Self {
-        match &error {
-            // There is one already, or another than was read.
-            kube::Error::Api(status) if status.code == 409 || status.code == 404 => Self::Stale,
-            _ => Self::Api(error),
-        }
+        // There is one already, or another than was read.
+        let is_stale = matches!(&error, kube::Error::Api(status) if status.code == 409 || status.code == 404);
+        if is_stale { Self::Stale } else { Self::Api(error) }
     }
 }
 

@@ -125,7 +125,7 @@ pub(super) fn chosen<'a>(
     before: &BTreeSet<Arc<str>>,
     proxies: impl Iterator<Item = &'a Proxy>,
 ) -> BTreeSet<Arc<str>> {
-    let mut workloads: BTreeMap<(Arc<str>, Arc<str>), (u64, Arc<str>, bool)> = BTreeMap::new();
+    let mut workloads = BTreeMap::new();
     let mut chosen = BTreeSet::new();
     for proxy in proxies {
         let rank = rollout.rank(&proxy.name);
