@@ -153,15 +153,16 @@ impl Cluster {
         let listed = tokio::time::timeout(LISTING, pods.list(&parameters)).await;
         let listed =
             listed.with_context(|| format!("{name} does not answer within {LISTING:?}: see `kubectl get pods`"))?;
-        let listed = listed.map_err(|error| match &error {
-            kube::Error::Api(_) => anyhow::anyhow!(
-                "{name}: {}. Ask for the verb list of pods in {namespace}, or name a control plane by --address",
-                InWords(&error)
-            ),
-            _ => anyhow::anyhow!(
-                "{name} does not answer: {:#}. Try `kubectl get pods -n {namespace}`, or name a control plane by --address",
-                anyhow::Error::from(error)
-            ),
+        let listed = listed.map_err(|error| {
+            if matches!(error, kube::Error::Api(_)) {
+                return anyhow::anyhow!(
+                    "{name}: {}. Ask for the verb list of pods in {namespace}, or name a control plane by --address",
+                    InWords(&error)
+                );
+            }
+            let error = anyhow::Error::from(error);
+            let next = format!("Try `kubectl get pods -n {namespace}`, or name a control plane by --address");
+            anyhow::anyhow!("{name} does not answer: {error:#}. {next}")
         })?;
         let mut ready: Vec<_> = listed.iter().filter(|pod| is_ready(pod)).map(|pod| self.pod(pod)).collect();
         ready.sort_unstable_by(|one, other| one.name.cmp(&other.name));
@@ -229,18 +230,16 @@ impl ReadyPod {
     /// Why the API server does not forward.
     fn refused(&self, error: &kube::Error) -> anyhow::Error {
         let Self { namespace, name, .. } = self;
-        match error {
-            kube::Error::Api(status) if matches!(status.code, 401 | 403) => anyhow::anyhow!(
-                "{self}: {}. Ask for the verbs get and create of pods/portforward in {namespace}, or name a control plane \
-                 by --address with --token-file",
-                InWords(error)
+        let code = if let kube::Error::Api(status) = error { status.code } else { 0 };
+        let said = InWords(error);
+        match code {
+            401 | 403 => anyhow::anyhow!(
+                "{self}: {said}. Ask for the verbs get and create of pods/portforward in {namespace}, or name a control plane \
+                 by --address with --token-file"
             ),
-            kube::Error::Api(status) if status.code == 404 => {
-                anyhow::anyhow!("{self} is gone: ask again (`kubectl get pods -n {namespace}`)")
-            }
+            404 => anyhow::anyhow!("{self} is gone: ask again (`kubectl get pods -n {namespace}`)"),
             _ => anyhow::anyhow!(
-                "{self} cannot be reached through the API server: {}. Try `kubectl port-forward -n {namespace} {name} {}`",
-                InWords(error),
+                "{self} cannot be reached through the API server: {said}. Try `kubectl port-forward -n {namespace} {name} {}`",
                 self.port
             ),
         }

@@ -59,7 +59,7 @@ pub(super) struct Servers {
 #[derive(Clone, Debug)]
 enum Way {
     Addresses(Vec<String>),
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 /// One control plane.
@@ -73,7 +73,7 @@ pub(super) enum Place {
         port: u16,
     },
     /// Through the API server.
-    Pod(ReadyPod),
+    Pod(Box<ReadyPod>),
 }
 
 impl fmt::Display for Place {
@@ -144,7 +144,11 @@ impl DebugApi {
     /// When a kubeconfig cannot be used.
     pub(super) async fn servers(&self) -> anyhow::Result<Servers> {
         let way = match self.addresses.as_slice() {
-            [] => self.cluster.open().await?.map_or_else(|| Way::Addresses(vec![BESIDE.to_owned()]), Way::Cluster),
+            [] => self
+                .cluster
+                .open()
+                .await?
+                .map_or_else(|| Way::Addresses(vec![BESIDE.to_owned()]), |cluster| Way::Cluster(Box::new(cluster))),
             named => Way::Addresses(named.to_vec()),
         };
         Ok(Servers { way, token_file: self.token_file.clone() })
@@ -177,7 +181,7 @@ impl Servers {
                 let ready = cluster.ready().await?;
                 let others = ready.len().saturating_sub(1);
                 let first = ready.into_iter().next().context("no control plane is ready")?;
-                Ok((Place::Pod(first), others))
+                Ok((Place::Pod(Box::new(first)), others))
             }
         }
     }
@@ -189,7 +193,9 @@ impl Servers {
                 let resolved = named.iter().map(|address| resolved(address)).collect::<anyhow::Result<Vec<_>>>()?;
                 Ok(resolved.concat())
             }
-            Way::Cluster(cluster) => Ok(cluster.ready().await?.into_iter().map(Place::Pod).collect()),
+            Way::Cluster(cluster) => {
+                Ok(cluster.ready().await?.into_iter().map(|pod| Place::Pod(Box::new(pod))).collect())
+            }
         }
     }
 

@@ -70,7 +70,7 @@ fn of_pod(pod: &Object<Pod>, context: &PushContext) -> Option<Proxy> {
 #[must_use]
 pub fn ambient(context: &PushContext, pod: &NamespacedName) -> Option<Proxy> {
     let pod = context.objects.pods.get(pod).filter(|pod| context.mesh.settings.ambient && is_redirected(&pod.meta))?;
-    of_pod(&pod, context)
+    of_pod(pod, context)
 }
 
 /// The proxy of a WorkloadEntry.
