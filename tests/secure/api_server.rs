@@ -90,7 +90,7 @@ async fn one_root_for_two_replicas(client: kube::Client) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let config = |replica: &str| KeeperConfig {
         rules: RotationRules { overlap: Duration::ZERO, longest: Duration::from_secs(3600), renewed_at: None },
-        plugged_in: PluggedIn { folder: folder.path().to_owned() },
+        plugged_in: PluggedIn { folder: folder.path().to_owned(), secrets: None },
         self_signed: RootStore::Secret(Box::new(secrets.clone()), root_store::SELF_SIGNED),
         rotation: RootStore::Secret(Box::new(secrets.clone()), root_store::PLUGGED_IN),
         distributed: None,
