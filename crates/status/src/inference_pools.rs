@@ -249,8 +249,9 @@ fn service(name: &NamespacedName, pool: &Pool) -> Option<Value> {
         let mut port = json!({
             "name": format!("http-{at}"), "protocol": "TCP", "port": FIRST_PORT + at, "targetPort": target.number,
         });
-        if !pool.spec.app_protocol.is_empty() {
-            port["appProtocol"] = json!(pool.spec.app_protocol);
+        let protocol = &pool.spec.app_protocol;
+        if let Some(port) = port.as_object_mut().filter(|_| !protocol.is_empty()) {
+            port.insert("appProtocol".to_owned(), json!(protocol));
         }
         port
     });

@@ -84,10 +84,6 @@ fn stage(at: usize, chosen: &[&str]) -> Change {
     order(RolloutOrder::Stage { serial: None, at, chosen })
 }
 
-fn stop() -> Change {
-    order(RolloutOrder::Stop { serial: None, reason: "no".into() })
-}
-
 fn proxy(n: usize) -> String {
     format!("p{n}.shop")
 }

@@ -7,6 +7,7 @@ use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use navarch_proto::google::rpc::Status as ErrorDetail;
+use prost_types::Any;
 use prost_types::value::Kind as ValueKind;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -14,7 +15,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Code;
 use tonic::transport::Channel;
 
-use super::XdsSource;
+use super::{Asked, XdsSource};
+use crate::KubernetesScope;
 use crate::problem::{Fault, Problem};
 use crate::{Batch, SourceEvent};
 use navarch_api::decode::StoredObject;
@@ -118,31 +120,7 @@ impl<'a> Stream<'a> {
         else {
             return Ok(None);
         };
-        let mut batch = Batch::new();
-        let refusal = if resources.len() > MAX_OBJECTS {
-            Some(format!("{} objects of a type, more than {MAX_OBJECTS}: none is taken", resources.len()))
-        } else {
-            asked.held.begin_round();
-            let (mut strangers, mut nameless) = (0, 0);
-            for resource in &resources {
-                if resource.type_url != mcp::RESOURCE_URL {
-                    strangers += 1;
-                    continue;
-                }
-                let (subject, outcome) = mcp::decode(asked.kind, &resource.value);
-                nameless += usize::from(subject.name.is_empty());
-                asked.held.put(
-                    StoredObject { version: String::new(), subject, outcome },
-                    &self.source.config.scope,
-                    &mut batch,
-                );
-            }
-            // What cannot be read may be any of those that are held: then none of them goes.
-            if strangers + nameless == 0 {
-                asked.held.end_round(&mut batch);
-            }
-            refusal(&batch, strangers)
-        };
+        let (mut batch, refusal) = read(asked, &resources, &self.source.config.scope);
         (asked.answered, *answered) = (true, true);
         if refusal.is_none() {
             version.clone_from(&version_info);
@@ -222,6 +200,32 @@ impl<'a> Stream<'a> {
             ..Node::default()
         }
     }
+}
+
+/// Takes the resources of a response; gives what has changed, and why the response is not taken whole, where it is not.
+fn read(asked: &mut Asked, resources: &[Any], scope: &KubernetesScope) -> (Batch, Option<String>) {
+    let mut batch = Batch::new();
+    if resources.len() > MAX_OBJECTS {
+        let reason = format!("{} objects of a type, more than {MAX_OBJECTS}: none is taken", resources.len());
+        return (batch, Some(reason));
+    }
+    asked.held.begin_round();
+    let (mut strangers, mut nameless) = (0, 0);
+    for resource in resources {
+        if resource.type_url != mcp::RESOURCE_URL {
+            strangers += 1;
+            continue;
+        }
+        let (subject, outcome) = mcp::decode(asked.kind, &resource.value);
+        nameless += usize::from(subject.name.is_empty());
+        asked.held.put(StoredObject { version: String::new(), subject, outcome }, scope, &mut batch);
+    }
+    // What cannot be read may be any of those that are held: then none of them goes.
+    if strangers + nameless == 0 {
+        asked.held.end_round(&mut batch);
+    }
+    let reason = refusal(&batch, strangers);
+    (batch, reason)
 }
 
 /// Why a response is not taken whole: what was refused of it, by object, field and reason.

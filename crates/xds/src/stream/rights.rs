@@ -20,15 +20,16 @@ impl Stream {
     /// # Errors
     /// The status with which the stream ends.
     pub(super) fn may_ask(&self, request: &Request) -> Result<(), Status> {
-        let kind = match request {
-            Request::Unserved { url } if !url.starts_with(TYPE_URL_PREFIX) => {
-                // istiod's clients ask for MeshConfig first, and use nothing of it. Those of another version know other kinds.
-                if url != MESH_CONFIG_URL && self.connection.proxy.meta("GENERATOR").as_deref() != Some("api") {
-                    return Err(not_served(url));
-                }
-                Some(ANY_OBJECT)
+        let kind = if let Request::Unserved { url } = request
+            && !url.starts_with(TYPE_URL_PREFIX)
+        {
+            // istiod's clients ask for MeshConfig first, and use nothing of it. Those of another version know other kinds.
+            if url != MESH_CONFIG_URL && self.connection.proxy.meta("GENERATOR").as_deref() != Some("api") {
+                return Err(not_served(url));
             }
-            request => request.kind(),
+            Some(ANY_OBJECT)
+        } else {
+            request.kind()
         };
         match kind {
             Some(kind) if kind.is_ambient() && self.core.served != Served::Ambient => Err(not_served(kind.type_url())),
