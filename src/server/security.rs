@@ -39,6 +39,7 @@ const FAST_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What flags and environment say of identities and certificates.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a variable of istiod's in its own right")]
 pub struct SecurityConfig {
     /// `ROOT_CA_DIR`: the folder of a plugged-in CA. Default `./etc/cacerts`.
     pub plugged_in: PathBuf,

@@ -1,12 +1,13 @@
 //! Simulated sidecars that take, refuse or ignore what they are sent.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use navarch_proto::envoy::config::core::v3::Node;
 use navarch_proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use navarch_proto::envoy::service::discovery::v3::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
 use navarch_proto::google::rpc::Status;
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::ReceiverStream;
@@ -33,7 +34,7 @@ pub(crate) struct Sidecar {
 impl Sidecar {
     /// Whether the route that it was sent last holds this text.
     pub(crate) fn routes_by(&self, text: &str) -> bool {
-        self.route.lock().unwrap().windows(text.len()).any(|part| part == text.as_bytes())
+        self.route.lock().windows(text.len()).any(|part| part == text.as_bytes())
     }
 }
 
@@ -95,7 +96,7 @@ async fn answer(
         if let Some(body) =
             response.resources.iter().find_map(|one| one.resource.as_ref()).filter(|body| body.type_url == RDS)
         {
-            route.lock().unwrap().clone_from(&body.value.to_vec());
+            route.lock().clone_from(&body.value.to_vec());
         }
         let holds = |text: &str| {
             let mut bodies = response.resources.iter().filter_map(|one| one.resource.as_ref());

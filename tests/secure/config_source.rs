@@ -66,6 +66,18 @@ fn mesh_config(folder: &Path, source: &str, tls: &Value) -> Result<String> {
     Ok(format!("--mesh-config={}", file.display()))
 }
 
+/// A control plane of another version asks for kinds that there are not here, and goes on with those that there are.
+async fn unserved_kinds_are_empty(source: &Server, operator: &Proof) -> Result<()> {
+    let mut other_version = node("istio-system", "istiod");
+    let api = prost_types::Value { kind: Some(prost_types::value::Kind::StringValue("api".to_owned())) };
+    other_version.metadata.get_or_insert_default().fields.insert("GENERATOR".to_owned(), api);
+    for url in ["core/v1alpha1/MeshConfig", "gateway.networking.k8s.io/v1/HTTPRoute", "example.com/v1/Widget"] {
+        let all = source.resources(operator, other_version.clone(), url, &[]).await?;
+        ensure!(all.is_empty(), "{url}: {all:?}");
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certificate() -> Result<()> {
     let source = Server::with_mesh(&[service("a", 80), service("b", 81)].concat()).await?;
@@ -102,14 +114,7 @@ async fn a_control_plane_of_the_root_namespace_reads_configuration_by_its_certif
         let source = &source;
         async move { source.resources(&proof, node(namespace, "istiod"), SERVICE_ENTRIES, &[]).await }
     };
-    // A control plane of another version asks for kinds that there are not here, and goes on with those that there are.
-    let mut other_version = node("istio-system", "istiod");
-    let api = prost_types::Value { kind: Some(prost_types::value::Kind::StringValue("api".to_owned())) };
-    other_version.metadata.get_or_insert_default().fields.insert("GENERATOR".to_owned(), api);
-    for url in ["core/v1alpha1/MeshConfig", "gateway.networking.k8s.io/v1/HTTPRoute", "example.com/v1/Widget"] {
-        let all = source.resources(&operator, other_version.clone(), url, &[]).await?;
-        ensure!(all.is_empty(), "{url}: {all:?}");
-    }
+    unserved_kinds_are_empty(&source, &operator).await?;
     let shop = Proof::Token(source.issuer.token(json!({ "sub": "system:serviceaccount:shop:istiod" })));
     let all = ask(operator.clone(), "istio-system").await?;
     let names: Vec<_> = all.iter().map(|resource| resource.name.as_str()).collect();

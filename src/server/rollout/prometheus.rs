@@ -102,9 +102,9 @@ mod tests {
 
     #[tokio::test]
     async fn nowhere_and_nobody_are_told_without_the_address() {
-        let said = async |address: Option<&str>| match Prometheus::new(address).ask("up").await {
-            Answer::Unknown(why) => why,
-            other => panic!("{other:?}"),
+        let said = async |address: Option<&str>| {
+            let Answer::Unknown(why) = Prometheus::new(address).ask("up").await else { panic!("{address:?} answers") };
+            why
         };
         assert!(said(None).await.contains("NAVARCH_PROMETHEUS_URL"));
         for address in ["http://user:secret@127.0.0.1:1", "ftp://user:secret@x", "user:secret"] {

@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn each_thing_that_holds_it_up_is_told_and_each_that_stops_it() {
-        let stays = |seen: Seen<'_>, word: &str| match next(&seen) {
-            Next::Stay(why) => assert!(why.contains(word), "{why}"),
-            other => panic!("{word}: {other:?}"),
+        let stays = |seen: Seen<'_>, word: &str| {
+            let Next::Stay(why) = next(&seen) else { panic!("{word}: it does not stay") };
+            assert!(why.contains(word), "{why}");
         };
         assert_eq!(next(&seen()), Next::Advance);
         assert_eq!(next(&Seen { is_last: true, ..seen() }), Next::Complete);
