@@ -54,6 +54,7 @@ fn every_command_prints_its_help_and_starts_nothing() {
         "analyze",
         "plan",
         "applied",
+        "rollout",
         "why",
         "doctor",
         "replay",
