@@ -65,29 +65,19 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Add the proxy to the pods of files, as the webhook would
     Inject(Box<inject::Inject>),
     /// Show the roots that the mesh trusts, and replace the one that signs
     Ca(Box<ca::Ca>),
     /// Ask the control plane that runs beside, on its port of metrics and debug pages
     Request(request::Request),
-    /// Say what is probably not meant in configuration
     Analyze(Box<analyze::Analyze>),
-    /// Say what a change would do, before it is made
     Plan(Box<plan::PlanCommand>),
-    /// Say which proxies have taken an object
     Applied(Box<applied::AppliedCommand>),
-    /// Show changes that reach proxies in stages; pause, promote or abort them
     Rollout(Box<rollout::Rollout>),
-    /// Say why a proxy has what it has, or why its requests fail
     Why(Box<why::Why>),
-    /// Say what is wrong with this installation, and what to type next
     Doctor(Box<doctor::Doctor>),
-    /// Play a record of a control plane again, offline, and say what was pushed to whom and why
     Replay(replay::Replay),
-    /// Pack what those need who look into a fault: versions, metrics, debug pages, a record
     SupportBundle(support_bundle::SupportBundle),
-    /// Serve the page of a control plane on this machine
     Dashboard(dashboard::Dashboard),
     /// Print what a shell reads to complete commands
     Completions(manual::Completions),

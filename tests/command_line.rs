@@ -74,6 +74,13 @@ fn every_command_prints_its_help_and_starts_nothing() {
     let listed: Vec<_> = listed.filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(listed.len(), of_clap.len() + 2, "agent and help are the others: {listed:?}");
 
+    for command in ["analyze", "plan", "applied", "rollout", "why", "doctor", "replay", "support-bundle"] {
+        let help = String::from_utf8(run(navarch, &[command, "--help"]).stdout).unwrap();
+        assert!(
+            help.to_lowercase().contains("exit codes"),
+            "navarch {command} --help does not say its exit codes:\n{help}"
+        );
+    }
     helps(navarch, &["ca", "rotate", "--help"], "navarch ca rotate");
     helps(navarch, &["agent", "--help"], "pilot-agent <COMMAND>");
     let folder = tempfile::tempdir().unwrap();

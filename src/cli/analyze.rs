@@ -21,8 +21,10 @@ const EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 /// The namespace of objects that name none.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// Say what is probably not meant in configuration, as `istioctl analyze --use-kube=false` does: same analyzers, codes, levels and
-/// words. Nothing is applied, and no control plane is asked.
+/// Say what is probably not meant in configuration
+///
+/// As `istioctl analyze --use-kube=false` does: same analyzers, codes, levels and words. Nothing is applied, and no control plane is
+/// asked.
 ///
 /// Services, pods, namespaces, nodes and Secrets come about in a cluster, so files that lack some say nothing: those kinds are not
 /// read, and analyzers that need them are skipped. With --complete the files are all there is, and every analyzer runs.

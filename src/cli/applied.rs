@@ -16,8 +16,10 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// How long is waited before it is asked again.
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Say which proxies have taken an object: of those that it reaches how many have acknowledged all that it changed last, which have
-/// not said yet and since when, and which refused it, with Envoy's words.
+/// Say which proxies have taken an object
+///
+/// Of those that it reaches: how many have acknowledged all that it changed last, which have not said yet and since when, and which
+/// refused it, with Envoy's words.
 ///
 /// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names: repeat it, or name a headless
 /// Service that stands for all replicas.

@@ -39,8 +39,9 @@ const ANSWERED: [HeaderName; 7] = [
     header::X_CONTENT_TYPE_OPTIONS,
 ];
 
-/// Serve the page of a control plane on a port of this machine, until Ctrl-C: the mesh as a graph, proxies, objects, changes as they
-/// happen, certificates, traces of requests and plans.
+/// Serve the page of a control plane on this machine
+///
+/// Serves until Ctrl-C: the mesh as a graph, proxies, objects, changes as they happen, certificates, traces of requests and plans.
 ///
 /// Whoever has an account on this machine can use the port, and sees what the token or the kubeconfig lets see. Nothing can be changed
 /// through it. The page shows one control plane, that of a cluster which is ready first by name.

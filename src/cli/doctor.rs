@@ -16,8 +16,10 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// The exit code where something is wrong.
 const WRONG: u8 = 3;
 
-/// Say what is wrong with this installation on one screen, each with the next command to type: input that is refused, objects that
-/// are quarantined, proxies that refuse or do not answer, what is left out of what they get, what Navarch waits for.
+/// Say what is wrong with this installation, and what to type next
+///
+/// On one screen: input that is refused, objects that are quarantined, proxies that refuse or do not answer, what is left out of
+/// what they get, what Navarch waits for.
 ///
 /// Exit codes: 0 nothing is wrong; 1 a control plane gives no answer; 2 the command line is wrong; 3 something is wrong.
 #[derive(Args, Debug)]

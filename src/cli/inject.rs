@@ -15,7 +15,7 @@ use navarch_api::mesh::MeshConfig;
 use navarch_api::yaml::{self, Schema};
 use navarch_webhook::inject::{Injector, InjectorInputs, NativeSidecars, Note, inject_object};
 
-/// Add the proxy to pods, Deployments, Jobs and their like, as the webhook would.
+/// Add the proxy to the pods of files, as the webhook would
 ///
 /// Reads YAML or JSON with any number of objects, and prints them as YAML; objects without pods stay as they are. Values, config
 /// and mesh config are those of the ConfigMaps istio-sidecar-injector and istio; without them the default installation holds.

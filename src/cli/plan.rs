@@ -20,7 +20,9 @@ const TIMEOUT: Duration = Duration::from_mins(10);
 /// The exit code where something of --fail-on was found.
 const FOUND: u8 = 3;
 
-/// Say what a change would do: which objects are valid, which proxies it reaches, what they would be sent, which requests would go
+/// Say what a change would do, before it is made
+///
+/// The plan has which objects are valid, which proxies the change reaches, what they would be sent, which requests would go
 /// another way, what would be left out or refused. Nothing is applied.
 ///
 /// Exit codes: 0 the plan was made, and has nothing of --fail-on; 1 no plan could be made; 2 the command line is wrong; 3 the plan

@@ -15,8 +15,10 @@ use navarch_record::{Broken, Player, STACK, Segment, Step, segments};
 /// The exit code where what comes of it is something else than what was recorded.
 const DIFFERS: u8 = 3;
 
-/// Play a record (navarch discovery --record DIR) again, offline: print what came in, what was pushed to whom for it, and who took
-/// or refused it. All pushes are worked out anew and compared with what was recorded; the first that differs ends it.
+/// Play a record of a control plane again, offline, and say what was pushed to whom and why
+///
+/// A record is what navarch discovery --record DIR writes. What came in is printed, what was pushed to whom for it, and who took or
+/// refused it. All pushes are worked out anew and compared with what was recorded; the first that differs ends it.
 ///
 /// Exit codes: 0 all is as recorded; 1 the record or a part of it cannot be read; 2 the command line is wrong; 3 a push differs.
 #[derive(Args, Debug)]

@@ -24,7 +24,7 @@ const UNDER_WAY: u8 = 3;
 const STOPPED: u8 = 4;
 const MISSING: u8 = 5;
 
-/// Show changes that reach proxies in stages, and pause, promote or abort them.
+/// Show changes that reach proxies in stages; pause, promote or abort them
 ///
 /// An object asks for stages by the annotation navarch.io/rollout, such as 5%,25%,100%. Each edit then reaches that share of the
 /// proxies first, and more once all of those have taken it and a pause is over; it is stopped when a proxy refuses it.

@@ -41,8 +41,9 @@ const PAGES: &[(&str, &str)] = &[
     ("/debug/view/changes", "changes.json"),
 ];
 
-/// Pack versions, metrics and debug pages of every control plane, and a record where there is one, as tar.gz, for those who look
-/// into a fault. Keys and passwords are no part of it; names, addresses and configuration are.
+/// Pack what those need who look into a fault: versions, metrics, debug pages, a record
+///
+/// The bundle is a tar.gz with what every control plane says, and a record where there is one. Keys and passwords are no part of it; names, addresses and configuration are.
 ///
 /// Exit codes: 0 all is packed; 1 something is missing, which errors.txt in the bundle names; 2 the command line is wrong.
 #[derive(Args, Debug)]

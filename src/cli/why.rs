@@ -18,7 +18,9 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// The exit code of a request that fails.
 const FAILS: u8 = 3;
 
-/// Say which objects made a resource of a proxy, what its last pushes were for, or why a request of its workload fails.
+/// Say why a proxy has what it has, or why its requests fail
+///
+/// Answers which objects made a resource of a proxy, what its last pushes were for, or why a request of its workload fails.
 ///
 /// Every ready control plane of the kubeconfig's cluster is asked, or each that --address names; the one that the proxy is connected to
 /// answers.
