@@ -6,7 +6,7 @@
 //!                                                  └─ stopped: nobody sees it until the object is edited
 //! ```
 //!
-//! Whether a proxy sees the new version is one more question asked of it ([`SeesNew`]): those that answer alike share all that is
+//! Whether a proxy sees the new version is one more question asked of it (`SeesNew`): those that answer alike share all that is
 //! made of the object, and where nothing is under way nothing is asked.
 
 use std::collections::{BTreeMap, BTreeSet};
