@@ -1,4 +1,4 @@
-//! What objects are told of how they are in force, by the snapshot in force.
+//! Conditions of objects that say how they are in force, by the snapshot in force.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

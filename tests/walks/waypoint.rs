@@ -15,7 +15,7 @@ use navarch_answers::why::WhyNot;
 use navarch_answers::why_not::{Origin, Others, Place, Request, why_not};
 use navarch_answers::{ambient, implied};
 
-/// The waypoint, and what it is told of `web`.
+/// The waypoint, and what it is sent for `web`.
 const WAYPOINT: &str = "apiVersion: v1
 kind: Namespace
 metadata: {name: shop, labels: {istio.io/dataplane-mode: ambient}}

@@ -1,4 +1,4 @@
-//! What people are told of a change while they make it (`NAVARCH_PLAN_WARNINGS`, `global.istiod.planWarnings`).
+//! Warnings of what a change does, while somebody makes it (`NAVARCH_PLAN_WARNINGS`, `global.istiod.planWarnings`).
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ async fn whoever_changes_something_is_told_what_it_does() {
         ] }] })
     };
     let nobody = "Warning: plan: none of 0 proxies connected here is sent anything";
-    until("a dry run is told of", || async {
+    until("a dry run is warned of", || async {
         installed.try_out(&object("VirtualService", "a", &spec(1))).text.contains(nobody)
     })
     .await;
@@ -59,7 +59,7 @@ async fn whoever_changes_something_is_told_what_it_does() {
     })
     .await;
     assert!(told(&object("VirtualService", "a", &spec(2))));
-    // Validation says what may not be, and is not told of twice.
+    // Validation says what may not be; it is not said twice.
     let said = installed.apply(&broken("broken"));
     assert!(!said.well && !said.text.contains("plan:"), "{said:?}");
     let removed = || async {

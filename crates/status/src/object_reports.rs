@@ -46,7 +46,7 @@ pub struct ObjectReport {
     pub warning: Option<Arc<str>>,
 }
 
-/// The objects to be told of a condition here.
+/// The objects that get a condition here.
 pub type ReportedObjects = Arc<BTreeMap<ObjectRef, ObjectReport>>;
 
 /// Writes conditions and Events.
@@ -58,7 +58,7 @@ pub struct ObjectReports {
     pub identity: String,
     /// The controller in whose name routes of the Gateway API are told of their parents.
     pub controller: String,
-    /// Which condition they are told of.
+    /// Which condition they get.
     pub condition: ReportedCondition,
     /// Objects that are to be told, as they stand now.
     pub reported: watch::Receiver<ReportedObjects>,

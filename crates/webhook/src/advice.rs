@@ -11,7 +11,7 @@ use navarch_api::any_object::AnyObject;
 use navarch_api::decode::Subject;
 use navarch_api::object::{NamespacedName, ObjectRef};
 
-/// How many warnings are told of one object.
+/// How many warnings one object gets.
 const WARNINGS: usize = 3;
 /// The longest warning: API servers cut longer ones.
 const LONGEST_WARNING: usize = 250;

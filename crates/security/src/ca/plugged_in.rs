@@ -139,7 +139,7 @@ impl PluggedIn {
         bundle(|| format!("the Secret {SECRET}"), get)
     }
 
-    /// What it is called where it is told of.
+    /// Its name in reports.
     pub(super) fn place(&self) -> String {
         let folder = self.folder.display();
         if self.secrets.is_some() { format!("{folder} or the Secret {SECRET}") } else { folder.to_string() }

@@ -59,7 +59,7 @@ impl Announcement {
 }
 
 impl Announcements {
-    /// Adds a place where these roots stand. Who is told of others keeps it up to date, and drops it to be waited for no more.
+    /// Adds a place where these roots are published. Its owner keeps it up to date, and drops it to be waited for no more.
     #[must_use]
     pub fn add(&self, place: &str, roots: Arc<str>) -> watch::Sender<Arc<str>> {
         let (sender, told) = watch::channel(roots);
