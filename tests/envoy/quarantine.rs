@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use navarch_testkit::bookshop::{self, Bookshop, SIDECAR};
-use navarch_testkit::envoy::AdsProtocol;
+use navarch_testkit::envoy::{AdsProtocol, Envoy};
 use navarch_testkit::navarch::Navarch;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::ONE_AT_A_TIME;
 
 /// How long what follows an edit may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// An EnvoyFilter that puts an HTTP filter before the router of outbound listeners.
 pub(crate) fn filter(name: &str, config: &str) -> String {
@@ -40,7 +40,7 @@ pub(crate) async fn quarantined(navarch: &Navarch) -> Result<Vec<(String, String
 
 /// Waits until just these objects are quarantined; gives what Envoy said.
 async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Result<Vec<String>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let found = quarantined(navarch).await?;
         if found.iter().map(|(object, _)| object.as_str()).eq(objects.iter().copied()) {
@@ -51,9 +51,21 @@ async fn wait_for(navarch: &Navarch, objects: &[&str]) -> Result<Vec<String>> {
     }
 }
 
+/// The bookshop with a control plane and a real sidecar, whose requests to reviews all go to v1.
+pub(crate) async fn open(protocol: AdsProtocol) -> Result<(Bookshop, Navarch, Envoy)> {
+    let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
+    let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
+    let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
+    sidecar.wait_ready().await?;
+    shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
+    shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
+    answered("reviews v1").await?;
+    Ok((shop, navarch, sidecar))
+}
+
 /// Waits until requests for the reviews are answered so.
 pub(crate) async fn answered(wanted: &str) -> Result<()> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let answers = bookshop::ask(SIDECAR, "reviews", "/", 10).await;
         if answers.as_ref().is_ok_and(|answers| answers.get(wanted) == Some(&10)) {
@@ -68,13 +80,7 @@ pub(crate) async fn answered(wanted: &str) -> Result<()> {
 async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
-        let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-        let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
-        let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
-        sidecar.wait_ready().await?;
-        shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
-        shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
-        answered("reviews v1").await?;
+        let (shop, navarch, sidecar) = open(protocol).await?;
 
         // A filter that this Envoy does not have. What else is edited then is obeyed.
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";
@@ -100,7 +106,7 @@ async fn bad_filters_scripts_and_expressions_are_out_of_force_and_the_rest_flows
         // The next edit ends it.
         shop.write("filter.yaml", &filter("boom", &lua("function envoy_on_request(h) end")))?;
         wait_for(&navarch, &[]).await?;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while !sidecar.config_dump().await?.to_string().contains("\"boom\"") {
             ensure!(Instant::now() < end, "the mended one is there");
         }

@@ -1,24 +1,22 @@
 //! Changes that reach a real Envoy in stages: it gets what it takes, and what it refuses goes back by itself.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use navarch_testkit::bookshop::{self, Bookshop};
 use navarch_testkit::envoy::AdsProtocol;
 use navarch_testkit::navarch::Navarch;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::ONE_AT_A_TIME;
-use super::quarantine::{answered, filter, lua, quarantined};
+use super::quarantine::{answered, filter, lua, open, quarantined};
 
 /// How long what follows an edit may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Waits until the rollouts stand so.
 async fn stand(navarch: &Navarch, what: &str, is_so: impl Fn(&[Value]) -> bool) -> Result<Vec<Value>> {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     loop {
         let page: Value = serde_json::from_str(&navarch.page("/debug/rollout").await?)?;
         let all = page["rollouts"].as_array().cloned().unwrap_or_default();
@@ -41,13 +39,7 @@ fn staged(object: &str, pause: &str) -> String {
 async fn an_envoy_gets_what_it_takes_and_what_it_refuses_goes_back() -> Result<()> {
     let _turn = ONE_AT_A_TIME.lock().await;
     for protocol in [AdsProtocol::Delta, AdsProtocol::StateOfTheWorld] {
-        let shop = Bookshop::open(Path::new(env!("CARGO_MANIFEST_DIR"))).await?;
-        let navarch = Navarch::start(Path::new(env!("CARGO_BIN_EXE_navarch")), shop.folder(), &shop.flags()).await?;
-        let mut sidecar = bookshop::sidecar(navarch.xds, protocol).await?;
-        sidecar.wait_ready().await?;
-        shop.edit("reviews-routing.yaml", "weight: 90", "weight: 100")?;
-        shop.edit("reviews-routing.yaml", "weight: 10\n", "weight: 0\n")?;
-        answered("reviews v1").await?;
+        let (shop, navarch, sidecar) = open(protocol).await?;
 
         // The only proxy of its workload is in the first stage. It refuses the filter, and loses it again.
         let unknown = "{'@type': type.googleapis.com/xds.type.v3.TypedStruct, type_url: type.googleapis.com/no.such.Filter, value: {}}";

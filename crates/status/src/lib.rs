@@ -32,6 +32,7 @@ mod analysis;
 mod candidate;
 mod cluster;
 mod cluster_trust_bundle;
+mod conditions;
 mod default_revision;
 mod distribution;
 mod election;

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::cluster::Cluster;
+use super::conditions::Conditions;
 use navarch_api::crds;
 use navarch_api::decode::served_versions;
 use navarch_api::object::{Kind, ObjectRef};
@@ -222,11 +223,9 @@ fn correction(
     (condition, report): (ReportedCondition, Option<&ObjectReport>),
     now: &str,
 ) -> Option<Vec<Value>> {
-    let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
-    let mut conditions = conditions.cloned().unwrap_or_default();
     let name = condition.name();
-    let place = conditions.iter().position(|condition| condition.get("type").is_some_and(|one| one == name));
-    let before = place.and_then(|place| conditions.get(place));
+    let conditions = Conditions::of(status, name);
+    let before = conditions.before();
     if before.is_none() && report.is_none() {
         return None;
     }
@@ -239,11 +238,7 @@ fn correction(
     if is("status") && is("message") && is("reason") {
         return None;
     }
-    match place.and_then(|place| conditions.get_mut(place)) {
-        Some(place) => *place = condition,
-        None => conditions.push(condition),
-    }
-    Some(conditions)
+    Some(conditions.with(condition))
 }
 
 #[cfg(test)]

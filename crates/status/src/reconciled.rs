@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::conditions::Conditions;
+
 /// The type of the condition; istiod had one of this name when it tracked distribution.
 const TYPE: &str = "Reconciled";
 
@@ -20,10 +22,8 @@ pub struct Progress {
 ///
 /// An object that reaches nobody is left alone, unless it was told otherwise before.
 pub(super) fn correction(status: Option<&Value>, progress: Progress, now: &str) -> Option<Vec<Value>> {
-    let conditions = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
-    let mut conditions = conditions.cloned().unwrap_or_default();
-    let place = conditions.iter().position(|condition| condition.get("type").is_some_and(|name| name == TYPE));
-    let before = place.and_then(|place| conditions.get(place));
+    let conditions = Conditions::of(status, TYPE);
+    let before = conditions.before();
     if before.is_none() && progress.reached == 0 {
         return None;
     }
@@ -43,11 +43,7 @@ pub(super) fn correction(status: Option<&Value>, progress: Progress, now: &str) 
         "type": TYPE, "status": status, "message": message, "observedGeneration": generation,
         "lastProbeTime": now, "lastTransitionTime": since.unwrap_or_else(|| now.to_owned()),
     });
-    match place.and_then(|place| conditions.get_mut(place)) {
-        Some(place) => *place = condition,
-        None => conditions.push(condition),
-    }
-    Some(conditions)
+    Some(conditions.with(condition))
 }
 
 #[cfg(test)]

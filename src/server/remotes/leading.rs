@@ -18,6 +18,7 @@ use super::super::publishing::{Published, PublishedObjects, Publisher};
 use super::super::until;
 use super::super::webhooks::WebhookConfig;
 use navarch_api::names::ClusterId;
+use navarch_kubernetes::InWords;
 use navarch_status::{
     Candidate, Cluster, DefaultRevision, Election, Location, Lock, NamespaceScope, ServiceExports, StaysLocal,
 };
@@ -148,14 +149,9 @@ impl Leading {
             ..SelfSubjectAccessReview::default()
         };
         let reviews = Api::<SelfSubjectAccessReview>::all(client.clone());
-        let mut waits = RETRY.into_iter();
-        loop {
-            match reviews.create(&PostParams::default(), &review).await {
-                Ok(answer) => return answer.status.is_some_and(|status| status.allowed),
-                Err(error) => tracing::debug!(%error, "failed to ask a remote cluster for the own rights"),
-            }
-            tokio::time::sleep(waits.next().unwrap_or(LONGEST)).await;
-        }
+        let parameters = PostParams::default();
+        let answer = retried("ask for the own rights", || reviews.create(&parameters, &review)).await;
+        answer.status.is_some_and(|status| status.allowed)
     }
 
     /// Does work in a cluster while this control plane holds a lock there.
@@ -201,18 +197,22 @@ impl Leading {
     /// Whether the annotation of the system namespace names this control plane's cluster, or all. Without the namespace: no.
     async fn should_lead(&self, client: &kube::Client) -> bool {
         let namespaces = Api::<Namespace>::all(client.clone());
-        let mut waits = RETRY.into_iter();
-        loop {
-            match namespaces.get_opt(&self.namespace).await {
-                Ok(None) => return false,
-                Ok(Some(namespace)) => {
-                    let annotations = namespace.metadata.annotations.unwrap_or_default();
-                    let leaders = annotations.get(LEADERS).map(String::as_str).unwrap_or_default();
-                    return leaders.split(',').any(|leader| leader == "*" || leader == self.cluster.as_str());
-                }
-                Err(error) => tracing::debug!(%error, "failed to read the system namespace of a remote cluster"),
-            }
-            tokio::time::sleep(waits.next().unwrap_or(LONGEST)).await;
+        let found = retried("read the system namespace", || namespaces.get_opt(&self.namespace)).await;
+        let Some(namespace) = found else { return false };
+        let annotations = namespace.metadata.annotations.unwrap_or_default();
+        let leaders = annotations.get(LEADERS).map(String::as_str).unwrap_or_default();
+        leaders.split(',').any(|leader| leader == "*" || leader == self.cluster.as_str())
+    }
+}
+
+/// What a remote cluster answers, asked again until it does.
+async fn retried<T, F: Future<Output = Result<T, kube::Error>>>(what: &str, ask: impl Fn() -> F) -> T {
+    let mut waits = RETRY.into_iter();
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => tracing::debug!(error = %InWords(&error), what, "a remote cluster does not answer"),
         }
+        tokio::time::sleep(waits.next().unwrap_or(LONGEST)).await;
     }
 }

@@ -1,0 +1,34 @@
+//! One condition among those of a status.
+
+use serde_json::Value;
+
+/// The conditions of a status, of which one is ours.
+pub(super) struct Conditions {
+    all: Vec<Value>,
+    /// Where ours is.
+    place: Option<usize>,
+}
+
+impl Conditions {
+    /// Those of a status, ours being that of a type.
+    pub(super) fn of(status: Option<&Value>, type_: &str) -> Self {
+        let all = status.and_then(|status| status.get("conditions")).and_then(Value::as_array);
+        let all = all.cloned().unwrap_or_default();
+        let place = all.iter().position(|condition| condition.get("type").is_some_and(|one| one == type_));
+        Self { all, place }
+    }
+
+    /// Ours as it is.
+    pub(super) fn before(&self) -> Option<&Value> {
+        self.all.get(self.place?)
+    }
+
+    /// All, with ours as it should be. Those of others stay as they are, in their places.
+    pub(super) fn with(mut self, condition: Value) -> Vec<Value> {
+        match self.place.and_then(|place| self.all.get_mut(place)) {
+            Some(place) => *place = condition,
+            None => self.all.push(condition),
+        }
+        self.all
+    }
+}
