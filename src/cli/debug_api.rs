@@ -69,7 +69,6 @@ pub(super) enum Place {
     Address {
         /// Name or IP.
         host: String,
-        /// The port.
         port: u16,
     },
     /// Through the API server.

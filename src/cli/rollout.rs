@@ -86,7 +86,7 @@ enum Command {
     },
 }
 
-/// An object.
+/// Which object's change an order is about.
 #[derive(Args, Debug)]
 struct TheObject {
     /// Its kind, as kubectl takes it

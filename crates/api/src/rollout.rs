@@ -55,7 +55,7 @@ pub struct RolloutSettings {
 /// How a change reaches proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutPlan {
-    /// The stages.
+    /// What shares of the proxies it reaches, one after the other.
     pub stages: Stages,
     /// How long each lasts at the least.
     pub pause: std::time::Duration,
@@ -66,7 +66,7 @@ pub struct RolloutPlan {
 /// What is wrong with one of the annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutFault {
-    /// The annotation.
+    /// As in `navarch.io/rollout`.
     pub annotation: &'static str,
     /// What is wrong and what would be right.
     pub message: String,

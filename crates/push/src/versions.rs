@@ -68,7 +68,6 @@ impl View<'_> {
 
 /// What has a name by which it is ordered.
 trait Named {
-    /// The name.
     fn name(&self) -> &NamespacedName;
 }
 

@@ -96,7 +96,7 @@ impl From<kube::Error> for StoreError {
 }
 
 impl KeptRollout {
-    /// The object.
+    /// Kind, namespace and name of what is changed.
     #[must_use]
     pub fn name(&self) -> ObjectRef {
         self.new.object_ref()

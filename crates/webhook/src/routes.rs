@@ -98,7 +98,7 @@ enum Asked {
 
 /// What is made of a review.
 enum Decided {
-    /// The answer.
+    /// JSON of an AdmissionReview.
     Answer(Vec<u8>),
     /// An answer that warnings may be added to, and what they are to be about.
     Advise(Unwritten, Intent),
