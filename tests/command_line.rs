@@ -322,7 +322,8 @@ async fn before_the_first_reading_nothing_is_answered_and_sigterm_is_obeyed() {
     assert!(Command::new("kill").arg(process.id().to_string()).status().unwrap().success());
     let ended = tokio::task::spawn_blocking(move || process.wait().unwrap());
     let ended = tokio::time::timeout(std::time::Duration::from_secs(60), ended).await;
-    assert!(ended.unwrap().unwrap().success());
+    let ended = ended.unwrap().unwrap();
+    assert!(ended.success(), "{ended}: {}", std::fs::read_to_string(folder.path().join("log")).unwrap());
 }
 
 /// istiod serves the defaults then, of another trust domain perhaps.

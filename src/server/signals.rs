@@ -1,4 +1,4 @@
-//! What the process is told by signals.
+//! The signals that the process obeys.
 
 use std::sync::Arc;
 
@@ -8,32 +8,49 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Tasks, spawn, until};
 
-/// Follows the signals from now on, also while Navarch starts: SIGTERM and SIGINT cancel the token that is given, SIGUSR1 notifies
-/// `reload`.
+/// Follows the signals from this call on, also while Navarch starts: SIGTERM and SIGINT cancel the token that is given, SIGUSR1
+/// notifies `reload`. It is called before any port answers: a signal without a handler ends the process at once, and whoever saw an
+/// answer expects an orderly end.
 pub(super) fn follow(reload: Arc<Notify>, stop: &CancellationToken, tasks: &mut Tasks) -> CancellationToken {
-    let (told, stop) = (CancellationToken::new(), stop.clone());
-    let origin = told.clone();
+    let (ends, stop) = (CancellationToken::new(), stop.clone());
+    let origin = ends.clone();
+    let handlers = Handlers::register();
     spawn("signals", tasks, async move {
-        if until(&stop, until_told_to_end(&reload)).await.is_some() {
+        if until(&stop, handlers.termination(&reload)).await.is_some() {
             origin.cancel();
             stop.cancelled().await;
         }
         Ok(())
     });
-    told
+    ends
 }
 
-/// Waits for SIGTERM or SIGINT; SIGUSR1 notifies `reload` meanwhile.
-async fn until_told_to_end(reload: &Notify) {
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate()), listen(SignalKind::interrupt()));
-    let mut again = listen(SignalKind::user_defined1());
-    loop {
-        tokio::select! {
-            () = receive(&mut terminate) => return,
-            () = receive(&mut interrupt) => return,
-            () = receive(&mut again) => {
-                tracing::info!("SIGHUP: reading all files again");
-                reload.notify_one();
+/// The handlers of the signals that are obeyed; `None` where one could not be registered.
+struct Handlers {
+    terminate: Option<Signal>,
+    interrupt: Option<Signal>,
+    reload: Option<Signal>,
+}
+
+impl Handlers {
+    fn register() -> Self {
+        Self {
+            terminate: listen(SignalKind::terminate()),
+            interrupt: listen(SignalKind::interrupt()),
+            reload: listen(SignalKind::user_defined1()),
+        }
+    }
+
+    /// Waits for SIGTERM or SIGINT; SIGUSR1 notifies `reload` meanwhile.
+    async fn termination(mut self, reload: &Notify) {
+        loop {
+            tokio::select! {
+                () = receive(&mut self.terminate) => return,
+                () = receive(&mut self.interrupt) => return,
+                () = receive(&mut self.reload) => {
+                    tracing::info!("SIGUSR1: reading all files again");
+                    reload.notify_one();
+                }
             }
         }
     }
