@@ -1,7 +1,7 @@
 //! HTTP ports: health, metrics and debug pages in plain text, webhooks over TLS.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,8 +28,10 @@ use navarch_net::activity::Activity;
 use navarch_net::answers;
 use navarch_net::budget::Budget;
 use navarch_net::handshake::handshake;
+use navarch_net::peer::counted_as;
 use navarch_net::port::Port;
 use navarch_net::stream::PortStream;
+use navarch_net::turns::Turns;
 use navarch_webhook::registration::Rollover;
 
 /// How long a client may take for the headers of a request (slow loris), and may be silent before its first one; istiod's
@@ -53,6 +55,10 @@ const STREAMS: u32 = 100;
 const HEADER_BYTES: u32 = 64 << 10;
 /// Bytes that may be under way on one HTTP/2 connection before anybody takes them.
 const WINDOW: u32 = 128 << 10;
+
+/// Answers of a port that are made at once. One client has half of these, and its other requests wait behind its own; the connections
+/// say how many can.
+const ANSWERS_AT_ONCE: usize = 32;
 
 /// How every connection of HTTP/2 begins.
 const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -94,13 +100,15 @@ struct Client {
     routes: Router,
     /// Pays for answers.
     answers: Arc<Budget>,
+    /// Whose answers are made.
+    turns: Arc<Turns<IpAddr>>,
 }
 
 impl HttpPort {
     /// Serves until told to end.
     pub(super) async fn serve(self, stop: CancellationToken) {
         let OpenHttpPort { listener, port, answers } = self.open;
-        let mut connections = JoinSet::new();
+        let (mut connections, turns) = (JoinSet::new(), Turns::new(ANSWERS_AT_ONCE, usize::MAX));
         let converse = |stream: PortStream, peer| {
             let stream = stream.with_read_limit(READING);
             let client = Client {
@@ -109,6 +117,7 @@ impl HttpPort {
                 port: port.clone(),
                 routes: self.routes.clone(),
                 answers: answers.clone(),
+                turns: turns.clone(),
             };
             let (tls, stop) = (self.tls.as_ref().map(Rollover::get), stop.clone());
             let grpc = self.grpc.clone();
@@ -179,9 +188,14 @@ impl Client {
     /// Answers one request.
     async fn answer(mut self, mut request: Request<Incoming>) -> Result<Response, Infallible> {
         self.activity.asked();
+        let turn = match self.turns.take(counted_as(self.peer.ip())).await {
+            Ok(turn) => turn,
+            Err(full) => return Ok((StatusCode::SERVICE_UNAVAILABLE, full.to_string()).into_response()),
+        };
         request.extensions_mut().insert(ConnectInfo(self.peer));
         let response = self.routes.call(request).await?;
         let response = self.charge(response).await;
+        drop(turn);
         self.activity.touch();
         Ok(response)
     }
