@@ -9,10 +9,12 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tonic::Status;
 
+use crate::large::{LargeRequests, LargeTurn};
 use crate::session::diff::Brought;
 use navarch_api::hash::KeyedMap;
 use navarch_api::names::ResourceName;
 use navarch_net::budget::{Budget, Charge};
+use navarch_net::peer::counted_as;
 use navarch_net::rejections::Rejections;
 
 /// Bytes that a stream takes, whatever it asks for.
@@ -22,10 +24,11 @@ const NAME: usize = 256;
 /// The same of a client that was not proved to be anybody, which may name what there is not.
 const UNPROVED_NAME: usize = 1 << 10;
 
-/// What all clients hold.
+/// What all clients hold, and whose large requests are worked on.
 #[derive(Debug)]
 pub(super) struct Memory {
     budget: Arc<Budget>,
+    large: LargeRequests,
     /// Where it is counted who is turned away.
     rejections: Rejections,
     /// By address of the set: what is paid for sets that many streams share.
@@ -59,7 +62,7 @@ impl fmt::Debug for PaidNames {
 impl Memory {
     /// Nothing is held yet.
     pub(super) fn new(budget: Arc<Budget>, rejections: Rejections) -> Arc<Self> {
-        Arc::new(Self { budget, rejections, sets: Mutex::default() })
+        Arc::new(Self { budget, large: LargeRequests::new(), rejections, sets: Mutex::default() })
     }
 
     /// A client of a port. Those whose address the transport does not say are one.
@@ -73,6 +76,11 @@ impl Client {
     /// Counts that it is turned away.
     pub(super) fn turned_away(&self, reason: &'static str) {
         self.memory.rejections.count(self.port, reason, self.address);
+    }
+
+    /// Waits for a turn at the work that a request of so many bytes makes. Cancel safe.
+    pub(super) async fn turn(&self, bytes: usize) -> LargeTurn {
+        self.memory.large.turn(counted_as(self.address), bytes).await
     }
 
     /// Pays for a stream.

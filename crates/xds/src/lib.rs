@@ -19,6 +19,7 @@ mod admission;
 mod client;
 pub mod connections;
 mod debug;
+mod large;
 mod limits;
 pub mod metrics;
 mod node;

@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use self::asked::Answers;
 use crate::client::{Client, PaidNames};
 use crate::connections::{Connection, after};
+use crate::large::LargeTurn;
 use crate::metrics::RejectLabel;
 use crate::node;
 use crate::secret_access;
@@ -91,6 +92,8 @@ struct Stream {
     presence: Option<Box<dyn Presence>>,
     /// When the oldest change that is not sent in full was worked out.
     changed: Option<Instant>,
+    /// Bytes of the largest request that is not answered in full.
+    asked: usize,
     /// Answers to questions of operators' tools.
     answers: Answers,
 }
@@ -215,6 +218,7 @@ impl Stream {
             access: None,
             presence: None,
             changed: None,
+            asked: 0,
             answers: Answers::default(),
         }
     }
@@ -227,7 +231,7 @@ impl Stream {
         outbox: &mut Outbox,
     ) -> Result<(), Status> {
         self.register_workload().await?;
-        self.on_request(first).await?;
+        self.on_request(first, requests.length()).await?;
         self.talk(requests, outbox).await
     }
 
@@ -267,7 +271,7 @@ impl Stream {
                 request = requests.message() => {
                     let Some(request) = request? else { return Ok(()) };
                     self.core.metrics.received(requests.length());
-                    self.on_request(request).await?;
+                    self.on_request(request, requests.length()).await?;
                     !self.is_at_rest()
                 }
                 has_room = outbox.room(), if may_send => {
@@ -275,7 +279,8 @@ impl Stream {
                         return Ok(());
                     }
                     self.core.metrics.waited(waiting.elapsed());
-                    (may_send, wake) = match self.next()? {
+                    let turn = self.client.turn(self.asked).await;
+                    (may_send, wake) = match turn.work(|| self.next())? {
                         Some(message) => {
                             outbox.send(message);
                             (!self.is_at_rest(), None)
@@ -297,9 +302,11 @@ impl Stream {
         }
     }
 
-    /// Applies a request.
-    async fn on_request<M: Wire>(&mut self, request: Box<M>) -> Result<(), Status> {
-        let request = request.parse()?;
+    /// Applies a request of so many bytes.
+    async fn on_request<M: Wire>(&mut self, request: Box<M>, bytes: usize) -> Result<(), Status> {
+        self.asked = self.asked.max(bytes);
+        let turn = self.client.turn(bytes).await;
+        let request = turn.work(|| request.parse())?;
         debug!(?request, "request");
         self.may_ask(&request)?;
         if let Request::Health(wrong) = &request
@@ -316,14 +323,15 @@ impl Stream {
         match request {
             Request::Question { url, names, nonce } => self.on_question(url, names, &nonce).await,
             request @ (Request::State(_) | Request::Delta(_) | Request::Unserved { .. } | Request::Health(_)) => {
-                self.apply(Event::Request(request)).await
+                self.apply(Event::Request(request), turn).await
             }
         }
     }
 
     /// Applies an event to the session, and the effects of the event.
-    async fn apply(&mut self, event: Event) -> Result<(), Status> {
-        let effects = self.connection.session.lock().step(event, &self.core.frames);
+    async fn apply(&mut self, event: Event, turn: LargeTurn) -> Result<(), Status> {
+        let effects = turn.work(|| self.connection.session.lock().step(event, &self.core.frames));
+        drop(turn);
         let id = self.connection.proxy_id;
         for effect in effects {
             match effect {
@@ -446,6 +454,7 @@ impl Stream {
     fn is_at_rest(&mut self) -> bool {
         let is_at_rest = self.answers.is_empty() && self.connection.session.lock().is_at_rest();
         if is_at_rest {
+            self.asked = 0;
             self.converged();
         }
         is_at_rest

@@ -18,6 +18,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use crate::client::{Client, Memory};
+use crate::large::is_large;
 use crate::session::discovery_request::Protocol;
 use navarch_net::budget::{Budget, Charge};
 use navarch_net::rejections::Rejections;
@@ -46,6 +47,14 @@ pub(crate) struct Requests<M> {
     length: usize,
     /// What they are.
     kind: PhantomData<fn() -> M>,
+}
+
+/// What there is of the next request.
+enum Taken<M> {
+    Request(Box<M>),
+    /// All of one that is large, of so many bytes.
+    Large(usize),
+    Part,
 }
 
 /// What one request may have.
@@ -80,8 +89,15 @@ impl<M: Message + Default> Requests<M> {
     /// clients hold too much for it to be taken in.
     pub(crate) async fn message(&mut self) -> Result<Option<Box<M>>, Status> {
         loop {
-            if let Some(message) = self.take()? {
-                return Ok(Some(message));
+            match self.take(is_large)? {
+                Taken::Request(request) => return Ok(Some(request)),
+                Taken::Large(bytes) => {
+                    let turn = self.client.turn(bytes).await;
+                    if let Taken::Request(request) = turn.work(|| self.take(|_| false))? {
+                        return Ok(Some(request));
+                    }
+                }
+                Taken::Part => {}
             }
             let frame = match self.deadline {
                 None => self.body.frame().await,
@@ -110,24 +126,30 @@ impl<M: Message + Default> Requests<M> {
         self.length
     }
 
-    /// Takes a request out of what came, if all of it is there.
-    fn take(&mut self) -> Result<Option<Box<M>>, Status> {
+    /// Takes a request out of what came, if all of it is there and not of so many bytes that it has to wait.
+    fn take(&mut self, waits: impl Fn(usize) -> bool) -> Result<Taken<M>, Status> {
         // Most come whole; only others are copied.
         if self.begun.is_empty()
             && let Some(body) = first(&self.chunk, self.limits.bytes)?
         {
+            if waits(body.len()) {
+                return Ok(Taken::Large(body.len()));
+            }
             let message = decode(body)?;
             self.length = body.len();
             self.chunk.advance(PREFIX + self.length);
-            return Ok(Some(message));
+            return Ok(Taken::Request(message));
         }
         self.keep_chunk()?;
         let Some(body) = first(&self.begun, self.limits.bytes)? else {
             if !self.begun.is_empty() && self.deadline.is_none() {
                 self.deadline = Some(Instant::now() + self.limits.rest);
             }
-            return Ok(None);
+            return Ok(Taken::Part);
         };
+        if waits(body.len()) {
+            return Ok(Taken::Large(body.len()));
+        }
         let message = decode(body)?;
         self.length = body.len();
         self.begun.advance(PREFIX + self.length);
@@ -136,7 +158,7 @@ impl<M: Message + Default> Requests<M> {
             self.begun = BytesMut::new();
             self.paid = None;
         }
-        Ok(Some(message))
+        Ok(Taken::Request(message))
     }
 
     /// Puts what came behind what is there of a begun request.
