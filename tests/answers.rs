@@ -17,6 +17,8 @@ mod plans;
 mod proxy;
 #[path = "answers/rollouts.rs"]
 mod rollouts;
+#[path = "answers/terminal.rs"]
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
