@@ -9,6 +9,8 @@
     reason = "a test may fail loudly, print what it measures, and spawn"
 )]
 
+#[path = "answers/doctor.rs"]
+mod doctor;
 #[path = "answers/live.rs"]
 mod live;
 #[path = "answers/plans.rs"]
