@@ -17,6 +17,8 @@ mod live;
 mod plans;
 #[path = "answers/proxy.rs"]
 mod proxy;
+#[path = "answers/replicas.rs"]
+mod replicas;
 #[path = "answers/rollouts.rs"]
 mod rollouts;
 #[path = "answers/terminal.rs"]

@@ -15,6 +15,7 @@ pub mod doctor;
 pub mod had;
 mod implied;
 pub mod mirror;
+pub mod parts;
 mod passing;
 pub mod plan;
 pub mod proposal;
