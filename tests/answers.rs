@@ -11,6 +11,8 @@
 
 #[path = "answers/doctor.rs"]
 mod doctor;
+#[path = "answers/fields.rs"]
+mod fields;
 #[path = "answers/live.rs"]
 mod live;
 #[path = "answers/plans.rs"]
